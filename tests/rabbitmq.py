@@ -19,6 +19,11 @@ from tests.waiting import eventually
 # Debian's package; its wrapper in /usr/sbin would change the user.
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 START_SECONDS = 90.0
+STARTS = 3
+
+
+class Died(Exception):
+    """The node ended while it started; the text is the end of what it printed."""
 
 
 class RabbitMQ:
@@ -45,6 +50,7 @@ class RabbitMQ:
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "ERL_CRASH_DUMP": os.devnull,
             "RABBITMQ_CONFIG_FILE": str(config),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"+S {cores}:{cores} +sbwt none",
         }
@@ -66,7 +72,7 @@ class RabbitMQ:
     def _answers(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise AssertionError((self._folder / "out.log").read_text()[-2000:])
+            raise Died((self._folder / "out.log").read_text()[-2000:])
         with suppress(Exception):
             pika.BlockingConnection(pika.URLParameters(self.url)).close()
             return True
@@ -116,9 +122,17 @@ def is_installed() -> bool:
 def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
     """A node that runs until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="linedesk-rabbitmq-"))
-    node = RabbitMQ(folder)
+    node = RabbitMQ(folder / "0")
     try:
-        node.start()
+        for number in range(1, STARTS):
+            try:
+                node.start()
+                break
+            except Died:
+                # Another process took one of its ports since it was found free.
+                node = RabbitMQ(folder / str(number))
+        else:
+            node.start()
         yield node
     finally:
         node.thaw()

@@ -120,7 +120,8 @@ class _Link:
             try:
                 self._connected(self._next())
             except LOST as error:
-                self._lost(error)
+                if not self.thread.stop_asked.is_set():
+                    self._lost(error)
             self.up_since = None
             if time.monotonic() - began > LONGEST_PAUSE_SECONDS:
                 failures = 0

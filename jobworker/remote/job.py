@@ -38,6 +38,8 @@ MOST_BYTES = 16 * 1024 * 1024
 MOST_TRACEBACK = 20_000
 MOST_WORDS = 500
 DECIDED, FAILED = "decided", "failed"
+# How the leader sees a worker; other states say why it gets no jobs.
+WORKING, STOPPING, NEW = "working", "stopping", "asked for its rules"
 REFUSED = "not in a worker process: only the dispatcher calls LINE (DISPATCHER_WORKERS=local)"
 
 

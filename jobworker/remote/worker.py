@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from jobworker.handler_retry import did_not_return
 from jobworker.remote.broker import LEADERS, Broker, MakeBroker
-from jobworker.remote.job import CONTRACT, Job, failed, read, written
+from jobworker.remote.job import CONTRACT, NEW, STOPPING, WORKING, Job, failed, read, written
 from jobworker.remote.values import to_line
 from linedesk.runtime.thread import BackgroundThread
 
@@ -257,7 +257,7 @@ class WorkerProcess:
     def _welcomed(self, message: Mapping[str, Any]) -> None:
         self._answered = time.monotonic()
         state = str(message.get("state", ""))
-        refused = "" if state == "working" else state
+        refused = "" if state in (WORKING, STOPPING, NEW) else state
         if refused and refused != self._is_refused:
             log.warning("gets no jobs: %s", refused)
         self._is_refused = refused
@@ -353,12 +353,16 @@ class WorkerProcess:
             self._broker.send(LEADERS, held.decision)
 
     def _beat(self) -> None:
+        address = self._broker.address
+        if not address:
+            # Nothing could reach it yet.
+            return
         with self._lock:
             message = {
                 "type": "beat",
                 "worker": self.id,
                 "name": self._name,
-                "address": self._broker.address,
+                "address": address,
                 "threads": self._number,
                 "contract": CONTRACT,
                 "bot": self._bot.version,

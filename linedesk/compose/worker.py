@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 # What a stop takes beyond the drain.
 END_SECONDS = 15.0
+# A tenth of Python's own. bench/workers.py shows what it does for handlers that compute.
+SWITCH_SECONDS = 0.0005
 
 
 def run_worker(settings: Settings, *, command: str | None = None) -> int:
@@ -38,6 +41,8 @@ def run_worker(settings: Settings, *, command: str | None = None) -> int:
 
     With `command` the handlers are those of programs in another language.
     """
+    # Threads that compute hold Python's lock for as long; what sends and receives waits for each.
+    sys.setswitchinterval(SWITCH_SECONDS)
     service = service_from(os.environ)
     require(settings, "amqp_url")
     bot = _bot(settings, command)
