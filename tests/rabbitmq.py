@@ -86,6 +86,11 @@ class RabbitMQ:
         rows = self.control("list_queues", "name", "messages", "--no-table-headers").splitlines()
         return {row.split("\t")[0]: int(row.split("\t")[1]) for row in rows if "\t" in row}
 
+    def on_disk(self) -> bytes:
+        """All that its files hold."""
+        files = [one for one in self._folder.rglob("*") if one.is_file()]
+        return b"".join(one.read_bytes() for one in files)
+
     def freeze(self) -> None:
         """It stands still, with all its connections open."""
         self._signal(signal.SIGSTOP)

@@ -205,8 +205,9 @@ class Workers(BackgroundThread):
     ) -> Attempt:
         """A place for a job at a worker; raises WorkerAway where there is none for it now.
 
-        `died_with` are the workers that vanished with it: after two of them it gets a worker of its
-        own, and `resume` is called when there is one.
+        `died_with` are the workers that lost it, which get it only where there is no other. After
+        two of them have vanished it gets a worker of its own, and `resume` is called when there is
+        one.
         """
         with self._lock:
             if self._stopping_at is not None:
@@ -214,7 +215,7 @@ class Workers(BackgroundThread):
             if version != self._version:
                 raise WorkerAway("its worker has been replaced by one of another version")
             alone = self._deaths(died_with) >= self.limits.alone_from
-            worker = self._idle(event_id, resume) if alone else self._best(key)
+            worker = self._idle(event_id, resume) if alone else self._best(key, died_with)
             if worker is None:
                 words = "waits for a worker of its own" if alone else "no worker is free"
                 raise WorkerAway(words, waits=alone)
@@ -475,9 +476,11 @@ class Workers(BackgroundThread):
             self._told_places = places
             self._places(places)
 
-    def _best(self, key: str) -> WorkerSeen | None:
+    def _best(self, key: str, lost_by: set[str]) -> WorkerSeen | None:
         """The worker that had the key last, else the one with most free places."""
         free = [one for one in self._usable() if one.free and not self._is_reserved(one)]
+        # guard: another-worker-than-lost-it
+        free = [one for one in free if one.id not in lost_by] or free
         warm = self._warm.get(key)
         found = next((one for one in free if one.id == warm), None)
         return found or max(free, key=lambda one: one.free, default=None)

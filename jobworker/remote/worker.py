@@ -364,6 +364,9 @@ class WorkerProcess(BackgroundThread):
             self._broker.send(LEADERS, held.decision)
 
     def _beat(self) -> None:
+        if not self._broker.address:
+            # Not connected yet: nothing could reach it.
+            return
         with self._lock:
             message = {
                 "type": "beat",
