@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -19,6 +20,9 @@ from tests.waiting import eventually
 # Debian's package; its wrapper in /usr/sbin would change the user.
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 START_SECONDS = 90.0
+# Below those that Linux gives to connections: a client of a node that is away must not get its
+# port, or reach itself there.
+PORTS = range(20_000, 32_000)
 
 
 class RabbitMQ:
@@ -132,8 +136,9 @@ def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
 
 
 def _free_ports(number: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports: list[int] = []
+    while len(ports) < number:
+        port = secrets.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.append(port)
     return ports

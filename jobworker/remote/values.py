@@ -78,9 +78,10 @@ def moment_from_json(text: object) -> datetime:
 
 def to_line(message: Mapping[str, Any]) -> bytes:
     """A message as one line of UTF-8. Raises ValueError for numbers that JSON has no form for."""
-    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
-        "utf-8", "surrogatepass"
-    )
+    text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Half a surrogate pair has no UTF-8; what replaces it is JSON's own escape of it.
+    # guard: half-a-surrogate -> return text.encode("utf-8", "surrogatepass")
+    return text.encode("utf-8", "backslashreplace")
 
 
 def from_line(line: bytes) -> dict[str, Any]:

@@ -348,6 +348,8 @@ class WorkerProcess(BackgroundThread):
 
     def _repeat(self) -> None:
         """Send decisions again that no leader has confirmed."""
+        if self._broker.state().words:
+            return
         now = time.monotonic()
         with self._lock:
             late = [

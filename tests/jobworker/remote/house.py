@@ -41,7 +41,7 @@ class House:
     def leader(
         self, wire: Wire | None = None, *, limits: LeaderLimits = SHORT, **options: Any
     ) -> Room:
-        """A leader that has begun its term."""
+        """A leader that has begun its term, and hears what is sent from now on."""
         room = Room(
             self.database,
             self.sim,
@@ -50,7 +50,11 @@ class House:
             leader_limits=limits,
             **options,
         )
-        return self._stack.enter_context(room)
+        self._stack.enter_context(room)
+        workers = room.desk._workers
+        assert workers is not None
+        eventually(lambda: workers._broker.state().up_since)
+        return room
 
     def worker(self, bot: Bot, wire: Wire | None = None, **options: Any) -> WorkerProcess:
         """A worker that runs."""

@@ -55,9 +55,12 @@ class Lane:
         return [one for one in list(self.seen) if one["type"] == type_]
 
     def carry(self, body: bytes) -> list[bytes]:
-        message = from_line(body)
+        try:
+            message = from_line(body)
+        except (ValueError, RecursionError):
+            return [body]
         self.seen.append(message)
-        return [to_line(one) for one in self.change(message)]
+        return [body if one is message else to_line(one) for one in self.change(message)]
 
 
 class Wire:
