@@ -242,10 +242,6 @@ class Bot:
             raise NoTimerHandler(f"no handler for the timer {event.name!r}")
         return rule
 
-    def has_timer(self, name: str) -> bool:
-        """Whether it has a handler for the timer of this name."""
-        return self._named(name) is not None
-
     def _named(self, timer: str) -> Rule | None:
         return self._timers.get(timer) or self._timers.get(timer.partition(":")[0])
 

@@ -219,6 +219,7 @@ class _Sender(_Link):
         if self.is_blocked:
             connection.process_data_events(LOOK_SECONDS)
             return
+        # guard: hears-that-it-is-blocked -> never
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
             connection.process_data_events(0)

@@ -370,6 +370,7 @@ class Workers(BackgroundThread):
     def _hello(self, message: Mapping[str, Any]) -> None:
         """A worker's rules, for which it was asked."""
         version = _text(message["bot"], 100)
+        # guard: rules-as-asked -> never
         if version not in self._asked or version in self._bots:
             return
         try:
@@ -529,10 +530,12 @@ class Workers(BackgroundThread):
         up_since = self._broker.state().up_since
         with self._lock:
             for worker in list(self._workers.values()):
+                # guard: silent-is-lost -> never
                 if now - worker.heard > self.limits.silent_seconds:
                     self._vanished(worker, now, up_since)
             for attempt in list(self._attempts.values()):
                 silence = attempt.worker.heard - attempt.named
+                # guard: unnamed-is-lost -> never
                 if silence > self.limits.unnamed_seconds:
                     self.lost_total += 1
                     self._abandon(attempt.worker, attempt.id)

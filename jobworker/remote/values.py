@@ -86,9 +86,7 @@ def to_line(message: Mapping[str, Any]) -> bytes:
 
 def from_line(line: bytes) -> dict[str, Any]:
     """The object that a line holds. Raises ValueError for anything else."""
-    found = json.loads(
-        line.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite
-    )
+    found = json.loads(line.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
     if not isinstance(found, dict):
         raise ValueError(f"no JSON object: {type(found).__name__}")
     return found

@@ -231,6 +231,7 @@ class WorkerProcess(BackgroundThread):
         job = Job.from_message(message)
         held = Held(job, time.monotonic())
         with self._lock:
+            # guard: one-run-an-attempt -> if self._is_leaving or job.epoch < self._epoch:
             if self._is_leaving or job.epoch < self._epoch or job.attempt in self._held:
                 return
             self._epoch = job.epoch
@@ -318,6 +319,7 @@ class WorkerProcess(BackgroundThread):
         while not self._stop.is_set():
             self.activity.busy()
             self._give_up_overdue()
+            # guard: repeated-until-taken
             self._repeat()
             self._beat()
             self.activity.idle()

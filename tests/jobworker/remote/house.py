@@ -30,9 +30,7 @@ SHORT = LeaderLimits(
 class House:
     """Makes leaders and workers, which end with it."""
 
-    def __init__(
-        self, node: RabbitMQ, database: Database[Any], sim: Sim, stack: ExitStack
-    ) -> None:
+    def __init__(self, node: RabbitMQ, database: Database[Any], sim: Sim, stack: ExitStack) -> None:
         self.node = node
         self.database = database
         self.sim = sim

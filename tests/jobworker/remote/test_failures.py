@@ -19,7 +19,7 @@ from linedesk.store.documents import name_of
 from linedesk.store.errors import Replaced
 from linedesk.store.queue.replays import event_again
 from linedesk.store.timers import make_timer_document
-from tests.jobworker.remote.house import SHORT, House, out, states, until_working
+from tests.jobworker.remote.house import House, out, states, until_working
 from tests.jobworker.remote.remote_room import leave
 from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire, nothing, twice, without
 from tests.jobworker.worker_harness import CHANNEL, Room
@@ -192,6 +192,25 @@ def test_a_worker_that_is_cut_off_amid_its_handler_decides_nothing_when_it_is_ba
     room.says(user, "b")
     room.until_quiet()
     assert house.texts(user) == ["a 2", "b"]
+
+
+def test_a_worker_that_is_silent_gets_no_more_jobs_before_it_is_given_up(house: House) -> None:
+    user, there = house.sim.add_user("花子"), Wire(house.node)
+    silent, other = Script(), Script()
+    limits = leader_module.LeaderLimits(
+        unnamed_seconds=0.5, silent_seconds=3_600.0, look_seconds=0.1, stop_seconds=0.1
+    )
+    room = house.leader(limits=limits)
+    house.worker(silent.bot, there, name="silent", threads=20)
+    until_working(room, "silent")
+    there.cut()
+    eventually(lambda: states(room) == {"silent": "silent"})
+    house.worker(other.bot, name="other", threads=1)
+    until_working(room, "other")
+    room.says(user, "a")
+    room.until_quiet()
+    assert house.texts(user) == ["a"]
+    assert (silent.runs, other.runs) == ([], ["a"])
 
 
 # Leaders that end, and that wake.
@@ -389,10 +408,10 @@ def test_a_worker_whose_clock_is_days_wrong_sets_timers_right(house: House, days
     wrong = datetime.now(UTC) + timedelta(days=days)
 
     def lie(message: Message) -> Sequence[Message]:
-        if message["type"] == "decision":
-            for action in message["actions"]:
-                action["now"] = wrong.isoformat()
-        return [message]
+        if message["type"] != "decision":
+            return [message]
+        now = {"now": wrong.isoformat()}
+        return [{**message, "actions": [{**one, **now} for one in message["actions"]]}]
 
     there.out.change = lie
     bot = Bot()
@@ -487,7 +506,7 @@ def test_a_pause_lets_a_job_that_is_out_end_and_holds_the_next_one(house: House)
     house.worker(script.bot)
     room.says(user, "a")
     gate.until_reached()
-    room.pool.obey(Pauses((Pause(Scope(CHANNEL, user.user_id), ),)))
+    room.pool.obey(Pauses((Pause(Scope(CHANNEL, user.user_id)),)))
     room.says(user, "b")
     gate.open()
     room.says(other, "c")

@@ -98,9 +98,7 @@ def test_garbage_ends_no_thread_of_a_leader(house: House) -> None:
     assert not room.desk._workers.dead
 
 
-def test_garbage_ends_no_thread_of_a_worker(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_garbage_ends_no_thread_of_a_worker(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobworker.remote.worker.LEADER_SILENT_SECONDS", 1.0)
     user, room, wire = house.sim.add_user("花子"), house.leader(), Wire(house.node)
     worker = house.worker(answering_bot(), wire)

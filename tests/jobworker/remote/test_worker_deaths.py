@@ -193,5 +193,3 @@ def test_what_is_suspected_gets_a_worker_of_its_own_although_others_keep_it_busy
     assert len(room.letters()) == 1
     for user in others:
         assert house.texts(user) == [str(number) for number in range(10)]
-
-

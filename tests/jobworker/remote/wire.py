@@ -1,4 +1,4 @@
-"""Connections to a real RabbitMQ whose messages a test sees, drops, doubles, holds back, changes."""
+"""Connections to a real RabbitMQ whose messages a test sees, drops, doubles, delays, changes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def without(type_: str, *, times: int | None = None) -> Change:
 
 
 class Lane:
-    """One direction. `change` makes of a message those that go on; `seen` has all that came."""
+    """One direction. `change` makes of a message those that go on, and leaves it as it is; `seen`
+    has all that came.
+    """
 
     def __init__(self) -> None:
         self.change: Change = as_it_is
