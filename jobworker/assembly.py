@@ -43,7 +43,8 @@ from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
 from jobworker.remote.broker import MakeBroker
 from jobworker.remote.handlers import RemoteHandlers
-from jobworker.remote.leader import Workers
+from jobworker.remote.leader import LIMITS as LEADER_LIMITS
+from jobworker.remote.leader import LeaderLimits, Workers
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
@@ -275,6 +276,7 @@ class BotWorker:
         lease_is_fresh: Callable[[], bool],
         places: Callable[[int], None] = lambda jobs: None,
         connect: MakeBroker | None = None,
+        leader_limits: LeaderLimits = LEADER_LIMITS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         registry: CollectorRegistry | None = None,
     ) -> None:
@@ -348,7 +350,9 @@ class BotWorker:
             secrets=secrets,
             masked=masked,
         )
-        self._workers = None if connect is None else Workers(connect, places=places)
+        self._workers = (
+            None if connect is None else Workers(connect, places=places, limits=leader_limits)
+        )
         self._worker = Decider(
             self._handlers(bot, line, now=now, masked=masked),
             parts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -19,6 +20,9 @@ from tests.waiting import eventually
 # Debian's package; its wrapper in /usr/sbin would change the user.
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 START_SECONDS = 90.0
+# Below those that Linux gives to connections: a client of a node that is away must not get its
+# port, or reach itself there.
+PORTS = range(20_000, 32_000)
 STARTS = 3
 
 
@@ -92,6 +96,11 @@ class RabbitMQ:
         rows = self.control("list_queues", "name", "messages", "--no-table-headers").splitlines()
         return {row.split("\t")[0]: int(row.split("\t")[1]) for row in rows if "\t" in row}
 
+    def on_disk(self) -> bytes:
+        """All that its files hold."""
+        files = [one for one in self._folder.rglob("*") if one.is_file()]
+        return b"".join(one.read_bytes() for one in files)
+
     def freeze(self) -> None:
         """It stands still, with all its connections open."""
         self._signal(signal.SIGSTOP)
@@ -141,8 +150,9 @@ def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
 
 
 def _free_ports(number: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports: list[int] = []
+    while len(ports) < number:
+        port = secrets.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.append(port)
     return ports

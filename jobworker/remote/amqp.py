@@ -102,6 +102,7 @@ class _Link:
         self._connection: pika.BlockingConnection | None = None
         self.up_since: float | None = None
         self.trouble = ""
+        self.is_blocked = False
 
     def stop(self) -> None:
         """End it soon; from any thread."""
@@ -143,7 +144,7 @@ class _Link:
             self._prepare(channel)
             if self.trouble:
                 log.info("RabbitMQ is back connection=%s", self._kind)
-            self.trouble, self.up_since = "", time.monotonic()
+            self.trouble, self.is_blocked, self.up_since = "", False, time.monotonic()
             while not self.thread.stop_asked.is_set():
                 self.thread.activity.busy()
                 self._serve(connection, channel)
@@ -158,11 +159,13 @@ class _Link:
         self.trouble = words
 
     def _blocked(self, _: Any, frame: Any) -> None:
+        self.is_blocked = True
         self.trouble = f"RabbitMQ takes nothing: {frame.method.reason}"
         log.warning("%s", self.trouble)
 
     def _unblocked(self, *_: Any) -> None:
-        self.trouble = ""
+        self.is_blocked, self.trouble = False, ""
+        log.info("RabbitMQ takes messages again connection=%s", self._kind)
 
     def _prepare(self, channel: BlockingChannel) -> None:
         """Before the first `_serve` of a connection."""
@@ -202,6 +205,7 @@ class _Sender(_Link):
     def __init__(self, urls: Sequence[str], *, name: str) -> None:
         super().__init__(urls, name=name, kind="sending")
         self._waiting: Queue[tuple[float, str, bytes] | None] = Queue(MOST_WAITING)
+        self._look_at = 0.0
 
     def put(self, to: str, body: bytes) -> None:
         """Send it soon; it is lost where too much waits."""
@@ -214,10 +218,17 @@ class _Sender(_Link):
             self._waiting.put_nowait(None)
 
     def _serve(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
+        # What RabbitMQ says of itself is heard in here only.
+        if self.is_blocked:
+            connection.process_data_events(LOOK_SECONDS)
+            return
+        # guard: hears-that-it-is-blocked -> never
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            connection.process_data_events(0)
         try:
             item = self._waiting.get(timeout=LOOK_SECONDS)
         except Empty:
-            connection.process_data_events(0)
             return
         if item is None or time.monotonic() - item[0] > STALE_SECONDS:
             return

@@ -12,6 +12,7 @@ from pymongo.database import Database
 
 from linesim import Sim
 from tests.conftest import missing
+from tests.jobworker.remote.house import House
 from tests.jobworker.remote.memory_broker import MemoryHub
 from tests.jobworker.remote.remote_room import a_room
 from tests.jobworker.worker_harness import Room
@@ -48,3 +49,10 @@ def room(
     with ExitStack() as stack:
         make = partial(a_room, broker, database, sim)
         yield lambda *words, **options: stack.enter_context(make(*words, **options))
+
+
+@pytest.fixture
+def house(shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim) -> Iterator[House]:
+    """Leaders and workers on a real RabbitMQ, each ended after the test."""
+    with ExitStack() as stack:
+        yield House(shared_rabbitmq, database, sim, stack)
