@@ -95,7 +95,7 @@ def test_garbage_ends_no_thread_of_a_leader(house: House) -> None:
     assert house.texts(user) == ["a"]
     assert room.desk._workers is not None
     assert room.desk._workers.stalled() is None
-    assert not room.desk._workers.dead
+    assert not room.desk._workers._watch.dead
 
 
 def test_garbage_ends_no_thread_of_a_worker(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_garbage_ends_no_thread_of_a_worker(house: House, monkeypatch: pytest.Mo
         room.says(user, text)
     room.until_quiet()
     assert house.texts(user) == [*"abc"]
-    assert not worker.dead
+    assert not worker._beats.dead
     assert not worker._held
 
 
