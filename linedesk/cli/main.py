@@ -258,7 +258,7 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @config_option
 @verbose_option
 def up(config_path: Path | None, verbose: bool) -> int:
-    """Run front desk, dispatcher and scheduler together, and restart those that end.
+    """Run front desk, dispatcher, scheduler and a worker together, and restart those that end.
 
     With MONGODB_URI=embedded it also runs a private mongod, whose data is kept. When the
     front desk is ready it prints the addresses of webhook and simulator.
