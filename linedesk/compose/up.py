@@ -35,7 +35,8 @@ NOT_NOTED = {*CREDENTIALS, "bot_settings"} - {"mongodb_uri"}
 def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> int:
     """Run all processes until SIGTERM or SIGINT; returns the exit code.
 
-    The dispatcher stops last, so that nothing new comes in while it drains.
+    The dispatcher stops after all that brings events, so that nothing new comes in while it
+    drains; a worker stops after it, so that handlers that are out may end.
     """
     require(settings, "line_channel_secret", "line_channel_access_token")
     if settings.dispatcher_workers == "amqp":
