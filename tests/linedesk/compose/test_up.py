@@ -169,7 +169,7 @@ def test_a_scheduler_runs_by_itself_only_where_it_is_asked_for(
 
 def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> None:
     given = {"dispatcher_workers": "amqp", "amqp_url": "amqp://127.0.0.1/"}
-    settings = Settings.model_validate(given)
+    settings = load_settings({name.upper(): value for name, value in given.items()})
     programs = room_programs(settings, config_path=Path("line.toml"), verbose=False)
     assert [one.name for one in programs] == ["frontdesk", "dispatcher", "worker"]
     assert programs[-1].command[-5:] == ["-m", "linedesk", "worker", "--config", "line.toml"]
