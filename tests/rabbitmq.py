@@ -91,6 +91,11 @@ class RabbitMQ:
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """In which `rabbitmqctl` is found and reaches this node."""
+        return {**self._environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
+
     def queues(self) -> dict[str, int]:
         """Its queues, each with the number of messages in it."""
         rows = self.control("list_queues", "name", "messages", "--no-table-headers").splitlines()

@@ -302,16 +302,24 @@ class Workers:
             ]
 
     def figures(self) -> dict[str, float]:
-        """Numbers for metrics."""
+        """Numbers for metrics; none before it leads."""
+        if not self.epoch:
+            return {}
         with self._lock:
             usable = self._usable()
             return {
                 "workers": len(usable),
+                "idle": len(self._workers) - len(usable),
                 "threads": sum(one.threads for one in usable),
                 "out": len(self._attempts),
                 "lost": self.lost_total,
                 "dropped": self.dropped_total,
+                "broker": not self.broker(),
             }
+
+    def broker(self) -> str:
+        """What stands between this process and the broker; empty where nothing does."""
+        return self._broker.state().words
 
     # What arrives.
 

@@ -13,9 +13,10 @@ from functools import partial
 from importlib.metadata import version
 from queue import Empty, SimpleQueue
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
 from jobworker.remote.amqp import AmqpBroker
+from jobworker.remote.metrics import HandlerMetrics
 from jobworker.remote.program import ProgramBot, ProgramFailed
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.worker import Bot, WorkerProcess
@@ -50,28 +51,20 @@ def run_worker(settings: Settings, *, command: str | None = None) -> int:
     take_signals(inbox)
     threading.excepthook = lambda args: inbox.put(args.exc_value or SystemExit())
     registry = CollectorRegistry()
-    seconds = Histogram(
-        "linedesk_worker_handler_seconds", "Duration of handlers.", registry=registry
-    )
-    failures = Counter("linedesk_worker_failures", "Handlers that failed.", registry=registry)
-
-    def observe(duration: float, is_failure: bool) -> None:
-        seconds.observe(duration)
-        failures.inc(is_failure)
-
     worker = WorkerProcess(
         bot,
         partial(AmqpBroker, settings.amqp_urls, name="worker"),
         threads=settings.worker_threads,
         name=f"{socket.gethostname()}/{os.getpid()}",
         release=version("linedesk"),
-        observe=observe,
+        # Called once it has started.
+        observe=lambda duration, has_failed: metrics.observe(duration, has_failed),
     )
-    abandoned = Gauge("linedesk_worker_abandoned", "Handlers given up.", registry=registry)
-    abandoned.set_function(lambda: worker.abandoned_total)
+    metrics = HandlerMetrics(registry, abandoned=lambda: worker.abandoned_total)
     with ExitStack() as stack:
-        metrics = (registry, settings.metrics_host, settings.worker_metrics_port)
-        stack.enter_context(serve_metrics(*metrics))
+        stack.enter_context(
+            serve_metrics(registry, settings.metrics_host, settings.worker_metrics_port)
+        )
         worker.start()
         log.info("ready bot=%s threads=%d", bot.version, settings.worker_threads)
         code = _until_signal(worker, inbox, service)
