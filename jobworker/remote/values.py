@@ -76,15 +76,19 @@ def moment_from_json(text: object) -> datetime:
 
 
 def to_line(message: Mapping[str, Any]) -> bytes:
-    """A message as one line of UTF-8. Raises ValueError for numbers that JSON has no form for."""
-    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
-        "utf-8", "surrogatepass"
-    )
+    """A message as one line of UTF-8.
+
+    Raises ValueError for numbers that JSON has no form for, and for half a surrogate pair.
+    """
+    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def from_line(line: bytes) -> dict[str, Any]:
     """The object that a line holds. Raises ValueError for anything else."""
-    found = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+    try:
+        found = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(found, dict):
         raise ValueError(f"no JSON object: {type(found).__name__}")
     return found
