@@ -40,7 +40,7 @@ def to_json(value: Any) -> Any:
         return json_util.default(value, _WRITING)
     except (TypeError, ValueError) as error:
         raise BotError(
-            f"cannot be stored: {type(value).__name__}", reason="not storable"
+            f"MongoDB cannot hold this: {type(value).__name__}", reason="not storable"
         ) from error
 
 

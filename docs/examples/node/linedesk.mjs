@@ -116,7 +116,7 @@ export async function run({ version, rules, perMember = false }) {
 /** `what` and `place` go to the log, so they must not quote a user; the traceback does not. */
 function failed(error) {
   const stack = error instanceof Error ? error.stack : String(error);
-  const place = /(\S+:\d+):\d+\)?$/m.exec(stack)?.[1] ?? "-";
+  const place = /([^\s()]+:\d+):\d+\)?$/m.exec(stack)?.[1] ?? "-";
   const lasting = error instanceof LastingError;
   return { outcome: "failed", what: error?.name ?? "Error", place, traceback: stack, lasting };
 }
