@@ -100,6 +100,16 @@ def nested(depth: int) -> dict:
     return found
 
 
+def start_late(started: Path) -> None:
+    """The first one is quick; from then on each says its process id and takes two seconds."""
+    if started.exists():
+        started.write_text(str(os.getpid()))
+        time.sleep(2)
+    else:
+        started.touch()
+    put_json(HELLO)
+
+
 def main(how: str) -> None:
     former: dict = {"attempt": "", "events": [{"message": {"text": "nothing"}}]}
     for line in sys.stdin:
@@ -117,6 +127,8 @@ def main(how: str) -> None:
             put_json({**HELLO, "rules": {"rules": [{"name": "any", "event": "nonsense"}]}})
         elif how == "silent":
             time.sleep(1000)
+        elif how.startswith("late:"):
+            start_late(Path(how.partition(":")[2]))
         elif how == "versions":
             put_json({**HELLO, "version": str(time.time())})
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -102,6 +103,20 @@ def test_the_schema_is_one_and_of_this_contract() -> None:
     numbers = [PARTS[one]["properties"]["contract"]["const"] for one in ("start", "hello", "job")]
     assert numbers == [CONTRACT] * 3
     assert SCHEMA["$id"].endswith(f":{CONTRACT}")
+
+
+def test_each_message_on_the_page_is_of_the_schema() -> None:
+    page = (REFERENCE / "worker-contract.md").read_text("utf-8")
+    blocks = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    kinds = []
+    for block in blocks:
+        message = json.loads(block)
+        check(message)
+        kinds.append(message.get("outcome", message["type"]))
+    assert kinds == ["hello", "job", "decided", "failed"]
+    rows = set(re.findall(r"^\| `(\w+)` \|.*\|.*\|$", page, re.MULTILINE))
+    actions = {one["properties"]["do"]["const"] for one in PARTS["action"]["oneOf"]}
+    assert actions <= rows
 
 
 def test_a_job_has_the_fields_of_the_schema() -> None:

@@ -129,6 +129,19 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(
         eventually(lambda pid=pid: not is_alive(pid))
 
 
+def test_a_program_that_starts_for_a_job_given_up_meanwhile_is_killed(
+    room: Callable[..., Room], sim: Sim, tmp_path: Path
+) -> None:
+    user, started = sim.add_user("花子"), tmp_path / "started"
+    desk = room(a_program(f"late:{started}"), tries=2)
+    desk.says(user, "exit")
+    pid = int(eventually(started.read_text))
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    assert letter["cause"] == "handler: did not return"
+    eventually(lambda: not is_alive(pid))
+
+
 def test_a_megabyte_on_standard_error_holds_nothing_up(
     room: Callable[..., Room], sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
