@@ -298,6 +298,7 @@ class ProgramThread:
         program = self._bot.start()
         with self._lock:
             # It was given up while its program started.
+            # guard: given-up-while-it-starts -> body
             if not self._is_over:
                 self._program = program
                 return program
@@ -307,6 +308,7 @@ class ProgramThread:
     def _checked(self, job: Job, decision: Mapping[str, Any]) -> dict[str, Any]:
         """The decision, whose content is the leader's to check. Raises ProgramFailed."""
         # An answer to an earlier job would be that of another user.
+        # guard: answer-of-this-job -> if decision.get("type") != "decision":
         if decision.get("type") != "decision" or decision.get("attempt") != job.attempt:
             raise ProgramFailed("answered something else than a decision of this job")
         if decision.get("outcome") not in (DECIDED, FAILED):
