@@ -134,7 +134,8 @@ def test_a_program_that_starts_for_a_job_given_up_meanwhile_is_killed(
 ) -> None:
     user, started = sim.add_user("花子"), tmp_path / "started"
     desk = room(a_program(f"late:{started}"), tries=2)
-    desk.says(user, "exit")
+    # The first one is killed for it; the next one is given up before it has said hello.
+    desk.says(user, f"hang {tmp_path / 'pids'}")
     pid = int(eventually(started.read_text))
     desk.until_quiet()
     (letter,) = desk.letters()
