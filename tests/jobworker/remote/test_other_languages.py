@@ -193,6 +193,15 @@ def test_a_program_that_hangs_holds_up_no_stop(
             eventually(lambda pid=pid: not is_alive(pid))
 
 
+def test_a_worker_whose_program_was_exchanged_ends_to_be_started_again(
+    room: Room, shared_rabbitmq: RabbitMQ, sim: Sim
+) -> None:
+    with at_work(room, shared_rabbitmq, f"{ODD} versions") as worker:
+        room.says(sim.add_user("花子"), "exit")
+        assert worker.process.wait(30) == Exit.STUCK, worker.written.text
+        assert "the bot's program has another version now, stopping" in worker.written.text
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
