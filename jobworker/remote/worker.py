@@ -14,6 +14,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -73,6 +74,11 @@ class Bot(Protocol):
     @property
     def rules(self) -> Mapping[str, Any]:
         """Its rules as JSON (`jobworker.remote.rules`)."""
+        ...
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its code was exchanged, so that the process has to begin anew."""
         ...
 
     def open(self) -> Runs:
@@ -189,9 +195,15 @@ class WorkerProcess:
         time.sleep(0 if self._broker.state().up_since is None else 0.1)
         self._broker.stop()
         self._broker.join(2.0)
-        for thread in self._threads:
-            thread.runs.close()
+        with ThreadPoolExecutor(self._number) as pool:
+            for thread in self._threads:
+                pool.submit(thread.runs.close)
         return all_ended
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the bot's program is another one than at the start."""
+        return self._bot.is_outdated
 
     @property
     def has_threads_left(self) -> bool:

@@ -96,6 +96,9 @@ def _until_signal(
             if not worker.has_threads_left:
                 log.error("as many handlers hang as there are threads, stopping")  # noqa: TRY400
                 return Exit.STUCK
+            if worker.is_outdated:
+                log.error("the bot's program has another version now, stopping")  # noqa: TRY400
+                return Exit.STUCK
             continue
         if isinstance(message, BaseException):
             log.error("a thread died error=%s", type(message).__name__)
