@@ -11,7 +11,9 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import yaml
 
 from linedesk.compose import children
 from tests.conftest import missing
@@ -119,6 +121,14 @@ class Machine:
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}-{self._starts}.log"
+
+
+def mongod_conf(address: str) -> dict[str, Any]:
+    """deploy/mongod.conf as three machines have it: it listens on the machine's address, too."""
+    shipped = (Path(__file__).parents[2] / "deploy" / "mongod.conf").read_text("utf-8")
+    conf: dict[str, Any] = yaml.safe_load(shipped)
+    conf["net"]["bindIp"] += f",{address}"
+    return conf
 
 
 def ip(*arguments: str) -> str:

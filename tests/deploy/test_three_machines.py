@@ -1,4 +1,4 @@
-"""Three machines as docs/three-machines.md has them, with nginx on a fourth: any of the three goes off.
+"""Three machines as in docs/three-machines.md, with nginx on a fourth: any of the three goes off.
 
 Each is a network namespace with a mongod of deploy/mongod.conf; two have a front desk, all three a
 dispatcher. `linedesk init` makes the replica set and its users. LINE is linesim.
@@ -27,7 +27,7 @@ from linedesk.compose.private_mongod import find_mongod
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, RECVQ
 from tests.conftest import missing
-from tests.deploy.machines import Machine, machines
+from tests.deploy.machines import Machine, machines, mongod_conf
 from tests.servers import data_folder
 from tests.waiting import eventually
 
@@ -98,7 +98,7 @@ class Site:
         return connect(self._uri("admin"), app_name="tests", server_selection_seconds=2.0)
 
     def states(self, *wanted: str) -> list[str]:
-        """The addresses of the members in one of these states, as the set says; none without one."""
+        """The addresses of the members in one of these states, as the set says."""
         try:
             with self.client() as client, pymongo.timeout(2):
                 members = client.admin.command("replSetGetStatus")["members"]
@@ -130,8 +130,7 @@ class Site:
         return (self._credentials / who / "MONGODB_URI").read_text("utf-8").strip()
 
     def _start_mongod(self, machine: Machine) -> None:
-        conf: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "mongod.conf").read_text("utf-8"))
-        conf["net"]["bindIp"] += f",{machine.address}"
+        conf = mongod_conf(machine.address)
         conf["net"]["unixDomainSocket"] = {"enabled": False}
         conf["systemLog"]["path"] = str(machine.folder / "mongod.log")
         conf["processManagement"]["pidFilePath"] = str(machine.folder / "mongod.pid")
