@@ -266,12 +266,13 @@ def _add(client: Client, where: str, deadline: float) -> None:
 
 
 def _wait_for_data(client: Client, added: list[str], deadline: float) -> None:
-    """Wait until these members have copied what is there, and count in elections."""
+    """Wait until these members have copied what is there, and vote: MongoDB lets them only then."""
     pause = threading.Event()
     while time.monotonic() < deadline:
+        votes = sum(member["votes"] for member in _config(client)["members"])
         status = client.admin.command("replSetGetStatus")
         ready = {m["name"] for m in status["members"] if m["stateStr"] in ("PRIMARY", "SECONDARY")}
-        if ready.issuperset(added):
+        if ready.issuperset(added) and status["votingMembersCount"] == votes:
             return
         pause.wait(0.2)
     raise StoreUnavailable(f"{', '.join(added)} did not copy the data of the set in time")
