@@ -120,6 +120,7 @@ class Dispatcher:
             step=lambda step: self.pool.step(step),
             later=self._delayed_calls.later,
             lease_is_fresh=lease.is_fresh,
+            places=lambda jobs: self.pool.allow(jobs),
         )
 
     def run(self) -> ExitReason:

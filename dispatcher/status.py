@@ -89,8 +89,10 @@ class StatusLine:
     def row(self) -> Document:
         """What stands in the row beside the figures."""
         waiting = [*self._view.waiting(), *map(dict, self._worker.waiting())]
+        workers = [dict(one) for one in self._worker.workers()]
         return {
             **self._about,
+            **({"workers": workers} if workers else {}),
             "threads": self._view.doing(),
             "waiting": sorted(waiting, key=_arrived)[:MOST_WAITING],
             "paused": self._view.paused(),

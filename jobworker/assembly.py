@@ -20,6 +20,7 @@ from jobworker.decider import Decider, DeciderParts
 from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
+from jobworker.handlers import Handlers, LocalHandlers
 from jobworker.line.breaker import LIMITS as BREAKER_LIMITS
 from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
 from jobworker.line.call_log import CallLog
@@ -40,6 +41,9 @@ from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.name_parts import NameParts
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
+from jobworker.remote.broker import MakeBroker
+from jobworker.remote.handlers import RemoteHandlers
+from jobworker.remote.leader import Workers
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
@@ -248,7 +252,7 @@ class BotWorker:
 
     def __init__(
         self,
-        bot: Bot,
+        bot: Bot | None,
         database: Database[Any],
         line: LineSettings,
         *,
@@ -261,6 +265,8 @@ class BotWorker:
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
+        places: Callable[[int], None] = lambda jobs: None,
+        connect: MakeBroker | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         registry: CollectorRegistry | None = None,
     ) -> None:
@@ -329,12 +335,32 @@ class BotWorker:
             lease_is_fresh=lease_is_fresh,
             runs=runs,
             now=now,
-            settings=bot.settings if settings is None else settings,
+            settings=_settings_of(bot) if settings is None else settings,
             secrets=secrets,
             masked=masked,
         )
+        self._workers = None if connect is None else Workers(connect, places=places)
         self._worker = Decider(
-            bot, parts, tries=tries, limits=retry_limits, handler_seconds=line.handler_seconds
+            self._handlers(bot, line, now=now, masked=masked),
+            parts,
+            tries=tries,
+            limits=retry_limits,
+            handler_seconds=line.handler_seconds,
+        )
+
+    def _handlers(
+        self,
+        bot: Bot | None,
+        line: LineSettings,
+        *,
+        now: Callable[[], datetime],
+        masked: Callable[[str], str],
+    ) -> Handlers:
+        if self._workers is None:
+            assert bot is not None, "without worker processes the bot runs here"
+            return LocalHandlers(bot)
+        return RemoteHandlers(
+            self._workers, handler_seconds=line.handler_seconds, now=now, masked=masked
         )
 
     @property
@@ -352,6 +378,8 @@ class BotWorker:
         self.rows.start()
         bind(self.line.sdk_clients)
         self._worker.take_over(epoch)
+        if self._workers is not None:
+            self._workers.begin(epoch)
         self.line.quota.start()
 
     def decide(self, job: Job) -> JobResult:
@@ -368,7 +396,12 @@ class BotWorker:
 
     def status(self) -> str:
         """What waits for LINE, in words for a person."""
-        return f"{len(self.outbox)} to be carried out, breaker {self.breaker.state.value}"
+        words = f"{len(self.outbox)} to be carried out, breaker {self.breaker.state.value}"
+        return words if self._workers is None else f"{words} · {self._workers.status()}"
+
+    def workers(self) -> list[Document]:
+        """The worker processes, for operators; none where the bot runs here."""
+        return [] if self._workers is None else self._workers.rows()
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""
@@ -385,9 +418,17 @@ class BotWorker:
     def stop(self) -> None:
         """Begin no more calls of LINE, and end a download that is under way."""
         self.line.stop()
+        if self._workers is not None:
+            self._workers.stop()
 
     def close(self) -> None:
         """Write the last rows and close the connections, once the threads have ended."""
+        if self._workers is not None:
+            self._workers.close()
         self.rows.stop()
         self.rows.join(CLOSE_SECONDS)
         self.line.close()
+
+
+def _settings_of(bot: Bot | None) -> Mapping[str, Any]:
+    return {} if bot is None else bot.settings

@@ -25,7 +25,11 @@ class Bursts:
     """What a job does to gather. `later` calls a function when some seconds are over."""
 
     def __init__(
-        self, bot: Bot, unsends: Unsends, *, later: Callable[[float, Callable[[], None]], None]
+        self,
+        bot: Callable[[], Bot],
+        unsends: Unsends,
+        *,
+        later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self._bot = bot
         self._unsends = unsends
@@ -102,4 +106,4 @@ class Bursts:
     def _belongs(self, memo: JobMemo, rule: Rule, talk: Talk, document: Document) -> bool:
         """Whether the document goes along with the job's own, as far as it is not decided yet."""
         is_decided = bool(memo.found_applied) and name_of(document) in memo.found_applied
-        return not is_decided and self._bot.gathers(rule, talk, document)
+        return not is_decided and self._bot().gathers(rule, talk, document)

@@ -16,23 +16,25 @@ from typing import Any
 
 from bson.dbref import DBRef
 
-from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.bot import Rule
 from jobworker.bot.events import is_event, is_fired_timer, model_of
 from jobworker.bot.gather import answered
 from jobworker.bot.talk import Talk, TalkContext, no_content
 from jobworker.bursts import Bursts
 from jobworker.effects import of_event
-from jobworker.errors import NOT_ITS_FAULT, GateClosed
+from jobworker.errors import NOT_ITS_FAULT, GateClosed, WorkerAway
 from jobworker.handler_context import Abandoned, HandlerContext
 from jobworker.handler_retry import (
     AFTER_A_SEND,
     LIMITS,
     Failure,
+    HandlerFailed,
     RetryLimits,
     did_not_return,
     given_up,
     raised,
 )
+from jobworker.handlers import Handlers, HandlerTry
 from jobworker.line.loading import no_animation
 from jobworker.line.month import MonthlyQuota
 from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
@@ -104,7 +106,7 @@ log = logging.getLogger(__name__)
 
 
 class Decider:
-    """Decides documents with one bot.
+    """Decides documents with one bot, whose handlers `handlers` calls.
 
     `tries` is how often a failing handler runs in all. One that may run longer than
     `handler_seconds` is a slow one.
@@ -112,19 +114,19 @@ class Decider:
 
     def __init__(
         self,
-        bot: Bot,
+        handlers: Handlers,
         parts: DeciderParts,
         *,
         tries: int,
         limits: RetryLimits = LIMITS,
         handler_seconds: float = 60.0,
     ) -> None:
-        self._bot = bot
+        self._handlers = handlers
         self._parts = parts
         self._tries = tries
         self._limits = limits
         self._handler_seconds = handler_seconds
-        self._bursts = Bursts(bot, parts.unsends, later=parts.later)
+        self._bursts = Bursts(handlers.bot, parts.unsends, later=parts.later)
 
     def take_over(self, epoch: int) -> None:
         """Become the holder of the epoch; the outboxes left behind follow by steps."""
@@ -158,6 +160,8 @@ class Decider:
             # Counted and noted when it was abandoned.
             log.warning("abandoned handler returned after all event_id=%s", name_of(job.document))
             return JobResult.DEFERRED
+        except WorkerAway as error:
+            verdict = self._away(job, memo, error)
         except (StoreUnavailable, GateClosed) as error:
             verdict = self._undecided(job, memo, run, error)
         self._parts.runs.ended(job.document, memo, run, verdict)
@@ -171,6 +175,16 @@ class Decider:
         job.because = undecided_words(error, memo, pause)
         log.warning("not decided, trying again event_id=%s error=%s", name_of(job.document), error)
         self._parts.later(pause, job.resume)
+        return JobResult.DEFERRED
+
+    def _away(self, job: Job, memo: JobMemo, error: WorkerAway) -> JobResult:
+        """The handler's worker process is away: another one gets the job, which was no try."""
+        if error.worker is not None:
+            (memo.died_alone if error.alone else memo.died_with).add(error.worker)
+            log.warning("handed out again event_id=%s: %s", name_of(job.document), error)
+        job.because = str(error)
+        if not error.waits:
+            self._parts.later(0.0, job.resume)
         return JobResult.DEFERRED
 
     def _decide_or_give_up(self, job: Job, memo: JobMemo, run: JobRun) -> JobResult:
@@ -317,7 +331,7 @@ class Decider:
         event = model_of(job.document["event"])
         talk = self._talk(job.document)
         try:
-            rule = self._bot.rule_in(talk, event)
+            rule = self._handlers.bot().rule_in(talk, event)
             # guard: gathered-for-this-rule -> never
             if rule != memo.rule:
                 # The state that it stood in was an older one.
@@ -337,7 +351,7 @@ class Decider:
             if rule is not None:
                 # What takes so long by design is worth a push where its token has run out.
                 talk.may_be_late = rule.limit is not None
-                self._call_handler(job, memo, run, rule, partial(rule.handler, event, talk))
+                self._call_handler(job, memo, run, rule, event, talk)
             decision = checked(talk.decision())
             # What has been sent is not decided anew, whatever state it was decided by.
             memo.decision = replace(decision, read_n=None) if memo.has_sent else decision
@@ -351,6 +365,9 @@ class Decider:
             # Around one job: the bot's own errors end here. A thread that took SystemExit for its
             # end would leave the key behind without a word.
             run.outcome, run.error = FAILED, type(error).__name__
+            if isinstance(error, HandlerFailed):
+                run.error = error.failure.what
+                return self._handler_failed(job, memo, error.failure)
             return self._handler_failed(
                 job, memo, raised(error, has_sent=memo.has_sent, masked=self._parts.masked)
             )
@@ -363,7 +380,7 @@ class Decider:
             content=self._parts.content,
             quota=self._parts.quota,
             now=self._parts.now,
-            per_member=self._bot.per_member,
+            per_member=self._handlers.bot().per_member,
             settings=self._parts.settings,
             secrets=self._parts.secrets,
         )
@@ -380,7 +397,7 @@ class Decider:
         return rule.gather is None or self._bursts.gather(job, memo, rule, rule.gather, talk)
 
     def _call_handler(
-        self, job: Job, memo: JobMemo, run: JobRun, rule: Rule, handler: Callable[[], object]
+        self, job: Job, memo: JobMemo, run: JobRun, rule: Rule, event: Any, talk: Talk
     ) -> None:
         self._offer_button(job, memo)
         since_accept_ms = since_ms(job.document[ACCEPT_TIME])
@@ -396,17 +413,22 @@ class Decider:
             job.document, answered=answered(memo.heard) if memo.heard else None
         )
         end_animation = self._parts.animate(job.document, memo.call)
+        documents = memo.heard_with(job.document)
+        one = HandlerTry(job, memo, run, rule, event, talk, documents, memo.call)
         run.begin_handler()
         try:
-            with memo.call.under(job.begin_handler(rule.limit)):
-                handler()
+            with memo.call.under(job.begin_handler(self._handlers.limit_of(rule))):
+                self._handlers.call(one)
+        except WorkerAway:
+            memo.tries -= 1
+            raise
         finally:
             run.end_handler()
             end_animation()
 
     def _offer_button(self, job: Job, memo: JobMemo) -> None:
         """Have a button shown some time for what the handler gets, unless it is decided before."""
-        if memo.button is not None or self._bot.sends_by_itself:
+        if memo.button is not None or self._handlers.bot().sends_by_itself:
             return
         heard = memo.heard_with(job.document)
         # What a predecessor has noted.

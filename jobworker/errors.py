@@ -7,6 +7,7 @@
     * OutcomeUnknown  transient: LINE may or may not have accepted it
   * GateClosed        the process is stopping or may have been replaced; nothing was called
     * LineAway        LINE is not called for now: it fails, or refuses the access token
+  * WorkerAway        the handler's worker process is away, or has lost the job
   * MayArriveTwice    a replay of a send that LINE may have accepted, too old to be proved
   * NotRunning        an `ApiClient` was used where no worker runs that it could call through
   * ContentError      a photo, video, voice message or file cannot be had
@@ -50,6 +51,22 @@ class GateClosed(WorkerError):
 
 class LineAway(GateClosed):
     """The breaker is open, so LINE is not called for now; the same may go later."""
+
+
+class WorkerAway(WorkerError):
+    """No worker process runs the handler now; the same job goes to one later.
+
+    `worker` is the id of the one that has lost it. `waits`: the job is resumed when a worker is
+    there for it.
+    """
+
+    def __init__(
+        self, text: str, *, worker: str | None = None, alone: bool = False, waits: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.worker = worker
+        self.alone = alone
+        self.waits = waits
 
 
 class NotRunning(WorkerError):
@@ -119,5 +136,5 @@ class NoTimerHandler(BotError):
     """A timer rang, and the bot that runs now has no handler of its name."""
 
 
-NOT_ITS_FAULT = (StoreUnavailable, AccessRefused, GateClosed)
+NOT_ITS_FAULT = (StoreUnavailable, AccessRefused, GateClosed, WorkerAway)
 """What a handler may meet that says nothing of it: its event is not given up for that."""

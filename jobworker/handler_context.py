@@ -51,6 +51,11 @@ class HandlerContext:
         """Whether another run decides by now."""
         return self._handling is not None and self._handling.is_abandoned
 
+    def when_abandoned(self, action: Callable[[], object]) -> None:
+        """Call this once another run decides (`linedesk.contract.HandlerCall`)."""
+        if self._handling is not None:
+            self._handling.when_abandoned(action)
+
     @property
     def token_seconds(self) -> float:
         """How long the event's reply token is still good; 0 once it is not, and without one."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from jobworker.effects import of_event
-from jobworker.errors import BotError, PermanentError, TransientError
+from jobworker.errors import BotError, PermanentError, TransientError, WorkerError
 from jobworker.record.conversations import Decision
 from linedesk.contract import GiveUp
 from linedesk.store.documents import Document, name_of
@@ -74,6 +74,14 @@ class Failure:
             for document in documents
         ]
         return Decision({}, letters)
+
+
+class HandlerFailed(WorkerError):
+    """A handler that runs in another process failed; `failure` is what it came to there."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.what)
+        self.failure = failure
 
 
 def given_up(document: Document, given_up_for: GiveUp, *, has_sent: bool = False) -> Decision:

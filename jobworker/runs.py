@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -74,6 +74,9 @@ class JobMemo:
     """The messages that are decided together, its own first; empty before that is known."""
     heard: Sequence[Document] = ()
     """Those of them that the handler gets: the others were taken back."""
+    died_with: set[str] = field(default_factory=set)
+    """Worker processes that had it in hand and lost it, those that had nothing else apart."""
+    died_alone: set[str] = field(default_factory=set)
     found_applied: frozenset[str] = frozenset()
     """Names of which another process's record was found."""
 

@@ -39,6 +39,10 @@ class HandlerCall(Protocol):
         """Whether it was abandoned, so that another run decides."""
         ...
 
+    def when_abandoned(self, action: Callable[[], object]) -> None:
+        """Call this once it is abandoned, at once if it was; it must be quick and take no lock."""
+        ...
+
     def end(self) -> bool:
         """The handler returned; False if it was abandoned before, and then it decides nothing."""
         ...
@@ -162,6 +166,10 @@ class Worker(Protocol):
         """
         ...
 
+    def workers(self) -> Sequence[Mapping[str, Any]]:
+        """The worker processes that run handlers, for operators; none where threads do."""
+        ...
+
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         """Have a send become a dead letter if it is the first that its conversation waits for.
 
@@ -187,4 +195,9 @@ class MakeWorker(Protocol):
         step: Callable[[Step], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
-    ) -> Worker: ...
+        places: Callable[[int], None],
+    ) -> Worker:
+        """`step` takes work without a key, `later` calls a function when some seconds are over,
+        `places` limits how many jobs may be at work at a time.
+        """
+        ...

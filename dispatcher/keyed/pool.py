@@ -68,7 +68,7 @@ class Pool:
     ) -> None:
         self._decide = decide
         self._bound = bound
-        self._most_jobs = threads - 1
+        self._threads_for_jobs = threads - 1
         self._load = load
         self._later = later
         self._held = held
@@ -99,6 +99,7 @@ class Pool:
         self._idle: list[Thread] = []
         self._wait_for_room = 0
         self._stopped = False
+        self._most_jobs = self._threads_for_jobs
         self._scanning = False
         self.view = PoolView(self._queues, self._threads, lock=self._lock)
         for key in held_keys:
@@ -248,6 +249,12 @@ class Pool:
         with self._lock:
             self._scanning = False
             self._tracker.end_scan()
+
+    def allow(self, jobs: int) -> None:
+        """So many jobs may be at work at a time; the number of threads bounds it, too."""
+        with self._lock:
+            self._most_jobs = min(self._threads_for_jobs, jobs)
+            self._signal()
 
     def step(self, step: Step) -> None:
         """Have a thread do `step` before any new job."""

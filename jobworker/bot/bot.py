@@ -215,6 +215,21 @@ class Bot:
             return is_alike
         return self.rule_for(model_of(event), talk.state if self.has_states else None) == rule
 
+    @property
+    def rules(self) -> Mapping[tuple[type | None, type | None, str | None], Rule]:
+        """The rules by class of event and of message, and by state; None is for any."""
+        return MappingProxyType(self._rules)
+
+    @property
+    def timers(self) -> Mapping[str, Rule]:
+        """The rules of timers, by name."""
+        return MappingProxyType(self._timers)
+
+    @property
+    def timeouts(self) -> Mapping[str, Rule]:
+        """The rules of states whose time is over, by state."""
+        return MappingProxyType(self._timeouts)
+
     def has_timer(self, name: str) -> bool:
         """Whether a timer of that name has a handler."""
         return self._named(name) is not None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -255,6 +255,10 @@ class Talk:
         self._timers.cancel(checked_name(name))
 
     # For the worker.
+
+    def timed_by(self, now: Callable[[], datetime]) -> None:
+        """Timers and states go by this time from now on."""
+        self._around = replace(self._around, now=now)
 
     def gathered(self, documents: Sequence[Document]) -> None:
         """The handler gets these messages together.

@@ -1,0 +1,1 @@
+"""Handlers in other processes: jobs go out over a broker, decisions come back."""

@@ -1,0 +1,201 @@
+"""What a handler did with its talk, as JSON: noted where it runs, done again at the leader.
+
+The leader does it with a talk of its own, so every check, id, retry key and stored time is its
+own, and a decision from outside can ask for nothing that a handler beside it could not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from jobworker.bot.messages import to_messages
+from jobworker.bot.talk import Talk, TalkContext
+from jobworker.errors import BotError
+from jobworker.remote.values import from_json, moment_from_json, moment_to_json, to_json
+from linedesk.store.documents import Document
+
+INVALID = "invalid decision"
+MOST_ACTIONS = 10_000
+
+Action = dict[str, Any]
+
+
+class NotingTalk(Talk):
+    """A talk that notes what is done with it, in order; `friend` and `profile` are the job's."""
+
+    def __init__(self, document: Document, around: TalkContext) -> None:
+        super().__init__(document, around)
+        self.actions: list[Action] = []
+
+    def reply(self, *messages: Any) -> None:
+        content = to_messages(*messages)
+        super().reply(*content)
+        self._note("reply", messages=content)
+
+    def push(self, *messages: Any, to: str | None = None, until: datetime | None = None) -> None:
+        content = to_messages(*messages)
+        super().push(*content, to=to, until=until)
+        last = None if until is None else moment_to_json(until)
+        self._note("push", messages=content, to=to, until=last)
+
+    def multicast(self, to: Sequence[str], *messages: Any) -> None:
+        content = to_messages(*messages)
+        super().multicast(to, *content)
+        self._note("multicast", to=[to] if isinstance(to, str) else list(to), messages=content)
+
+    @property
+    def state(self) -> str | None:
+        return super().state
+
+    @state.setter
+    def state(self, state: str | None) -> None:
+        Talk.state.fset(self, state)  # type: ignore[attr-defined]
+        self.actions.append({"do": "state", "state": state})
+
+    def expect(self, state: str, *, within: float) -> None:
+        super().expect(state, within=within)
+        self._note("expect", state=state, within=within, now=self._moment())
+
+    def after(self, seconds: float, name: str, /, **data: Any) -> None:
+        super().after(seconds, name, **data)
+        self._note("after", seconds=seconds, name=name, data=to_json(data), now=self._moment())
+
+    def at(self, moment: datetime, name: str, /, **data: Any) -> None:
+        super().at(moment, name, **data)
+        self._note("at", time=moment_to_json(moment), name=name, data=to_json(data))
+
+    def every(self, at: str, name: str, /, *, tz: str = "Asia/Tokyo", **data: Any) -> None:
+        super().every(at, name, tz=tz, **data)
+        self._note("every", at=at, name=name, tz=tz, data=to_json(data), now=self._moment())
+
+    def cancel(self, name: str, /) -> None:
+        super().cancel(name)
+        self._note("cancel", name=name)
+
+    def forget(self) -> None:
+        # `forget` sets the state, which is part of it here.
+        noted = len(self.actions)
+        super().forget()
+        self.actions[noted:] = [{"do": "forget"}]
+
+    def _moment(self) -> str:
+        return moment_to_json(self.now)
+
+    def _note(self, do: str, **fields: Any) -> None:
+        given = {name: value for name, value in fields.items() if value is not None}
+        self.actions.append({"do": do, **given})
+
+
+class Replay:
+    """Does the actions of a decision with the leader's talk.
+
+    `clock` is what that talk asks for the time: `set` moves it to where the handler was.
+    """
+
+    def __init__(self, talk: Talk, clock: ActionClock) -> None:
+        self._talk = talk
+        self._clock = clock
+        self._do: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+            "reply": lambda one: talk.reply(_messages(one)),
+            "push": self._push,
+            "multicast": lambda one: talk.multicast(_texts(one, "to"), _messages(one)),
+            "state": self._state,
+            "expect": lambda one: talk.expect(one["state"], within=one["within"]),
+            "after": lambda one: talk.after(one["seconds"], one["name"], **_data(one)),
+            "at": lambda one: talk.at(moment_from_json(one["time"]), one["name"], **_data(one)),
+            "every": lambda one: talk.every(
+                one["at"], one["name"], tz=one.get("tz", "Asia/Tokyo"), **_data(one)
+            ),
+            "cancel": lambda one: talk.cancel(one["name"]),
+            "forget": lambda one: talk.forget(),
+        }
+
+    def carry_out(self, actions: object, data: object = None) -> None:
+        """All of them, in order; then `data` takes the place of the talk's. Raises BotError."""
+        if not isinstance(actions, list) or len(actions) > MOST_ACTIONS:
+            raise _invalid(f"actions: a list of at most {MOST_ACTIONS}")
+        for number, one in enumerate(actions):
+            if not isinstance(one, Mapping) or one.get("do") not in self._do:
+                raise _invalid(f"action {number}: not known")
+            try:
+                self._clock.set(one.get("now"))
+                self._do[one["do"]](one)
+            except BotError:
+                raise
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise _invalid(f"action {number}, {one['do']}: {type(error).__name__}") from error
+        if data is not None:
+            self._set_data(data)
+
+    def _set_data(self, data: object) -> None:
+        try:
+            new = from_json(data)
+        except ValueError as error:
+            raise _invalid(f"data: {error}") from error
+        if not isinstance(new, dict):
+            raise _invalid("data: not an object")
+        kept = self._talk.data
+        kept.clear()
+        kept.update(new)
+
+    def _push(self, one: Mapping[str, Any]) -> None:
+        until = one.get("until")
+        moment = None if until is None else moment_from_json(until)
+        self._talk.push(_messages(one), to=one.get("to"), until=moment)
+
+    def _state(self, one: Mapping[str, Any]) -> None:
+        self._talk.state = one["state"]
+
+
+class ActionClock:
+    """The time that an action is done by: the handler's own, within the time that it had.
+
+    A worker's clock may be wrong, so no moment before the job went out or after now counts.
+    """
+
+    def __init__(self, now: Callable[[], datetime], began: datetime) -> None:
+        self._now = now
+        self._began = began
+        self._moment: datetime | None = None
+
+    def set(self, moment: object) -> None:
+        """From now on it is this moment of an action, or where it names none, now."""
+        self._moment = None if moment is None else moment_from_json(moment)
+
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        now = self._now()
+        return now if self._moment is None else min(max(self._moment, self._began), now)
+
+
+def changed_data(before: Any, talk: NotingTalk) -> Any:
+    """The talk's data as JSON where they are no more as before; None else. Raises BotError."""
+    now = to_json(talk.data)
+    return None if repr(now) == repr(before) else now
+
+
+def _messages(one: Mapping[str, Any]) -> list[Any]:
+    messages = one["messages"]
+    if not isinstance(messages, list):
+        raise TypeError("messages")
+    return messages
+
+
+def _texts(one: Mapping[str, Any], name: str) -> list[str]:
+    texts = one[name]
+    if not isinstance(texts, list):
+        raise TypeError(name)
+    return texts
+
+
+def _data(one: Mapping[str, Any]) -> dict[str, Any]:
+    data = from_json(one.get("data") or {})
+    if not isinstance(data, dict):
+        raise TypeError("data")
+    return data
+
+
+def _invalid(told: str) -> BotError:
+    return BotError(told, reason=INVALID)

@@ -1,0 +1,243 @@
+"""The broker's part of RabbitMQ: one connection that sends, another one that receives.
+
+Two, since RabbitMQ stops reading a connection that publishes while it is short of memory or disk
+(https://www.rabbitmq.com/docs/alarms). Queues are exclusive and vanish with their connection,
+messages are transient and nothing is acknowledged, so no text of a user outlives its job there.
+
+A worker sends to the exchange `linedesk.leaders`, which brings a copy to each leader's queue; a
+leader sends through the default exchange to the queue that a worker names.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import Empty, Full, Queue
+from typing import Any
+
+import pika
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import AMQPError
+
+from jobworker.remote.broker import LEADERS, BrokerState, OnMessage
+from linedesk.runtime.thread import JOIN_SECONDS, BackgroundThread
+
+log = logging.getLogger(__name__)
+
+EXCHANGE = "linedesk.leaders"
+LEADER_QUEUE, WORKER_QUEUE = "linedesk.leader.", "linedesk.worker."
+HEARTBEAT_SECONDS = 10
+# A TCP connection, and the protocol's greeting.
+CONNECT_SECONDS = 5.0
+# For so long a connection waits while RabbitMQ takes nothing; then another one is tried.
+BLOCKED_SECONDS = 60.0
+LOOK_SECONDS = 1.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
+# What waits longer is repeated by its sender in any case.
+STALE_SECONDS = 3.0
+MOST_WAITING = 10_000
+# A queue whose reader stands still holds no more, for no longer.
+QUEUE_LIMITS = {
+    "x-message-ttl": 60_000,
+    "x-max-length-bytes": 256 * 1024 * 1024,
+    "x-overflow": "drop-head",
+}
+LOST = (AMQPError, OSError)
+
+
+class AmqpBroker:
+    """See `jobworker.remote.broker.Broker`. `urls` are RabbitMQ's nodes, tried in turn."""
+
+    def __init__(
+        self, urls: Sequence[str], on_message: OnMessage, *, leader: bool, name: str
+    ) -> None:
+        self._receiver = _Receiver(urls, on_message, leader=leader, name=name)
+        self._sender = _Sender(urls, name=name)
+        self._links: tuple[_Link, ...] = (self._receiver, self._sender)
+
+    @property
+    def address(self) -> str:
+        return self._receiver.queue
+
+    def send(self, to: str, body: bytes) -> None:
+        self._sender.put(to, body)
+
+    def state(self) -> BrokerState:
+        since = [link.up_since for link in self._links]
+        words = next((link.trouble for link in self._links if link.trouble), "")
+        if any(one is None for one in since):
+            return BrokerState(None, words or "connecting to RabbitMQ")
+        return BrokerState(max(one for one in since if one is not None), words)
+
+    def start(self) -> None:
+        for link in self._links:
+            link.start()
+
+    def stop(self) -> None:
+        for link in self._links:
+            link.stop()
+
+    def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
+        ended = [link.join(timeout_seconds) for link in self._links]
+        return all(ended)
+
+    def stalled(self) -> str | None:
+        return next((told for link in self._links if (told := link.stalled())), None)
+
+    def status(self) -> str:
+        return self.state().words
+
+
+class _Link(BackgroundThread):
+    """One connection, made again whenever it is lost."""
+
+    def __init__(self, urls: Sequence[str], *, name: str, kind: str) -> None:
+        super().__init__(f"amqp-{kind}", self._run)
+        self._parameters = [_parameters(url, f"{name} {kind}") for url in urls]
+        self._turn = 0
+        self.up_since: float | None = None
+        self.trouble = ""
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            self.activity.busy()
+            began = time.monotonic()
+            try:
+                self._connected(self._next())
+            except LOST as error:
+                self._lost(error)
+            self.up_since = None
+            if time.monotonic() - began > LONGEST_PAUSE_SECONDS:
+                failures = 0
+            self.activity.idle()
+            pause = min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS)
+            failures = min(failures + 1, 10)
+            self._stop.wait(pause)
+
+    def _next(self) -> pika.URLParameters:
+        self._turn += 1
+        return self._parameters[self._turn % len(self._parameters)]
+
+    def _connected(self, parameters: pika.URLParameters) -> None:
+        connection = pika.BlockingConnection(parameters)
+        try:
+            connection.add_on_connection_blocked_callback(self._blocked)
+            connection.add_on_connection_unblocked_callback(self._unblocked)
+            channel = connection.channel()
+            self._prepare(channel)
+            if self.trouble:
+                log.info("RabbitMQ is back connection=%s", self._thread.name)
+            self.trouble, self.up_since = "", time.monotonic()
+            while not self._stop.is_set():
+                self.activity.busy()
+                self._serve(connection, channel)
+        finally:
+            with suppress(*LOST):
+                connection.close()
+
+    def _lost(self, error: BaseException) -> None:
+        words = f"no connection to RabbitMQ: {_told(error)}"
+        if words != self.trouble:
+            log.warning("%s connection=%s", words, self._thread.name)
+        self.trouble = words
+
+    def _blocked(self, _: Any, frame: Any) -> None:
+        self.trouble = f"RabbitMQ takes nothing: {frame.method.reason}"
+        log.warning("%s", self.trouble)
+
+    def _unblocked(self, *_: Any) -> None:
+        self.trouble = ""
+
+    def _prepare(self, channel: BlockingChannel) -> None:
+        """Before the first `_serve` of a connection."""
+
+    def _serve(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
+        raise NotImplementedError
+
+
+class _Receiver(_Link):
+    def __init__(
+        self, urls: Sequence[str], on_message: OnMessage, *, leader: bool, name: str
+    ) -> None:
+        super().__init__(urls, name=name, kind="receiving")
+        self._on_message = on_message
+        self._leader = leader
+        self.queue = ""
+
+    def _prepare(self, channel: BlockingChannel) -> None:
+        # A new name each time: the former queue lives until RabbitMQ misses its connection.
+        prefix = LEADER_QUEUE if self._leader else WORKER_QUEUE
+        queue = f"{prefix}{uuid.uuid4().hex}"
+        channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=QUEUE_LIMITS)
+        if self._leader:
+            channel.queue_bind(queue, EXCHANGE)
+        channel.add_on_cancel_callback(_cancelled)
+        channel.basic_consume(queue, self._arrived, auto_ack=True, exclusive=True)
+        self.queue = queue
+
+    def _arrived(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        self._on_message(body)
+
+    def _serve(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
+        connection.process_data_events(time_limit=LOOK_SECONDS)
+
+
+class _Sender(_Link):
+    def __init__(self, urls: Sequence[str], *, name: str) -> None:
+        super().__init__(urls, name=name, kind="sending")
+        self._waiting: Queue[tuple[float, str, bytes] | None] = Queue(MOST_WAITING)
+
+    def put(self, to: str, body: bytes) -> None:
+        """Send it soon; it is lost where too much waits."""
+        with suppress(Full):
+            self._waiting.put_nowait((time.monotonic(), to, body))
+
+    def stop(self) -> None:
+        super().stop()
+        with suppress(Full):
+            self._waiting.put_nowait(None)
+
+    def _serve(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
+        try:
+            item = self._waiting.get(timeout=LOOK_SECONDS)
+        except Empty:
+            connection.process_data_events(0)
+            return
+        if item is None or time.monotonic() - item[0] > STALE_SECONDS:
+            return
+        _, to, body = item
+        exchange, key = (EXCHANGE, "") if to == LEADERS else ("", to)
+        # Transient, which is the default of both delivery mode and this queue.
+        channel.basic_publish(exchange, key, body)
+
+
+def _cancelled(_: Any) -> None:
+    raise pika.exceptions.ConsumerCancelled("RabbitMQ ended the queue")
+
+
+def _parameters(url: str, name: str) -> pika.URLParameters:
+    parameters = pika.URLParameters(url)
+    parameters.heartbeat = HEARTBEAT_SECONDS
+    parameters.socket_timeout = CONNECT_SECONDS
+    parameters.stack_timeout = 2 * CONNECT_SECONDS
+    parameters.blocked_connection_timeout = BLOCKED_SECONDS
+    parameters.client_properties = {"connection_name": f"linedesk {name}"}
+    return parameters
+
+
+def _told(error: BaseException) -> str:
+    """The class and what the server answered, without an address's password."""
+    inner = error.args[0] if error.args else None
+    cause = getattr(inner, "exception", None) or error
+    text = getattr(cause, "reply_text", "") or getattr(cause, "strerror", "") or ""
+    return f"{type(cause).__name__}{': ' + str(text)[:200] if text else ''}"
+
+
+def declare(urls: Sequence[str]) -> None:
+    """Make the exchange, where it is not there. Raises AMQPError."""
+    with pika.BlockingConnection(_parameters(urls[0], "init")) as connection:
+        connection.channel().exchange_declare(EXCHANGE, "fanout", durable=True)

@@ -1,0 +1,84 @@
+"""Handlers in worker processes, as the decider calls them: a job goes out, a decision comes back.
+
+The decision is done again with the leader's own talk, and recorded as any other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from jobworker.bot.bot import Bot, Rule
+from jobworker.errors import WorkerAway
+from jobworker.handler_retry import Failure, HandlerFailed
+from jobworker.handlers import HandlerTry
+from jobworker.remote.actions import INVALID, ActionClock, Replay
+from jobworker.remote.job import failure_of, job_of
+from jobworker.remote.leader import Workers
+from jobworker.remote.rules import RemoteHandler
+from linedesk.store.documents import conversation_id, name_of
+
+POISON = "took its worker down"
+
+
+class RemoteHandlers:
+    """See `jobworker.handlers.Handlers`. `handler_seconds` is HANDLER_LIMIT_SECONDS."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        *,
+        handler_seconds: float,
+        now: Callable[[], datetime],
+        masked: Callable[[str], str] = str,
+    ) -> None:
+        self.workers = workers
+        self._handler_seconds = handler_seconds
+        self._now = now
+        self._masked = masked
+
+    def bot(self) -> Bot:
+        bot = self.workers.bot()
+        if bot is None:
+            raise WorkerAway("no worker is connected")
+        return bot
+
+    def limit_of(self, rule: Rule) -> float | None:
+        """A worker gives its handler up first; the leader does where it says nothing."""
+        return (rule.limit or self._handler_seconds) + self.workers.limits.grace_seconds
+
+    def call(self, one: HandlerTry) -> None:
+        handler, memo = one.rule.handler, one.memo
+        assert isinstance(handler, RemoteHandler), "the rules are a worker's"
+        if self.workers.is_condemned(memo.died_alone):
+            told = f"{POISON} {len(memo.died_with) + len(memo.died_alone)} times"
+            raise HandlerFailed(Failure(told, "-", "", lasting=True))
+        began = one.talk.now
+        message = job_of(
+            one.talk,
+            one.documents,
+            rule=handler.name,
+            is_list=isinstance(one.event, list),
+            limit_seconds=one.rule.limit or self._handler_seconds,
+            epoch=self.workers.epoch,
+            tries=memo.failures + 1,
+        )
+        attempt = self.workers.take(
+            version=handler.version,
+            key=conversation_id(one.job.document),
+            event_id=name_of(one.job.document),
+            resume=one.job.resume,
+            died_with=memo.died_with,
+        )
+        one.run.thread = attempt.worker.name
+        one.context.when_abandoned(attempt.over.set)
+        decision = self.workers.run(attempt, {**message, "attempt": attempt.id})
+        try:
+            failure = failure_of(decision, self._masked)
+        except ValueError as error:
+            failure = Failure(f"{INVALID}: {error}", "-", "", lasting=False)
+        if failure is not None:
+            raise HandlerFailed(failure)
+        clock = ActionClock(self._now, began)
+        one.talk.timed_by(clock.now)
+        Replay(one.talk, clock).carry_out(decision.get("actions"), decision.get("data"))

@@ -1,0 +1,257 @@
+"""A job and its decision: what leader and worker send each other, as JSON.
+
+docs/reference/worker-contract.md describes them with their JSON Schema. `job_of` makes a job of the
+leader's talk; `RemoteTalk` is made of it where the handler runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+from jobworker.bot.events import model_of
+from jobworker.bot.talk import Talk, TalkContext
+from jobworker.errors import BotError
+from jobworker.handler_retry import Failure, raised
+from jobworker.line.month import MonthlyQuota
+from jobworker.record.conversations import Conversation, checked
+from jobworker.remote.actions import NotingTalk, changed_data
+from jobworker.remote.values import (
+    from_json,
+    from_line,
+    moment_from_json,
+    moment_to_json,
+    to_json,
+    to_line,
+)
+from linedesk.store.documents import Document, text_of
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.timers import TIMER
+
+CONTRACT = 1
+"""The number of this form of jobs and decisions; leader and worker must have the same."""
+MOST_BYTES = 16 * 1024 * 1024
+MOST_TRACEBACK = 20_000
+MOST_WORDS = 500
+DECIDED, FAILED = "decided", "failed"
+REFUSED = "not in a worker process: only the dispatcher calls LINE (DISPATCHER_WORKERS=local)"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call of a handler, as its worker gets it. `message` is its JSON."""
+
+    attempt: str
+    rule: str
+    limit_seconds: float
+    epoch: int
+    message: Mapping[str, Any]
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Job:
+        """Raises KeyError, TypeError, ValueError for what is no job."""
+        return cls(
+            attempt=str(message["attempt"]),
+            rule=str(message["rule"]),
+            limit_seconds=float(message["limitSeconds"]),
+            epoch=int(message["epoch"]),
+            message=message,
+        )
+
+
+def job_of(
+    talk: Talk,
+    documents: Sequence[Document],
+    *,
+    rule: str,
+    is_list: bool,
+    limit_seconds: float,
+    epoch: int,
+    tries: int,
+) -> dict[str, Any]:
+    """The job of a handler that gets these documents, without an attempt.
+
+    Raises BotError, StoreUnavailable.
+    """
+    quota = talk.quota
+    profile = talk.profile
+    return {
+        "type": "job",
+        "contract": CONTRACT,
+        "epoch": epoch,
+        "rule": rule,
+        "try": tries,
+        "limitSeconds": limit_seconds,
+        "now": moment_to_json(talk.now),
+        "channel": talk.channel,
+        "key": talk.key,
+        "eventId": talk.event_id,
+        "events": [_event_to_json(one["event"]) for one in documents],
+        "together": is_list,
+        "accepted": moment_to_json(talk.accepted),
+        "replyToken": talk.reply_token,
+        "state": talk.state,
+        "data": to_json(talk.data),
+        "friend": talk.friend,
+        "profile": None if profile is None else to_json(profile),
+        "quota": {"limit": quota.limit, "used": quota.used, "closed": quota.is_closed},
+    }
+
+
+def run_handler(
+    job: Job,
+    handler: Callable[[Any, Talk], object],
+    *,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    secrets: Mapping[str, str] = MappingProxyType({}),
+    masked: Callable[[str], str] = str,
+    received: float | None = None,
+) -> dict[str, Any]:
+    """Run a handler of this process on a job; returns the decision, also of one that raised.
+
+    `received` is the monotonic time at which the job came.
+    """
+    try:
+        talk, events = talk_of(job, settings, secrets, received or time.monotonic())
+        before = to_json(talk.data)
+        handler(events if job.message["together"] else events[0], talk)
+        data = changed_data(before, talk)
+        # What MongoDB would refuse is the handler's fault, and is told with its own line.
+        checked(talk.decision())
+        return decided(job.attempt, talk.actions, data)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a bot's own code
+        return failed(job.attempt, raised(error, masked=masked))
+
+
+def talk_of(
+    job: Job, settings: Mapping[str, Any], secrets: Mapping[str, str], received: float
+) -> tuple[NotingTalk, list[Any]]:
+    """The talk of a job and the models of its events. Raises ValueError, KeyError, TypeError."""
+    told = job.message
+    began = moment_from_json(told["now"])
+    raws = [_event_from_json(one) for one in told["events"]]
+    document = {
+        "channel": told["channel"],
+        "key": told["key"],
+        EVENT_ID: told["eventId"],
+        ACCEPT_TIME: moment_from_json(told["accepted"]),
+        "event": raws[-1],
+    }
+    around = TalkContext(
+        load=lambda: _conversation(told, raws[-1]),
+        api=_refused,
+        content=_refused,
+        quota=lambda: _quota(told["quota"]),
+        now=lambda: began + timedelta(seconds=time.monotonic() - received),
+        settings=settings,
+        secrets=secrets,
+    )
+    talk = NotingTalk(document, around)
+    talk.reply_token = told["replyToken"]
+    return talk, [model_of(one) for one in raws]
+
+
+def decided(attempt: str, actions: Sequence[Mapping[str, Any]], data: Any) -> dict[str, Any]:
+    """The message of a decision; `data` is None where the talk's did not change."""
+    message = {"type": "decision", "attempt": attempt, "outcome": DECIDED, "actions": list(actions)}
+    if data is not None:
+        message["data"] = data
+    return message
+
+
+def failed(attempt: str, failure: Failure) -> dict[str, Any]:
+    """The message of a handler that failed."""
+    return {
+        "type": "decision",
+        "attempt": attempt,
+        "outcome": FAILED,
+        "what": failure.what[:MOST_WORDS],
+        "place": failure.place[:MOST_WORDS],
+        "traceback": failure.traceback[-MOST_TRACEBACK:],
+        "lasting": failure.lasting,
+        "passing": failure.passing,
+    }
+
+
+def failure_of(decision: Mapping[str, Any], masked: Callable[[str], str]) -> Failure | None:
+    """The failure that a decision tells; None for one that decided. Raises ValueError."""
+    outcome = decision.get("outcome")
+    if outcome == DECIDED:
+        return None
+    if outcome != FAILED:
+        raise ValueError(f"outcome: {DECIDED} or {FAILED}")
+    return Failure(
+        what=_line(decision.get("what"), "failed"),
+        place=_line(decision.get("place"), "-"),
+        traceback=masked(str(decision.get("traceback", ""))[-MOST_TRACEBACK:]),
+        lasting=decision.get("lasting") is True,
+        passing=decision.get("passing") is True,
+    )
+
+
+def written(message: Mapping[str, Any]) -> bytes:
+    """A decision as a line; one that is too large or no JSON as the failure that says so."""
+    try:
+        line = to_line(message)
+    except (ValueError, TypeError) as error:
+        return to_line(_lasting(message, f"decision is no JSON: {type(error).__name__}"))
+    if len(line) > MOST_BYTES:
+        return to_line(_lasting(message, f"decision has {len(line)} bytes, at most {MOST_BYTES}"))
+    return line
+
+
+def read(line: bytes) -> dict[str, Any]:
+    """The message of a line. Raises ValueError for what is none."""
+    if len(line) > 4 * MOST_BYTES:
+        raise ValueError(f"{len(line)} bytes")
+    message = from_line(line)
+    if not isinstance(message.get("type"), str):
+        raise ValueError("no type")
+    return message
+
+
+def _lasting(message: Mapping[str, Any], what: str) -> dict[str, Any]:
+    return failed(message["attempt"], Failure(f"BotError: {what}", "-", "", lasting=True))
+
+
+def _line(value: object, default: str) -> str:
+    """One line of a text from outside: it goes to the log and into a letter's cause."""
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    return text[:MOST_WORDS] or default
+
+
+def _event_to_json(event: Document) -> Any:
+    """LINE's JSON as it is; what a timer was given has the forms of stored values."""
+    return {name: to_json(one) if name == TIMER else one for name, one in event.items()}
+
+
+def _event_from_json(event: Mapping[str, Any]) -> Document:
+    return {name: from_json(one) if name == TIMER else one for name, one in event.items()}
+
+
+def _conversation(told: Mapping[str, Any], raw: Mapping[str, Any]) -> Conversation:
+    """The sender's place alone: it stands as the conversation's own."""
+    profile = told["profile"]
+    member = text_of(raw, "source", "userId")
+    is_member = member is not None and member != told["key"]
+    known = None if profile is None else from_json(profile)
+    return Conversation(
+        id=f"{told['channel']}/{told['key']}",
+        profile=None if is_member else known,
+        members={member: known} if is_member and member and known else {},
+        friend=told["friend"],
+        state=told["state"],
+        data=from_json(told["data"]),
+    )
+
+
+def _quota(told: Mapping[str, Any]) -> MonthlyQuota:
+    return MonthlyQuota(told["limit"], told["used"], bool(told["closed"]))
+
+
+def _refused(*_: Any, **__: Any) -> Any:
+    raise BotError(REFUSED, reason="not in a worker process")

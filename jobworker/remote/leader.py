@@ -1,0 +1,527 @@
+"""The leader's side: which workers there are, which attempts are out, and what came of each.
+
+A thread of the pool takes a place at a worker, sends the job and sleeps until its decision is
+there. A job is never in two places by the leader's will: it has one attempt, named by 128 random
+bits, and what any other attempt decides is dropped. Each second a worker names the attempts that it
+has; what it does not name for a while is handed out again, as is all of a worker that is silent.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from jobworker.bot.bot import Bot
+from jobworker.errors import WorkerAway
+from jobworker.handler_retry import Failure, HandlerFailed
+from jobworker.remote.broker import Broker, MakeBroker
+from jobworker.remote.job import CONTRACT, MOST_BYTES, read
+from jobworker.remote.rules import bot_of
+from jobworker.remote.values import to_line
+from linedesk.runtime.thread import BackgroundThread
+
+log = logging.getLogger(__name__)
+
+MOST_KEYS = 20_000
+MOST_GONE = 1_000
+MOST_WORKERS = 1_000
+MOST_WORKER_THREADS = 1_000
+
+
+@dataclass(frozen=True)
+class LeaderLimits:
+    """How long a leader waits for a word of a worker, in seconds."""
+
+    unnamed_seconds: float = 3.0
+    """A worker that speaks does not name an attempt: the job or the decision was lost."""
+    silent_seconds: float = 10.0
+    """A worker does not speak at all."""
+    look_seconds: float = 1.0
+    grace_seconds: float = 10.0
+    """How much longer than its worker the leader waits for a handler that is overdue."""
+    stop_seconds: float = 5.0
+    """How long handlers that are out may go on when the leader stops."""
+    alone_from: int = 2
+    most_deaths: int = 3
+
+
+LIMITS = LeaderLimits()
+
+
+@dataclass
+class WorkerSeen:
+    """A worker process, as it describes itself; `id` is new with each start."""
+
+    id: str
+    name: str
+    address: str
+    threads: int
+    contract: int
+    bot: str
+    release: str
+    began: float
+    """Monotonic time at which it started, by this machine's clock."""
+    heard: float
+    """Monotonic time of its last word."""
+    attempts: set[str] = field(default_factory=set)
+    strangers: int = 0
+    """Attempts that it names and that are no more this leader's."""
+    is_leaving: bool = False
+
+    @property
+    def free(self) -> int:
+        """How many jobs it can take."""
+        return max(0, self.threads - len(self.attempts) - self.strangers)
+
+
+class Attempt:
+    """One hand-out of a job: it ends with a decision, lost, or as nothing that counts any more."""
+
+    def __init__(self, worker: WorkerSeen, event_id: str, key: str, *, alone: bool) -> None:
+        began = time.monotonic()
+        self.id = secrets.token_hex(16)
+        self.worker = worker
+        self.event_id = event_id
+        self.key = key
+        self.began = began
+        self.named = began
+        self.at = datetime.now(UTC)
+        self.alone = alone
+        self.over = threading.Event()
+        self.decision: Mapping[str, Any] | None = None
+        self.lost: str | None = None
+        """Why it has to be handed out again."""
+
+
+class Workers(BackgroundThread):
+    """All workers that the leader knows; `places` is told how many jobs may be out at a time.
+
+    `changed_bot` is called with the bot's rules whenever another version is to run.
+    """
+
+    def __init__(
+        self,
+        connect: MakeBroker,
+        *,
+        places: Callable[[int], None],
+        limits: LeaderLimits = LIMITS,
+    ) -> None:
+        super().__init__("workers", self._run)
+        self.limits = limits
+        self.epoch = 0
+        self._places = places
+        self._broker: Broker = connect(self._arrived, leader=True)
+        self._lock = threading.Lock()
+        # All below under _lock.
+        self._workers: dict[str, WorkerSeen] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._attempts: dict[str, Attempt] = {}
+        self._warm: OrderedDict[str, str] = OrderedDict()
+        self._bots: dict[str, Bot] = {}
+        self._asked: dict[str, float] = {}
+        self._refused: dict[str, str] = {}
+        self._version = ""
+        self._alone: dict[str, Callable[[], None]] = {}
+        self._told_places = -1
+        self._stopping_at: float | None = None
+        self.lost_total = 0
+        self.dropped_total = 0
+
+    # Its life.
+
+    def begin(self, epoch: int) -> None:
+        """Listen for workers; nothing is handed out before one is there."""
+        self.epoch = epoch
+        self._places(0)
+        self._told_places = 0
+        self._broker.start()
+        self.start()
+
+    def stop(self) -> None:
+        """Hand out nothing more; what is out may go on for a moment."""
+        with self._lock:
+            if self._stopping_at is None:
+                self._stopping_at = time.monotonic() + self.limits.stop_seconds
+
+    def close(self) -> None:
+        """End the connection; what is out is lost, and the next leader hands it out."""
+        with self._lock:
+            self._stopping_at = 0.0
+            for attempt in list(self._attempts.values()):
+                self._end(attempt, lost="the leader stops")
+        super().stop()
+        self._broker.stop()
+        self.join()
+        self._broker.join(2.0)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.activity.busy()
+            self._look()
+            self.activity.idle()
+            self._stop.wait(self.limits.look_seconds)
+
+    def stalled(self) -> str | None:
+        return super().stalled() or self._broker.stalled()
+
+    def status(self) -> str:
+        broker = self._broker.state()
+        with self._lock:
+            usable = self._usable()
+            words = f"{len(usable)} workers, {len(self._attempts)} jobs out"
+        if not usable:
+            words = "no worker is connected"
+        return f"{words}, {broker.words}" if broker.words else words
+
+    # What the decider asks.
+
+    def bot(self) -> Bot | None:
+        """The rules that are in force; None until a worker has brought some."""
+        return self._bots.get(self._version)
+
+    def take(
+        self,
+        *,
+        version: str,
+        key: str,
+        event_id: str,
+        resume: Callable[[], None],
+        died_with: set[str],
+    ) -> Attempt:
+        """A place for a job at a worker; raises WorkerAway where there is none for it now.
+
+        `died_with` are the workers that vanished with it: after two of them it gets a worker of its
+        own, and `resume` is called when there is one.
+        """
+        with self._lock:
+            if self._stopping_at is not None:
+                raise WorkerAway("the dispatcher stops")
+            if version != self._version:
+                raise WorkerAway("its worker has been replaced by one of another version")
+            alone = self._deaths(died_with) >= self.limits.alone_from
+            worker = self._idle(event_id, resume) if alone else self._best(key)
+            if worker is None:
+                words = "waits for a worker of its own" if alone else "no worker is free"
+                raise WorkerAway(words, waits=alone)
+            attempt = Attempt(worker, event_id, key, alone=alone)
+            self._attempts[attempt.id] = attempt
+            worker.attempts.add(attempt.id)
+            self._warm[key] = worker.id
+            self._warm.move_to_end(key)
+            if len(self._warm) > MOST_KEYS:
+                self._warm.popitem(last=False)
+            return attempt
+
+    def is_condemned(self, died_alone: set[str]) -> bool:
+        """Whether a job took so many workers down that had nothing else that no more meet it."""
+        with self._lock:
+            return self._deaths(died_alone) >= self.limits.most_deaths
+
+    def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send the job and wait for its decision. Raises WorkerAway where it is lost.
+
+        Where the attempt was ended meanwhile (`end`), raises WorkerAway, too.
+        """
+        try:
+            body = to_line(message)
+        except (ValueError, TypeError) as error:
+            self.end(attempt)
+            raise HandlerFailed(_unsendable(type(error).__name__)) from error
+        if len(body) > 4 * MOST_BYTES:
+            self.end(attempt)
+            raise HandlerFailed(_unsendable(f"{len(body)} bytes"))
+        self._broker.send(attempt.worker.address, body)
+        attempt.over.wait()
+        if attempt.decision is not None:
+            return attempt.decision
+        if attempt.lost is None:
+            self.end(attempt)
+        raise WorkerAway(attempt.lost or "abandoned", worker=attempt.worker.id, alone=attempt.alone)
+
+    def end(self, attempt: Attempt) -> None:
+        """The job's handler is not wanted any more."""
+        with self._lock:
+            if self._end(attempt, lost="abandoned"):
+                self._abandon(attempt.worker, attempt.id)
+            self._tell_places()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each worker, for operators."""
+        now = time.monotonic()
+        with self._lock:
+            return [
+                {
+                    "name": one.name,
+                    "threads": one.threads,
+                    "out": len(one.attempts),
+                    "bot": one.bot,
+                    "release": one.release,
+                    "contract": one.contract,
+                    "silentSeconds": round(now - one.heard, 1),
+                    "state": self._state_of(one),
+                    "jobs": [
+                        {
+                            "eventId": attempt.event_id,
+                            "key": attempt.key,
+                            "since": attempt.at,
+                        }
+                        for id_ in one.attempts
+                        if (attempt := self._attempts.get(id_)) is not None
+                    ],
+                }
+                for one in sorted(self._workers.values(), key=lambda one: one.name)
+            ]
+
+    def figures(self) -> dict[str, float]:
+        """Numbers for metrics."""
+        with self._lock:
+            usable = self._usable()
+            return {
+                "workers": len(usable),
+                "threads": sum(one.threads for one in usable),
+                "out": len(self._attempts),
+                "lost": self.lost_total,
+                "dropped": self.dropped_total,
+            }
+
+    # What arrives.
+
+    def _arrived(self, body: bytes) -> None:
+        """On the broker's thread; whatever arrives must not end it."""
+        try:
+            message = read(body)
+            kind = message["type"]
+            if kind == "beat":
+                self._beat(message)
+            elif kind == "hello":
+                self._hello(message)
+            elif kind == "decision":
+                self._decided(message)
+            elif kind == "leaving":
+                self._leaving(message)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self.dropped_total += 1
+            log.warning("not understood, dropped bytes=%d error=%s", len(body), error)
+
+    def _beat(self, message: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            worker = self._known(message, now)
+            if worker is None:
+                return
+            named = {str(one) for one in message["attempts"]}
+            for id_ in named:
+                attempt = self._attempts.get(id_)
+                if attempt is not None and attempt.worker is worker:
+                    attempt.named = now
+                else:
+                    self._abandon(worker, id_)
+            worker.strangers = len(named - worker.attempts)
+            state = self._state_of(worker)
+            welcome = {"type": "welcome", "epoch": self.epoch, "state": state}
+            self._broker.send(worker.address, to_line(welcome))
+            version = worker.bot
+            if version not in self._bots and version not in self._refused:
+                self._ask(worker, now)
+            self._choose_version()
+            self._tell_places()
+
+    def _known(self, message: Mapping[str, Any], now: float) -> WorkerSeen | None:
+        id_ = str(message["worker"])[:64]
+        threads = int(message["threads"])
+        if not 0 <= threads <= MOST_WORKER_THREADS:
+            raise ValueError(f"threads: 0 to {MOST_WORKER_THREADS}, not {threads}")
+        if id_ not in self._workers and len(self._workers) >= MOST_WORKERS:
+            raise ValueError(f"more than {MOST_WORKERS} workers")
+        worker = self._workers.get(id_)
+        if worker is None:
+            began = now - max(0.0, float(message["upSeconds"]))
+            worker = WorkerSeen(id_, "", "", 0, 0, "", "", began=began, heard=now)
+            self._workers[id_] = worker
+            self._gone.pop(id_, None)
+            log.info("worker seen name=%s", str(message["name"])[:100])
+        worker.name = str(message["name"])[:100]
+        worker.address = str(message["address"])[:200]
+        worker.threads = threads
+        worker.contract = int(message["contract"])
+        worker.bot = str(message["bot"])[:100]
+        worker.release = str(message["release"])[:40]
+        worker.is_leaving = message.get("leaving") is True
+        worker.heard = now
+        return worker
+
+    def _hello(self, message: Mapping[str, Any]) -> None:
+        """A worker's rules, for which it was asked."""
+        version = str(message["bot"])[:100]
+        try:
+            bot = bot_of(message["rules"], version)
+        except (ValueError, KeyError, TypeError) as error:
+            with self._lock:
+                self._refused[version] = str(error)[:200]
+            log.error("rules of a worker's bot refused bot=%s error=%s", version, error)  # noqa: TRY400
+            return
+        with self._lock:
+            self._bots[version] = bot
+            self._refused.pop(version, None)
+            self._choose_version()
+            self._tell_places()
+
+    def _decided(self, message: Mapping[str, Any]) -> None:
+        id_ = str(message["attempt"])
+        with self._lock:
+            attempt = self._attempts.get(id_)
+            if attempt is None:
+                self.dropped_total += 1
+            else:
+                attempt.decision = message
+                self._end(attempt)
+                self._tell_places()
+        address = attempt.worker.address if attempt is not None else message.get("address")
+        if isinstance(address, str):
+            self._broker.send(address, to_line({"type": "taken", "attempt": id_}))
+
+    def _leaving(self, message: Mapping[str, Any]) -> None:
+        """A worker has ended in order; what it still had is handed out, and it is no suspect."""
+        with self._lock:
+            worker = self._workers.pop(str(message["worker"]), None)
+            if worker is not None:
+                self._lose_all(worker, "its worker has ended")
+            self._choose_version()
+            self._tell_places()
+
+    # Under the lock.
+
+    def _end(self, attempt: Attempt, *, lost: str | None = None) -> bool:
+        if self._attempts.pop(attempt.id, None) is None:
+            return False
+        attempt.worker.attempts.discard(attempt.id)
+        attempt.lost = lost
+        attempt.over.set()
+        self._wake_alone()
+        return True
+
+    def _abandon(self, worker: WorkerSeen, attempt: str) -> None:
+        self._broker.send(worker.address, to_line({"type": "abandon", "attempt": attempt}))
+
+    def _lose_all(self, worker: WorkerSeen, why: str) -> None:
+        for id_ in list(worker.attempts):
+            self.lost_total += 1
+            self._end(self._attempts[id_], lost=why)
+
+    def _ask(self, worker: WorkerSeen, now: float) -> None:
+        """Ask a worker for its rules, again after a second."""
+        if now - self._asked.get(worker.bot, float("-inf")) >= self.limits.look_seconds:
+            self._asked[worker.bot] = now
+            self._broker.send(worker.address, to_line({"type": "introduce"}))
+
+    def _usable(self) -> list[WorkerSeen]:
+        return [one for one in self._workers.values() if self._state_of(one) == "working"]
+
+    def _state_of(self, worker: WorkerSeen) -> str:
+        if worker.contract != CONTRACT:
+            return f"speaks contract {worker.contract}, needed is {CONTRACT}"
+        if worker.bot in self._refused:
+            return f"rules refused: {self._refused[worker.bot]}"
+        if worker.is_leaving:
+            return "stopping"
+        if not self._version or worker.bot != self._version:
+            return "another version of the bot is in force"
+        return "working"
+
+    def _choose_version(self) -> None:
+        """The version with most threads, of several the one that was started last."""
+        threads: Counter[str] = Counter()
+        latest: dict[str, float] = {}
+        for one in self._workers.values():
+            if one.contract == CONTRACT and one.bot in self._bots and not one.is_leaving:
+                threads[one.bot] += one.threads
+                latest[one.bot] = max(latest.get(one.bot, one.began), one.began)
+        if not threads:
+            return
+        version = max(threads, key=lambda one: (threads[one], latest[one]))
+        if version != self._version:
+            log.info("bot version in force bot=%s before=%s", version, self._version or "-")
+            self._version = version
+        for old in [one for one in self._bots if one not in threads and one != version]:
+            del self._bots[old]
+
+    def _tell_places(self) -> None:
+        places = 0
+        if self._stopping_at is None:
+            places = sum(max(0, one.threads - one.strangers) for one in self._usable())
+        if places != self._told_places:
+            self._told_places = places
+            self._places(places)
+
+    def _best(self, key: str) -> WorkerSeen | None:
+        """The worker that had the key last, else the one with most free places."""
+        free = [one for one in self._usable() if one.free and not self._is_reserved(one)]
+        warm = self._warm.get(key)
+        found = next((one for one in free if one.id == warm), None)
+        return found or max(free, key=lambda one: one.free, default=None)
+
+    def _is_reserved(self, worker: WorkerSeen) -> bool:
+        """Whether it is to be left to a job that runs alone: the least busy one is."""
+        if any(self._attempts[id_].alone for id_ in worker.attempts):
+            return True
+        if not self._alone:
+            return False
+        return worker is min(self._usable(), key=lambda one: (len(one.attempts), one.id))
+
+    def _idle(self, event_id: str, resume: Callable[[], None]) -> WorkerSeen | None:
+        idle = [one for one in self._usable() if one.free and not one.attempts]
+        if not idle:
+            self._alone[event_id] = resume
+            return None
+        self._alone.pop(event_id, None)
+        return min(idle, key=lambda one: one.id)
+
+    def _wake_alone(self) -> None:
+        if self._alone and any(not one.attempts and one.free for one in self._usable()):
+            event_id = next(iter(self._alone))
+            self._alone.pop(event_id)()
+
+    def _deaths(self, died_with: set[str]) -> int:
+        return sum(one in self._gone for one in died_with)
+
+    def _look(self) -> None:
+        """Give up what is silent."""
+        now = time.monotonic()
+        up_since = self._broker.state().up_since
+        with self._lock:
+            for worker in list(self._workers.values()):
+                if now - worker.heard > self.limits.silent_seconds:
+                    self._vanished(worker, now, up_since)
+            for attempt in list(self._attempts.values()):
+                silence = attempt.worker.heard - attempt.named
+                if silence > self.limits.unnamed_seconds:
+                    self.lost_total += 1
+                    self._abandon(attempt.worker, attempt.id)
+                    self._end(attempt, lost="its worker does not have it")
+            if self._stopping_at is not None and now >= self._stopping_at:
+                for attempt in list(self._attempts.values()):
+                    self._end(attempt, lost="the dispatcher stops")
+            self._choose_version()
+            self._tell_places()
+            self._wake_alone()
+
+    def _vanished(self, worker: WorkerSeen, now: float, up_since: float | None) -> None:
+        del self._workers[worker.id]
+        log.warning("worker vanished name=%s jobs=%d", worker.name, len(worker.attempts))
+        # Where this process was cut off itself, silence tells nothing of the worker.
+        if up_since is not None and up_since < worker.heard:
+            self._gone[worker.id] = None
+            if len(self._gone) > MOST_GONE:
+                self._gone.popitem(last=False)
+        self._lose_all(worker, "its worker has vanished")
+
+
+def _unsendable(why: str) -> Failure:
+    return Failure(f"job cannot be sent: {why}", "-", "", lasting=True)

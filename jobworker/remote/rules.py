@@ -1,0 +1,110 @@
+"""A bot's rules as JSON, so that the leader can choose handlers that run elsewhere.
+
+The leader sees states, gathering, limits and profiles by these rules and runs no code of the bot.
+Types are LINE's names of events and messages, as `message` and `text`. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from linebot.v3 import webhooks
+from linebot.v3.models import UnknownEvent
+from linebot.v3.webhooks import Event, MessageContent
+
+from jobworker.bot.bot import Bot, Rule
+from jobworker.errors import BotError
+
+MOST_RULES = 10_000
+UNKNOWN = "unknown"
+_KNOWN = frozenset(
+    ("name", "event", "message", "state", "timer", "timeout", "profile", "limit", "gather", "most")
+)
+
+
+def _classes(base: Any) -> dict[str, type]:
+    names = getattr(base, f"_{base.__name__}__discriminator_value_class_map")
+    return {type_: getattr(webhooks, name) for type_, name in names.items()}
+
+
+EVENTS: Mapping[str, type] = {**_classes(Event), UNKNOWN: UnknownEvent}
+MESSAGES: Mapping[str, type] = _classes(MessageContent)
+_TYPES = {one: type_ for type_, one in (*EVENTS.items(), *MESSAGES.items())}
+
+
+@dataclass(frozen=True)
+class RemoteHandler:
+    """Stands for a handler of this name in the bot of this version."""
+
+    version: str
+    name: str
+
+    def __call__(self, event: Any, talk: Any) -> None:
+        raise BotError("the handler runs in a worker process")
+
+
+def rules_of(bot: Bot) -> tuple[dict[str, Any], Mapping[str, Rule]]:
+    """The bot's rules as JSON, and each rule by its name there."""
+    rows, by_name = [], {}
+    for number, (where, rule) in enumerate(_every_rule(bot)):
+        by_name[str(number)] = rule
+        row: dict[str, Any] = {"name": str(number), **where, "profile": rule.profile}
+        if rule.limit is not None:
+            row["limit"] = rule.limit
+        if rule.gather is not None:
+            row |= {"gather": rule.gather.seconds, "most": rule.gather.most}
+        rows.append(row)
+    return {"perMember": bot.per_member, "rules": rows}, by_name
+
+
+def bot_of(table: object, version: str) -> Bot:
+    """A bot with these rules, whose handlers are a `RemoteHandler` each. Raises ValueError."""
+    if not isinstance(table, Mapping) or not isinstance(table.get("rules"), list):
+        raise ValueError("rules: must be a list of rules")
+    if len(table["rules"]) > MOST_RULES:
+        raise ValueError(f"rules: {len(table['rules'])}, at most {MOST_RULES}")
+    bot = Bot(per_member=table.get("perMember") is True)
+    names: set[str] = set()
+    for number, row in enumerate(table["rules"]):
+        try:
+            _add(bot, row, version, names)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"rules: number {number}: {error}") from error
+    return bot
+
+
+def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
+    for (event, message, state), rule in bot.rules.items():
+        named = {"event": event, "message": message}
+        where = {name: _TYPES[one] for name, one in named.items() if one is not None}
+        yield {**where, **({} if state is None else {"state": state})}, rule
+    for name, rule in bot.timers.items():
+        yield {"timer": name}, rule
+    for state, rule in bot.timeouts.items():
+        yield {"timeout": state}, rule
+
+
+def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> None:
+    if unknown := set(row) - _KNOWN:
+        raise ValueError(f"unknown field {sorted(unknown)[0]!r:.40}")
+    name = row["name"]
+    if not isinstance(name, str) or not name or name in names:
+        raise ValueError("name: a text that no other rule has")
+    names.add(name)
+    handler = RemoteHandler(version, name)
+    own = {"profile": row.get("profile"), "limit": row.get("limit")}
+    if own["profile"] not in (None, True, False, "later"):
+        raise ValueError("profile: true, false or later")
+    if "timer" in row:
+        bot.timer(row["timer"], **own)(handler)
+    elif "timeout" in row:
+        bot.timeout(row["timeout"], **own)(handler)
+    elif "event" in row:
+        message = MESSAGES[row["message"]] if row.get("message") is not None else None
+        more = {"gather": row.get("gather"), "most": row.get("most")}
+        event = EVENTS[row["event"]]
+        bot.add(event, message, state=row.get("state"), **own, **more)(handler)
+    else:
+        bot.default(state=row.get("state"), **own)(handler)

@@ -1,0 +1,366 @@
+"""A worker process: takes jobs from the leader, runs handlers, and repeats each decision until the
+leader has it.
+
+It has no MongoDB and does not call LINE. A handler that does not return is given up as in the
+dispatcher: another thread takes the place of its thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from jobworker.handler_retry import did_not_return
+from jobworker.remote.broker import LEADERS, Broker, MakeBroker
+from jobworker.remote.job import CONTRACT, Job, failed, read, written
+from jobworker.remote.values import to_line
+from linedesk.runtime.thread import BackgroundThread
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 1.0
+# A decision that the leader does not confirm is sent again after so long.
+REPEAT_SECONDS = 1.0
+# A leader repeats nothing after this; neither does a worker.
+FORGET_SECONDS = 3_600.0
+
+
+class Runs(Protocol):
+    """What handlers of one thread run in: this process, or a program of the thread's own."""
+
+    def run(self, job: Job, received: float) -> dict[str, Any]:
+        """The decision of a job; raises nothing."""
+        ...
+
+    def abandon(self) -> None:
+        """The job's thread is given up: end what can be ended. From another thread."""
+        ...
+
+    def close(self) -> None:
+        """No further job comes."""
+        ...
+
+
+class Bot(Protocol):
+    """The bot of a worker process."""
+
+    @property
+    def version(self) -> str:
+        """Differs between two states of its code."""
+        ...
+
+    @property
+    def rules(self) -> Mapping[str, Any]:
+        """Its rules as JSON (`jobworker.remote.rules`)."""
+        ...
+
+    def open(self) -> Runs:
+        """What a new thread runs its jobs in."""
+        ...
+
+
+@dataclass
+class Held:
+    """A job that the worker has, until the leader confirms its decision."""
+
+    job: Job
+    received: float
+    thread: RunnerThread | None = None
+    began: float | None = None
+    decision: bytes | None = None
+    sent: float = 0.0
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its handler has run longer than it may."""
+        if self.decision is not None or self.began is None:
+            return False
+        return now - self.began > self.job.limit_seconds
+
+
+class RunnerThread(threading.Thread):
+    """One thread for handlers."""
+
+    def __init__(self, number: int, main: Callable[[RunnerThread], None], runs: Runs) -> None:
+        super().__init__(name=f"handler-{number:02d}", daemon=True)
+        self.runs = runs
+        self.is_abandoned = False
+        self._main = main
+
+    def run(self) -> None:
+        self._main(self)
+
+    @property
+    def stack(self) -> str:
+        """Where it stands at this moment."""
+        frame = sys._current_frames().get(self.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+
+class WorkerProcess(BackgroundThread):
+    """Runs jobs on `threads` threads until it is stopped; its own thread beats once a second.
+
+    `name` is what operators see. `observe` is called with a job's seconds and whether it failed.
+    """
+
+    def __init__(
+        self,
+        bot: Bot,
+        connect: MakeBroker,
+        *,
+        threads: int,
+        name: str,
+        release: str,
+        beat_seconds: float = BEAT_SECONDS,
+        observe: Callable[[float, bool], None] = lambda seconds, failed: None,
+    ) -> None:
+        super().__init__("beat", self._run)
+        self.id = uuid.uuid4().hex
+        self.abandoned_total = 0
+        self._bot = bot
+        self._name = name
+        self._release = release
+        self._number = threads
+        self._beat_seconds = beat_seconds
+        self._observe = observe
+        self._began = time.monotonic()
+        self._broker: Broker = connect(self._arrived, leader=False)
+        self._jobs: SimpleQueue[Held | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        # All below under _lock.
+        self._held: dict[str, Held] = {}
+        self._threads: list[RunnerThread] = []
+        self._lost: list[RunnerThread] = []
+        self._made = 0
+        self._epoch = 0
+        self._is_leaving = False
+        self._answered = 0.0
+        self._is_refused = ""
+
+    # Its life.
+
+    def start(self) -> None:
+        with self._lock:
+            self._threads = [self._make() for _ in range(self._number)]
+        for thread in self._threads:
+            thread.start()
+        self._broker.start()
+        super().start()
+
+    def leave(self, deadline: float) -> bool:
+        """Take no more jobs, and end those that are under way until the monotonic deadline.
+
+        Returns whether all have ended and the leader has their decisions.
+        """
+        with self._lock:
+            self._is_leaving = True
+        self._beat()
+        while self._held and time.monotonic() < deadline:
+            self._stop.wait(min(0.05, self._beat_seconds))
+        with self._lock:
+            all_ended = not self._held
+        self._broker.send(LEADERS, to_line({"type": "leaving", "worker": self.id}))
+        for _ in range(self._number):
+            self._jobs.put(None)
+        self.stop()
+        self.join()
+        # The sender's thread has the last word in hand.
+        time.sleep(0 if self._broker.state().up_since is None else 0.1)
+        self._broker.stop()
+        self._broker.join(2.0)
+        for thread in self._threads:
+            thread.runs.close()
+        return all_ended
+
+    @property
+    def has_threads_left(self) -> bool:
+        """Whether fewer handlers hang for good than there are threads."""
+        with self._lock:
+            self._lost = [one for one in self._lost if one.is_alive()]
+            return len(self._lost) < self._number
+
+    def state(self) -> str:
+        """What it waits for; empty while a leader hears it."""
+        broker = self._broker.state().words
+        if broker:
+            return broker
+        if self._is_refused:
+            return self._is_refused
+        heard = time.monotonic() - self._answered < 10 * self._beat_seconds
+        return "" if self._answered and heard else "waiting for a dispatcher"
+
+    def status(self) -> str:
+        with self._lock:
+            at_work = sum(one.decision is None for one in self._held.values())
+            words = f"{at_work} of {self._number} threads at work"
+        return " · ".join(filter(None, (self.state(), words)))
+
+    def stalled(self) -> str | None:
+        return super().stalled() or self._broker.stalled()
+
+    # What arrives.
+
+    def _arrived(self, body: bytes) -> None:
+        """On the broker's thread; whatever arrives must not end it."""
+        try:
+            message = read(body)
+            kind = message["type"]
+            if kind == "job":
+                self._take(message)
+            elif kind == "taken":
+                self._forget(str(message["attempt"]))
+            elif kind == "abandon":
+                self._abandon(str(message["attempt"]))
+            elif kind == "introduce":
+                self._introduce()
+            elif kind == "welcome":
+                self._welcomed(message)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("not understood, dropped bytes=%d error=%s", len(body), error)
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        job = Job.from_message(message)
+        held = Held(job, time.monotonic())
+        with self._lock:
+            if self._is_leaving or job.epoch < self._epoch or job.attempt in self._held:
+                return
+            self._epoch = job.epoch
+            self._held[job.attempt] = held
+        self._jobs.put(held)
+
+    def _forget(self, attempt: str) -> None:
+        with self._lock:
+            self._held.pop(attempt, None)
+
+    def _abandon(self, attempt: str) -> None:
+        with self._lock:
+            held = self._held.pop(attempt, None)
+            fresh = None if held is None else self._replace(held)
+        if fresh is not None:
+            log.warning("handler abandoned, the leader wants it no more attempt=%s", attempt[:8])
+            fresh.start()
+
+    def _introduce(self) -> None:
+        hello = {"type": "hello", "bot": self._bot.version, "rules": self._bot.rules}
+        self._broker.send(LEADERS, to_line(hello))
+
+    def _welcomed(self, message: Mapping[str, Any]) -> None:
+        self._answered = time.monotonic()
+        state = str(message.get("state", ""))
+        refused = "" if state == "working" else state
+        if refused and refused != self._is_refused:
+            log.warning("gets no jobs: %s", refused)
+        self._is_refused = refused
+
+    # The threads.
+
+    def _make(self) -> RunnerThread:
+        self._made += 1
+        return RunnerThread(self._made, self._work, self._bot.open())
+
+    def _work(self, me: RunnerThread) -> None:
+        while not me.is_abandoned and (held := self._jobs.get()) is not None:
+            with self._lock:
+                if held.job.attempt not in self._held:
+                    continue
+                held.thread, held.began = me, time.monotonic()
+            decision = me.runs.run(held.job, held.received)
+            self._decided(held, decision)
+
+    def _decided(self, held: Held, decision: Mapping[str, Any]) -> None:
+        seconds = time.monotonic() - (held.began or held.received)
+        with self._lock:
+            if held.job.attempt not in self._held or held.decision is not None:
+                return
+            held.decision = written({**decision, "address": self._broker.address})
+            held.thread, held.sent = None, time.monotonic()
+        self._broker.send(LEADERS, held.decision)
+        self._observe(seconds, decision["outcome"] != "decided")
+
+    def _replace(self, held: Held) -> RunnerThread | None:
+        """Under the lock: give the job's thread up, if it has one; the fresh one is to be started."""
+        thread, held.thread = held.thread, None
+        if thread is None or thread.is_abandoned:
+            return None
+        thread.is_abandoned = True
+        self.abandoned_total += 1
+        thread.runs.abandon()
+        fresh = self._make()
+        self._threads[self._threads.index(thread)] = fresh
+        self._lost.append(thread)
+        return fresh
+
+    # Once a second.
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.activity.busy()
+            self._give_up_overdue()
+            self._repeat()
+            self._beat()
+            self.activity.idle()
+            self._stop.wait(self._beat_seconds)
+
+    def _give_up_overdue(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            overdue = [one for one in self._held.values() if one.is_overdue(now)]
+        for held in overdue:
+            thread = held.thread
+            stack = thread.stack if thread is not None else ""
+            with self._lock:
+                if held.decision is not None or held.job.attempt not in self._held:
+                    continue
+                fresh = self._replace(held)
+                decision = failed(held.job.attempt, did_not_return(stack))
+                held.decision = written({**decision, "address": self._broker.address})
+                held.sent = now
+            log.error(
+                "handler did not return, abandoned seconds=%.1f event_id=%s",
+                *(now - (held.began or now), held.job.message.get("eventId")),
+            )
+            self._broker.send(LEADERS, held.decision)
+            self._observe(now - (held.began or now), True)
+            if fresh is not None:
+                fresh.start()
+
+    def _repeat(self) -> None:
+        """Send decisions again that no leader has confirmed."""
+        now = time.monotonic()
+        with self._lock:
+            late = [
+                one
+                for one in self._held.values()
+                if one.decision is not None and now - one.sent > REPEAT_SECONDS
+            ]
+            for held in late:
+                held.sent = now
+                if now - held.received > FORGET_SECONDS:
+                    self._held.pop(held.job.attempt)
+        for held in late:
+            assert held.decision is not None
+            self._broker.send(LEADERS, held.decision)
+
+    def _beat(self) -> None:
+        with self._lock:
+            message = {
+                "type": "beat",
+                "worker": self.id,
+                "name": self._name,
+                "address": self._broker.address,
+                "threads": self._number,
+                "contract": CONTRACT,
+                "bot": self._bot.version,
+                "release": self._release,
+                "upSeconds": round(time.monotonic() - self._began, 3),
+                "leaving": self._is_leaving,
+                "attempts": list(self._held),
+            }
+        self._broker.send(LEADERS, to_line(message))
