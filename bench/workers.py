@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -95,6 +95,19 @@ class WorkerBench(Bench):
         with worker_processes(url, bot, number, THREADS):
             wait_for_workers(url, number)
             return self.dispatched(partial(self._desk, None, broker))
+
+    def dispatched(self, make_worker: Callable[..., Any]) -> float:
+        """As it is there; a leader that has ended must not go on listening to workers."""
+        made: list[BotWorker] = []
+
+        def make(**tools: Any) -> BotWorker:
+            made.append(make_worker(**tools))
+            return made[0]
+
+        try:
+            return super().dispatched(make)
+        finally:
+            made[0].close()
 
     def _desk(self, bot: Bot | None, connect: Any, **tools: Any) -> BotWorker:
         line = LineSettings("http://127.0.0.1:9", "unused", interval_seconds=0, threads=THREADS)
