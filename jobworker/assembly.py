@@ -43,7 +43,9 @@ from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
 from jobworker.remote.broker import MakeBroker
 from jobworker.remote.handlers import RemoteHandlers
-from jobworker.remote.leader import Workers
+from jobworker.remote.leader import LIMITS as LEADER_LIMITS
+from jobworker.remote.leader import LeaderLimits, Workers
+from jobworker.remote.metrics import watch_workers
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
@@ -275,6 +277,7 @@ class BotWorker:
         lease_is_fresh: Callable[[], bool],
         places: Callable[[int], None] = lambda jobs: None,
         connect: MakeBroker | None = None,
+        leader_limits: LeaderLimits = LEADER_LIMITS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         registry: CollectorRegistry | None = None,
     ) -> None:
@@ -348,7 +351,11 @@ class BotWorker:
             secrets=secrets,
             masked=masked,
         )
-        self._workers = None if connect is None else Workers(connect, places=places)
+        self._workers = (
+            None if connect is None else Workers(connect, places=places, limits=leader_limits)
+        )
+        if self._workers is not None:
+            watch_workers(registry, self._workers.figures)
         self._worker = Decider(
             self._handlers(bot, line, now=now, masked=masked),
             parts,
@@ -411,6 +418,10 @@ class BotWorker:
     def workers(self) -> list[Document]:
         """The worker processes, for operators; none where the bot runs here."""
         return [] if self._workers is None else self._workers.rows()
+
+    def broker(self) -> str | None:
+        """What stands between this process and RabbitMQ; None where the bot runs here."""
+        return None if self._workers is None else self._workers.broker()
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""

@@ -184,7 +184,8 @@ class Decider:
             log.warning("handed out again event_id=%s: %s", name_of(job.document), error)
         job.because = str(error)
         if not error.waits:
-            self._parts.later(0.0, job.resume)
+            pause = 0.0 if error.worker is not None else self._limits.away_pause_seconds
+            self._parts.later(pause, job.resume)
         return JobResult.DEFERRED
 
     def _decide_or_give_up(self, job: Job, memo: JobMemo, run: JobRun) -> JobResult:
@@ -350,7 +351,7 @@ class Decider:
         event = model_of(job.document["event"])
         talk = self._talk(job.document)
         try:
-            rule = self._handlers.bot().rule_in(talk, event)
+            rule = self._handlers.rule_in(talk, event)
             # guard: gathered-for-this-rule -> never
             if rule != memo.rule:
                 # The state that it stood in was an older one.

@@ -28,6 +28,8 @@ class RetryLimits:
     longest_pause_seconds: float = 30.0
     store_pause_seconds: float = 5.0
     """At most, while MongoDB or the gate does not let the job be decided."""
+    away_pause_seconds: float = 0.2
+    """While no worker process is free for it."""
     trying_seconds: float = 6 * 3600.0
     """A handler is not tried beyond this since its first try: the answer comes too late by then,
     and all that the user wrote since waits behind it."""

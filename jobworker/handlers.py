@@ -36,6 +36,10 @@ class Handlers(Protocol):
         """The rules that are in force. Raises WorkerAway where none are known."""
         ...
 
+    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
+        """The rule of an event (`Bot.rule_in`). Raises WorkerAway, NoTimerHandler."""
+        ...
+
     def limit_of(self, rule: Rule) -> float | None:
         """When the dispatcher gives a handler up, in seconds; None for HANDLER_LIMIT_SECONDS."""
         ...
@@ -55,6 +59,9 @@ class LocalHandlers:
     def __init__(self, bot: Bot) -> None:
         self._bot = bot
         self.bot: Callable[[], Bot] = lambda: bot
+
+    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
+        return self._bot.rule_in(talk, event)
 
     def limit_of(self, rule: Rule) -> float | None:
         return rule.limit

@@ -35,6 +35,7 @@ IMPORTED = (
         "linedesk.compose.processes",
         "linedesk.compose.dispatcher",
         "linedesk.compose.scheduler",
+        "linedesk.compose.worker",
     ),
     *("linedesk.setup.init", "linedesk.cli.dead", "linedesk.doctor.doctor", "linedesk.demo.demo"),
     *("frontdesk.process", "linesim.http.process", "linedesk.bots.parrot"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -19,6 +20,14 @@ from tests.waiting import eventually
 # Debian's package; its wrapper in /usr/sbin would change the user.
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 START_SECONDS = 90.0
+# Below those that Linux gives to connections: a client of a node that is away must not get its
+# port, or reach itself there.
+PORTS = range(20_000, 32_000)
+STARTS = 3
+
+
+class Died(Exception):
+    """The node ended while it started; the text is the end of what it printed."""
 
 
 class RabbitMQ:
@@ -45,6 +54,7 @@ class RabbitMQ:
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "ERL_CRASH_DUMP": os.devnull,
             "RABBITMQ_CONFIG_FILE": str(config),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"+S {cores}:{cores} +sbwt none",
         }
@@ -66,7 +76,7 @@ class RabbitMQ:
     def _answers(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise AssertionError((self._folder / "out.log").read_text()[-2000:])
+            raise Died((self._folder / "out.log").read_text()[-2000:])
         with suppress(Exception):
             pika.BlockingConnection(pika.URLParameters(self.url)).close()
             return True
@@ -81,10 +91,20 @@ class RabbitMQ:
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """In which `rabbitmqctl` is found and reaches this node."""
+        return {**self._environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
+
     def queues(self) -> dict[str, int]:
         """Its queues, each with the number of messages in it."""
         rows = self.control("list_queues", "name", "messages", "--no-table-headers").splitlines()
         return {row.split("\t")[0]: int(row.split("\t")[1]) for row in rows if "\t" in row}
+
+    def on_disk(self) -> bytes:
+        """All that its files hold."""
+        files = [one for one in self._folder.rglob("*") if one.is_file()]
+        return b"".join(one.read_bytes() for one in files)
 
     def freeze(self) -> None:
         """It stands still, with all its connections open."""
@@ -116,9 +136,17 @@ def is_installed() -> bool:
 def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
     """A node that runs until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="linedesk-rabbitmq-"))
-    node = RabbitMQ(folder)
+    node = RabbitMQ(folder / "0")
     try:
-        node.start()
+        for number in range(1, STARTS):
+            try:
+                node.start()
+                break
+            except Died:
+                # Another process took one of its ports since it was found free.
+                node = RabbitMQ(folder / str(number))
+        else:
+            node.start()
         yield node
     finally:
         node.thaw()
@@ -127,8 +155,9 @@ def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
 
 
 def _free_ports(number: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports: list[int] = []
+    while len(ports) < number:
+        port = secrets.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.append(port)
     return ports

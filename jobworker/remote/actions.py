@@ -168,6 +168,7 @@ class ActionClock:
     def now(self) -> datetime:
         """The time, in UTC."""
         now = self._now()
+        # guard: times-within-the-job -> return self._moment or now
         return now if self._moment is None else min(max(self._moment, self._began), now)
 
 

@@ -20,12 +20,14 @@ from typing import Any
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
 from jobworker.remote.broker import LEADERS, BrokerState, OnMessage
 from linedesk.runtime.thread import JOIN_SECONDS, BackgroundThread
 
 log = logging.getLogger(__name__)
+# It has six lines for a refused connection, with a traceback; ours has one.
+logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 EXCHANGE = "linedesk.leaders"
 LEADER_QUEUE, WORKER_QUEUE = "linedesk.leader.", "linedesk.worker."
@@ -102,6 +104,7 @@ class _Link:
         self._connection: pika.BlockingConnection | None = None
         self.up_since: float | None = None
         self.trouble = ""
+        self.is_blocked = False
 
     def stop(self) -> None:
         """End it soon; from any thread."""
@@ -120,7 +123,8 @@ class _Link:
             try:
                 self._connected(self._next())
             except LOST as error:
-                self._lost(error)
+                if not self.thread.stop_asked.is_set():
+                    self._lost(error)
             self.up_since = None
             if time.monotonic() - began > LONGEST_PAUSE_SECONDS:
                 failures = 0
@@ -142,7 +146,7 @@ class _Link:
             self._prepare(channel)
             if self.trouble:
                 log.info("RabbitMQ is back connection=%s", self._kind)
-            self.trouble, self.up_since = "", time.monotonic()
+            self.trouble, self.is_blocked, self.up_since = "", False, time.monotonic()
             while not self.thread.stop_asked.is_set():
                 self.thread.activity.busy()
                 self._serve(connection, channel)
@@ -151,17 +155,19 @@ class _Link:
                 connection.close()
 
     def _lost(self, error: BaseException) -> None:
-        words = f"no connection to RabbitMQ: {_told(error)}"
+        words = f"no connection to RabbitMQ: {told(error)}"
         if words != self.trouble:
             log.warning("%s connection=%s", words, self._kind)
         self.trouble = words
 
     def _blocked(self, _: Any, frame: Any) -> None:
+        self.is_blocked = True
         self.trouble = f"RabbitMQ takes nothing: {frame.method.reason}"
         log.warning("%s", self.trouble)
 
     def _unblocked(self, *_: Any) -> None:
-        self.trouble = ""
+        self.is_blocked, self.trouble = False, ""
+        log.info("RabbitMQ takes messages again connection=%s", self._kind)
 
     def _prepare(self, channel: BlockingChannel) -> None:
         """Before the first `_serve` of a connection."""
@@ -185,6 +191,7 @@ class _Receiver(_Link):
         queue = f"{prefix}{uuid.uuid4().hex}"
         channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=QUEUE_LIMITS)
         if self._leader:
+            _declare(channel)
             channel.queue_bind(queue, EXCHANGE)
         channel.add_on_cancel_callback(_cancelled)
         channel.basic_consume(queue, self._arrived, auto_ack=True, exclusive=True)
@@ -201,6 +208,7 @@ class _Sender(_Link):
     def __init__(self, urls: Sequence[str], *, name: str) -> None:
         super().__init__(urls, name=name, kind="sending")
         self._waiting: Queue[tuple[float, str, bytes] | None] = Queue(MOST_WAITING)
+        self._look_at = 0.0
 
     def put(self, to: str, body: bytes) -> None:
         """Send it soon; it is lost where too much waits."""
@@ -213,10 +221,17 @@ class _Sender(_Link):
             self._waiting.put_nowait(None)
 
     def _serve(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
+        # What RabbitMQ says of itself is heard in here only.
+        if self.is_blocked:
+            connection.process_data_events(LOOK_SECONDS)
+            return
+        # guard: hears-that-it-is-blocked -> never
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            connection.process_data_events(0)
         try:
             item = self._waiting.get(timeout=LOOK_SECONDS)
         except Empty:
-            connection.process_data_events(0)
             return
         if item is None or time.monotonic() - item[0] > STALE_SECONDS:
             return
@@ -240,15 +255,31 @@ def _parameters(url: str, name: str) -> pika.URLParameters:
     return parameters
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """The class and what the server answered, without an address's password."""
     inner = error.args[0] if error.args else None
     cause = getattr(inner, "exception", None) or error
     text = getattr(cause, "reply_text", "") or getattr(cause, "strerror", "") or ""
+    if isinstance(cause, (ProbableAccessDeniedError, ProbableAuthenticationError)):
+        # Of these pika has the server's answer as text.
+        text = inner
     return f"{type(cause).__name__}{': ' + str(text)[:200] if text else ''}"
 
 
 def declare(urls: Sequence[str]) -> None:
     """Make the exchange, where it is not there. Raises AMQPError."""
     with pika.BlockingConnection(_parameters(urls[0], "init")) as connection:
-        connection.channel().exchange_declare(EXCHANGE, "fanout", durable=True)
+        _declare(connection.channel())
+
+
+def can_open(urls: Sequence[str]) -> bool:
+    """Whether a node lets the URL's user in."""
+    for url in urls:
+        with suppress(*LOST):
+            pika.BlockingConnection(_parameters(url, "init")).close()
+            return True
+    return False
+
+
+def _declare(channel: BlockingChannel) -> None:
+    channel.exchange_declare(EXCHANGE, "fanout", durable=True)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
-from jobworker.errors import WorkerAway
+from jobworker.bot.talk import Talk
+from jobworker.errors import NoTimerHandler, WorkerAway
 from jobworker.handler_retry import Failure, HandlerFailed
 from jobworker.handlers import HandlerTry
 from jobworker.remote.actions import INVALID, ActionClock, Replay
@@ -42,6 +44,15 @@ class RemoteHandlers:
         if bot is None:
             raise WorkerAway("no worker is connected")
         return bot
+
+    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
+        try:
+            return self.bot().rule_in(talk, event)
+        except NoTimerHandler:
+            # guard: timer-of-another-version -> never
+            if any(bot.has_timer(event.name) for bot in self.workers.others()):
+                raise WorkerAway("its handler is in another version of the bot") from None
+            raise
 
     def limit_of(self, rule: Rule) -> float | None:
         """A worker gives its handler up first; the leader does where it says nothing."""

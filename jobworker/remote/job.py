@@ -38,6 +38,18 @@ MOST_BYTES = 16 * 1024 * 1024
 MOST_TRACEBACK = 20_000
 MOST_WORDS = 500
 DECIDED, FAILED = "decided", "failed"
+# How the leader sees a worker; other states say why it gets no jobs.
+WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
+MOST_ADDRESS = 200
+# What a message from outside may raise where it is taken apart.
+NOT_UNDERSTOOD = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 REFUSED = "not in a worker process: only the dispatcher calls LINE (DISPATCHER_WORKERS=local)"
 
 
@@ -225,6 +237,13 @@ def read(line: bytes) -> dict[str, Any]:
     if not isinstance(message.get("type"), str):
         raise ValueError("no type")
     return message
+
+
+def address_of(value: object) -> str:
+    """The address that a message names. Raises ValueError for what no broker has."""
+    if not isinstance(value, str) or not value.isascii() or not 0 < len(value) <= MOST_ADDRESS:
+        raise ValueError("address: not one of a queue")
+    return value
 
 
 def _lasting(message: Mapping[str, Any], what: str) -> dict[str, Any]:

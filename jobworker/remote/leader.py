@@ -22,7 +22,17 @@ from jobworker.bot.bot import Bot
 from jobworker.errors import WorkerAway
 from jobworker.handler_retry import Failure, HandlerFailed
 from jobworker.remote.broker import Broker, MakeBroker
-from jobworker.remote.job import CONTRACT, MOST_BYTES, read
+from jobworker.remote.job import (
+    CONTRACT,
+    MOST_BYTES,
+    NEW,
+    NOT_UNDERSTOOD,
+    SILENT,
+    STOPPING,
+    WORKING,
+    address_of,
+    read,
+)
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import to_line
 from linedesk.runtime.thread import BackgroundThread
@@ -33,6 +43,8 @@ MOST_KEYS = 20_000
 MOST_GONE = 1_000
 MOST_WORKERS = 1_000
 MOST_WORKER_THREADS = 1_000
+# A worker also names decisions that no leader has confirmed.
+MOST_NAMED = 10 * MOST_WORKER_THREADS
 
 
 @dataclass(frozen=True)
@@ -128,7 +140,9 @@ class Workers:
         self._asked: dict[str, float] = {}
         self._refused: dict[str, str] = {}
         self._version = ""
+        # What waits for a worker of its own, and which of them was woken when.
         self._alone: dict[str, Callable[[], None]] = {}
+        self._woken: tuple[str, float] | None = None
         self._told_places = -1
         self._stopping_at: float | None = None
         self.lost_total = 0
@@ -189,6 +203,10 @@ class Workers:
         """The rules that are in force; None until a worker has brought some."""
         return self._bots.get(self._version)
 
+    def others(self) -> list[Bot]:
+        """The rules of other versions that workers have."""
+        return [bot for version, bot in list(self._bots.items()) if version != self._version]
+
     def take(
         self,
         *,
@@ -200,8 +218,9 @@ class Workers:
     ) -> Attempt:
         """A place for a job at a worker; raises WorkerAway where there is none for it now.
 
-        `died_with` are the workers that vanished with it: after two of them it gets a worker of its
-        own, and `resume` is called when there is one.
+        `died_with` are the workers that lost it, which get it only where there is no other. After
+        two of them have vanished it gets a worker of its own, and `resume` is called when there is
+        one.
         """
         with self._lock:
             if self._stopping_at is not None:
@@ -209,7 +228,7 @@ class Workers:
             if version != self._version:
                 raise WorkerAway("its worker has been replaced by one of another version")
             alone = self._deaths(died_with) >= self.limits.alone_from
-            worker = self._idle(event_id, resume) if alone else self._best(key)
+            worker = self._idle(event_id, resume) if alone else self._best(key, died_with)
             if worker is None:
                 words = "waits for a worker of its own" if alone else "no worker is free"
                 raise WorkerAway(words, waits=alone)
@@ -283,16 +302,24 @@ class Workers:
             ]
 
     def figures(self) -> dict[str, float]:
-        """Numbers for metrics."""
+        """Numbers for metrics; none before it leads."""
+        if not self.epoch:
+            return {}
         with self._lock:
             usable = self._usable()
             return {
                 "workers": len(usable),
+                "idle": len(self._workers) - len(usable),
                 "threads": sum(one.threads for one in usable),
                 "out": len(self._attempts),
                 "lost": self.lost_total,
                 "dropped": self.dropped_total,
+                "broker": not self.broker(),
             }
+
+    def broker(self) -> str:
+        """What stands between this process and the broker; empty where nothing does."""
+        return self._broker.state().words
 
     # What arrives.
 
@@ -309,7 +336,7 @@ class Workers:
                 self._decided(message)
             elif kind == "leaving":
                 self._leaving(message)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except NOT_UNDERSTOOD as error:
             self.dropped_total += 1
             log.warning("not understood, dropped bytes=%d error=%s", len(body), error)
 
@@ -319,8 +346,8 @@ class Workers:
             worker = self._known(message, now)
             if worker is None:
                 return
-            at_work = {str(one) for one in message["attempts"]}
-            for id_ in at_work.union(map(str, message["decided"])):
+            at_work = _named(message["attempts"])
+            for id_ in at_work.union(_named(message["decided"])):
                 attempt = self._attempts.get(id_)
                 if attempt is not None and attempt.worker is worker:
                     attempt.named = now
@@ -339,6 +366,8 @@ class Workers:
     def _known(self, message: Mapping[str, Any], now: float) -> WorkerSeen | None:
         id_ = str(message["worker"])[:64]
         threads = int(message["threads"])
+        if not message["address"]:
+            raise ValueError("address: empty")
         if not 0 <= threads <= MOST_WORKER_THREADS:
             raise ValueError(f"threads: 0 to {MOST_WORKER_THREADS}, not {threads}")
         if id_ not in self._workers and len(self._workers) >= MOST_WORKERS:
@@ -347,22 +376,26 @@ class Workers:
         if worker is None:
             began = now - max(0.0, float(message["upSeconds"]))
             worker = WorkerSeen(id_, "", "", 0, 0, "", "", began=began, heard=now)
-            self._workers[id_] = worker
-            self._gone.pop(id_, None)
-            log.info("worker seen name=%s", str(message["name"])[:100])
-        worker.name = str(message["name"])[:100]
-        worker.address = str(message["address"])[:200]
+        worker.name = _text(message["name"], 100)
+        worker.address = address_of(message["address"])
         worker.threads = threads
         worker.contract = int(message["contract"])
-        worker.bot = str(message["bot"])[:100]
-        worker.release = str(message["release"])[:40]
+        worker.bot = _text(message["bot"], 100)
+        worker.release = _text(message["release"], 40)
         worker.is_leaving = message.get("leaving") is True
         worker.heard = now
+        if id_ not in self._workers:
+            self._workers[id_] = worker
+            self._gone.pop(id_, None)
+            log.info("worker seen name=%s", worker.name)
         return worker
 
     def _hello(self, message: Mapping[str, Any]) -> None:
         """A worker's rules, for which it was asked."""
-        version = str(message["bot"])[:100]
+        version = _text(message["bot"], 100)
+        # guard: rules-as-asked -> never
+        if version not in self._asked or version in self._bots:
+            return
         try:
             bot = bot_of(message["rules"], version)
         except (ValueError, KeyError, TypeError) as error:
@@ -386,9 +419,9 @@ class Workers:
                 attempt.decision = message
                 self._end(attempt)
                 self._tell_places()
-        address = attempt.worker.address if attempt is not None else message.get("address")
-        if isinstance(address, str):
-            self._broker.send(address, to_line({"type": "taken", "attempt": id_}))
+        told = attempt.worker.address if attempt is not None else message["address"]
+        taken = {"type": "taken", "attempt": id_, "epoch": self.epoch}
+        self._broker.send(address_of(told), to_line(taken))
 
     def _leaving(self, message: Mapping[str, Any]) -> None:
         """A worker has ended in order; what it still had is handed out, and it is no suspect."""
@@ -411,7 +444,8 @@ class Workers:
         return True
 
     def _abandon(self, worker: WorkerSeen, attempt: str) -> None:
-        self._broker.send(worker.address, to_line({"type": "abandon", "attempt": attempt}))
+        abandon = {"type": "abandon", "attempt": attempt, "epoch": self.epoch}
+        self._broker.send(worker.address, to_line(abandon))
 
     def _lose_all(self, worker: WorkerSeen, why: str) -> None:
         for id_ in list(worker.attempts):
@@ -425,7 +459,7 @@ class Workers:
             self._broker.send(worker.address, to_line({"type": "introduce"}))
 
     def _usable(self) -> list[WorkerSeen]:
-        return [one for one in self._workers.values() if self._state_of(one) == "working"]
+        return [one for one in self._workers.values() if self._state_of(one) == WORKING]
 
     def _state_of(self, worker: WorkerSeen) -> str:
         if worker.contract != CONTRACT:
@@ -433,10 +467,15 @@ class Workers:
         if worker.bot in self._refused:
             return f"rules refused: {self._refused[worker.bot]}"
         if worker.is_leaving:
-            return "stopping"
+            return STOPPING
+        if worker.bot not in self._bots:
+            return NEW
         if not self._version or worker.bot != self._version:
             return "another version of the bot is in force"
-        return "working"
+        # guard: nothing-for-the-silent -> never
+        if time.monotonic() - worker.heard > self.limits.unnamed_seconds:
+            return SILENT
+        return WORKING
 
     def _choose_version(self) -> None:
         """The version with most threads, of several the one that was started last."""
@@ -463,9 +502,11 @@ class Workers:
             self._told_places = places
             self._places(places)
 
-    def _best(self, key: str) -> WorkerSeen | None:
+    def _best(self, key: str, lost_by: set[str]) -> WorkerSeen | None:
         """The worker that had the key last, else the one with most free places."""
         free = [one for one in self._usable() if one.free and not self._is_reserved(one)]
+        # guard: another-worker-than-lost-it
+        free = [one for one in free if one.id not in lost_by] or free
         warm = self._warm.get(key)
         found = next((one for one in free if one.id == warm), None)
         return found or max(free, key=lambda one: one.free, default=None)
@@ -479,17 +520,31 @@ class Workers:
         return worker is min(self._usable(), key=lambda one: (len(one.attempts), one.id))
 
     def _idle(self, event_id: str, resume: Callable[[], None]) -> WorkerSeen | None:
-        idle = [one for one in self._usable() if one.free and not one.attempts]
+        if self._woken is not None and self._woken[0] == event_id:
+            self._woken = None
+        idle = self._idle_ones()
         if not idle:
             self._alone[event_id] = resume
             return None
         self._alone.pop(event_id, None)
         return min(idle, key=lambda one: one.id)
 
+    def _idle_ones(self) -> list[WorkerSeen]:
+        return [one for one in self._usable() if one.free and not one.attempts]
+
     def _wake_alone(self) -> None:
-        if self._alone and any(not one.attempts and one.free for one in self._usable()):
-            event_id = next(iter(self._alone))
-            self._alone.pop(event_id)()
+        """Wake the first that waits for an idle worker, which is kept for it for a moment."""
+        if not self._alone or not self._idle_ones():
+            return
+        now = time.monotonic()
+        event_id = next(iter(self._alone))
+        if self._woken is None or self._woken[0] != event_id:
+            self._woken = (event_id, now)
+            self._alone[event_id]()
+        elif now - self._woken[1] > self.limits.unnamed_seconds:
+            # It was paused or released meanwhile.
+            del self._alone[event_id]
+            self._woken = None
 
     def _deaths(self, died_with: set[str]) -> int:
         return sum(one in self._gone for one in died_with)
@@ -500,10 +555,12 @@ class Workers:
         up_since = self._broker.state().up_since
         with self._lock:
             for worker in list(self._workers.values()):
+                # guard: silent-is-lost -> never
                 if now - worker.heard > self.limits.silent_seconds:
                     self._vanished(worker, now, up_since)
             for attempt in list(self._attempts.values()):
                 silence = attempt.worker.heard - attempt.named
+                # guard: unnamed-is-lost -> never
                 if silence > self.limits.unnamed_seconds:
                     self.lost_total += 1
                     self._abandon(attempt.worker, attempt.id)
@@ -524,6 +581,17 @@ class Workers:
             if len(self._gone) > MOST_GONE:
                 self._gone.popitem(last=False)
         self._lose_all(worker, "its worker has vanished")
+
+
+def _named(attempts: object) -> set[str]:
+    if not isinstance(attempts, list) or len(attempts) > MOST_NAMED:
+        raise ValueError(f"attempts: a list of at most {MOST_NAMED}")
+    return {str(one) for one in attempts}
+
+
+def _text(value: object, most: int) -> str:
+    """A text that `status` can store, whatever it was."""
+    return str(value)[:most].encode("utf-8", "replace").decode()
 
 
 def _unsendable(why: str) -> Failure:

@@ -8,6 +8,7 @@ rest follows the relaxed form of https://github.com/mongodb/specifications (exte
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -77,17 +78,17 @@ def moment_from_json(text: object) -> datetime:
 
 
 def to_line(message: Mapping[str, Any]) -> bytes:
-    """A message as one line of UTF-8.
-
-    Raises ValueError for numbers that JSON has no form for, and for half a surrogate pair.
-    """
-    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    """A message as one line of UTF-8. Raises ValueError for numbers that JSON has no form for."""
+    text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Half a surrogate pair has no UTF-8; what replaces it is JSON's own escape of it.
+    # guard: half-a-surrogate -> return text.encode("utf-8", "surrogatepass")
+    return text.encode("utf-8", "backslashreplace")
 
 
 def from_line(line: bytes) -> dict[str, Any]:
     """The object that a line holds. Raises ValueError for anything else."""
     try:
-        found = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        found = json.loads(line.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(found, dict):
@@ -97,6 +98,13 @@ def from_line(line: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number that no double holds")
+    return number
 
 
 def _name(name: object) -> str:

@@ -21,7 +21,18 @@ from typing import Any, Protocol
 
 from jobworker.handler_retry import did_not_return
 from jobworker.remote.broker import LEADERS, Broker, MakeBroker
-from jobworker.remote.job import CONTRACT, Job, failed, read, written
+from jobworker.remote.job import (
+    CONTRACT,
+    NEW,
+    NOT_UNDERSTOOD,
+    SILENT,
+    STOPPING,
+    WORKING,
+    Job,
+    failed,
+    read,
+    written,
+)
 from jobworker.remote.values import to_line
 from linedesk.runtime.thread import BackgroundThread
 
@@ -30,6 +41,8 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
 # A decision that the leader does not confirm is sent again after so long.
 REPEAT_SECONDS = 1.0
+# A leader that says nothing for so long may be followed by one of a lower epoch.
+LEADER_SILENT_SECONDS = 10.0
 # A leader repeats nothing after this; neither does a worker.
 FORGET_SECONDS = 3_600.0
 
@@ -230,46 +243,60 @@ class WorkerProcess:
             if kind == "job":
                 self._take(message)
             elif kind == "taken":
-                self._forget(str(message["attempt"]))
+                self._forget(str(message["attempt"]), int(message["epoch"]))
             elif kind == "abandon":
-                self._abandon(str(message["attempt"]))
+                self._abandon(str(message["attempt"]), int(message["epoch"]))
             elif kind == "introduce":
                 self._introduce()
             elif kind == "welcome":
                 self._welcomed(message)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except NOT_UNDERSTOOD as error:
             log.warning("not understood, dropped bytes=%d error=%s", len(body), error)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         job = Job.from_message(message)
         held = Held(job, time.monotonic())
         with self._lock:
+            # guard: one-run-an-attempt -> if self._is_leaving or job.epoch < self._epoch:
             if self._is_leaving or job.epoch < self._epoch or job.attempt in self._held:
                 return
             self._epoch = job.epoch
             self._held[job.attempt] = held
         self._jobs.put(held)
 
-    def _forget(self, attempt: str) -> None:
+    def _forget(self, attempt: str, epoch: int) -> None:
         with self._lock:
-            self._held.pop(attempt, None)
+            self._drop(attempt, epoch)
 
-    def _abandon(self, attempt: str) -> None:
+    def _abandon(self, attempt: str, epoch: int) -> None:
         with self._lock:
-            held = self._held.pop(attempt, None)
+            held = self._drop(attempt, epoch)
             fresh = None if held is None else self._replace(held)
         if fresh is not None:
             log.warning("handler abandoned, the leader wants it no more attempt=%s", attempt[:8])
             fresh.start()
+
+    def _drop(self, attempt: str, epoch: int) -> Held | None:
+        """Under the lock. A leader that was replaced speaks for none of its successor's jobs."""
+        held = self._held.get(attempt)
+        # guard: a-successors-job-stays -> never
+        if held is not None and epoch < held.job.epoch:
+            return None
+        return self._held.pop(attempt, None)
 
     def _introduce(self) -> None:
         hello = {"type": "hello", "bot": self._bot.version, "rules": self._bot.rules}
         self._broker.send(LEADERS, to_line(hello))
 
     def _welcomed(self, message: Mapping[str, Any]) -> None:
-        self._answered = time.monotonic()
+        epoch, now = int(message["epoch"]), time.monotonic()
+        with self._lock:
+            # A lower epoch is that of a leader that was replaced, or of a new database.
+            if epoch < self._epoch and now - self._answered < LEADER_SILENT_SECONDS:
+                return
+            self._epoch, self._answered = epoch, now
         state = str(message.get("state", ""))
-        refused = "" if state == "working" else state
+        refused = "" if state in (WORKING, STOPPING, SILENT, NEW) else state
         if refused and refused != self._is_refused:
             log.warning("gets no jobs: %s", refused)
         self._is_refused = refused
@@ -319,6 +346,7 @@ class WorkerProcess:
         while not beats.stop_asked.is_set():
             beats.activity.busy()
             self._give_up_overdue()
+            # guard: repeated-until-taken
             self._repeat()
             self._beat()
             beats.activity.idle()
@@ -349,6 +377,8 @@ class WorkerProcess:
 
     def _repeat(self) -> None:
         """Send decisions again that no leader has confirmed."""
+        if self._broker.state().words:
+            return
         now = time.monotonic()
         with self._lock:
             late = [
@@ -365,12 +395,16 @@ class WorkerProcess:
             self._broker.send(LEADERS, held.decision)
 
     def _beat(self) -> None:
+        address = self._broker.address
+        if not address:
+            # Nothing could reach it yet.
+            return
         with self._lock:
             message = {
                 "type": "beat",
                 "worker": self.id,
                 "name": self._name,
-                "address": self._broker.address,
+                "address": address,
                 "threads": self._number,
                 "contract": CONTRACT,
                 "bot": self._bot.version,

@@ -77,6 +77,8 @@ def configure_logging(
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else level.upper())
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         _hand_over(logging.getLogger(name))
+    # It logs each attempt to connect in several lines; `jobworker.remote.amqp` logs each change.
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
     logging.captureWarnings(True)
 
 

@@ -108,6 +108,20 @@ def test_a_second_run_of_the_role_changes_nothing(ansible: Path, tmp_path: Path)
     assert not box.calls("systemctl restart")
 
 
+def test_the_role_makes_a_worker_with_its_own_secret_only(ansible: Path, tmp_path: Path) -> None:
+    box, url = Box(tmp_path / "box"), "amqp://linedesk-worker:s3cret@10.0.0.5/linedesk"
+    own = {"linedesk_worker": True, "linedesk_amqp_url": url, "linedesk_bot_folder": ""}
+    given = variables(box, tmp_path) | own
+    (tmp_path / "variables.yml").write_text(yaml.safe_dump(given), "utf-8")
+    figures, said = play(ansible, box, tmp_path)
+    assert figures["failed"] == 0, said
+    folder = box.path("etc/linedesk/credentials")
+    assert (folder / "worker" / "AMQP_URL").read_text() == f"{url}\n"
+    assert not (folder / "LINE_CHANNEL_SECRET").exists()
+    assert box.calls("systemctl restart") == ["systemctl restart linedesk-worker.service"]
+    assert "s3cret" not in said
+
+
 def test_the_role_knows_no_variable_that_its_defaults_do_not_explain() -> None:
     role = ROOT / "deploy" / "ansible" / "roles" / "linedesk"
     known = set(yaml.safe_load((role / "defaults" / "main.yml").read_text("utf-8")))

@@ -21,6 +21,8 @@ from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.remote.broker import MakeBroker
+from jobworker.remote.leader import LIMITS as LIMITS_OF_WORKERS
+from jobworker.remote.leader import LeaderLimits
 from jobworker.sending.button import ButtonLimits, SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
@@ -67,6 +69,7 @@ class Room:
     masked: Callable[[str], str] = str
     connect: MakeBroker | None = None
     """Where handlers run in worker processes: their broker."""
+    leader_limits: LeaderLimits = LIMITS_OF_WORKERS
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     desk: BotWorker = field(init=False)
 
@@ -106,6 +109,7 @@ class Room:
             lease_is_fresh=lambda: self.lease_is_fresh(),
             places=lambda jobs: self.pool.allow(jobs),
             connect=self.connect,
+            leader_limits=self.leader_limits,
             registry=self.registry,
         )
 

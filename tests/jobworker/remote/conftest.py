@@ -18,6 +18,7 @@ from pymongo.database import Database
 
 from linesim import Sim
 from tests.conftest import missing
+from tests.jobworker.remote.house import House
 from tests.jobworker.remote.memory_broker import MemoryHub
 from tests.jobworker.remote.remote_room import a_room
 from tests.jobworker.worker_harness import Room
@@ -92,3 +93,10 @@ def _program(name: str, wheel: str) -> str:
         missing(f"no {name} on this machine")
     assert found is not None
     return found
+
+
+@pytest.fixture
+def house(shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim) -> Iterator[House]:
+    """Leaders and workers on a real RabbitMQ, each ended after the test."""
+    with ExitStack() as stack:
+        yield House(shared_rabbitmq, database, sim, stack)

@@ -55,7 +55,7 @@ def test_a_broken_form_is_a_value_error(form: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(2**53, 2**53 + 1, -(2**63), 0.5, 2.0, "😀", b"\x00", True, None),
+        *(2**53, 2**53 + 1, -(2**63), 0.5, 2.0, "😀", "\ud800", b"\x00", True, None),
         datetime(2026, 11, 23, 1, 2, 3, 456_000, tzinfo=UTC),
         bson.ObjectId("0123456789abcdef01234567"),
         bson.Decimal128("1.10"),
@@ -75,7 +75,7 @@ def test_a_line_that_is_no_object_is_a_value_error(line: bytes) -> None:
         from_line(line)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_json_has_no_form_for_is_a_value_error(value: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         to_line({"x": value})

@@ -1,0 +1,92 @@
+"""Leaders, and workers of this process, on one real RabbitMQ."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from pymongo.database import Database
+
+from jobworker.remote.leader import LeaderLimits
+from jobworker.remote.worker import WorkerProcess
+from linedesk import Bot
+from linesim import Sim
+from tests.jobworker.remote.remote_room import a_worker, leave
+from tests.jobworker.remote.wire import Gate, Wire
+from tests.jobworker.worker_harness import Room
+from tests.rabbitmq import RabbitMQ
+from tests.waiting import eventually
+
+# With beats each tenth of a second.
+SHORT = LeaderLimits(
+    unnamed_seconds=1.0,
+    silent_seconds=2.0,
+    look_seconds=0.1,
+    grace_seconds=0.5,
+    stop_seconds=0.5,
+)
+
+
+class House:
+    """Makes leaders and workers, which end with it."""
+
+    def __init__(self, node: RabbitMQ, database: Database[Any], sim: Sim, stack: ExitStack) -> None:
+        self.node = node
+        self.database = database
+        self.sim = sim
+        self._stack = stack
+
+    def leader(
+        self, wire: Wire | None = None, *, limits: LeaderLimits = SHORT, **options: Any
+    ) -> Room:
+        """A leader that has begun its term, and hears what is sent from now on."""
+        room = Room(
+            self.database,
+            self.sim,
+            None,
+            connect=wire or Wire(self.node),
+            leader_limits=limits,
+            **options,
+        )
+        self._stack.enter_context(room)
+        workers = room.desk._workers
+        assert workers is not None
+        eventually(lambda: workers._broker.state().up_since)
+        return room
+
+    def worker(self, bot: Bot, wire: Wire | None = None, **options: Any) -> WorkerProcess:
+        """A worker that runs."""
+        worker = a_worker(bot, wire or Wire(self.node), **options)
+        worker.start()
+        self._stack.callback(leave, worker)
+        return worker
+
+    def gate(self) -> Gate:
+        """One that is open at the end of the test."""
+        gate = Gate()
+        self._stack.callback(gate.open)
+        return gate
+
+    def texts(self, chat: Any) -> list[str | None]:
+        """What the bot has said there."""
+        return [bubble.text for bubble in self.sim.answers(chat)]
+
+
+def states(room: Room) -> dict[str, str]:
+    """The state of each worker, by its name."""
+    return {one["name"]: one["state"] for one in room.desk.workers()}
+
+
+def until_working(room: Room, *names: str) -> None:
+    """Until these workers get jobs, and no others do."""
+    eventually(
+        lambda: (
+            sorted(name for name, state in states(room).items() if state == "working")
+            == sorted(names)
+        )
+    )
+
+
+def out(room: Room) -> int:
+    """How many jobs are out."""
+    return sum(len(one["jobs"]) for one in room.desk.workers())

@@ -1,0 +1,141 @@
+"""RabbitMQ that is away, stands still or takes nothing costs time and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from jobworker.bot.talk import Talk
+from linedesk import Bot
+from linedesk.compose.private_mongod import free_port
+from tests.chaos.proxy import Mode, Proxy
+from tests.jobworker.remote.house import House, states, until_working
+from tests.jobworker.remote.wire import Gate, Wire
+from tests.rabbitmq import RabbitMQ
+from tests.waiting import eventually
+
+SECONDS = 60.0
+
+
+class Counting:
+    """A bot that answers what it gets; the text "wait" waits for the gate first."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.runs: Counter[str] = Counter()
+        self.bot = Bot()
+        lock = threading.Lock()
+
+        @self.bot.default()
+        def handler(event: Any, talk: Talk) -> None:
+            text = str(talk.raw["message"]["text"])
+            with lock:
+                self.runs[text] += 1
+            if text == "wait" and self.runs[text] == 1:
+                gate.wait()
+            talk.reply(text)
+
+
+@pytest.mark.parametrize("outage", ["frozen", "killed"])
+def test_rabbitmq_that_stands_still_or_is_gone_delays_and_loses_nothing(
+    house: House, outage: str
+) -> None:
+    users = [house.sim.add_user(str(n)) for n in range(4)]
+    gate = house.gate()
+    counting, room = Counting(gate), house.leader()
+    worker = house.worker(counting.bot)
+    until_working(room, "box/1")
+    room.says(users[0], "wait")
+    gate.until_reached()
+    with out_of_order(house.node, outage):
+        for text in "ab":
+            for user in users:
+                room.says(user, text)
+        # Until the worker is given up, and the handler has ended in vain.
+        eventually(lambda: not room.desk.workers(), seconds=SECONDS)
+        gate.open()
+        assert house.texts(users[1]) == []
+    room.until_quiet(seconds=SECONDS)
+    assert house.texts(users[0]) == ["wait", "a", "b"]
+    for user in users[1:]:
+        assert house.texts(user) == ["a", "b"]
+    assert room.letters() == []
+    eventually(lambda: not worker._held)
+
+
+@contextmanager
+def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
+    if outage == "frozen":
+        node.freeze()
+        try:
+            yield
+        finally:
+            node.thaw()
+    else:
+        node.kill()
+        try:
+            yield
+        finally:
+            node.start()
+
+
+@pytest.mark.parametrize("mode", ["hang", "refuse"])
+def test_a_worker_whose_line_is_cut_amid_its_handler(house: House, mode: Mode) -> None:
+    """Its decision is of an attempt that was handed out again, so it is dropped."""
+    user, gate, port = house.sim.add_user("花子"), house.gate(), free_port()
+    line = Proxy([(port, house.node.port)])
+    try:
+        counting, room = Counting(gate), house.leader()
+        url = house.node.url.replace(str(house.node.port), str(port))
+        cut_off = house.worker(counting.bot, Wire(house.node, url=url), name="cut off")
+        until_working(room, "cut off")
+        room.says(user, "wait")
+        gate.until_reached()
+        line.switch(0, mode)
+        house.worker(counting.bot, name="other")
+        eventually(lambda: house.texts(user) == ["wait"], seconds=SECONDS)
+        gate.open()
+        line.switch(0, "open")
+        until_working(room, "cut off", "other")
+        eventually(lambda: not cut_off._held, seconds=SECONDS)
+        room.says(user, "a")
+        room.until_quiet()
+        assert house.texts(user) == ["wait", "a"]
+        assert counting.runs == {"wait": 2, "a": 1}
+    finally:
+        line.switch(0, "open")
+        line.stop()
+
+
+def test_while_rabbitmq_is_short_of_memory_everything_waits_and_says_so(house: House) -> None:
+    users = [house.sim.add_user(str(n)) for n in range(3)]
+    gate = house.gate()
+    counting, room = Counting(gate), house.leader()
+    worker = house.worker(counting.bot)
+    until_working(room, "box/1")
+    room.says(users[0], "wait")
+    gate.until_reached()
+    watermark = ("set_vm_memory_high_watermark",)
+    house.node.control(*watermark, "absolute", "1")
+    try:
+        eventually(lambda: not room.desk.workers(), seconds=SECONDS)
+        gate.open()
+        for text in "ab":
+            for user in users:
+                room.says(user, text)
+        eventually(lambda: "RabbitMQ takes nothing" in worker.state())
+        assert "no worker is connected" in room.desk.status()
+        assert worker.stalled() is None
+        assert house.texts(users[1]) == []
+    finally:
+        house.node.control(*watermark, "0.6")
+    room.until_quiet(seconds=SECONDS)
+    assert house.texts(users[0]) == ["wait", "a", "b"]
+    for user in users[1:]:
+        assert house.texts(user) == ["a", "b"]
+    assert states(room) == {"box/1": "working"}
+    assert room.letters() == []

@@ -1,0 +1,611 @@
+"""Lost, doubled and late messages, and leaders and workers that are cut off, on a real RabbitMQ."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dispatcher.keyed.queues import Run
+from jobworker.bot.talk import Talk
+from jobworker.remote import leader as leader_module
+from linedesk import Bot
+from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
+from linedesk.store.documents import name_of
+from linedesk.store.errors import Replaced
+from linedesk.store.queue.replays import event_again
+from linedesk.store.timers import make_timer_document
+from tests.jobworker.remote.house import House, out, states, until_working
+from tests.jobworker.remote.remote_room import leave
+from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire, nothing, twice, without
+from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.waiting import eventually
+
+# One that nothing is wrong with is not taken for lost, however slow the machine is.
+PATIENT = leader_module.LeaderLimits(unnamed_seconds=10.0, silent_seconds=20.0, look_seconds=0.1)
+
+
+class Script:
+    """A bot that answers what it gets, and what its runs do first, by text and number of run."""
+
+    def __init__(self, **acts: Sequence[Callable[[Talk], object]]) -> None:
+        self.runs: list[str] = []
+        self._acts = acts
+        self._lock = threading.Lock()
+        self.bot = Bot()
+        self.bot.default()(self.handle)
+
+    def handle(self, event: Any, talk: Talk) -> None:
+        text = str(talk.raw["message"]["text"])
+        with self._lock:
+            number = self.runs.count(text)
+            self.runs.append(text)
+        acts = self._acts.get(text, ())
+        if number < len(acts):
+            acts[number](talk)
+        talk.reply(f"{text} {number + 1}" if acts else text)
+
+    def times(self, text: str) -> int:
+        """How often its handler has begun."""
+        return self.runs.count(text)
+
+
+def stand_at(gate: Gate) -> Callable[[Talk], object]:
+    return lambda talk: gate.wait()
+
+
+def go_on(talk: Talk) -> None:
+    """Nothing before the answer."""
+
+
+# Messages that are lost, doubled or late.
+
+
+@pytest.mark.parametrize("lost", ["job", "decision", "taken", "welcome", "abandon"])
+def test_a_lost_message_costs_no_answer_and_makes_none_twice(house: House, lost: str) -> None:
+    users = [house.sim.add_user(str(n)) for n in range(3)]
+    script, here, there = Script(), Wire(house.node), Wire(house.node)
+    here.out.change, there.out.change = without(lost, times=2), without(lost, times=2)
+    room = house.leader(here)
+    house.worker(script.bot, there)
+    for text in "ab":
+        for user in users:
+            room.says(user, text)
+    room.until_quiet()
+    for user in users:
+        assert house.texts(user) == ["a", "b"]
+    eventually(lambda: out(room) == 0)
+
+
+def test_a_job_that_is_lost_runs_its_handler_once(house: House) -> None:
+    user, script, wire = house.sim.add_user("花子"), Script(), Wire(house.node)
+    wire.out.change = without("job", times=1)
+    room = house.leader(wire)
+    house.worker(script.bot)
+    room.says(user, "a")
+    room.until_quiet()
+    assert house.texts(user) == ["a"]
+    assert script.runs == ["a"]
+    assert len({job["attempt"] for job in wire.out.of("job")}) == 2
+
+
+def test_a_decision_that_is_lost_is_repeated_and_its_handler_is_not(house: House) -> None:
+    user, script, wire = house.sim.add_user("花子"), Script(), Wire(house.node)
+    wire.out.change = without("decision", times=1)
+    room = house.leader(limits=PATIENT)
+    worker = house.worker(script.bot, wire)
+    room.says(user, "a")
+    room.until_quiet()
+    assert house.texts(user) == ["a"]
+    assert script.runs == ["a"]
+    eventually(lambda: not worker._held)
+
+
+@pytest.mark.parametrize("doubled", ["leader", "worker"])
+def test_doubled_messages_change_nothing(house: House, doubled: str) -> None:
+    user, script, here, there = house.sim.add_user("花子"), Script(), *two_wires(house)
+    (here if doubled == "leader" else there).out.change = twice
+    room = house.leader(here, limits=PATIENT)
+    house.worker(script.bot, there)
+    for text in "abcd":
+        room.says(user, text)
+    room.until_quiet()
+    assert house.texts(user) == [*"abcd"]
+    assert script.runs == [*"abcd"]
+
+
+def test_a_job_that_comes_again_after_its_decision_makes_no_second_answer(house: House) -> None:
+    user, script, here, there = house.sim.add_user("花子"), Script(), *two_wires(house)
+    room = house.leader(here)
+    worker = house.worker(script.bot, there)
+    room.says(user, "a")
+    room.until_quiet()
+    eventually(lambda: not worker._held)
+    (job,) = here.out.of("job")
+    with Stranger(house.node) as stranger:
+        stranger.to(there.brokers[0].address, job)
+        eventually(lambda: script.runs == ["a", "a"])
+        eventually(lambda: not worker._held)
+        room.says(user, "b")
+        room.until_quiet()
+    assert house.texts(user) == ["a", "b"]
+
+
+def test_a_decision_that_comes_late_and_twice_is_dropped(house: House) -> None:
+    """It is of an attempt that the leader took for lost; another one has decided otherwise."""
+    user, there = house.sim.add_user("花子"), Wire(house.node)
+    gate, late = house.gate(), list[Message]()
+    script = Script(a=[stand_at(gate)])
+
+    def hold_back(message: Message) -> Sequence[Message]:
+        if message["type"] == "beat":
+            return [{**message, "attempts": [], "decided": []}]
+        if message["type"] == "decision":
+            late.append(message)
+            return []
+        return [message]
+
+    room = house.leader()
+    house.worker(script.bot, there, name="one")
+    until_working(room, "one")
+    there.out.change = hold_back
+    room.says(user, "a")
+    gate.until_reached()
+    house.worker(script.bot, name="two")
+    gate.open()
+    eventually(lambda: late)
+    eventually(lambda: house.texts(user) == ["a 2"])
+    with Stranger(house.node) as stranger:
+        dropped = figures(room)["dropped"]
+        for _ in range(2):
+            stranger.to_leaders(late[0])
+        eventually(lambda: figures(room)["dropped"] >= dropped + 2)
+        room.says(user, "b")
+        room.until_quiet()
+    assert house.texts(user) == ["a 2", "b"]
+    assert script.times("a") == 2
+
+
+def test_a_worker_that_is_cut_off_amid_its_handler_decides_nothing_when_it_is_back(
+    house: House,
+) -> None:
+    user, there, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()
+    script = Script(a=[stand_at(gate)])
+    room = house.leader()
+    worker = house.worker(script.bot, there, name="one")
+    until_working(room, "one")
+    room.says(user, "a")
+    gate.until_reached()
+    there.cut()
+    house.worker(script.bot, name="two")
+    eventually(lambda: house.texts(user) == ["a 2"])
+    gate.open()
+    eventually(lambda: len(there.out.of("decision")) == 1)
+    # It is back, and repeats what it has.
+    there.out.change = there.into.change = lambda message: [message]
+    until_working(room, "one", "two")
+    eventually(lambda: not worker._held)
+    room.says(user, "b")
+    room.until_quiet()
+    assert house.texts(user) == ["a 2", "b"]
+
+
+def test_a_worker_that_is_silent_gets_no_more_jobs_before_it_is_given_up(house: House) -> None:
+    user, there = house.sim.add_user("花子"), Wire(house.node)
+    silent, other = Script(), Script()
+    limits = leader_module.LeaderLimits(
+        unnamed_seconds=0.5, silent_seconds=3_600.0, look_seconds=0.1, stop_seconds=0.1
+    )
+    room = house.leader(limits=limits)
+    house.worker(silent.bot, there, name="silent", threads=20)
+    until_working(room, "silent")
+    there.cut()
+    eventually(lambda: states(room) == {"silent": "silent"})
+    house.worker(other.bot, name="other", threads=1)
+    until_working(room, "other")
+    room.says(user, "a")
+    room.until_quiet()
+    assert house.texts(user) == ["a"]
+    assert (silent.runs, other.runs) == ([], ["a"])
+
+
+# Leaders that end, and that wake.
+
+
+def test_a_new_leader_waits_for_no_handler_of_the_one_before(house: House) -> None:
+    user, here, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()
+    script = Script(a=[stand_at(gate)])
+    first = house.leader(here)
+    worker = house.worker(script.bot, threads=1)
+    until_working(first, "box/1")
+    document = first.says(user, "a")
+    gate.until_reached()
+    here.cut()
+    second = house.leader(epoch=2)
+    second.put_document(document, again=True)
+    second.says(user, "b")
+    second.until_quiet()
+    assert house.texts(user) == ["a 2", "b"]
+    assert worker.abandoned_total == 1
+    gate.open()
+    eventually(lambda: worker.has_threads_left and not worker._held)
+    second.says(user, "c")
+    second.until_quiet()
+    assert house.texts(user) == ["a 2", "b", "c"]
+
+
+def test_a_leader_that_wakes_after_its_successor_has_decided_records_nothing(
+    house: House, deaths: list[BaseException | None]
+) -> None:
+    user, here, script = house.sim.add_user("花子"), Wire(house.node), Script(a=[go_on, go_on])
+    asleep: list[Message] = []
+
+    def sleep(message: Message) -> Sequence[Message]:
+        asleep.append(message)
+        return []
+
+    first = house.leader(here, limits=PATIENT, saves=False)
+    house.worker(script.bot)
+    until_working(first, "box/1")
+    here.into.change = sleep
+    document = first.says(user, "a")
+    eventually(lambda: any(one["type"] == "decision" for one in asleep))
+    here.out.change = nothing
+    second = house.leader(epoch=2)
+    second.put_document(document, again=True)
+    second.until_quiet()
+    assert house.texts(user) == ["a 2"]
+    here.into.change = lambda message: [message]
+    (decision, *_) = [one for one in asleep if one["type"] == "decision"]
+    with Stranger(house.node) as stranger:
+        stranger.to_leaders(decision)
+        eventually(lambda: [type(one) for one in deaths] == [Replaced])
+    second.says(user, "b")
+    second.until_quiet()
+    assert house.texts(user) == ["a 2", "b"]
+    # Its thread has died of it, as its process would; the rest of it ends in order.
+    first.pool.put_finished(document, None)
+    first.desk.stop()
+
+
+def test_a_leader_that_wakes_abandons_no_handler_of_its_successor(house: House) -> None:
+    user, here, there = house.sim.add_user("花子"), *two_wires(house)
+    gate, script = house.gate(), Script()
+    script._acts = {"a": [stand_at(gate)]}
+    first = house.leader(here)
+    worker = house.worker(script.bot, there)
+    until_working(first, "box/1")
+    second = house.leader(epoch=2, limits=PATIENT)
+    until_working(second, "box/1")
+    second.says(user, "a")
+    gate.until_reached()
+    # The first one does not know this attempt, and tells the worker so.
+    eventually(lambda: any(one["epoch"] == 1 for one in there.into.of("abandon")))
+    gate.open()
+    second.until_quiet()
+    assert house.texts(user) == ["a 1"]
+    assert script.times("a") == 1
+    assert worker.abandoned_total == 0
+
+
+def test_a_leader_with_a_new_database_gets_its_jobs_done(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its epochs begin anew, which a worker must not take for those of a leader long replaced."""
+    monkeypatch.setattr("jobworker.remote.worker.LEADER_SILENT_SECONDS", 1.0)
+    user, here, there, script = house.sim.add_user("花子"), *two_wires(house), Script()
+    first = house.leader(here, epoch=50)
+    house.worker(script.bot, there)
+    until_working(first, "box/1")
+    eventually(lambda: there.into.of("welcome"))
+    here.cut()
+    second = house.leader(epoch=1)
+    second.says(user, "a")
+    second.until_quiet(seconds=30)
+    assert house.texts(user) == ["a"]
+
+
+# Versions.
+
+
+def a_bot(answer: str, *timers: str) -> Bot:
+    bot = Bot(settings={"answer": answer})
+    bot.default()(lambda event, talk: talk.reply(talk.settings["answer"]))
+    for name in timers:
+        bot.timer(name)(lambda event, talk: talk.push(f"rang {talk.settings['answer']}"))
+    return bot
+
+
+def test_the_version_of_most_threads_is_in_force_and_of_two_equal_ones_the_later(
+    house: House,
+) -> None:
+    user = house.sim.add_user("花子")
+    room = house.leader()
+    old = [house.worker(a_bot("old"), name=f"old/{n}", threads=2) for n in range(2)]
+    until_working(room, "old/0", "old/1")
+    house.worker(a_bot("new"), name="new/0", threads=2)
+    eventually(lambda: states(room).get("new/0", "").startswith("another version"))
+    room.says(user, "a")
+    room.until_quiet()
+    leave(old[0])
+    until_working(room, "new/0")
+    assert states(room)["old/1"] == "another version of the bot is in force"
+    room.says(user, "b")
+    room.until_quiet()
+    assert house.texts(user) == ["old", "new"]
+
+
+def test_a_timer_of_another_version_waits_for_it_without_a_try(house: House) -> None:
+    user = house.sim.add_user("花子")
+    room = house.leader()
+    old = house.worker(a_bot("old"), name="old", threads=4)
+    house.worker(a_bot("new", "ring"), name="new", threads=1)
+    until_working(room, "old")
+    eventually(lambda: "new" in states(room))
+    eventually(lambda: room.desk._workers is not None and room.desk._workers.others())
+    bot = Bot()
+
+    @bot.default()
+    def set_it(event: Any, talk: Talk) -> None:
+        talk.after(60, "ring")
+
+    setter = house.worker(bot, name="setter", threads=20)
+    until_working(room, "setter")
+    room.says(user, "a")
+    room.until_quiet()
+    leave(setter)
+    until_working(room, "old")
+    (found,) = room.database.schedule.find()
+    room.put_document(make_timer_document(found, accept_time=datetime.now(UTC)))
+    eventually(lambda: because(room) == "its handler is in another version of the bot")
+    assert room.letters() == []
+    leave(old)
+    room.until_quiet()
+    assert room.letters() == []
+    assert house.texts(user) == ["rang new"]
+
+
+def test_a_timer_that_no_version_has_is_given_up_at_once(house: House) -> None:
+    user, room = house.sim.add_user("花子"), house.leader()
+    bot = Bot()
+
+    @bot.default()
+    def set_it(event: Any, talk: Talk) -> None:
+        talk.after(60, "nowhere")
+
+    house.worker(bot)
+    room.says(user, "a")
+    room.until_quiet()
+    (found,) = room.database.schedule.find()
+    room.put_document(make_timer_document(found, accept_time=datetime.now(UTC)))
+    room.until_quiet()
+    (letter,) = room.letters()
+    assert letter["cause"].startswith("handler: NoTimerHandler")
+
+
+def test_a_worker_of_another_contract_gets_no_jobs(house: House) -> None:
+    user, there = house.sim.add_user("花子"), Wire(house.node)
+    there.out.change = lambda one: [{**one, "contract": 2} if one["type"] == "beat" else one]
+    room = house.leader()
+    house.worker(a_bot("of another contract"), there, name="other", threads=20)
+    eventually(lambda: states(room) == {"other": "speaks contract 2, needed is 1"})
+    room.says(user, "a")
+    house.worker(a_bot("ours"), name="ours", threads=1)
+    room.until_quiet()
+    assert house.texts(user) == ["ours"]
+
+
+# Clocks, limits, pauses, releases.
+
+
+@pytest.mark.parametrize("days", [-4, 4])
+def test_a_worker_whose_clock_is_days_wrong_sets_timers_right(house: House, days: int) -> None:
+    user, there = house.sim.add_user("花子"), Wire(house.node)
+    wrong = datetime.now(UTC) + timedelta(days=days)
+
+    def lie(message: Message) -> Sequence[Message]:
+        if message["type"] != "decision":
+            return [message]
+        now = {"now": wrong.isoformat()}
+        return [{**message, "actions": [{**one, **now} for one in message["actions"]]}]
+
+    there.out.change = lie
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.after(60, "soon")
+        talk.push("はい")
+
+    room = house.leader()
+    house.worker(bot, there)
+    began = datetime.now(UTC)
+    room.says(user, "a")
+    room.until_quiet()
+    (row,) = room.database.schedule.find()
+    assert 55 < (row["runAt"] - began).total_seconds() < 80
+    assert house.texts(user) == ["はい"]
+
+
+def test_a_handler_that_does_not_return_is_ended_by_its_worker(house: House) -> None:
+    user, other, gate = *(house.sim.add_user(name) for name in "甲乙"), house.gate()
+    bot = Bot()
+
+    @bot.default(limit=0.3)
+    def handler(event: Any, talk: Talk) -> None:
+        if talk.raw["message"]["text"] == "hang":
+            gate.wait()
+        talk.reply("はい")
+
+    room = house.leader(tries=2)
+    worker = house.worker(bot, threads=2)
+    room.says(user, "hang")
+    room.says(user, "b")
+    room.says(other, "c")
+    room.until_quiet()
+    assert house.texts(user) == ["はい"]
+    assert house.texts(other) == ["はい"]
+    (letter,) = room.letters()
+    assert (letter["cause"], letter["attempts"]) == ("handler: did not return", 2)
+    assert "gate.wait()" in letter["traceback"]
+    assert worker.abandoned_total == 2
+
+
+def test_a_handler_whose_worker_does_not_end_it_is_ended_by_the_leader(house: House) -> None:
+    """The worker beats, and its thread stands still."""
+    user, here, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()
+    here.out.change = lambda one: [{**one, "limitSeconds": 9e9} if one["type"] == "job" else one]
+    script = Script(hang=[stand_at(gate)])
+    script.bot = Bot()
+    script.bot.default(limit=0.2)(script.handle)
+    room = house.leader(here)
+    worker = house.worker(script.bot, threads=1)
+    room.says(user, "hang")
+    gate.until_reached()
+    eventually(lambda: end_overdue(room))
+    room.until_quiet()
+    assert house.texts(user) == ["hang 2"]
+    eventually(lambda: worker.abandoned_total == 1)
+    assert room.letters() == []
+
+
+def test_what_is_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
+    house: House,
+) -> None:
+    user, gate = house.sim.add_user("花子"), house.gate()
+    script = Script(a=[stand_at(gate)])
+    room = house.leader()
+    worker = house.worker(script.bot, threads=1)
+    first = room.says(user, "a")
+    gate.until_reached()
+    room.says(user, "b")
+    eventually(lambda: not room.pool.give_up(CHANNEL, user.user_id, name_of(first)))
+    room.until_quiet()
+    assert house.texts(user) == ["b"]
+    (letter,) = room.letters()
+    assert (letter["_id"], letter["cause"]) == (name_of(first), RELEASED)
+    assert worker.abandoned_total == 1
+    # It is replayed while its handler of old still stands.
+    again = event_again(letter, name="replay:x:1", now=datetime.now(UTC))
+    room.put_document(again)
+    room.until_quiet()
+    gate.open()
+    room.says(user, "c")
+    room.until_quiet()
+    assert house.texts(user) == ["b", "a 2", "c"]
+
+
+def test_a_pause_lets_a_job_that_is_out_end_and_holds_the_next_one(house: House) -> None:
+    user, other, gate = *(house.sim.add_user(name) for name in "甲乙"), house.gate()
+    script = Script(a=[stand_at(gate)])
+    room = house.leader()
+    house.worker(script.bot)
+    room.says(user, "a")
+    gate.until_reached()
+    room.pool.obey(Pauses((Pause(Scope(CHANNEL, user.user_id)),)))
+    room.says(user, "b")
+    gate.open()
+    room.says(other, "c")
+    eventually(lambda: house.texts(other) == ["c"] and house.texts(user) == ["a 1"])
+    assert script.runs == ["a", "c"]
+    room.pool.obey(NO_PAUSES)
+    room.until_quiet()
+    assert house.texts(user) == ["a 1", "b"]
+
+
+def test_a_message_that_is_taken_back_while_its_job_is_out_is_not_answered(house: House) -> None:
+    user, gate = house.sim.add_user("花子"), house.gate()
+    secret = "ひみつのことば"
+    script = Script(**{secret: [stand_at(gate)]})
+    room = house.leader()
+    house.worker(script.bot)
+    said = house.sim.drafts.text(user, secret)
+    document = room.send(said)
+    gate.until_reached()
+    # Another process of the same term notes it; this one meets it as it records.
+    unsends = room.desk._worker._parts.unsends
+    unsends._notes.add(document, said["message"]["id"])
+    gate.open()
+    room.until_quiet()
+    assert house.texts(user) == []
+    assert script.times(secret) == 1
+    assert secret.encode() not in house.node.on_disk()
+
+
+def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: House) -> None:
+    users = [house.sim.add_user(str(n)) for n in range(5)]
+    script, room = Script(), house.leader()
+    for text in "abcd":
+        for user in users:
+            room.says(user, text)
+    eventually(lambda: "no worker is connected" in room.desk.status())
+    assert room.unfinished == 20
+    assert room.pool.under_way() == 0
+    assert figures(room)["out"] == 0
+    worker = house.worker(script.bot)
+    room.until_quiet()
+    leave(worker)
+    eventually(lambda: "no worker is connected" in room.desk.status())
+    for user in users:
+        room.says(user, "e")
+    assert room.unfinished == 5
+    # What waits for a worker is not deferred, so no time of it makes it leave the window.
+    assert room.pool.view.in_hand().deferred == 0
+    house.worker(script.bot)
+    room.until_quiet()
+    for user in users:
+        assert house.texts(user) == [*"abcde"]
+    assert Counter(script.runs) == dict.fromkeys("abcde", 5)
+
+
+def test_from_workers_to_handlers_of_its_own_and_back(house: House) -> None:
+    user, here, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()
+    script = Script(a=[stand_at(gate)])
+    first = house.leader(here)
+    worker = house.worker(script.bot)
+    until_working(first, "box/1")
+    document = first.says(user, "a")
+    gate.until_reached()
+    here.cut()
+    local = Script(a=[go_on, go_on])
+    with Room(house.database, house.sim, local.bot, epoch=2) as second:
+        second.put_document(document, again=True)
+        second.says(user, "b")
+        second.until_quiet()
+    gate.open()
+    third = house.leader(epoch=3)
+    third.says(user, "c")
+    third.until_quiet()
+    eventually(lambda: not worker._held)
+    assert house.texts(user) == ["a 1", "b", "c"]
+
+
+# What the tests ask.
+
+
+def two_wires(house: House) -> tuple[Wire, Wire]:
+    return Wire(house.node), Wire(house.node)
+
+
+def figures(room: Room) -> dict[str, float]:
+    assert room.desk._workers is not None
+    return room.desk._workers.figures()
+
+
+def because(room: Room) -> str | None:
+    """Why the first job that was deferred waits."""
+    waits = [queue.waits for queue in room.pool._queues._by_key.values() if queue.waits]
+    return getattr(waits[0], "because", None) if waits else None
+
+
+def end_overdue(room: Room) -> int:
+    """What the dispatcher does once a second; how many handlers it gave up."""
+    lost = room.pool.abandon_overdue(60.0)
+    for thread in lost:
+        assert isinstance(thread.work, Run)
+        room.desk.did_not_return(thread.work.job, thread.stack)
+    return len(lost)
