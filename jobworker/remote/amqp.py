@@ -26,8 +26,6 @@ from jobworker.remote.broker import LEADERS, BrokerState, OnMessage
 from linedesk.runtime.thread import JOIN_SECONDS, BackgroundThread
 
 log = logging.getLogger(__name__)
-# It has six lines for a refused connection, with a traceback; ours has one.
-logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 EXCHANGE = "linedesk.leaders"
 LEADER_QUEUE, WORKER_QUEUE = "linedesk.leader.", "linedesk.worker."

@@ -23,6 +23,7 @@ from linedesk.settings.errors import SettingsError
 from linedesk.store.client import DURABLE, Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, translated
+from linedesk.store.replica_set import by_loopback
 from linedesk.store.rights import ADMIN, CONSOLE, DISPATCHER, FRONTDESK, OPERATOR, User, as_set
 from linedesk.store.uri import Uri
 
@@ -207,8 +208,9 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
     if found == _as_set(ADMIN_ROLES):
         return uri, UserChange(_full_name(uri), WAS_THERE, file.path)
     maker = given if given.user and roles_of(given) is not None else given.without_user()
+    local = None if maker.user else by_loopback(given)
     try:
-        with translated(), connect(str(maker), app_name="linedesk-init") as client:
+        with translated(), local or connect(str(maker), app_name="linedesk-init") as client:
             state = _make_user(client, uri, ADMIN_ROLES)
     except AccessRefused as error:
         raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error

@@ -59,6 +59,13 @@ def room(
         yield lambda *words, **options: stack.enter_context(make(*words, **options))
 
 
+@pytest.fixture
+def house(shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim) -> Iterator[House]:
+    """Leaders and workers on a real RabbitMQ, each ended after the test."""
+    with ExitStack() as stack:
+        yield House(shared_rabbitmq, database, sim, stack)
+
+
 @pytest.fixture(scope="session")
 def node_bot() -> str:
     """The command of the example in Node."""
@@ -93,10 +100,3 @@ def _program(name: str, wheel: str) -> str:
         missing(f"no {name} on this machine")
     assert found is not None
     return found
-
-
-@pytest.fixture
-def house(shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim) -> Iterator[House]:
-    """Leaders and workers on a real RabbitMQ, each ended after the test."""
-    with ExitStack() as stack:
-        yield House(shared_rabbitmq, database, sim, stack)
