@@ -68,6 +68,10 @@ class NoJob:
         """Nothing waits."""
         return []
 
+    def workers(self) -> list[Document]:
+        """There are no worker processes."""
+        return []
+
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         """There are no sends."""
         return False

@@ -69,6 +69,10 @@ DEPTH = (
         "Until the oplog would no longer reach back to progress, at the present rate; at most 30 "
         "days.",
     ),
+    Figure(
+        "retention_measured_seconds",
+        "Of so much of the last hour is the rate of these two; shorter after a start.",
+    ),
 )
 
 
@@ -203,6 +207,7 @@ def _depth_values(depth: Depth) -> Values:
         "recvq_unread_share": _rounded(depth.unread_share, 6),
         "recvq_left_seconds": _rounded(depth.recvq_left_seconds),
         "oplog_left_seconds": _rounded(depth.oplog_left_seconds),
+        "retention_measured_seconds": _rounded(depth.retention_measured_seconds),
     }
 
 

@@ -42,6 +42,7 @@ from linedesk.store.records.history import (
     IN_HAND_DOCUMENTS,
     LAG_DOCUMENTS,
     LAG_SECONDS,
+    LINE_FAILS,
     OLDEST_SECONDS,
     READ_RATE,
 )
@@ -206,10 +207,18 @@ def history_row(now: MetricsSnapshot) -> Document:
     row[READ_RATE] = now.per_second.get("readDocuments")
     row[DECIDED_RATE] = now.per_second.get("finishedDocuments")
     row[CALL_RATE] = _sum(now.per_second.get("calls"))
+    row[LINE_FAILS] = _line_fails(now.figures)
     for name, figure in (("wait", "waitSeconds"), ("handler", "handlerSeconds")):
         lately = now.lately.get(figure, {})
         row[f"{name}P50"], row[f"{name}P99"] = lately.get("p50"), lately.get("p99")
     return row
+
+
+def _line_fails(figures: Document) -> int | None:
+    """1 while any host of LINE fails or refuses the token, else 0; None where nothing is known."""
+    told = [*(figures.get("breakerOpen") or {}).values(), figures.get("tokenRefused")]
+    known = [int(value) for value in told if value is not None]
+    return max(known, default=None)
 
 
 def _sum(nested: Any) -> float | None:

@@ -67,11 +67,19 @@ if TYPE_CHECKING:
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
 # Why no send gets a turn at the gate, for a person.
-FAILING = "waits: LINE fails, the breaker is open"
+FAILING = "waits: LINE fails, and linedesk tries a single call now and then"
 AWAY_WORDS = {
     BreakerState.OPEN: FAILING,
     BreakerState.HALF_OPEN: FAILING,
     BreakerState.UNAUTHORIZED: "waits: LINE refuses the access token",
+}
+
+
+STATUS_WORDS = {
+    BreakerState.CLOSED: "LINE is called",
+    BreakerState.OPEN: "LINE fails",
+    BreakerState.HALF_OPEN: "LINE fails",
+    BreakerState.UNAUTHORIZED: "LINE refuses the token",
 }
 
 
@@ -313,6 +321,7 @@ class BotWorker:
         )
         side.quota.when_closed(self.outbox.month_closed)
         figures.outbox_effects.set_function(self.outbox.__len__)
+        figures.oldest_send.set_function(self.outbox.oldest_seconds)
         self.names = LaterProfiles(
             side.hosts.api.gate,
             conversations=conversations,
@@ -400,7 +409,7 @@ class BotWorker:
 
     def status(self) -> str:
         """What waits for LINE, in words for a person."""
-        words = f"{len(self.outbox)} to be carried out, breaker {self.breaker.state.value}"
+        words = f"{len(self.outbox)} to send, {STATUS_WORDS[self.breaker.state]}"
         return words if self._workers is None else f"{words} · {self._workers.status()}"
 
     def workers(self) -> list[Document]:
@@ -423,7 +432,7 @@ class BotWorker:
         """Begin no more calls of LINE, and end a download that is under way."""
         self.line.stop()
         if self._workers is not None:
-            self._workers.stop()
+            self._workers.drain()
 
     def close(self) -> None:
         """Write the last rows and close the connections, once the threads have ended."""

@@ -62,7 +62,7 @@ from linedesk.contract import Job, JobResult
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
-from linedesk.store.queue.replays import asks_for_effect
+from linedesk.store.queue.replays import asks_for_effect, under_replay
 from linedesk.store.records.answers import state_of
 from linedesk.store.records.events import ACCEPT_TIME
 
@@ -228,11 +228,30 @@ class Decider:
         memo.decision = memo.decision or self._without_handler(job.document)
         if memo.decision is None and not self._run_handler(job, memo, run):
             return JobResult.DEFERRED
-        decision = self._by_its_button(memo)
+        decision = self._with_name(job, self._by_its_button(memo))
         # What the handler has sent by itself is at least not to be sent again.
         if decision.is_empty and not memo.has_sent:
             return self._finish(job, run, run.outcome)
         return self._record(job, decision, run)
+
+    def _with_name(self, job: Job, decision: Decision) -> Decision:
+        """A decision to give up also stores the profile that LINE returned for the event.
+
+        A handler that succeeded has it among its own changes. This reads the conversation, so it
+        raises StoreUnavailable while MongoDB is away; then only the record is repeated.
+        """
+        profile = job.memo.profile
+        # A refusal of LINE's has no name to be found by.
+        if profile is None or "displayName" not in profile or decision.given_up.is_empty:
+            return decision
+        talk = self._talk(job.document)
+        talk.know_profile(profile)
+        told = talk.decision()
+        return replace(
+            decision,
+            changes={**decision.changes, **told.changes},
+            gone=[*decision.gone, *told.gone],
+        )
 
     def _without_handler(self, document: Document) -> Decision | None:
         """The decision about a replayed effect, a tap for an answer that waits, or what is refused;
@@ -338,6 +357,8 @@ class Decider:
                 # The state that it stood in was an older one.
                 self._bursts.disband(job, memo)
                 memo.rule = rule
+            # Also where the handler fails: its changes are dropped, a `talk.forget` among them.
+            memo.learns, memo.forgets = rule.profile if rule is not None else False, False
             if rule is not None and not self._may_begin(job, memo, rule, talk):
                 return False
             if rule is not None and rule.gather is not None:
@@ -356,8 +377,8 @@ class Decider:
             decision = checked(talk.decision())
             # What has been sent is not decided anew, whatever state it was decided by.
             memo.decision = replace(decision, read_n=None) if memo.has_sent else decision
-            memo.learns = False if rule is None or talk.forgot else rule.profile
-            memo.forgets = talk.forgot
+            if talk.forgot:
+                memo.learns, memo.forgets = False, True
         except Abandoned:
             raise
         except (Exception, SystemExit) as error:
@@ -539,7 +560,9 @@ class Decider:
             self._found_applied(job, memo, recorded.adopted["applied"])
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
         if memo.learns:
-            self._parts.names.want(document, sender=memo.learns == "later")
+            # A replay has no reply token, so no profile was fetched before its handler.
+            later = memo.learns == "later" or under_replay(document) is not None
+            self._parts.names.want(document, sender=later)
         return (
             JobResult.RECORDED if recorded.is_ours or recorded.along else JobResult.ALREADY_APPLIED
         )

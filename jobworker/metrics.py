@@ -112,6 +112,11 @@ class WorkerMetrics:
             "Effects recorded and not yet carried out: sends and timers.",
             registry=self._registry,
         )
+        self.oldest_send = Gauge(
+            "linedesk_oldest_send_seconds",
+            "Age of the oldest send that LINE has not taken yet, since its event; 0 without one.",
+            registry=self._registry,
+        )
         self.send_retries = self._count("send_retries", "Sends that failed and are tried again.")
         self.unproved_replies = self._count(
             "unproved_replies",
@@ -200,6 +205,9 @@ class WorkerMetrics:
         self._breaker_open = self._by_host(
             Gauge, "breaker_open", "1 while LINE fails and gets nothing but probes."
         )
+        self._breaker_pause = self._by_host(
+            Gauge, "breaker_pause_seconds", "Until the next call of LINE may begin, while it fails."
+        )
         self._token_refused = Gauge(
             "linedesk_token_refused",
             "1 while LINE refuses the channel access token.",
@@ -242,9 +250,12 @@ class WorkerMetrics:
         self._class_waiting.labels(host, name).set_function(waiting)
         self._class_longest.labels(host, name).set_function(longest_seconds)
 
-    def watch_breaker(self, host: str, is_open: Callable[[], bool]) -> None:
+    def watch_breaker(
+        self, host: str, is_open: Callable[[], bool], *, pause_seconds: Callable[[], float]
+    ) -> None:
         """Ask a host's breaker whenever the figures are read."""
         self._breaker_open.labels(host).set_function(lambda: float(is_open()))
+        self._breaker_pause.labels(host).set_function(lambda: round(pause_seconds(), 3))
 
     def watch_token(self, is_refused: Callable[[], bool]) -> None:
         """Ask whether LINE refuses the access token, whenever the figures are read."""

@@ -60,6 +60,8 @@ MAY_MAKE_THREADS = {
     "linedesk/runtime/thread.py": "the class itself",
     "dispatcher/keyed/threads.py": "threads of the pool are given up one by one, and replaced",
     "jobworker/line/deadline.py": "a connect or a resolver that may hang for long",
+    "jobworker/remote/worker.py": "as those of the pool",
+    "jobworker/remote/program.py": "two that end with the program whose pipes they read",
     "linedesk/doctor/round.py": "a check that may hang longer than `doctor` waits",
     "linedesk/doctor/doctor.py": "closing connections may hang longer than `doctor` waits",
 }

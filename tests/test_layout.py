@@ -50,7 +50,9 @@ FLOORS = {
         ("line", "record"),
         ("bot", "sending"),
         ("sdk",),
-        ("runs", "handler_retry", "unsend", "bursts", "decider", "assembly"),
+        ("runs", "handler_retry", "handlers", "unsend", "bursts"),
+        ("remote",),
+        ("decider", "assembly"),
     ),
     "dispatcher": (
         ("metrics", "delayed_calls", "lease"),

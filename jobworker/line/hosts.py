@@ -100,7 +100,9 @@ def _watch(figures: WorkerMetrics, name: str, gate: Gate, breaker: Breaker) -> N
             longest_seconds=partial(gate.longest_seconds, one),
         )
     figures.watch_breaker(
-        name, lambda: breaker.state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
+        name,
+        lambda: breaker.state in (BreakerState.OPEN, BreakerState.HALF_OPEN),
+        pause_seconds=breaker.held_seconds,
     )
 
 

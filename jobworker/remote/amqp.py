@@ -74,28 +74,29 @@ class AmqpBroker:
 
     def start(self) -> None:
         for link in self._links:
-            link.start()
+            link.thread.start()
 
     def stop(self) -> None:
         for link in self._links:
             link.stop()
 
     def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
-        ended = [link.join(timeout_seconds) for link in self._links]
+        ended = [link.thread.join(timeout_seconds) for link in self._links]
         return all(ended)
 
     def stalled(self) -> str | None:
-        return next((told for link in self._links if (told := link.stalled())), None)
+        return next((told for link in self._links if (told := link.thread.stalled())), None)
 
     def status(self) -> str:
         return self.state().words
 
 
-class _Link(BackgroundThread):
+class _Link:
     """One connection, made again whenever it is lost."""
 
     def __init__(self, urls: Sequence[str], *, name: str, kind: str) -> None:
-        super().__init__(f"amqp-{kind}", self._run)
+        self.thread = BackgroundThread(f"amqp-{kind}", self._run)
+        self._kind = kind
         self._parameters = [_parameters(url, f"{name} {kind}") for url in urls]
         self._turn = 0
         self._connection: pika.BlockingConnection | None = None
@@ -104,7 +105,8 @@ class _Link(BackgroundThread):
         self.is_blocked = False
 
     def stop(self) -> None:
-        super().stop()
+        """End it soon; from any thread."""
+        self.thread.stop()
         connection = self._connection
         if connection is not None:
             # Wakes it from its wait; it may be closed already.
@@ -113,8 +115,8 @@ class _Link(BackgroundThread):
 
     def _run(self) -> None:
         failures = 0
-        while not self._stop.is_set():
-            self.activity.busy()
+        while not self.thread.stop_asked.is_set():
+            self.thread.activity.busy()
             began = time.monotonic()
             try:
                 self._connected(self._next())
@@ -123,10 +125,10 @@ class _Link(BackgroundThread):
             self.up_since = None
             if time.monotonic() - began > LONGEST_PAUSE_SECONDS:
                 failures = 0
-            self.activity.idle()
+            self.thread.activity.idle()
             pause = min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS)
             failures = min(failures + 1, 10)
-            self._stop.wait(pause)
+            self.thread.stop_asked.wait(pause)
 
     def _next(self) -> pika.URLParameters:
         self._turn += 1
@@ -140,10 +142,10 @@ class _Link(BackgroundThread):
             channel = connection.channel()
             self._prepare(channel)
             if self.trouble:
-                log.info("RabbitMQ is back connection=%s", self._thread.name)
+                log.info("RabbitMQ is back connection=%s", self._kind)
             self.trouble, self.is_blocked, self.up_since = "", False, time.monotonic()
-            while not self._stop.is_set():
-                self.activity.busy()
+            while not self.thread.stop_asked.is_set():
+                self.thread.activity.busy()
                 self._serve(connection, channel)
         finally:
             with suppress(*LOST):
@@ -152,7 +154,7 @@ class _Link(BackgroundThread):
     def _lost(self, error: BaseException) -> None:
         words = f"no connection to RabbitMQ: {_told(error)}"
         if words != self.trouble:
-            log.warning("%s connection=%s", words, self._thread.name)
+            log.warning("%s connection=%s", words, self._kind)
         self.trouble = words
 
     def _blocked(self, _: Any, frame: Any) -> None:
@@ -162,7 +164,7 @@ class _Link(BackgroundThread):
 
     def _unblocked(self, *_: Any) -> None:
         self.is_blocked, self.trouble = False, ""
-        log.info("RabbitMQ takes messages again connection=%s", self._thread.name)
+        log.info("RabbitMQ takes messages again connection=%s", self._kind)
 
     def _prepare(self, channel: BlockingChannel) -> None:
         """Before the first `_serve` of a connection."""

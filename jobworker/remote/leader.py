@@ -102,7 +102,7 @@ class Attempt:
         """Why it has to be handed out again."""
 
 
-class Workers(BackgroundThread):
+class Workers:
     """All workers that the leader knows; `places` is told how many jobs may be out at a time.
 
     `changed_bot` is called with the bot's rules whenever another version is to run.
@@ -115,7 +115,7 @@ class Workers(BackgroundThread):
         places: Callable[[int], None],
         limits: LeaderLimits = LIMITS,
     ) -> None:
-        super().__init__("workers", self._run)
+        self._watch = BackgroundThread("workers", self._run)
         self.limits = limits
         self.epoch = 0
         self._places = places
@@ -146,9 +146,9 @@ class Workers(BackgroundThread):
         self._places(0)
         self._told_places = 0
         self._broker.start()
-        self.start()
+        self._watch.start()
 
-    def stop(self) -> None:
+    def drain(self) -> None:
         """Hand out nothing more; what is out may go on for a moment."""
         with self._lock:
             if self._stopping_at is None:
@@ -160,22 +160,25 @@ class Workers(BackgroundThread):
             self._stopping_at = 0.0
             for attempt in list(self._attempts.values()):
                 self._end(attempt, lost="the leader stops")
-        super().stop()
+        self._watch.stop()
         self._broker.stop()
-        self.join()
+        self._watch.join()
         self._broker.join(2.0)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            self.activity.busy()
+        watch = self._watch
+        while not watch.stop_asked.is_set():
+            watch.activity.busy()
             self._look()
-            self.activity.idle()
-            self._stop.wait(self.limits.look_seconds)
+            watch.activity.idle()
+            watch.stop_asked.wait(self.limits.look_seconds)
 
     def stalled(self) -> str | None:
-        return super().stalled() or self._broker.stalled()
+        """Which of its threads hangs, in words; None while all go on."""
+        return self._watch.stalled() or self._broker.stalled()
 
     def status(self) -> str:
+        """How it goes, in words for a person."""
         broker = self._broker.state()
         with self._lock:
             usable = self._usable()
@@ -325,14 +328,14 @@ class Workers(BackgroundThread):
             worker = self._known(message, now)
             if worker is None:
                 return
-            named = _named(message["attempts"])
-            for id_ in named:
+            at_work = _named(message["attempts"])
+            for id_ in at_work | _named(message["decided"]):
                 attempt = self._attempts.get(id_)
                 if attempt is not None and attempt.worker is worker:
                     attempt.named = now
                 else:
                     self._abandon(worker, id_)
-            worker.strangers = len(named - worker.attempts)
+            worker.strangers = len(at_work - worker.attempts)
             state = self._state_of(worker)
             welcome = {"type": "welcome", "epoch": self.epoch, "state": state}
             self._broker.send(worker.address, to_line(welcome))

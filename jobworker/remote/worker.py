@@ -106,7 +106,7 @@ class RunnerThread(threading.Thread):
         return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
 
-class WorkerProcess(BackgroundThread):
+class WorkerProcess:
     """Runs jobs on `threads` threads until it is stopped; its own thread beats once a second.
 
     `name` is what operators see. `observe` is called with a job's seconds and whether it failed.
@@ -123,7 +123,7 @@ class WorkerProcess(BackgroundThread):
         beat_seconds: float = BEAT_SECONDS,
         observe: Callable[[float, bool], None] = lambda seconds, failed: None,
     ) -> None:
-        super().__init__("beat", self._run)
+        self._beats = BackgroundThread("beat", self._run)
         self.id = uuid.uuid4().hex
         self.abandoned_total = 0
         self._bot = bot
@@ -149,12 +149,13 @@ class WorkerProcess(BackgroundThread):
     # Its life.
 
     def start(self) -> None:
+        """Begin to take jobs."""
         with self._lock:
             self._threads = [self._make() for _ in range(self._number)]
         for thread in self._threads:
             thread.start()
         self._broker.start()
-        super().start()
+        self._beats.start()
 
     def leave(self, deadline: float) -> bool:
         """Take no more jobs, and end those that are under way until the monotonic deadline.
@@ -165,14 +166,14 @@ class WorkerProcess(BackgroundThread):
             self._is_leaving = True
         self._beat()
         while self._held and time.monotonic() < deadline:
-            self._stop.wait(min(0.05, self._beat_seconds))
+            self._beats.stop_asked.wait(min(0.05, self._beat_seconds))
         with self._lock:
             all_ended = not self._held
         self._broker.send(LEADERS, to_line({"type": "leaving", "worker": self.id}))
         for _ in range(self._number):
             self._jobs.put(None)
-        self.stop()
-        self.join()
+        self._beats.stop()
+        self._beats.join()
         # The sender's thread has the last word in hand.
         time.sleep(0 if self._broker.state().up_since is None else 0.1)
         self._broker.stop()
@@ -199,13 +200,15 @@ class WorkerProcess(BackgroundThread):
         return "" if self._answered and heard else "waiting for a dispatcher"
 
     def status(self) -> str:
+        """How it goes, in words for a person."""
         with self._lock:
             at_work = sum(one.decision is None for one in self._held.values())
             words = f"{at_work} of {self._number} threads at work"
         return " · ".join(filter(None, (self.state(), words)))
 
     def stalled(self) -> str | None:
-        return super().stalled() or self._broker.stalled()
+        """Which of its threads hangs, in words; None while all go on."""
+        return self._beats.stalled() or self._broker.stalled()
 
     # What arrives.
 
@@ -316,14 +319,15 @@ class WorkerProcess(BackgroundThread):
     # Once a second.
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            self.activity.busy()
+        beats = self._beats
+        while not beats.stop_asked.is_set():
+            beats.activity.busy()
             self._give_up_overdue()
             # guard: repeated-until-taken
             self._repeat()
             self._beat()
-            self.activity.idle()
-            self._stop.wait(self._beat_seconds)
+            beats.activity.idle()
+            beats.stop_asked.wait(self._beat_seconds)
 
     def _give_up_overdue(self) -> None:
         now = time.monotonic()
@@ -383,6 +387,7 @@ class WorkerProcess(BackgroundThread):
                 "release": self._release,
                 "upSeconds": round(time.monotonic() - self._began, 3),
                 "leaving": self._is_leaving,
-                "attempts": list(self._held),
+                "attempts": [id_ for id_, one in self._held.items() if one.decision is None],
+                "decided": [id_ for id_, one in self._held.items() if one.decision is not None],
             }
         self._broker.send(LEADERS, to_line(message))

@@ -254,6 +254,15 @@ class Outbox:
             ]
             return [*self._refused.values(), *told][:limit]
 
+    def oldest_seconds(self) -> float:
+        """Since the event of the send that waits longest; 0 without one. Quick, from any thread."""
+        with self._lock:
+            boxes = islice(self._boxes.values(), LOOKED_AT)
+            oldest = min((_arrived_at(box.sends[0].send) for box in boxes), default=None)
+        if oldest is None:
+            return 0.0
+        return round(max(0.0, (datetime.now(UTC) - oldest).total_seconds()), 3)
+
     def give_up(self, id_: str, effect_id: str, *, cause: str) -> bool:
         """Have the send become a dead letter if it is the first of the conversation's outbox.
 
@@ -752,6 +761,11 @@ def _told_of_refused(id_: str, error: WriteRefused) -> Document:
     return {"channel": channel, "key": key, **unknown, "why": f"its outbox waits: {error}"}
 
 
+def _arrived_at(send: Send) -> datetime:
+    """When the event of a reply arrived; of other sends only the time of the decision is kept."""
+    return send.at if send.token_from is None else min(send.at, send.token_from)
+
+
 def _told(box: ConversationOutbox, why: str) -> Document:
     channel, _, key = box.id.partition("/")
     first = box.sends[0].send
@@ -760,6 +774,7 @@ def _told(box: ConversationOutbox, why: str) -> Document:
         "key": key,
         EVENT_ID: first.event_id,
         EFFECT_ID: first.id,
-        "since": first.at,
+        "sends": len(box.sends),
+        "since": _arrived_at(first),
         "why": f"a send {why}",
     }

@@ -8,7 +8,7 @@ from jobworker.line.gate_order import TurnClass
 
 # One of a class, and several of them.
 WORDS = {
-    TurnClass.LIVE: ("answer with a live reply token", "answers with live reply tokens"),
+    TurnClass.LIVE: ("answer with a valid reply token", "answers with valid reply tokens"),
     TurnClass.CHAT: ("push to its own chat", "pushes to their own chats"),
     TurnClass.OTHER: (
         "late answer, multicast or push to another chat",
@@ -29,7 +29,7 @@ def turn_words(turn_class: TurnClass, waiting: Mapping[TurnClass, int]) -> str:
 
     A better class goes first, but for a share of the turns.
     """
-    own = f"waits for its turn, class {turn_class.word}"
+    own = "waits for its turn at the gate"
     better = {one: waiting[one] for one in TurnClass if one < turn_class and waiting.get(one)}
     if better:
         first = " and ".join(many(one, count) for one, count in better.items())

@@ -16,8 +16,8 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.progress import Progress
 
-from linedesk.cli.listing import Column, moment, show_rows, zoned
-from linedesk.cli.people import Names, name_in, named, names_beside, who
+from linedesk.cli.listing import Column, lately, moment, show_rows, zoned
+from linedesk.cli.people import Names, name_in, named, names_beside, who, who_briefly
 from linedesk.compose.database import open_database, open_to_act, operator
 from linedesk.console.acts import Acts
 from linedesk.console.dead_letters import (
@@ -59,6 +59,8 @@ def show_list(letters: Sequence[Letter], names: Names, *, as_json: bool) -> None
     again = Column("replayed", replayed, left_out=3)
     show_rows(
         letters,
+        nothing=NOTHING,
+        narrow=_narrow(id_, about, names),
         screen=(
             id_,
             Column(zoned("last"), lambda letter: moment(letter.get(LAST_AT)), left_out=1),
@@ -81,15 +83,39 @@ def show_list(letters: Sequence[Letter], names: Names, *, as_json: bool) -> None
     )
 
 
+def _narrow(id_: Column, about: Column, names: Names) -> tuple[Column, ...]:
+    """The columns for 80: tries and replays stand beside the cause."""
+
+    def cause(letter: Letter) -> str:
+        tries, again = letter.get("attempts"), replayed(letter)
+        words = [
+            {"-": "", "begun": "replay begun"}.get(again, f"replayed {again}"),
+            "" if tries is None else "1 try" if tries == 1 else f"{tries} tries",
+            explained(letter.get("cause", "-")),
+        ]
+        return ", ".join(filter(None, words))
+
+    return (
+        id_,
+        Column(zoned("last"), lambda letter: lately(letter.get(LAST_AT))),
+        about,
+        Column("who", lambda one: who_briefly(names, one.get("channel"), one.get("key"))),
+        Column("cause", cause, fold=CAUSE_CELLS),
+    )
+
+
 def show_one(letter: Letter, names: Names, *, text: bool, as_json: bool) -> None:
     """Print all that is known of a letter; what people wrote only with `text`."""
     told = named(summary(letter), names)
     if text:
         told |= {name: letter[name] for name in ("document", "effect") if name in letter}
-    told["traceback"] = letter.get("traceback") if text else frames(letter.get("traceback"))
+    traceback = letter.get("traceback")
+    told["traceback"] = traceback if text else frames(traceback, id_=str(letter["_id"]))
     if as_json:
         echo_json(told)
         return
+    if told["explained"] == told["cause"]:
+        del told["explained"]
     times = {FIRST_AT: local(letter.get(FIRST_AT)), LAST_AT: local(letter.get(LAST_AT))}
     if letter.get(REPLAYED_AT):
         times[REPLAYED_AT] = local(letter[REPLAYED_AT])
@@ -125,7 +151,7 @@ def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
                 count = letters.count_documents(choice.query())
             if count > len(rows):
                 click.echo(f"{len(rows)} of {count} shown, --limit shows more", err=True)
-    if not rows:
+    if as_json and not rows:
         click.echo(NOTHING, err=True)
 
 

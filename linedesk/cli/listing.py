@@ -21,6 +21,8 @@ from rich.text import Text
 from linedesk.console.format import one_line, tabbed
 
 GAP = 1
+# A terminal of fewer columns gets the columns `narrow`.
+NARROW_BELOW = 100
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,31 @@ class Column:
     style: Callable[[Any], str] = lambda row: ""
 
 
-def show_rows(rows: Iterable[Any], *, screen: Sequence[Column], pipe: Sequence[Column]) -> None:
-    """Print a line a row, by the columns for a terminal or by those for a pipe."""
+def show_rows(
+    rows: Sequence[Any],
+    *,
+    screen: Sequence[Column],
+    narrow: Sequence[Column] = (),
+    pipe: Sequence[Column],
+    nothing: str,
+) -> None:
+    """Print a line a row, by the columns for a terminal or by those for a pipe.
+
+    A narrow terminal gets the columns `narrow`, if there are any. Without a row `nothing` is
+    printed to stderr, and a terminal gets no heading.
+    """
+    if not rows:
+        click.echo(nothing, err=True)
     if not sys.stdout.isatty():
         click.echo(tabbed(column.head for column in pipe))
         for row in rows:
             click.echo(tabbed(column.cell(row) for column in pipe))
         return
+    if not rows:
+        return
     console = Console()
-    table, width = _table(list(rows), screen, console.width)
+    columns = narrow if narrow and console.width < NARROW_BELOW else screen
+    table, width = _table(rows, columns, console.width)
     # Beyond the terminal's width the terminal folds lines, rather than that an id is cut here.
     Console(width=max(width, console.width)).print(table)
 
@@ -98,6 +116,15 @@ def _sum(widths: Iterable[int]) -> int:
 def moment(at: datetime | None) -> str:
     """Day and time in this machine's zone, which the head names."""
     return at.astimezone().strftime("%m-%d %H:%M:%S") if at is not None else "-"
+
+
+def lately(at: datetime | None) -> str:
+    """The same for a narrow terminal: the time of a moment of today, else day and minute."""
+    if at is None:
+        return "-"
+    own = at.astimezone()
+    is_today = own.date() == datetime.now(own.tzinfo).date()
+    return own.strftime("%H:%M:%S" if is_today else "%m-%d %H:%M")
 
 
 def zoned(head: str) -> str:

@@ -170,7 +170,24 @@ def console(settings: Settings) -> int:
     return run_console(settings)
 
 
-@linedesk.command(cls=Command)
+SIM_EXAMPLE = """\b
+To make LINE fail, give the simulator rules; DELETE ends them all:
+  curl http://127.0.0.1:9000/sim/misbehave -H 'content-type: application/json' \\
+    -d '{"rules": [{"outcome": "server_error", "endpoint": "push"}]}'
+  curl -X DELETE http://127.0.0.1:9000/sim/misbehave
+
+\b
+outcome      server_error, html_error, garbage, too_many, monthly_limit,
+             too_many_to_one, too_many_at_once, unauthorized, bad_request,
+             bad_member, close or late
+endpoint     reply, push, multicast, profile, ...; all unless given
+probability  0 to 1; 1 unless given
+count        how often the rule applies; without an end unless given
+seconds      how long an answer that is late takes
+"""
+
+
+@linedesk.command(cls=Command, epilog=SIM_EXAMPLE)
 @click.option("--port", type=click.IntRange(1, 65_535), default=9000, show_default=True)
 @click.option(
     "--webhook", metavar="URL", help="The bot server's callback; the front desk's unless set."

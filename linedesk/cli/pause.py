@@ -162,6 +162,7 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
             why,
             Column("name", lambda row: _name(row, names) or "-"),
         ),
+        nothing="No acts yet.",
     )
 
 

@@ -75,6 +75,12 @@ def who(names: Names, channel: object, key: object) -> str:
     return f"{cut(one_line(name), NAME_CELLS)} {shown}" if name else shown
 
 
+def who_briefly(names: Names, channel: object, key: object) -> str:
+    """The same for a narrow terminal: the name, or the id in short where no name is known."""
+    name = names.get(conversation_id(channel, key))
+    return cut(one_line(name), NAME_CELLS) if name else who(names, channel, key)
+
+
 def cut(text: str, cells: int) -> str:
     """So much of it as fits; a Japanese letter takes two cells."""
     if cell_len(text) <= cells:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from linedesk.cli.people import (
     NAME_CELLS,
     conversation_id,
     cut,
+    endpoint_words,
     shortened,
 )
 from linedesk.compose.database import open_database
@@ -109,7 +111,7 @@ def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Itera
     yield "LINE", [_line(seen)]
     yield "room", [_room(seen)]
     if seen.calls:
-        yield "calls", [_call(row) for row in seen.calls[:most]]
+        yield "calls", [_call(row, seen) for row in seen.calls[:most]]
 
 
 def grid(told: Sequence[Section], *, cut: bool) -> Table:
@@ -218,11 +220,11 @@ def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
 
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
-    count = one.get("documents") or 0
-    events = "1 event" if count == 1 else f"{count:,} events"
     why = one.get("why") or "no reason known"
     waited = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
-    return Text(visible(f"{_who(one, seen)}  {events} for {waited}: {why}"))
+    # Without events it is an outbox whose first send waits.
+    waits = _many(one["documents"], "event") if one.get("documents") else "a send"
+    return Text(visible(f"{_who(one, seen)}  {waits} for {waited}: {why.removeprefix('a send ')}"))
 
 
 def _who(one: Mapping[str, Any], seen: Overview) -> str:
@@ -296,11 +298,11 @@ def _room(seen: Overview) -> Text:
     return Text("  ".join(told) or "-")
 
 
-def _call(row: Mapping[str, Any]) -> Text:
+def _call(row: Mapping[str, Any], seen: Overview) -> Text:
     call = CallRecord.from_document(row)
-    told = Text(f"{clock(call.at)}  {call.method} {call.endpoint} ")
+    told = Text(f"{clock(call.at)}  {endpoint_words(call.endpoint)} ")
     told.append(str(call.status or "no answer"), "green" if is_taken(call.status) else "bold red")
-    return told.append(f"  {brief(call.ms / 1000)}  {visible(call.key or '')}")
+    return told.append(visible(f"  {brief(call.ms / 1000)}  {_who(row, seen)}"))
 
 
 def _letter(row: Mapping[str, Any], seen: Overview) -> Text:
@@ -315,12 +317,19 @@ def show_status(settings: Settings, *, watch: bool, as_json: bool) -> int:
     """Print it; returns 1 if any problem is Critical, as `linedesk doctor` does."""
     with open_database(settings, app_name="linedesk-status") as database:
         if not watch:
-            seen = read_overview(database)
+            seen = _look(database, settings)
             _show(seen, as_json=as_json)
             return _code(seen)
         with until_ctrl_c() as over:
-            _watch(database, over, as_json=as_json)
+            _watch(lambda: _look(database, settings), over, as_json=as_json)
     return Exit.INTERRUPTED
+
+
+def _look(database: Database[Any], settings: Settings) -> Overview:
+    """An overview whose calls have a channel, which their rows lack."""
+    channel = settings.line_channel
+    seen = read_overview(database, channel=channel)
+    return replace(seen, calls=[{"channel": channel, **row} for row in seen.calls])
 
 
 def show_history(settings: Settings, *, hours: float, as_json: bool) -> None:
@@ -369,22 +378,21 @@ def _show(seen: Overview, *, as_json: bool) -> None:
             click.echo(line)
 
 
-def _watch(database: Database[Any], over: threading.Event, *, as_json: bool) -> None:
+def _watch(look: Callable[[], Overview], over: threading.Event, *, as_json: bool) -> None:
     if as_json or not sys.stdout.isatty():
         while not over.wait(EVERY_SECONDS):
-            seen = read_overview(database)
-            _show(seen, as_json=as_json)
+            _show(look(), as_json=as_json)
         return
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while not over.is_set():
-            live.update(_screen(database, console), refresh=True)
+            live.update(_screen(look, console), refresh=True)
             over.wait(EVERY_SECONDS)
 
 
-def _screen(database: Database[Any], console: Console) -> Any:
+def _screen(look: Callable[[], Overview], console: Console) -> Any:
     try:
-        seen = read_overview(database)
+        seen = look()
     except StoreUnavailable as error:
         return Text(f"MongoDB does not answer ({error}); trying again, Ctrl-C ends", "bold red")
     return grid(fitted(seen, height=console.height, width=console.width), cut=True)

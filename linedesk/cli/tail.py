@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import sys
 import threading
 import time
@@ -24,7 +25,17 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 from rich.cells import cell_len
 
-from linedesk.cli.people import Names, conversation_id, endpoint_words, known_names, who
+from linedesk.cli.listing import NARROW_BELOW
+from linedesk.cli.people import (
+    NAME_CELLS,
+    Names,
+    conversation_id,
+    cut,
+    endpoint_words,
+    known_names,
+    who,
+    who_briefly,
+)
 from linedesk.compose.database import open_database
 from linedesk.console import dead_letters
 from linedesk.console.format import brief, clock, echo_json, local, one_line, tabbed
@@ -133,9 +144,11 @@ def _print(came: Came, names: Names, channel: str, *, text: bool, as_json: bool)
         echo_json({**told(came, text=text), "name": name})
     elif sys.stdout.isatty():
         colour = "red" if came.has_failed else COLOURS[came.kind]
-        click.echo(click.style(line(came, who(names, channel, key), text=text), fg=colour))
+        width = shutil.get_terminal_size().columns
+        whom = (who_briefly if width < NARROW_BELOW else who)(names, channel, key)
+        click.echo(click.style(line(came, whom, text=text, width=width), fg=colour))
     else:
-        parts = (came.kind, came.event_id, key or "-", name or "-", _words(came, text=text))
+        parts = (came.kind, came.event_id, key or "-", name or "-", _wordings(came, text=text)[0])
         click.echo(tabbed([local(came.at), *parts]))
 
 
@@ -262,31 +275,47 @@ def told(came: Came, *, text: bool) -> Document:
     return {"kind": came.kind, **row}
 
 
-def line(came: Came, whom: str, *, text: bool) -> str:
-    """One line for a terminal, its columns by the width of what they show."""
+def line(came: Came, whom: str, *, text: bool, width: int | None = None) -> str:
+    """One line for a terminal, its columns by the width of what they show.
+
+    On a terminal of `width` columns it is cut to these, unless it has message texts. A narrow
+    terminal gets whole seconds.
+    """
+    is_narrow = width is not None and width < NARROW_BELOW
+    at = clock(came.at)[: len("00:00:00") if is_narrow else None]
     event = one_line(came.event_id)
-    columns = ((came.kind, 5), (event, EVENT_WIDTH), (whom, WHO_WIDTH))
-    padded = (cell + " " * max(0, width - cell_len(cell)) for cell, width in columns)
-    return " ".join([clock(came.at), *padded, one_line(_words(came, text=text))])
+    whose = (whom, NAME_CELLS if is_narrow else WHO_WIDTH)
+    columns = ((came.kind, 5), (event, EVENT_WIDTH), whose)
+    padded = (cell + " " * max(0, cells - cell_len(cell)) for cell, cells in columns)
+    head = " ".join([at, *padded, ""])
+    wordings = list(map(one_line, _wordings(came, text=text)))
+    if width is None:
+        return f"{head}{wordings[0]}"
+    left = max(1, width - cell_len(head))
+    fitting = next((one for one in wordings if cell_len(one) <= left), wordings[-1])
+    return f"{head}{fitting if text else cut(fitting, left)}"
 
 
-def _words(came: Came, *, text: bool) -> str:
+def _wordings(came: Came, *, text: bool) -> Sequence[str]:
+    """What happened, in full first, then in words for a narrow terminal."""
     row = came.row
     if came.kind == "call":
         call = CallRecord.from_document(row)
         answer = f"{call.status or 'no answer'} in {brief(call.ms / 1000)}"
-        return f"{endpoint_words(call.endpoint)} {answer}  {call.request_id or ''}".rstrip()
+        short = f"{endpoint_words(call.endpoint)} {answer}"
+        return [f"{short}  {call.request_id or ''}".rstrip(), short]
     if came.kind == "run":
         run = RunRecord.from_document(row)
         error = f" {run.error}" if run.error else ""
         effects = f", {run.effects} effect{'' if run.effects == 1 else 's'}" if run.effects else ""
-        outcome = f"{run.type or '-'}: {run.outcome}{error}{effects}"
         took, waited = brief(run.ms / 1000), brief(run.waited_ms / 1000)
-        return f"{outcome} in {took} after {waited}"
+        full = f"{run.type or '-'}: {run.outcome}{error}{effects} in {took} after {waited}"
+        return [full, f"{run.outcome}{error} in {took}"]
     shown = told(came, text=text)
-    cause = f": {row.get('cause')}" if came.kind == "dead" else ""
     said = f"  「{shown['text']}」" if "text" in shown else ""
-    return f"{shown['what']}{cause}{said}"
+    if came.kind == "dead":
+        return [f"{shown['what']}: {row.get('cause')}{said}", f"{row.get('cause')}{said}"]
+    return [f"{shown['what']}{said}"]
 
 
 def _text(document: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from linedesk.cli.listing import Column, moment, show_rows, zoned
+from linedesk.cli.listing import Column, lately, moment, show_rows, zoned
 from linedesk.cli.people import (
     Names,
     endpoint_words,
@@ -14,6 +14,7 @@ from linedesk.cli.people import (
     named,
     names_beside,
     who,
+    who_briefly,
 )
 from linedesk.compose.database import open_database
 from linedesk.console.call_words import reason_words
@@ -27,7 +28,7 @@ from linedesk.store.records.calls import REQUEST_ID, CallRecord, is_taken
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import RUN_AT
 
-WHO_CELLS = 12
+WHO_CELLS, REASON_CELLS = 12, 12
 # Facts that a line of the story ends with, where they are there.
 TOLD = (REQUEST_ID, "thread", "messages", RUN_AT, "isRedelivery", "event")
 
@@ -102,7 +103,27 @@ def list_calls(settings: Settings, wanted: Wanted, *, as_json: bool) -> None:
             del shown["channel"]
             echo_json(shown)
         return
-    show_rows(rows, screen=_screen(names), pipe=_pipe(names))
+    show_rows(
+        rows,
+        screen=_screen(names),
+        narrow=_narrow(names, rows),
+        pipe=_pipe(names),
+        nothing="no calls match",
+    )
+
+
+def _narrow(names: Names, rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """A line each on 80 columns, with the reason of refusals in place of how long calls took."""
+    took = Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000))
+    reason = Column("reason", lambda row: reason_words(row) or "-", fold=REASON_CELLS)
+    return (
+        Column(zoned("at"), lambda row: lately(row.get("at"))),
+        Column("call", lambda row: endpoint_words(row.get("endpoint")), fold=5),
+        Column("status", _status, style=_status_style),
+        Column("who", lambda row: who_briefly(names, row["channel"], row.get("key"))),
+        Column("event", lambda row: row.get(EVENT_ID) or "-"),
+        reason if any(map(reason_words, rows)) else took,
+    )
 
 
 def _screen(names: Names) -> tuple[Column, ...]:
@@ -110,12 +131,12 @@ def _screen(names: Names) -> tuple[Column, ...]:
         Column(zoned("at"), lambda row: moment(row.get("at"))),
         Column("call", lambda row: endpoint_words(row.get("endpoint")), fold=8),
         Column("status", _status, style=_status_style),
-        Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000)),
+        Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000), left_out=2),
         Column("who", lambda row: who(names, row["channel"], row.get("key")), fold=WHO_CELLS),
         Column("event", lambda row: row.get(EVENT_ID) or "-"),
-        Column("try", lambda row: row.get("attempt") or 1, left_out=1),
-        Column("request id", lambda row: row.get(REQUEST_ID) or "-", left_out=2),
-        Column("reason", lambda row: reason_words(row) or "-", fold=14, left_out=3),
+        Column("try", lambda row: row.get("attempt") or 1, left_out=3),
+        Column("request id", lambda row: row.get(REQUEST_ID) or "-", left_out=1),
+        Column("reason", lambda row: reason_words(row) or "-", fold=REASON_CELLS),
     )
 
 

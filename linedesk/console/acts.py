@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -223,6 +223,9 @@ def heads(database: Database[Any], channel: str, key: str) -> list[Head]:
     """
     with translated(), pymongo.timeout(READ_SECONDS):
         event = _event_head(database, channel, key)
+        if event is not None and Control(database).read().covers(channel, key):
+            # Its row in `held` may still have the reason from before the pause.
+            event = replace(event, why=PAUSED)
         send = _send_head(database, channel, key)
     return [head for head in (event, send) if head is not None]
 

@@ -6,9 +6,10 @@ A summary has neither message text nor the words of an error, which may quote it
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from pymongo import ASCENDING, DESCENDING
@@ -27,6 +28,7 @@ from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.replays import (
+    REPLAY,
     Replays,
     asks_for_effect,
     effect_again,
@@ -57,7 +59,7 @@ FRAME = re.compile(r'^\s*File ".*", line \d+')
 # Stands where a traceback ends with its error's own words.
 MESSAGE_HIDDEN = (
     "The error's message is hidden, because it can quote what people wrote. To see it, run "
-    "`linedesk dead show ID --text` or set CONSOLE_TEXT=true for the page."
+    "`linedesk dead show {id} --text` or set CONSOLE_TEXT=true for the page."
 )
 
 
@@ -97,6 +99,17 @@ def last_replay(letter: Letter) -> str | None:
     return f"replay:{letter['_id']}:{times}" if times else None
 
 
+def first_letter(name: str) -> str | None:
+    """The id of the letter that a replay goes back to, also through replays of replays.
+
+    None for the name of an event that is no replay.
+    """
+    found = None
+    while name.startswith(f"{REPLAY}:"):
+        found = name = name.removeprefix(f"{REPLAY}:").rpartition(":")[0]
+    return found
+
+
 def summary(letter: Letter) -> dict[str, Any]:
     """What a list tells of a letter, as JSON."""
     return {
@@ -115,14 +128,17 @@ def summary(letter: Letter) -> dict[str, Any]:
     }
 
 
-def frames(traceback: str | None) -> str | None:
-    """A traceback without the words of its errors: files, lines, code, and how to see the rest."""
+def frames(traceback: str | None, *, id_: str) -> str | None:
+    """A letter's traceback without the words of its errors: files, lines, code, and how to see the
+    rest.
+    """
     if not traceback:
         return traceback
     lines = traceback.splitlines()
     kept = [n for n, line in enumerate(lines) if FRAME.match(line)]
+    hidden = MESSAGE_HIDDEN.format(id=shlex.quote(id_))
     code = [n + 1 for n in kept if n + 1 < len(lines) and lines[n + 1].startswith("    ")]
-    return "\n".join([*(lines[n] for n in sorted({*kept, *code})), MESSAGE_HIDDEN])
+    return "\n".join([*(lines[n] for n in sorted({*kept, *code})), hidden])
 
 
 def _iso(moment: datetime | None) -> str | None:
@@ -167,15 +183,18 @@ class Choice:
         return query
 
 
-def moment_of(text: str, *, now: datetime) -> datetime:
-    """A moment as an operator writes it: 45s, 30m, 2h or 3d ago, or ISO 8601, local without a zone.
+def moment_of(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
+    """A moment as an operator writes it: 45s, 30m, 2h or 3d ago, or ISO 8601.
 
-    Raises ValueError.
+    Without a zone of its own it is in `zone`, else local. Raises ValueError.
     """
     ago = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
     if ago:
         return now - timedelta(**{UNITS[ago[2]]: int(ago[1])})
-    return datetime.fromisoformat(text.strip()).astimezone(UTC)
+    moment = datetime.fromisoformat(text.strip())
+    if moment.tzinfo is None and zone is not None:
+        moment = moment.replace(tzinfo=zone)
+    return moment.astimezone(UTC)
 
 
 def found(

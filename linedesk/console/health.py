@@ -135,14 +135,19 @@ def overview_as_json(seen: Overview) -> Document:
 # One function for each fact: its problem, or None where all is well.
 
 
-def absent(role: str, saw: str, *, started_by: str | None = SYSTEMD) -> HealthProblem:
+def absent(
+    role: str, saw: str, *, started_by: str | None = SYSTEMD, has_ended: bool = False
+) -> HealthProblem:
     """No process of a role runs. A restart also ends one that hangs, which a start would leave.
 
-    `started_by` is what started the processes here: systemd, up, hand or UNKNOWN.
+    `started_by` is what started the processes here: systemd, up, hand or UNKNOWN. `has_ended`: all
+    of them have ended in good order.
     """
     unit, reason = unit_of(role), reason_at(role, started_by)
     do = {
-        UP: f"stop `linedesk up` and start it again; {reason}",
+        UP: "start `linedesk up`"
+        if has_ended
+        else f"stop `linedesk up` and start it again; {reason}",
         HAND: f"start it again: `python -m {MODULES.get(role, role)}`; {reason}",
         UNKNOWN: "start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`",
     }.get(started_by or SYSTEMD, f"`systemctl restart {unit}`; {reason}")
@@ -249,13 +254,14 @@ def spooled(
     return HealthProblem("bad" if is_full else "warn", "spool", saw, do)
 
 
-def token_refused() -> HealthProblem:
-    """LINE answers 401."""
+def token_refused(waiting: str = "") -> HealthProblem:
+    """LINE answers 401; `waiting` is what waits for it, in words."""
     do = (
         "issue another one in LINE's console (developers.line.biz), Messaging API, put it into the "
         "credentials, restart the dispatcher"
     )
-    return HealthProblem("bad", "LINE", "LINE refuses LINE_CHANNEL_ACCESS_TOKEN", do)
+    saw = "LINE refuses LINE_CHANNEL_ACCESS_TOKEN"
+    return HealthProblem("bad", "LINE", f"{saw}; {waiting}" if waiting else saw, do)
 
 
 def quota(
@@ -302,13 +308,42 @@ def gate(one: GateView) -> HealthProblem | None:
     return HealthProblem("warn", "gate", f"{saw}, LINE allows {line / most:,.0f} times as many", do)
 
 
+def unsent(count: float, oldest_seconds: float) -> HealthProblem | None:
+    """Answers that are decided and that LINE has not taken."""
+    if not count or oldest_seconds <= WAIT_WARN_SECONDS:
+        return None
+    do = "does LINE answer, is the gate busy? the waiting conversations show the reasons"
+    return HealthProblem("warn", "answers", unsent_words(count, oldest_seconds), do)
+
+
+def unsent_words(count: float, oldest_seconds: float | None) -> str:
+    """How many answers wait for LINE, and for how long."""
+    waits = "1 answer waits" if count == 1 else f"{count:,.0f} answers wait"
+    oldest = f", the oldest for {for_long(oldest_seconds)}" if oldest_seconds else ""
+    return f"{waits} to be sent{oldest}"
+
+
+def line_fails(host: str, *, next_try_seconds: float | None, waiting: str = "") -> HealthProblem:
+    """The breaker of a host is open; `waiting` is what waits for it, in words."""
+    saw = f"LINE fails ({host} host), {next_try_words(next_try_seconds)}"
+    do = "sends wait and are not lost; `linedesk calls --failed` lists the failures"
+    return HealthProblem("bad", "LINE", f"{saw}; {waiting}" if waiting else saw, do)
+
+
+def next_try_words(seconds: float | None) -> str:
+    """When LINE is called again while it fails."""
+    if seconds is None:
+        return "linedesk tries a single call now and then"
+    return f"next try in {for_long(seconds)}" if seconds >= 1 else "next try now"
+
+
 def paused(row: Mapping[str, Any]) -> HealthProblem:
     """`row` is one of `Overview.pauses`."""
     at, by, why = row.get("at"), row.get("by"), row.get("why")
     since = f" since {local(at)}" if isinstance(at, datetime) else ""
     saw = f"{scope_words(row.get('channel'), row.get('key'))}{since}"
     saw += (f" by {by}" if by else "") + (f": {why}" if why else "")
-    level: Level = "warn" if row.get("channel") else "bad"
+    level: Level = "bad" if row.get("everything") else "warn"
     do = f"new events are held until you resume: `linedesk resume {row['scope']}`"
     return HealthProblem(level, "paused", saw, do)
 
@@ -410,7 +445,8 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
         wanted.append(processes.SCHEDULER)
     for role in wanted:
         if role not in here:
-            yield absent(role, _last_seen(seen, role), started_by=started_by(seen.processes, role))
+            saw, how = _last_seen(seen, role), started_by(seen.processes, role)
+            yield absent(role, saw, started_by=how, has_ended=_have_ended(seen.processes))
     # Of a dispatcher without the field, an older version, a scheduler is looked for by its row.
     named = here if seen.scheduler_asked else here | {processes.SCHEDULER}
     for one in seen.processes:
@@ -424,6 +460,10 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
         saw = "no dispatcher holds the lease"
         do = "a standby takes over within 5 s; if not, the dispatcher's log shows the reason"
         yield HealthProblem("bad", processes.DISPATCHER, saw, do)
+
+
+def _have_ended(found: Sequence[processes.Process]) -> bool:
+    return all(one.state == processes.ENDED for one in found)
 
 
 def _last_seen(seen: Overview, role: str) -> str:
@@ -451,6 +491,8 @@ def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
     # What is paused waits in `held` because an operator wants it to.
     oldest = (queue.behind_seconds if seen.pauses else queue.oldest_seconds) or 0.0
     yield oldest_event(oldest)
+    if not is_line_away(seen):
+        yield unsent(queue.outbox_effects or 0.0, queue.oldest_send_seconds or 0.0)
     if threads.all and threads.busy == threads.all and queue.in_hand:
         do = "handlers are slow, or DISPATCHER_THREADS is too small"
         yield HealthProblem("warn", "threads", f"all {threads.all:,.0f} threads are busy", do)
@@ -462,14 +504,23 @@ def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
             yield window(about, seconds, behind_seconds=queue.behind_seconds or 0.0)
 
 
+def is_line_away(seen: Overview) -> bool:
+    """Whether sends wait since LINE fails or refuses the token."""
+    return seen.token_refused or any(one.breaker_open for one in seen.gates)
+
+
+def _unsent(seen: Overview) -> str:
+    count = seen.queue.outbox_effects
+    return unsent_words(count, seen.queue.oldest_send_seconds) if count else ""
+
+
 def _line(seen: Overview) -> Iterator[HealthProblem | None]:
     if seen.token_refused:
-        yield token_refused()
+        yield token_refused(waiting=_unsent(seen))
     for one in seen.gates:
         if one.breaker_open and not seen.token_refused:
-            saw = f"host {one.host} fails: only probes are sent"
-            do = "sends wait and are not lost; `linedesk calls --failed` lists the failures"
-            yield HealthProblem("bad", "LINE", saw, do)
+            waiting = _unsent(seen) if one.host == seen.gates[0].host else ""
+            yield line_fails(one.host, next_try_seconds=one.next_try_seconds, waiting=waiting)
         elif not seen.token_refused:
             yield gate(one)
     if seen.quota is not None and seen.quota.used is not None:

@@ -21,13 +21,23 @@ from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
 from linedesk.console.calls import LISTED
-from linedesk.console.conversation import names_of
+from linedesk.console.conversation import known_channels, names_of
 from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row
 from linedesk.console.reading import reported
+from linedesk.runtime.metrics import LATELY_SECONDS
 from linedesk.store.control import Pause
-from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, LEASES, STATUS, Document
+from linedesk.store.documents import (
+    CALLS,
+    CONTROL,
+    CONVERSATIONS,
+    DEADLETTERS,
+    LEASES,
+    STATUS,
+    Document,
+)
 from linedesk.store.errors import translated
+from linedesk.store.records.calls import is_taken
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 
@@ -64,11 +74,15 @@ class Queue:
     held: float | None
     held_keys: float | None
     outbox_effects: float | None
+    oldest_send_seconds: float | None
+    """Since the event of the decided send that has waited longest; 0 where none waits."""
     unread_share: float | None
     is_closed: bool
     """recvq takes no inserts."""
     recvq_left_seconds: float | None
     oplog_left_seconds: float | None
+    retention_measured_seconds: float | None
+    """Both are by the rate of so much of the last hour."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +128,20 @@ class ClassView:
 
 
 @dataclass(frozen=True)
+class CallsView:
+    """Of the newest calls of LINE those of the last minute."""
+
+    count: int
+    failed: int
+    """LINE refused them, or did not answer."""
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether there were any, and LINE took none of them."""
+        return 0 < self.count == self.failed
+
+
+@dataclass(frozen=True)
 class SentView:
     """Calls of the last minute that LINE took and that brought messages, and what they carried."""
 
@@ -131,7 +159,10 @@ class GateView:
     waiting: float | None
     turns_per_second: float | None
     breaker_open: bool
+    """LINE fails: nothing is called but a single call now and then."""
     classes: list[ClassView]
+    next_try_seconds: float | None = None
+    """While LINE fails: until that call may begin; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -202,11 +233,13 @@ def queue(dispatcher: ProcessRow, desk: ProcessRow) -> Queue:
         held=dispatcher.number("heldDocuments"),
         held_keys=dispatcher.number("heldKeys"),
         outbox_effects=dispatcher.number("outboxEffects"),
+        oldest_send_seconds=dispatcher.number("oldestSendSeconds"),
         # Without a dispatcher the front desk's guard still looks.
         unread_share=share if share is not None else desk.number("recvqUnreadShare"),
         is_closed=bool(desk.number("recvqClosed")),
         recvq_left_seconds=dispatcher.number("recvqLeftSeconds"),
         oplog_left_seconds=dispatcher.number("oplogLeftSeconds"),
+        retention_measured_seconds=dispatcher.number("retentionMeasuredSeconds"),
     )
 
 
@@ -247,7 +280,19 @@ def threads(dispatcher: ProcessRow, row: Row) -> ThreadsView:
     )
 
 
-def gates(dispatcher: ProcessRow) -> list[GateView]:
+def latest_calls(rows: Sequence[Row], now: datetime) -> CallsView:
+    """Those of the last minute among `rows`, the newest calls."""
+    lately = [row for row in rows if _is_lately(row.get("at"), now)]
+    failed = sum(not is_taken(row.get("status")) for row in lately)
+    return CallsView(len(lately), failed)
+
+
+def _is_lately(at: Any, now: datetime) -> bool:
+    return isinstance(at, datetime) and (now - at).total_seconds() <= LATELY_SECONDS
+
+
+def gates(dispatcher: ProcessRow, *, age_seconds: float = 0.0) -> list[GateView]:
+    """The hosts of LINE; `age_seconds` is how long ago the row was written."""
     hosts: list[str] = []
     for name in ("gateUse", "gateWaiting", "breakerOpen"):
         found = dispatcher.figures.get(name)
@@ -267,9 +312,16 @@ def gates(dispatcher: ProcessRow) -> list[GateView]:
                 )
                 for one in TurnClass
             ],
+            next_try_seconds=_next_try(dispatcher, host, age_seconds),
         )
         for host in hosts
     ]
+
+
+def _next_try(dispatcher: ProcessRow, host: str, age_seconds: float) -> float | None:
+    pause = dispatcher.number("breakerPauseSeconds", host)
+    is_held = dispatcher.number("breakerOpen", host) or dispatcher.number("tokenRefused")
+    return max(0.0, pause - age_seconds) if pause is not None and is_held else None
 
 
 def sent(dispatcher: ProcessRow) -> SentView:
@@ -360,6 +412,7 @@ class Overview:
     """The pauses that the dispatcher obeys just now; None where no dispatcher leads."""
     calls: list[Document]
     """The newest rows of `calls`, the newest first."""
+    latest_calls: CallsView
     letters: list[Document]
     """The newest dead letters that were not replayed (`linedesk.console.dead_letters.summary`)."""
     letters_lately: int
@@ -402,6 +455,8 @@ class Read:
     """The newest that were not replayed."""
     replays: int
     late: int = 0
+    channels: Sequence[str] = ()
+    """Those of all conversations, where a whole channel is paused."""
     causes: Sequence[Document] = ()
     """Those that were not replayed, by cause: _id, count, lately, lastAt."""
     is_initialised: bool = True
@@ -434,9 +489,12 @@ def _read(database: Database[Any], now: datetime) -> Read:
     if sum(one["count"] for one in letters["causes"]) >= MOST_LETTERS:
         # The index of `replayedAt` has the oldest first; the newest are what an alarm is about.
         (letters,) = found.aggregate(_open_letters(now, {"$sort": {LAST_AT: -1}}), hint=BY_LAST_AT)
+    pauses = list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES))
+    is_wide = any(row.get("channel") and not row.get("key") for row in pauses)
     return Read(
         rows=list(reported(database, STATUS).find({}).limit(MOST_ROWS)),
-        pauses=list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES)),
+        pauses=pauses,
+        channels=list(known_channels(database[CONVERSATIONS])) if is_wide else (),
         calls=list(
             reported(database, CALLS).find({}, LISTED).sort("$natural", -1).limit(NEWEST_CALLS)
         ),
@@ -497,16 +555,21 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         threads=threads(dispatcher, row),
         waiting=processes.listed(row, "waiting"),
         waiting_keys=dict(dispatcher.figures.get("waitingKeys") or {}),
-        gates=gates(dispatcher),
+        gates=gates(dispatcher, age_seconds=_age(row, now)),
         token_refused=bool(dispatcher.number("tokenRefused")),
         sent=sent(dispatcher),
         counted_today=dispatcher.number("countedTodayMessages"),
         late_today=read.late,
         quota=quota(dispatcher),
         spool=spool(desk),
-        pauses=[pause_row(one) for row in read.pauses if (one := Pause.from_row(row))],
+        pauses=[
+            pause_row(one, channels=read.channels)
+            for row in read.pauses
+            if (one := Pause.from_row(row))
+        ],
         obeyed=processes.listed(row, "paused") if leader is not None else None,
         calls=read.calls,
+        latest_calls=latest_calls(read.calls, now),
         letters=[dead_letters.summary(one) for one in read.letters[:NEWEST_LETTERS]],
         letters_lately=sum(one.lately for one in causes),
         letters_open=sum(one.count for one in causes),
@@ -514,6 +577,11 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         is_initialised=read.is_initialised,
         figures=figures,
     )
+
+
+def _age(row: Row, now: datetime) -> float:
+    at = row.get("at")
+    return max(0.0, (now - at).total_seconds()) if isinstance(at, datetime) else 0.0
 
 
 def _cause(row: Row) -> LetterCause:
@@ -527,11 +595,18 @@ def _cause(row: Row) -> LetterCause:
     )
 
 
-def pause_row(pause: Pause) -> Document:
-    """A pause as a row of `Overview.pauses`."""
+def pause_row(pause: Pause, *, channels: Sequence[str] = ()) -> Document:
+    """A pause as a row of `Overview.pauses`; that of the only channel is one of everything."""
     scope = pause.scope
+    is_all = scope.key is None and (scope.channel is None or set(channels) == {scope.channel})
     order = {"by": pause.by, "why": pause.why, "at": pause.at}
-    return {"channel": scope.channel, "key": scope.key, "scope": str(scope), **order}
+    return {
+        "channel": scope.channel,
+        "key": scope.key,
+        "scope": str(scope),
+        "everything": is_all,
+        **order,
+    }
 
 
 def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, ProcessRow]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
+from bson import ObjectId
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
@@ -21,6 +23,26 @@ def reported(database: Database[Any], name: str) -> Collection[Document]:
     would show them standing still, just when an operator looks.
     """
     return database[name].with_options(read_concern=ReadConcern("local"))
+
+
+# The clocks of two processes differ by less, as `linedesk doctor` checks.
+CLOCK_SLACK = timedelta(seconds=30)
+
+
+def made_between(
+    since: datetime | None, until: datetime | None, *, late: timedelta = timedelta()
+) -> Document:
+    """The condition on `_id` that documents made in a period fulfil, among a few others.
+
+    An ObjectId begins with the second of its making, so the index of `_id` finds a period.
+    `late` is how much later than its moment a row may get its `_id`.
+    """
+    found = {}
+    if since is not None:
+        found["$gte"] = ObjectId.from_datetime(since - CLOCK_SLACK)
+    if until is not None:
+        found["$lt"] = ObjectId.from_datetime(until + CLOCK_SLACK + late)
+    return found
 
 
 def outbox_of(database: Database[Any], conversation: Mapping[str, Any]) -> list[Document]:

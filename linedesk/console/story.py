@@ -118,7 +118,7 @@ def _received(facts: Facts, *, text: bool) -> Iterator[Step]:
     yield Step(
         at if isinstance(at, datetime) else None,
         "received",
-        words.get(str(event.get("type")), "received, and stored before LINE had its 200"),
+        words.get(str(event.get("type")), "received and stored, then confirmed to LINE"),
         details,
     )
 
@@ -151,7 +151,9 @@ def _run(row: Document, *, is_given_up: bool) -> Step:
     if outcome == "recorded" and is_given_up:
         words = "recorded that it is given up"
     elif outcome == "recorded":
-        words = f"decided, {effects} effect{'' if effects == 1 else 's'} recorded"
+        words = (
+            f"handled, {effects} {'send or timer' if effects == 1 else 'sends or timers'} recorded"
+        )
     elif outcome == "failed":
         words = f"the handler failed, try {tried}: {error or 'an error'}"
     elif outcome == "gathered":
@@ -390,7 +392,8 @@ def _decided(facts: Facts, now: datetime) -> tuple[Stands, str]:
         return "replayed", f"decided, but {_effects(len(again))} {how}"
     if sent:
         count = sum(max(1, sends_of(row, facts.name)) for row in sent)
-        return "answered", f"answered{_after(facts, sent[0])}: LINE took {_times(count)}"
+        how = ", by a counted push," if any(row.get(PAID, 0) != 0 for row in sent) else ""
+        return "answered", f"answered{how}{_after(facts, sent[0])}: LINE took {_times(count)}"
     if (first := _gathered_with(facts)) is not None:
         return "done", f"handled together with {first}; its story has the sends"
     if facts.runs and facts.runs[-1].get("outcome") == "unheard":
@@ -426,7 +429,8 @@ def _held_up(facts: Facts, now: datetime) -> str:
 
 
 def _effects(count: int) -> str:
-    return "one of its effects was" if count == 1 else f"{count} of its effects were"
+    what = "one of its sends or timers was"
+    return what if count == 1 else f"{count} of its sends or timers were"
 
 
 def _times(count: int) -> str:

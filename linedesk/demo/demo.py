@@ -67,6 +67,7 @@ def run_demo(bot: str, *, once: bool, port: int | None) -> int:
 
 def _set(stage: DemoEnvironment, console: Console) -> None:
     began = time.monotonic()
+    stage.require_port()
     with console.status("starting MongoDB ..."), _step("starting MongoDB"):
         stage.start_mongod()
     with console.status("starting simulator, front desk and dispatcher ..."), _step("starting"):

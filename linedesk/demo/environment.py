@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import secrets
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -68,6 +69,19 @@ class DemoEnvironment:
             if name in self._processes:
                 children.stop(self._processes.pop(name), timeout_seconds=seconds)
         self.mongod.stop()
+
+    def require_port(self) -> None:
+        """Raise DemoFailed where the chat page's port is taken, before anything is started."""
+        port = int(self.linesim_url.rpartition(":")[2])
+        with socket.socket() as tried:
+            # As a server sets it: a port that was just given up is free.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise DemoFailed(
+                    f"cannot serve on 127.0.0.1:{port}: {error.strerror}; choose another --port"
+                ) from error
 
     def start_mongod(self) -> None:
         """A private MongoDB with the collections of `linedesk init`."""

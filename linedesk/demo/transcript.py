@@ -31,7 +31,9 @@ def open_console() -> Console:
 def print_legend(console: Console) -> None:
     """What the three columns of figures mean."""
     for line in (
-        "Milliseconds since the webhook: stored (200), started (handler), answered (call to LINE).",
+        "In milliseconds. 200: from LINE's webhook to the front desk's answer 200.",
+        "started: from the front desk's receiving it to the handler's start; it does not wait for",
+        "that answer. answered: from LINE's webhook to the bot's call of LINE.",
         "Calls leave at least 100 ms apart; that for a new person's profile is one of them.",
     ):
         console.print(line, style="dim")
@@ -61,7 +63,7 @@ def print_summary(
     table.add_row("events", f"{len(events)} in {webhooks} webhooks, all stored")
     table.add_row("answers", f"{len(answers)}, none missing")
     table.add_row("double answers", str(doubles(events)))
-    table.add_row("stored", _spread([event.stored_ms for event in events]))
+    table.add_row("200 to webhooks", _spread([event.stored_ms for event in events]))
     table.add_row("answered", _spread([answer.milliseconds for answer in answers]))
     if timers:
         table.add_row("by the clock", _punctuality([timer.late_ms for timer in timers]))
@@ -78,7 +80,7 @@ def doubles(events: Sequence[Event]) -> int:
 
 
 def _conversation(scene: Scene, bot: str) -> Table:
-    table = _table({"stored": 8, "started": 8, "answered": 8})
+    table = _table({"200": 8, "started": 8, "answered": 8})
     for event in scene.events:
         table.add_row(_who(event), *_cells(event))
         for answer in event.answers:
@@ -135,5 +137,5 @@ def _closest(seconds: float | None) -> str:
     return (
         "fewer than two calls"
         if seconds is None
-        else f"{seconds * 1000:.1f} ms apart where they arrived"
+        else f"{seconds * 1000:.1f} ms apart on arrival; they leave at least 100 ms apart"
     )

@@ -9,17 +9,28 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pymongo
 from pymongo.database import Database
+from pymongo.errors import PyMongoError
 
+from linedesk.console.overview import MOST_ROWS
+from linedesk.console.processes import DISPATCHER, FRONTDESK, is_fresh
+from linedesk.console.reading import reported
 from linedesk.doctor.line_api import LineApi, Reply
-from linedesk.settings.settings import Settings
+from linedesk.settings.settings import EMBEDDED, Settings
 from linedesk.store.client import Client, aware_options, connect
+from linedesk.store.documents import STATUS
 
 # The folders of the credentials' folder, each with the URI of one user of MongoDB.
 USERS = ("frontdesk", "dispatcher", "operator", "console", "admin")
-LINE_CREDENTIALS = ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN")
+LINE_CREDENTIALS = SECRET, TOKEN = ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN")
+# The process that does not start without it.
+NEEDED_BY = {SECRET: FRONTDESK, TOKEN: DISPATCHER}
+NOT_HERE = "not set in this shell; the running {} {} it"
 BOT_SECRETS = "BOT_SECRETS"
 SELECTION_SECONDS = 3.0
+# Asked before MongoDB's own check: one that is away costs as long.
+RUNNING_SECONDS = 1.0
 SOCKET_SECONDS = 8.0
 
 
@@ -55,6 +66,18 @@ class DoctorContext:
         return moment
 
     @cached_property
+    def running(self) -> frozenset[str]:
+        """The roles of the processes that report to this database; none where MongoDB is away."""
+        if self.settings.mongodb_uri == EMBEDDED:
+            return frozenset()
+        try:
+            with pymongo.timeout(RUNNING_SECONDS):
+                rows = list(reported(self.database, STATUS).find({}).limit(MOST_ROWS))
+        except PyMongoError:
+            return frozenset()
+        return frozenset(row["role"] for row in rows if is_fresh(row, now=self.now))
+
+    @cached_property
     def line(self) -> LineApi:
         """The API of LINE, or of the simulator that the settings name."""
         return LineApi(
@@ -72,6 +95,12 @@ class DoctorContext:
     def webhook(self) -> Reply:
         """LINE's answer to the question where it sends webhooks. Raises NoAnswer."""
         return self.line.get("/v2/bot/channel/webhook/endpoint")
+
+    def is_known_to_processes(self, name: str) -> bool:
+        """Whether a setting that is not set here is set for a process that runs: each of LINE's
+        credentials is required by one. On an installed box their files are what counts.
+        """
+        return self.credentials is None and NEEDED_BY[name] in self.running
 
     def close(self) -> None:
         """Close what was opened."""

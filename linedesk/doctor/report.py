@@ -92,8 +92,8 @@ def conclude(results: Sequence[Result], *, as_json: bool) -> None:
         return
     count = told["counts"]
     click.echo(
-        f"{count['bad']} bad, {count['warn']} to be warned of, {count['ok']} ok, "
-        f"{count['skip']} not looked at"
+        f"{count['bad']} bad, {count['warn']} warning{'' if count['warn'] == 1 else 's'}, "
+        f"{count['ok']} ok, {count['skip']} skipped"
     )
 
 

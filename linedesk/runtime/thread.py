@@ -56,6 +56,11 @@ class BackgroundThread:
         self._is_started = False  # under _starting
         self._thread = threading.Thread(target=run, name=name, daemon=True)
 
+    @property
+    def stop_asked(self) -> threading.Event:
+        """Set when it is to end, for an owner that is no subclass."""
+        return self._stop
+
     def start(self) -> None:
         """Start the thread, unless that was done; after a `stop` it ends at once."""
         with self._starting:

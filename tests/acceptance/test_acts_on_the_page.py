@@ -23,10 +23,9 @@ def post(url: str, path: str, **fields: str) -> str:
 def results(url: str, key: str) -> list[str]:
     """The results of a conversation's events on its page, in the order of the chat."""
     page = requests.get(f"{url}/conversation/main/{key}", timeout=10).text
-    lines = re.findall(r'<li class="user".*?</li>', page, re.DOTALL)
-    return [
-        re.findall(r'<span class="tag [a-z]*">(?:\W )?([a-z ]+)</span>', one)[0] for one in lines
-    ]
+    lines = re.findall(r'<li class="user.*?</li>', page, re.DOTALL)
+    tag = r'class="became"><span class="tag [a-z]*">(?:\W )?([a-z ]+)</span>'
+    return [re.findall(tag, one)[0] for one in lines]
 
 
 def test_what_the_page_says_of_events_releases_and_replays_is_what_happens(
@@ -55,3 +54,18 @@ def test_what_the_page_says_of_events_releases_and_replays_is_what_happens(
         waits = f"replayed as replay:{events[0]}:1; it waits, since main/{key} is paused"
         assert waits in post(url, "/letters/replay", id=events[0])
         eventually(lambda: results(url, key) == ["replayed", "answered", "waiting"])
+        eventually(lambda: "waiting 1" in of_replays(url))
+        # The handler is stuck with the replay, too; only then the page says that it failed again.
+        post(url, "/resume", **of_user)
+        replay = f"replay:{events[0]}:1"
+        eventually(
+            lambda: f"{replay} is a dead letter" in post(url, "/release", **whose, id=replay)
+        )
+        eventually(lambda: results(url, key) == ["replayed", "answered", "failed"])
+        eventually(lambda: "failed again 1" in of_replays(url))
+
+
+def of_replays(url: str) -> str:
+    """What the list of dead letters says on top about the replays of the last hour."""
+    page = unescape(requests.get(f"{url}/letters", timeout=10).text)
+    return page[page.index('id="replays"') :].partition("</p>")[0]

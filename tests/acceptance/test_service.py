@@ -51,7 +51,7 @@ def test_a_dispatcher_is_ready_with_the_lease_and_says_that_it_stops(
     assert lease["owner"].split("/")[1] == str(process.pid)
     said.messages.clear()
     house.wait_for(lambda: said.has("WATCHDOG=1"), process)
-    for words in ("holds the lease since", "0 in hand", "breaker closed", "timers rang"):
+    for words in ("holds the lease since", "0 in hand", "0 to send, LINE is called", "timers rang"):
         assert words in said.status()
     assert house.stop(process) == 0
     assert said.has("STOPPING=1")

@@ -154,6 +154,10 @@ class RecordingWorker:
     def waiting(self) -> list[Document]:
         return self.sends_that_wait
 
+    def workers(self) -> list[Document]:
+        """There are no worker processes."""
+        return []
+
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         self.sends_to_give_up.append((channel, key, effect_id))
         return self.gives_up_sends

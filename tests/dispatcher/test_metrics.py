@@ -112,6 +112,7 @@ def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
         "recvqUnreadShare": 0.25,
         "recvqLeftSeconds": 7200,
         "oplogLeftSeconds": None,
+        "retentionMeasuredSeconds": None,
     }
     told.figures.know(None)
     found = told.figures.look().figures
@@ -173,7 +174,15 @@ def test_a_row_of_history_has_null_for_what_is_not_known() -> None:
     assert set(bare.values()) == {None}
     full = history_row(
         MetricsSnapshot(
-            figures={"queueDocuments": 4, "lagSeconds": 0.5, "busyThreads": 2},
+            figures={
+                "queueDocuments": 4,
+                "lagSeconds": 0.5,
+                "busyThreads": 2,
+                "outboxEffects": 59,
+                "oldestSendSeconds": 12.5,
+                "breakerOpen": {"api": 1, "data": 0},
+                "tokenRefused": 0,
+            },
             per_second={
                 "finishedDocuments": 2.5,
                 "calls": {"api": {"push": {"200": 1.5, "429": 0.25}}, "data": {"content": {}}},
@@ -187,6 +196,9 @@ def test_a_row_of_history_has_null_for_what_is_not_known() -> None:
         "queueDocuments": 4,
         "lagSeconds": 0.5,
         "busyThreads": 2,
+        "outboxEffects": 59,
+        "oldestSendSeconds": 12.5,
+        "lineFails": 1,
         "decidedPerSecond": 2.5,
         "callsPerSecond": 1.75,
         "waitP50": 0.01,

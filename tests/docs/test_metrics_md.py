@@ -55,7 +55,7 @@ def worker(registry: CollectorRegistry) -> None:
     figures.sent("/v2/bot/message/push", sends=1, people=1)
     figures.watch_class("api", "live", waiting=lambda: 0, longest_seconds=lambda: 0.0)
     figures.watch_gate("api", used_seconds=lambda: 0.0, waiting=lambda: 0)
-    figures.watch_breaker("api", lambda: False)
+    figures.watch_breaker("api", lambda: False, pause_seconds=lambda: 0.0)
 
 
 def the_dispatcher(registry: CollectorRegistry) -> None:

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -305,6 +306,10 @@ def test_breaker_and_token_are_told_apart() -> None:
     hosts.data.breaker.answered()
     hosts.api.breaker.unauthorized()
     assert told() == ({"api": 0, "data": 0}, 1)
+    # Until the next call of the host may begin.
+    pauses = figures_of(registry)["breakerPauseSeconds"]
+    assert pauses["data"] == 0
+    assert 59 < pauses["api"] <= 60
 
 
 # Why sends wait.
@@ -320,18 +325,24 @@ def test_a_send_at_the_gate_tells_its_class_and_what_goes_first(room: Rooms, sim
     desk = room(bot)
     first, second, third = (sim.add_user(name) for name in ("花子", "太郎", "次郎"))
     words = {
-        first.user_id: "class chat: 2 answers with live reply tokens go first",
-        second.user_id: "class live, beside 1 answer with a live reply token",
-        third.user_id: "class live, beside 1 answer with a live reply token",
+        first.user_id: ": 2 answers with valid reply tokens go first",
+        second.user_id: ", beside 1 answer with a valid reply token",
+        third.user_id: ", beside 1 answer with a valid reply token",
     }
-    told = {key: f"a send waits for its turn, {why}" for key, why in words.items()}
+    told = {key: f"a send waits for its turn at the gate{why}" for key, why in words.items()}
     with busy(desk.desk.gate):
         desk.send(sim.drafts.follow(first))
         for user in (second, third):
             desk.says(user, "?")
         eventually(lambda: {row["key"]: row["why"] for row in desk.desk.waiting()} == told)
+        # Since the arrival of the first event, and not since an answer was decided.
+        oldest = desk.desk.outbox.oldest_seconds()
+        since = min(row["since"] for row in desk.desk.waiting())
+        assert 0 < oldest <= (datetime.now(UTC) - since).total_seconds() + 0.001
+        assert {row["sends"] for row in desk.desk.waiting()} == {1}
     desk.until_quiet()
     assert desk.desk.waiting() == []
+    assert desk.desk.outbox.oldest_seconds() == 0
 
 
 def test_a_send_in_a_multicast_tells_how_many_it_travels_with(room: Rooms, sim: Sim) -> None:

@@ -15,7 +15,7 @@ from linedesk.console.conversation import known_channels, names_of
 from linedesk.console.facts import present_leader
 from linedesk.console.lists.events import NEWEST_DOCUMENTS
 from linedesk.console.reading import reported
-from linedesk.store.control import Pauses
+from linedesk.store.control import Control, Pause, Pauses
 from linedesk.store.documents import CONVERSATIONS, HELD, RECVQ
 from linedesk.store.errors import translated
 from linedesk.store.records.effects import OUTBOX, OUTBOX_PAIRS, SEND, WITH_OUTBOX
@@ -145,6 +145,20 @@ def _with_outbox(database: Database[Any]) -> list[ConversationLine]:
 def _named(database: Database[Any], lines: list[ConversationLine]) -> list[ConversationLine]:
     names = names_of(database, (one.id for one in lines))
     return [replace(one, name=names.get(one.id)) for one in lines]
+
+
+def pause_of_everything(database: Database[Any], *, own: str) -> Pause | None:
+    """The pause of everything, or of the only channel, which is the same. Raises StoreUnavailable.
+
+    `own` is the channel of the settings.
+    """
+    pauses = Control(database).read()
+    wide = [one for one in pauses.rows if one.scope.key is None]
+    if not wide:
+        return None
+    channels = channels_of(database, own=own, pauses=pauses)
+    covering = (one for one in wide if one.scope.channel is None or channels == [one.scope.channel])
+    return next(covering, None)
 
 
 def channels_of(database: Database[Any], *, own: str, pauses: Pauses) -> list[str]:

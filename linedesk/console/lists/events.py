@@ -1,13 +1,14 @@
 """Events and what became of each: the newest of the queue, or those of one conversation.
 
-Only the newest documents of recvq are read, since it has no index by time or conversation.
+Without a period only the newest documents of recvq are read. A period is found by the index of
+`_id`, whose values begin with the time; recvq has no index by conversation.
 `linedesk.console.story` has the whole story of one event; this module judges many at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -17,9 +18,9 @@ from pymongo.database import Database
 from linedesk.console import dead_letters
 from linedesk.console.format import brief
 from linedesk.console.lists.traces import Traces, read_traces
-from linedesk.console.reading import reported
+from linedesk.console.reading import made_between, reported
 from linedesk.console.story import DECIDED
-from linedesk.store.documents import HELD, RECVQ, Document, name_of, text_of
+from linedesk.store.documents import DEADLETTERS, HELD, RECVQ, Document, name_of, text_of
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
@@ -65,6 +66,10 @@ class EventLine:
     text: str | None
     """What the user wrote; None where that is not to be shown, or nothing was written."""
     outcome: Outcome
+    replay_of: str | None = None
+    """Of a replay the id of the dead letter that it goes back to."""
+    replay_of_at: datetime | None = None
+    """When that event arrived, or that send was decided; None where the letter is gone."""
 
 
 def newest_events(
@@ -81,7 +86,33 @@ def newest_events(
             {"$project": dict.fromkeys(SHOWN, 1)},
         ]
         documents = list(recvq.aggregate(stages, hint={"$natural": -1}))
-        return lines_of(documents, read_traces(database, documents))
+        return _read_lines(database, documents)
+
+
+def events_between(
+    database: Database[Any],
+    since: datetime | None,
+    until: datetime | None,
+    *,
+    limit: int = MOST_EVENTS,
+) -> list[EventLine]:
+    """The newest events of a period, the newest first; None leaves an end open.
+
+    Raises StoreUnavailable.
+    """
+    bounds = {"$gte": since, "$lt": until}
+    at = {name: moment for name, moment in bounds.items() if moment is not None}
+    wanted = {"_id": made_between(since, until), ACCEPT_TIME: at, "heartbeat": {"$ne": True}}
+    with translated(), pymongo.timeout(READ_SECONDS):
+        found = reported(database, RECVQ).find(wanted, list(SHOWN))
+        return _read_lines(database, list(found.sort("_id", -1).hint("_id_").limit(limit)))
+
+
+def events_named(database: Database[Any], names: Sequence[str]) -> list[EventLine]:
+    """The events of these names that recvq still has, the newest first. Raises StoreUnavailable."""
+    with translated(), pymongo.timeout(READ_SECONDS):
+        found = reported(database, RECVQ).find({EVENT_ID: {"$in": list(names)}}, list(SHOWN))
+        return _read_lines(database, list(found))
 
 
 def events_of(
@@ -108,7 +139,31 @@ def events_of(
         if row["_id"] not in known and isinstance(row.get("document"), Mapping)
     ]
     documents = [*stored, *waiting]
-    return lines_of(documents, read_traces(database, documents), text=text)
+    return _read_lines(database, documents, text=text)
+
+
+def _read_lines(
+    database: Database[Any], documents: Sequence[Document], *, text: bool = False
+) -> list[EventLine]:
+    lines = lines_of(documents, read_traces(database, documents), text=text)
+    return _with_origins(database, lines)
+
+
+def _with_origins(database: Database[Any], lines: list[EventLine]) -> list[EventLine]:
+    """Of each replay when what it repeats happened."""
+    ids = {one.replay_of for one in lines if one.replay_of is not None}
+    if not ids:
+        return lines
+    fields = [f"document.{ACCEPT_TIME}", "effect.at"]
+    rows = database[DEADLETTERS].find({"_id": {"$in": sorted(ids)}}, fields)
+    happened = {row["_id"]: _happened(row) for row in rows}
+    return [replace(one, replay_of_at=happened.get(one.replay_of)) for one in lines]
+
+
+def _happened(letter: Mapping[str, Any]) -> datetime | None:
+    document, effect = letter.get("document") or {}, letter.get("effect") or {}
+    at = document.get(ACCEPT_TIME) or effect.get("at")
+    return at if isinstance(at, datetime) else None
 
 
 def lines_of(
@@ -124,6 +179,7 @@ def lines_of(
             what=dead_letters.what({"document": document}),
             text=_text(document) if text else None,
             outcome=outcome_of(document, traces),
+            replay_of=dead_letters.first_letter(name_of(document)),
         )
         for document in documents
     ]

@@ -49,6 +49,8 @@ class Progress:
     refused: int = 0
     reasons: tuple[str, ...] = ()
     """Of the first refusals."""
+    replays: tuple[str, ...] = ()
+    """The events that the replays are, in order."""
     ended: datetime | None = None
     trouble: str | None = None
     """Why it ended before its time."""
@@ -131,6 +133,7 @@ class MassAct:
         self, acts: Acts, act: ActName, ids: list[str], again: bool, force: bool
     ) -> str | None:
         """One letter, or one slice of a drop; returns why nothing more can be done, if so."""
+        replay: tuple[str, ...] = ()
         for attempt in range(TRIES):
             if self._stop.wait(PAUSE_SECONDS if attempt else 0.0):
                 return "the console ended"
@@ -142,7 +145,7 @@ class MassAct:
                         # The try before may have replayed it.
                         # guard: unconfirmed-is-not-replayed-twice -> anew = again
                         anew = again and not attempt
-                        acts.replay(ids[0], again=anew, force=force)
+                        replay = (acts.replay(ids[0], again=anew, force=force),)
             except NotReplayed as error:
                 if attempt and not again and error.unless == "again":
                     self._count(1)
@@ -156,14 +159,16 @@ class MassAct:
                 log.warning("act on many letters, trying again error=%s", type(error).__name__)
                 continue
             else:
-                self._count(len(ids))
+                self._count(len(ids), *replay)
             return None
         return "MongoDB does not answer"
 
-    def _count(self, done: int) -> None:
+    def _count(self, done: int, *replays: str) -> None:
         with self._lock:
-            assert self._progress is not None
-            self._progress = replace(self._progress, done=self._progress.done + done)
+            now = self._progress
+            assert now is not None
+            known = now.replays + replays
+            self._progress = replace(now, done=now.done + done, replays=known)
 
     def _refuse(self, reason: str, letters: int = 1) -> None:
         with self._lock:

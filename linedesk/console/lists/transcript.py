@@ -15,6 +15,7 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console.call_words import reason_words
+from linedesk.console.calls import channels_of_events
 from linedesk.console.dead_letters import LISTED, summary
 from linedesk.console.lists.events import EventLine, events_of
 from linedesk.console.lists.timers import TimerLine, timers_due
@@ -88,7 +89,7 @@ def read_transcript(
         letters = _letters(database, channel, key)
         events = events_of(database, channel, key, text=text)
         answers = [
-            *_calls(database, key),
+            *_calls(database, channel, key),
             *_outbox(database, f"{channel}/{key}", text=text),
             *_given_up(letters, text=text),
         ]
@@ -105,14 +106,19 @@ def _when(line: EventLine | BotLine) -> float:
     return line.at.timestamp() if line.at else 0.0
 
 
-def _calls(database: Database[Any], key: str) -> Iterator[BotLine]:
+def _calls(database: Database[Any], channel: str, key: str) -> Iterator[BotLine]:
+    """Those of this channel: the same user may write to another one."""
     stages: list[Mapping[str, Any]] = [
         {"$limit": NEWEST_CALLS},
         {"$match": {**of_key(key), "endpoint": {"$in": sorted(SENDS)}}},
         {"$limit": MOST_CALLS},
         {"$project": dict.fromkeys(CALL_FIELDS, 1)},
     ]
-    for row in reported(database, CALLS).aggregate(stages, hint={"$natural": -1}):
+    rows = list(reported(database, CALLS).aggregate(stages, hint={"$natural": -1}))
+    channels = channels_of_events(database, (_event_of(row, key) for row in rows))
+    for row in rows:
+        if channels.get(_event_of(row, key) or "", channel) != channel:
+            continue
         status = row.get("status")
         tried = row.get("attempt") or 1
         reason = reason_words(row)

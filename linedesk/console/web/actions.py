@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import HTTPException
@@ -123,7 +124,7 @@ class RequestedAct:
         return [(name, value) for name, value in items if isinstance(value, str) and name != "name"]
 
 
-Act = Callable[[Acts, RequestedAct, PageContext], str | Release]
+Act = Callable[[Acts, RequestedAct, PageContext], str | Said | Release]
 """Does it, and returns what to say, or the release that was ordered. Raises ConsoleError."""
 
 
@@ -147,9 +148,10 @@ def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Respo
         acts = Acts(context.acting, by=requested.by, via="page")
         try:
             came = await context.act(lambda: act(acts, requested, context))
-            said = await _outcome(context, acts, came) if isinstance(came, Release) else Said(came)
+            said = await _said(context, acts, came)
         except ConsoleError as error:
-            said = Said("; ".join(error.problems), well=False)
+            problems = "; ".join(error.problems)
+            said = Said(problems, well=False, typed=dict(requested.fields))
         except Away as error:
             if not error.refused:
                 response = context.unsure(requested.back, Said(f"{error}. {UNKNOWN}", well=False))
@@ -180,25 +182,35 @@ def _name_page(
     return context.page(request, "name.html", told)
 
 
+async def _said(context: PageContext, acts: Acts, came: str | Said | Release) -> Said:
+    if isinstance(came, Release):
+        return await _outcome(context, acts, came)
+    return came if isinstance(came, Said) else Said(came)
+
+
 async def _outcome(context: PageContext, acts: Acts, release: Release) -> Said:
     """What came of a release, as soon as a dispatcher confirms it; bounded."""
-    until = time.monotonic() + OUTCOME_SECONDS
-    came = None
+    page = f"/conversation/{quote(release.channel, safe='')}/{quote(release.key, safe='')}"
     try:
-        while (came := await context.act(lambda: acts.came(release))) is None:
-            if time.monotonic() > until:
-                break
-            await asyncio.sleep(POLL_SECONDS)
-    except Away:
-        pass
+        came, why = await _confirmed(context, acts, release), "It has not confirmed yet"
+    except Away as error:
+        came, why = None, f"Whether it has is not known: {error}"
     if came is None:
-        return Said(
-            f"The dispatcher is asked to release {release.name}. It has not confirmed yet: the "
-            "outcome will stand on the conversation's page"
-        )
+        asked = f"The dispatcher is asked to release {release.name}. {why}"
+        return Said(asked, well=None, link=(page, "The conversation's page shows the outcome"))
     if came == NOTHING_STUCK:
         return Said("Not released: nothing was stuck any more", well=False)
     return Said(f"Released: {came}")
+
+
+async def _confirmed(context: PageContext, acts: Acts, release: Release) -> str | None:
+    """None where no dispatcher confirms it in time. Raises Away."""
+    until = time.monotonic() + OUTCOME_SECONDS
+    while (came := await context.act(lambda: acts.came(release))) is None:
+        if time.monotonic() > until:
+            return None
+        await asyncio.sleep(POLL_SECONDS)
+    return came
 
 
 def _paused(database: Any, own_channel: str) -> dict[str, Any]:
@@ -224,12 +236,8 @@ def _scope(requested: RequestedAct, context: PageContext) -> Scope:
 
 def _pause(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     scope = _scope(requested, context)
-    if scope.channel is None and requested.word("sure").lower() != EVERYTHING:
-        raise ConsoleError(
-            f"Nothing was paused: to pause everything, type “{EVERYTHING}” on Pauses"
-        )
-    if scope.channel is not None and scope.key is None:
-        _require_channel(scope.channel, context)
+    if scope.key is None:
+        _require_pausable(scope, requested, context)
     if scope.channel is not None and scope.key is not None:
         # It may be typed by hand: a name, or the start of an id.
         scope = Scope(scope.channel, key_of(context.acting, scope.key, channel=scope.channel))
@@ -239,11 +247,26 @@ def _pause(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     return f"{what} is paused. New events are held until you resume"
 
 
-def _require_channel(channel: str, context: PageContext) -> None:
+def _require_pausable(scope: Scope, requested: RequestedAct, context: PageContext) -> None:
+    """Raises ConsoleError for an unknown channel, and for everything unless that is meant.
+
+    The only channel is everything.
+    """
     pauses = Control(context.acting).read()
     known = channels_of(context.acting, own=context.console.channel, pauses=pauses)
-    if channel not in known:
-        raise ConsoleError(f"Nothing was paused: no channel {channel!r}, only {', '.join(known)}")
+    if scope.channel is not None and scope.channel not in known:
+        only = ", ".join(known)
+        raise ConsoleError(f"Nothing was paused: no channel {scope.channel!r}, only {only}")
+    if scope.channel is not None and len(known) > 1:
+        return
+    typed, problems = requested.word("sure"), []
+    if typed.lower() != EVERYTHING:
+        was = f", not “{typed}”" if typed else ""
+        problems.append(f"to pause everything, type “{EVERYTHING}”{was}")
+    if not requested.word("why"):
+        problems.append("write why, for other operators and the audit")
+    if problems:
+        raise ConsoleError(f"Nothing was paused: {'; '.join(problems)}")
 
 
 def _resume(acts: Acts, requested: RequestedAct, context: PageContext) -> str:

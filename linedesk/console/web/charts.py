@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from linedesk.console.web.format import number, rate, seconds
 from linedesk.store.records.history import (
@@ -20,7 +21,10 @@ from linedesk.store.records.history import (
     HELD_DOCUMENTS,
     LAG_DOCUMENTS,
     LAG_SECONDS,
+    LINE_FAILS,
     OLDEST_SECONDS,
+    OLDEST_SEND_SECONDS,
+    OUTBOX_EFFECTS,
     QUEUE_DOCUMENTS,
     READ_RATE,
     WAIT_P50,
@@ -63,23 +67,28 @@ class Kind:
 KINDS = (
     Kind(
         "depth",
-        "Unfinished events",
+        "Unfinished events, and answers to send",
         (
             Curve("all", QUEUE_DOCUMENTS, 1),
             Curve("not read yet", LAG_DOCUMENTS, 2),
             Curve("held", HELD_DOCUMENTS, 3),
+            Curve("to send", OUTBOX_EFFECTS, 4),
         ),
         number,
     ),
     Kind(
         "age",
-        "Age of the oldest unfinished and of the oldest unread event",
-        (Curve("unfinished", OLDEST_SECONDS, 1), Curve("not read yet", LAG_SECONDS, 2)),
+        "Age of the oldest event that is unfinished, unread or has an answer to send",
+        (
+            Curve("unfinished", OLDEST_SECONDS, 1),
+            Curve("not read yet", LAG_SECONDS, 2),
+            Curve("to send", OLDEST_SEND_SECONDS, 4),
+        ),
         seconds,
     ),
     Kind(
         "latency",
-        "Wait from arrival to handler, and the handler itself",
+        "Wait from arrival to handler, and the handler itself, each in the minute before",
         (
             Curve("wait p99", WAIT_P99, 2),
             Curve("wait p50", WAIT_P50, 1),
@@ -119,6 +128,14 @@ class Hover:
     width: float
     moment: datetime
     lines: list[str]
+    seconds: float
+
+    @property
+    def period(self) -> str:
+        """Its whole minutes as the query of a list's address."""
+        since = (self.moment - timedelta(seconds=self.seconds)).replace(second=0, microsecond=0)
+        until = self.moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        return urlencode({"from": since.isoformat(), "to": until.isoformat()})
 
 
 @dataclass(frozen=True)
@@ -131,10 +148,23 @@ class Drawn:
 
 
 @dataclass(frozen=True)
+class Outage:
+    """A time in which LINE failed or refused the token; `until` is None while it lasts."""
+
+    x: float
+    width: float
+    since: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True)
 class Chart:
     """One chart, ready for its template."""
 
     kind: Kind
+    newest_at: datetime | None
+    """The moment of the newest values."""
+    outages: list[Outage]
     drawn: list[Drawn]
     across: list[Tick]
     up: list[Tick]
@@ -162,13 +192,15 @@ def _chart(kind: Kind, rows: Sequence[Row], *, hours: int, now: datetime) -> Cha
     gap_seconds = max(3 * ROW_SECONDS, 2.5 * span / 360)
     return Chart(
         kind,
+        rows[-1]["at"] if rows else None,
+        list(_outages(rows, now, x_of, gap_seconds)),
         [
             Drawn(one, _path(rows, one, x_of, y_of, gap_seconds), _newest(rows, one, kind))
             for one in kind.curves
         ],
         list(_across(since, now, STEPS[hours], x_of)),
         up,
-        list(_hovers(kind, rows, x_of)),
+        list(_hovers(kind, rows, x_of, span)),
     )
 
 
@@ -240,6 +272,25 @@ def _path(
     return "".join(parts)
 
 
+def _outages(
+    rows: Sequence[Row], now: datetime, x_of: Callable[[datetime], float], gap_seconds: float
+) -> Iterator[Outage]:
+    since: datetime | None = None
+    last = now
+    for row in rows:
+        is_gap = (row["at"] - last).total_seconds() > gap_seconds
+        if since is not None and (is_gap or not row.get(LINE_FAILS)):
+            until = last if is_gap else row["at"]
+            yield Outage(x_of(since), x_of(until) - x_of(since), since, until)
+            since = None
+        if row.get(LINE_FAILS):
+            since, last = since or row["at"], row["at"]
+    if since is not None:
+        lasts = (now - last).total_seconds() <= gap_seconds
+        end = now if lasts else last
+        yield Outage(x_of(since), x_of(end) - x_of(since), since, None if lasts else last)
+
+
 def _across(
     since: datetime, now: datetime, step: timedelta, x_of: Callable[[datetime], float]
 ) -> Iterator[Tick]:
@@ -251,7 +302,9 @@ def _across(
         mark += step
 
 
-def _hovers(kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float]) -> Iterator[Hover]:
+def _hovers(
+    kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float], span: float
+) -> Iterator[Hover]:
     width = (RIGHT - LEFT) / SLICES
     by_slice: dict[int, Row] = {}
     for row in rows:
@@ -259,4 +312,4 @@ def _hovers(kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float]) 
     for n, row in by_slice.items():
         if 0 <= n < SLICES:
             told = [f"{one.label}: {kind.words(_value(row, one))}" for one in kind.curves]
-            yield Hover(LEFT + n * width, width, row["at"], told)
+            yield Hover(LEFT + n * width, width, row["at"], told, span / SLICES)

@@ -33,6 +33,7 @@ ABOUT = {
     "scheduler": (processes.SCHEDULER, "timers"),
     "held": ("paused", "waiting"),
     "letters": ("dead letters",),
+    "outbox": ("answers",),
 }
 STATES = {"bad": BAD, "warn": LOOK}
 # Where a box leads: a place of the overview, or a page.
@@ -161,7 +162,7 @@ def _desk(seen: Overview) -> MapNode:
         return MapNode("frontdesk", "front desk", "not running", "no recent status", OFF)
     stored = next((one for one in seen.latencies if one.name == "store" and one.count), None)
     figure = f"{len(fresh)} running" if len(fresh) > 1 else "running"
-    note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhook recently"
+    note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhooks now"
     return MapNode("frontdesk", "front desk", figure, note)
 
 
@@ -179,7 +180,7 @@ def _dispatcher(seen: Overview) -> MapNode:
         words = "no leader" if fresh else "not running"
         return MapNode("dispatcher", "dispatcher", words, "no recent status", OFF)
     oldest = seen.queue.oldest_seconds or 0.0
-    note = f"oldest {seconds(oldest)}" if oldest else "nothing waits"
+    note = f"oldest {seconds(oldest)}" if oldest else "no event waits"
     return MapNode("dispatcher", "dispatcher", f"{number(seen.queue.in_hand)} in progress", note)
 
 
@@ -200,21 +201,25 @@ def _gate(seen: Overview) -> MapNode:
         return MapNode("gate", "gate", "–", "no dispatcher", OFF)
     use = max((one.use or 0.0 for one in seen.gates), default=0.0)
     waiting = sum(one.waiting or 0 for one in seen.gates)
-    return MapNode("gate", "gate", f"{share(use)} used", f"{number(waiting)} waiting")
+    note = "1 call waits" if waiting == 1 else f"{number(waiting)} calls wait"
+    return MapNode("gate", "gate", f"{share(use)} used", note)
 
 
 def _api(seen: Overview) -> MapNode:
-    broken = [one.host for one in seen.gates if one.breaker_open]
+    broken = next((one for one in seen.gates if one.breaker_open), None)
     if seen.token_refused:
         return MapNode("api", "LINE", "token refused", "no calls are made")
-    if broken:
-        return MapNode("api", "LINE", "breaker open", "LINE fails")
+    if broken is not None:
+        after = broken.next_try_seconds
+        return MapNode("api", "LINE", "fails", health.next_try_words(after) if after else "")
+    if seen.latest_calls.all_failed:
+        return MapNode("api", "LINE", "all calls failed", "in the last minute", LOOK)
     call = [one for one in seen.latencies if one.name == "call" and one.p99 is not None]
     worst = max((one.p99 or 0.0 for one in call), default=None)
     quota = seen.quota.share if seen.quota else None
     note = "" if quota is None else f"quota {share(quota)} used"
     if seen.quota is not None and seen.quota.closed_since is not None:
-        note = "replies only, quota used"
+        note = "replies only"
     state = GOOD if call else OFF
     return MapNode("api", "LINE", "API" if worst is None else f"p99 {seconds(worst)}", note, state)
 
@@ -223,6 +228,8 @@ def _spool(seen: Overview) -> MapNode:
     spool = seen.spool
     if spool is not None and not spool.is_available:
         return MapNode("spool", "spool", "no spool", "see SPOOL_PATH")
+    if seen.rates.spooled and (spool is None or not spool.documents):
+        return MapNode("spool", "spool", "empty", "used just now")
     if spool is None or not spool.documents:
         return MapNode("spool", "spool", "empty", "not needed", OFF)
     oldest = f"oldest {seconds(spool.oldest_seconds)}"
@@ -259,7 +266,11 @@ def _outbox(seen: Overview) -> MapNode:
     waiting = seen.queue.outbox_effects
     if not waiting:
         return MapNode("outbox", "outboxes", "empty", "everything sent", OFF)
-    return MapNode("outbox", "outboxes", f"{number(waiting)} waiting", "not sent yet")
+    oldest, is_held = seen.queue.oldest_send_seconds, health.is_line_away(seen)
+    note = f"oldest {seconds(oldest)}" if oldest else "not sent yet"
+    return MapNode(
+        "outbox", "outboxes", f"{number(waiting)} to send", note, BAD if is_held else GOOD
+    )
 
 
 def _fresh(seen: Overview, role: str) -> Sequence[Process]:
@@ -305,19 +316,19 @@ class Drawing:
 
 def _wide() -> dict[str, Rectangle]:
     row = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
-    boxes = {name: Rectangle(8 + 168 * n, 16, 124, 66) for n, name in enumerate(row)}
+    boxes = {name: Rectangle(4 + 170 * n, 16, 120, 66) for n, name in enumerate(row)}
     below = {"spool": 1, "scheduler": 2, "held": 3, "letters": 4, "outbox": 5}
-    return boxes | {name: Rectangle(8 + 168 * n, 132, 124, 66) for name, n in below.items()}
+    return boxes | {name: Rectangle(4 + 170 * n, 132, 120, 66) for name, n in below.items()}
 
 
 def _tall() -> dict[str, Rectangle]:
     column = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
-    boxes = {name: Rectangle(8, 6 + 98 * n, 146, 62) for n, name in enumerate(column)}
+    boxes = {name: Rectangle(4, 6 + 98 * n, 146, 62) for n, name in enumerate(column)}
     beside = {"spool": 1, "scheduler": 2, "held": 3, "letters": 4, "outbox": 5}
-    return boxes | {name: Rectangle(206, 6 + 98 * n, 126, 62) for name, n in beside.items()}
+    return boxes | {name: Rectangle(216, 6 + 98 * n, 126, 62) for name, n in beside.items()}
 
 
-LAYOUTS = {"wide": (1148.0, 208.0, _wide()), "tall": (340.0, 660.0, _tall())}
+LAYOUTS = {"wide": (1148.0, 208.0, _wide()), "tall": (346.0, 660.0, _tall())}
 
 
 def draw(

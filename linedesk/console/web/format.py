@@ -16,12 +16,18 @@ Moment = Any
 """A datetime, or the text of one; whatever else there may be is none."""
 NONE = "–"
 LONGEST_ID = 18
-FORMS = {"clock": "%H:%M:%S", "moment": "%Y-%m-%d %H:%M:%S", "exact": "%H:%M:%S"}
+FORMS = {
+    "clock": "%H:%M:%S",
+    "moment": "%Y-%m-%d %H:%M:%S",
+    "to_minute": "%Y-%m-%d %H:%M",
+    "exact": "%H:%M:%S",
+}
 # A moment within a text of ours, with its zone: that of a log line, of `local` or of a status line.
 MOMENT = re.compile(
     r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[+-]\d\d:?\d\d| ?UTC|Z)"
     r"|\b\d\d:\d\d:\d\d UTC\b"
 )
+WITH_SECONDS = re.compile(r"\d\d:\d\d:\d\d")
 
 
 def number(value: Any) -> str:
@@ -71,6 +77,12 @@ def ago(moment: Moment, now: datetime | None = None) -> str:
 def clock(moment: Moment) -> Markup:
     """The time of day in this machine's zone, the whole of it in what shows under the pointer."""
     return _time(moment, "clock")
+
+
+def local_input(moment: Moment) -> str:
+    """As a field for a moment takes it, in this machine's zone."""
+    at = _datetime(moment)
+    return "" if at is None else at.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def bare_clock(moment: Moment) -> str:
@@ -165,7 +177,9 @@ def timed(text: str) -> Markup:
 def _within(words: str) -> Markup:
     """A moment of a text; of a time of day alone the nearest one is meant."""
     text, now = re.sub(r" ?UTC$", "+00:00", words), datetime.now(UTC)
-    form = "clock" if len(words) == len("00:00:00 UTC") else "moment"
+    # Where no second is known none is shown.
+    form = "moment" if WITH_SECONDS.search(words) else "to_minute"
+    form = "clock" if len(words) == len("00:00:00 UTC") else form
     try:
         at = datetime.fromisoformat(f"{now:%Y-%m-%d} {text}" if form == "clock" else text)
     except ValueError:
@@ -199,6 +213,7 @@ FILTERS = {
     "age": age,
     "clock": clock,
     "bare_clock": bare_clock,
+    "local_input": local_input,
     "moment": moment,
     "exact": exact,
     "plain": plain,

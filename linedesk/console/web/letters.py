@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +15,7 @@ from pymongo.database import Database
 from linedesk.console.acts import Acts
 from linedesk.console.dead_letters import Choice, found, frames, moment_of, summary, whole
 from linedesk.console.errors import ConsoleError, NoSuchLetter, NotDone, NotReplayed
+from linedesk.console.facts import present_leader
 from linedesk.console.format import as_json
 from linedesk.console.lists.letter_groups import (
     NEWEST_LETTERS,
@@ -24,6 +25,7 @@ from linedesk.console.lists.letter_groups import (
     letter_groups,
 )
 from linedesk.console.lists.mass_act import ActName, Progress
+from linedesk.console.lists.replays import replays_lately, replays_named
 from linedesk.console.web.actions import (
     MOST_LETTERS,
     Act,
@@ -32,14 +34,17 @@ from linedesk.console.web.actions import (
     requested_act,
     some,
 )
+from linedesk.console.web.browse import shown_events
 from linedesk.console.web.live import LiveReadings
 from linedesk.console.web.page_context import PageContext, Said, own_path
 from linedesk.store.documents import DEADLETTERS
+from linedesk.store.errors import translated
 
 MOST_LISTED = 100
 # So many are done before the page answers; more run in the background.
 MOST_AT_ONCE = 5
 EVERY_SECONDS = 2
+RUN_SECONDS = 1
 # The tracebacks of 2,000 letters are 5 MB.
 GROUPS_SECONDS = 5.0
 # For so long the list names the last act on many letters.
@@ -96,7 +101,9 @@ def letter_routes(context: PageContext) -> APIRouter:
             raise NoSuchLetter([id_])
         (letter,) = await context.read(lambda database: context.named(database, [summary(row)]))
         told: dict[str, Any] = {"letter": letter, "held": None}
-        told["traceback"] = frames(row.get("traceback"))
+        told["traceback"] = frames(row.get("traceback"), id_=id_)
+        replays = [letter["replay"]] if letter["replay"] else []
+        told["replays"] = await context.read(lambda database: replays_named(database, replays))
         if context.console.text:
             contents = {name: row[name] for name in ("document", "effect") if name in row}
             told |= {"traceback": row.get("traceback"), "held": as_json(contents)}
@@ -109,6 +116,9 @@ def letter_routes(context: PageContext) -> APIRouter:
 def _list_route(router: APIRouter, context: PageContext) -> None:
     groups = LiveReadings[list[LetterGroup]](
         context.reader, lambda: letter_groups(context.reading), every_seconds=GROUPS_SECONDS
+    )
+    replays = LiveReadings(
+        context.reader, lambda: replays_lately(context.reading), every_seconds=EVERY_SECONDS
     )
 
     @router.get("/letters")
@@ -125,9 +135,17 @@ def _list_route(router: APIRouter, context: PageContext) -> None:
             lambda database: context.named(database, [summary(row) for row in rows])
         )
         told["groups"] = (await groups.latest()).value or []
+        told["replays"] = (await replays.latest()).value
         told["wish"] = {"cause": cause, "since": since, "replayed": replayed}
         told["run"] = _lately(context.mass_act.progress)
         return context.page(request, "letters.html", {"every": EVERY_SECONDS, **told})
+
+    @router.get("/letters/replays")
+    async def replayed(request: Request, result: str = "") -> Response:
+        found = await context.read(replays_lately)
+        told = await shown_events(context, found.lines, result)
+        told |= {"replays": found, "every": EVERY_SECONDS}
+        return context.page(request, "replays.html", told)
 
 
 def _ask_routes(router: APIRouter, context: PageContext) -> None:
@@ -150,15 +168,22 @@ def _ask_routes(router: APIRouter, context: PageContext) -> None:
             "chosen": chosen,
             "until": datetime.now(UTC).isoformat(),
             "act": "drop" if act == "drop" else "replay",
+            "costs": await context.read(lambda database: _costs(database, ids)),
             "is_many": chosen.cause is not None or len(rows) > MOST_AT_ONCE,
             "back": own_path(back),
         }
         return context.page(request, "letters_ask.html", told)
 
     @router.get("/letters/run")
-    async def run(request: Request) -> Response:
+    async def run(request: Request, result: str = "") -> Response:
         progress = context.mass_act.progress
-        return context.page(request, "letters_run.html", {"run": progress, "every": 1})
+        told: dict[str, Any] = {"run": progress, "replays": None, "every": RUN_SECONDS}
+        if progress is not None and progress.act == "replay":
+            names = progress.replays
+            found = await context.read(lambda database: replays_named(database, names))
+            told |= await shown_events(context, found.lines, result)
+            told["replays"] = found
+        return context.page(request, "letters_run.html", told)
 
 
 def _act_routes(router: APIRouter, context: PageContext) -> None:
@@ -206,7 +231,7 @@ def _begin(name: ActName, acts: Acts, requested: RequestedAct, context: PageCont
     )
 
 
-def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
+def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> str | Said:
     done, replays, refused = [], [], []
     again, force = bool(requested.word("again")), bool(requested.word("force"))
     for id_ in requested.words("id")[:MOST_AT_ONCE]:
@@ -221,12 +246,25 @@ def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
         told = [f"replayed as {', '.join(replays)}" + (f"; it {waits}" if waits else "")]
     if refused:
         raise ConsoleError(*told, *some(refused))
-    return told[0] if told else "no letter was chosen"
+    if not told:
+        return "no letter was chosen"
+    return Said(told[0], well=None, link=("/letters/replays", "What came of it"))
 
 
 def _drop(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     dropped = acts.drop(requested.words("id")[:MOST_AT_ONCE])
     return f"{dropped} dead letter{'s' if dropped != 1 else ''} dropped for good"
+
+
+def _costs(database: Database[Any], ids: Sequence[str]) -> dict[str, Any] | None:
+    """How many answers the replays of these letters may bring, and the month's messages."""
+    figures = (present_leader(database) or {}).get("figures") or {}
+    quota, used = (figures.get(name) for name in ("quotaMessages", "quotaUsedMessages"))
+    with translated():
+        answers = database[DEADLETTERS].count_documents(
+            {"_id": {"$in": list(ids)}, "effect.type": {"$ne": "timer"}}
+        )
+    return {"answers": answers, "quota": quota, "used": used} if answers else None
 
 
 def _lately(progress: Progress | None) -> Progress | None:

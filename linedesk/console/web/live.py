@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,8 @@ READ_SECONDS = 4.0
 # A page waits so long for the reading that it has asked for, and shows the last one else.
 PATIENCE_SECONDS = 0.5
 FIRST_SECONDS = 1.5
+# After a reading that failed the next one is not put off for longer.
+AGAIN_SECONDS = 1.0
 AWAY = "MongoDB does not answer"
 
 
@@ -94,7 +97,8 @@ class LiveReadings(Generic[Value]):
 
     async def latest(self) -> LiveReading[Value]:
         """The newest one there is, after a short wait for one that is due."""
-        if self._look is None and time.monotonic() - self._began >= self._every_seconds:
+        every = min(self._every_seconds, AGAIN_SECONDS if self._latest.trouble else math.inf)
+        if self._look is None and time.monotonic() - self._began >= every:
             self._began = time.monotonic()
             self._look = asyncio.create_task(self._take())
         look = self._look

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -17,12 +18,13 @@ from pymongo.database import Database
 
 from linedesk.console.call_words import cost_words, reason_words
 from linedesk.console.conversation import with_names
+from linedesk.console.lists.conversations import pause_of_everything
 from linedesk.console.lists.mass_act import MassAct
 from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
 from linedesk.console.web.format import FILTERS, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
 from linedesk.console.web.live import Away, LiveReader, LiveReadings
-from linedesk.store.control import Control
+from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
 
@@ -41,6 +43,12 @@ PAGES = {
     "/audit": "Audit",
 }
 MOST_SAID = 200
+# How the console is started again, by what started it.
+START = {
+    SYSTEMD: "systemctl restart linedesk-console",
+    UP: "linedesk up",
+    HAND: "linedesk console",
+}
 # An act is several writes, each on a majority. While MongoDB is away it is answered within 2 s.
 ACT_SECONDS, ACT_SPARE_SECONDS = 1.5, 0.3
 
@@ -79,7 +87,12 @@ class Said:
     """What came of an act."""
 
     words: str
-    well: bool = True
+    well: bool | None = True
+    """None while it is not known yet."""
+    link: tuple[str, str] | None = None
+    """A page that tells more: its path, and its words."""
+    typed: Mapping[str, str] = field(default_factory=dict)
+    """What stood in a form that was refused, so that it is not typed again."""
 
 
 class PageContext:
@@ -98,11 +111,14 @@ class PageContext:
         self.acting = acting
         self.doorkeeper = Doorkeeper(password=console.password, token=console.token)
         self.turns = turns or Turns()
+        self.started_by = started_by(os.environ, parent=os.getppid())
         self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS, spare_seconds=ACT_SPARE_SECONDS)
         self.mass_act = MassAct()
-        self.pauses = LiveReadings(self.reader, Control(reading).read)
+        self.pause = LiveReadings(
+            self.reader, lambda: pause_of_everything(reading, own=console.channel)
+        )
         self._said: OrderedDict[str, Said] = OrderedDict()
         self._templates = _environment()
 
@@ -152,10 +168,7 @@ class PageContext:
 
     async def everything_paused(self, request: Request) -> None:
         """Have the page say so if everything is paused; a dependency of every page."""
-        read = await self.pauses.latest()
-        rows = read.value.rows if read.value is not None else ()
-        paused = [one for one in rows if one.scope.channel is None]
-        request.state.everything_paused = paused[0] if paused else None
+        request.state.everything_paused = (await self.pause.latest()).value
 
     def page(
         self, request: Request, template: str, told: Mapping[str, Any], *, status: int = 200
@@ -175,6 +188,7 @@ class PageContext:
             "read_at": None,
             "every": None,
             "zone": zone(),
+            "start": START[self.started_by],
             "version": version("linedesk"),
             "text": self.console.text,
             "channel": self.console.channel,

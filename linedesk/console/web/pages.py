@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -32,6 +32,7 @@ from linedesk.console.overview import read_overview
 from linedesk.console.search import MOST_FOUND
 from linedesk.console.search import search as find
 from linedesk.console.story import tell
+from linedesk.console.web.browse import Period, asked_period
 from linedesk.console.web.charts import HOURS, Chart, charts
 from linedesk.console.web.live import LiveReadings
 from linedesk.console.web.page_context import PageContext
@@ -138,9 +139,15 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
 
     @router.get("/calls")
     async def calls(
-        request: Request, failed: bool = False, endpoint: str = "", key: str = ""
+        request: Request,
+        period: Annotated[Period, Depends(asked_period)],
+        failed: bool = False,
+        endpoint: str = "",
+        key: str = "",
     ) -> Response:
         wanted = Wanted(
+            since=period.since,
+            until=period.until,
             failed=failed,
             endpoint=endpoint.strip() or None,
             key=key.strip() or None,
@@ -149,8 +156,12 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
         rows = await context.read(
             lambda database: context.named(database, newest_calls(database, wanted))
         )
-        told = {"calls": rows, "wish": {"failed": failed, "endpoint": endpoint, "key": key}}
-        return context.page(request, "calls.html", {"every": CALLS_SECONDS, **told})
+        told: dict[str, Any] = {
+            "calls": rows,
+            "wish": {"failed": failed, "endpoint": endpoint, "key": key},
+        }
+        told |= {"period": period, "every": CALLS_SECONDS}
+        return context.page(request, "calls.html", told)
 
     @router.get("/audit")
     async def audit(request: Request) -> Response:

@@ -9,12 +9,18 @@ from typing import Any
 from urllib.parse import quote
 
 from linedesk.console.acts import Head
-from linedesk.console.health import HealthProblem, name_of_health, problems_of
+from linedesk.console.health import (
+    HealthProblem,
+    is_line_away,
+    name_of_health,
+    next_try_words,
+    problems_of,
+)
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
 from linedesk.console.web.charts import HOURS
 from linedesk.console.web.flow_chart import draw
-from linedesk.console.web.words import WORDS
+from linedesk.console.web.words import CLASS_WORDS, WORDS
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
 
@@ -41,10 +47,12 @@ DETAILS = {
     "threads": ("#threads", "Show threads"),
     "LINE": ("/calls?failed=true", "Show failed calls"),
     **dict.fromkeys(("gate", "quota"), ("#line", "Show LINE")),
-    "queue": ("#waiting", "Show waiting"),
+    **dict.fromkeys(("queue", "answers"), ("#waiting", "Show waiting")),
     **dict.fromkeys(("lag", "recvq", "oplog"), ("#curves", "Show curves")),
 }
 PROCESSES = ("#processes", "Show processes")
+# The rates of recvq and oplog are those of an hour, where a dispatcher led for so long.
+SHORT_SECONDS = 55 * 60.0
 
 
 def labelled(story: Story) -> list[dict[str, Any]]:
@@ -86,8 +94,14 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         "counts": Counter(one.name for one in problems),
         "drawings": draw(value, problems, is_stale=is_stale),
         "timed": [
-            (label, _slowest(spans[name]), TILE_LEADS_TO[name]) for name, label in TILES.items()
+            (label, _slowest(spans[name]), TILE_LEADS_TO[name], name == "call")
+            for name, label in TILES.items()
         ],
+        "no_calls": _no_calls(value),
+        "is_line_away": is_line_away(value),
+        "next_try": next_try_words,
+        "measured": _measured(value),
+        "class_words": CLASS_WORDS,
         "spans": [
             (f"{label} {one.label}".strip(), one)
             for name, label in SPANS.items()
@@ -100,6 +114,20 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         "hosts": HOSTS,
         "words": WORDS,
     }
+
+
+def _no_calls(value: Overview) -> tuple[str, str] | None:
+    """What the tile of LINE's calls shows where LINE takes none: how fast it fails is no news."""
+    calls = value.latest_calls
+    if calls.all_failed:
+        return "all failed", f"the latest {calls.count}, in the last minute"
+    return ("no calls", "LINE fails") if is_line_away(value) and not calls.count else None
+
+
+def _measured(value: Overview) -> float | None:
+    """For how long the rate behind the retention was measured, where that is short."""
+    seconds = value.queue.retention_measured_seconds
+    return seconds if seconds is not None and seconds < SHORT_SECONDS else None
 
 
 def alerts(problems: Sequence[HealthProblem], pauses: Sequence[Document]) -> list[dict[str, Any]]:

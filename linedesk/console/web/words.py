@@ -18,15 +18,24 @@ BOXES = {
     "letters": "A dead letter is an event or a send that was given up. It can be replayed.",
     "outbox": "The outboxes have decided sends that LINE has not taken yet.",
 }
+# What waits for a turn at the gate, by its class.
+CLASS_WORDS = {
+    "live": "with a free reply",
+    "chat": "push to its own chat",
+    "other": "late or to another chat",
+    "idle": "reading only",
+}
 WORDS = {
     "Unfinished": "Events that are stored and not decided yet: not read, in progress, or held.",
+    "Answers to send": "Decided sends that LINE has not taken yet; below since when the event "
+    "of the oldest one waits.",
     "Not read yet": "Events in recvq that the dispatcher has not read.",
     "Webhook to stored": "From the arrival of a webhook to the moment when its events are stored.",
     "Stored to handler": "From the arrival of an event to the start of its handler.",
     "Handler": "How long the bot's handler runs.",
-    "Call of LINE": "How long LINE takes to answer a call.",
+    "Call of LINE": "How long LINE takes to answer a call, and whether it takes calls at all.",
     "Queue retention left": "How long recvq and the oplog keep unfinished events at the present "
-    "rate.",
+    "rate. The rate is that of the last hour, or since the dispatcher took the lead.",
     "p50, p90, p99": "50, 90 and 99 % of the values of the last minute are not larger.",
     "Try": "How often the handler was called for the event, of HANDLER_TRIES.",
     "Release": "Gives up what a conversation is stuck on: it becomes a dead letter, and the events "

@@ -13,7 +13,7 @@ from pymongo.errors import PyMongoError
 from linedesk.console import health, processes
 from linedesk.console.facts import leader
 from linedesk.console.overview import closed_since
-from linedesk.doctor.context import DoctorContext
+from linedesk.doctor.context import NOT_HERE, TOKEN, DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.doctor.line_api import Reply
 
@@ -30,8 +30,11 @@ REASONS = {
 
 def token(box: DoctorContext) -> Finding:
     """Whether LINE knows it, and whose it is."""
+    if not box.settings.access_token and box.is_known_to_processes(TOKEN):
+        saw = f"{TOKEN} is {NOT_HERE.format(processes.DISPATCHER, 'has')}"
+        return skip(saw, "set it here, too, and doctor also checks LINE")
     if not box.settings.access_token:
-        return bad("LINE_CHANNEL_ACCESS_TOKEN is not set", f"issue one in {CONSOLE}, and set it")
+        return bad(f"{TOKEN} is not set", f"issue one in {CONSOLE}, and set it")
     reply = box.bot_info
     if reply.status == 401:
         return of(health.token_refused())

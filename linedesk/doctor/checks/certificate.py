@@ -120,7 +120,7 @@ def judge_names(known: tuple[str, ...], host: str) -> Finding:
     if host in known or (parent and f"*.{parent}" in known):
         return ok(f"names {host}")
     return bad(
-        f"LINE sends to {host}, the certificate names {', '.join(known) or 'nobody'}",
+        f"LINE sends to {host}, the certificate names {', '.join(known) or 'no host'}",
         "have one made for that name, or set the webhook URL in LINE's console",
     )
 

@@ -8,7 +8,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from linedesk.doctor.context import BOT_SECRETS, LINE_CREDENTIALS, USERS, DoctorContext
+from linedesk.doctor.context import (
+    BOT_SECRETS,
+    LINE_CREDENTIALS,
+    NEEDED_BY,
+    NOT_HERE,
+    USERS,
+    DoctorContext,
+)
 from linedesk.doctor.finding import Finding, bad, ok, skip, warn
 from linedesk.settings.settings import Settings
 
@@ -30,6 +37,10 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def settings(box: DoctorContext) -> Finding:
     """Whether all that the services need is set, and nothing that only a trial wants."""
     missing = list(_missing(box.settings))
+    if missing and all(map(box.is_known_to_processes, missing)):
+        those = " and ".join(NEEDED_BY[name] for name in missing)
+        told = NOT_HERE.format(those, "have" if len(missing) > 1 else "has")
+        return skip(f"{', '.join(missing)} {told}")
     if missing:
         return bad(f"not set: {', '.join(missing)}", "set them, or put them into the credentials")
     trial = list(_of_a_trial(box.settings))

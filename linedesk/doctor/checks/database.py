@@ -49,7 +49,8 @@ def reached(box: DoctorContext) -> Finding:
         return bad("embedded, and no `linedesk up` runs here", do)
     require_replica_set(box.client)
     user = user_of(box.client.admin.command("connectionStatus"))
-    return ok(f"{without_credentials(box.settings.mongodb_uri)} as {user or 'nobody'}")
+    who = f"as {user}" if user else "without a user and password"
+    return ok(f"{without_credentials(box.settings.mongodb_uri)} {who}")
 
 
 def version(box: DoctorContext) -> Finding:
@@ -71,9 +72,9 @@ def authorization(box: DoctorContext) -> Finding:
         except OperationFailure as error:
             if error.code != UNAUTHORIZED:
                 raise
-            return ok("on: nobody reads without a password")
+            return ok("on: MongoDB refuses clients without a password")
     return warn(
-        "off: whoever reaches the server reads and changes everything",
+        "off: every client that reaches the server reads and changes everything",
         "security.authorization as in deploy/mongod.conf, then `linedesk init --users`",
     )
 

@@ -114,9 +114,8 @@ def ages(box: DoctorContext) -> Finding:
     saw, do = [], []
     if going:
         first = letters.find_one({EXPIRES_AT: {"$type": "date"}}, sort=[(EXPIRES_AT, 1)]) or {}
-        saw.append(
-            f"{going} dead letters go within a week, the first on {first[EXPIRES_AT]:%Y-%m-%d}"
-        )
+        which = "1 dead letter goes" if going == 1 else f"{going} dead letters go"
+        saw.append(f"{which} within a week, the first on {first[EXPIRES_AT]:%Y-%m-%d}")
         until = box.settings.dead_letter_days - NOTICE.days
         do.append(
             f"replay what is wanted: `linedesk dead list --until {until}d`; "

@@ -69,6 +69,8 @@ class Depth:
     """Until that would happen if nothing more were finished, at most 30 days."""
     oplog_left_seconds: float | None = None
     """Until the oplog would no longer reach back to the saved position, likewise."""
+    retention_measured_seconds: float | None = None
+    """Both by the rate of so much of the last hour."""
 
 
 class DepthGauge:
@@ -117,6 +119,7 @@ class DepthGauge:
                 unread_share=share,
                 recvq_left_seconds=recvq_left,
                 oplog_left_seconds=self._lasting.oplog(behind_seconds=behind),
+                retention_measured_seconds=self._lasting.measured_seconds,
             )
 
     # What was not read yet.

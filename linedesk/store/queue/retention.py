@@ -165,6 +165,11 @@ class Retention:
             return reach.share, None
         return reach.share, _left(reach, rate * self._mean)
 
+    @property
+    def measured_seconds(self) -> float:
+        """Of so much of the last hour is the rate of recvq; shorter after a start."""
+        return self._stored.measured_seconds
+
     def oplog(self, *, behind_seconds: float) -> float | None:
         """For how long it reaches back to who is so far behind in reading; None if unknown."""
         return None if self._keeps is None else _bounded(self._keeps - behind_seconds)
@@ -196,6 +201,11 @@ class Pace:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._samples: deque[tuple[float, int]] = deque()
+
+    @property
+    def measured_seconds(self) -> float:
+        """From the oldest count that the rate is made of to now."""
+        return self._monotonic() - self._samples[0][0] if self._samples else 0.0
 
     def rate(self, count: int) -> float | None:
         """With this one as the newest; None while it is too early to say."""

@@ -11,6 +11,9 @@ LAG_SECONDS: Final = "lagSeconds"
 IN_HAND_DOCUMENTS: Final = "inHandDocuments"
 HELD_DOCUMENTS: Final = "heldDocuments"
 BUSY_THREADS: Final = "busyThreads"
+OUTBOX_EFFECTS: Final = "outboxEffects"
+OLDEST_SEND_SECONDS: Final = "oldestSendSeconds"
+LINE_FAILS: Final = "lineFails"
 READ_RATE: Final = "readPerSecond"
 DECIDED_RATE: Final = "decidedPerSecond"
 CALL_RATE: Final = "callsPerSecond"
@@ -22,11 +25,12 @@ HANDLER_P99: Final = "handlerP99"
 AS_FIGURES = (
     *(QUEUE_DOCUMENTS, OLDEST_SECONDS, LAG_DOCUMENTS, LAG_SECONDS),
     *(IN_HAND_DOCUMENTS, HELD_DOCUMENTS, BUSY_THREADS),
+    *(OUTBOX_EFFECTS, OLDEST_SEND_SECONDS),
 )
 """What a row takes from the dispatcher's figures in `status`, where it has the same names."""
 MEASURED = (
     *AS_FIGURES,
-    *(READ_RATE, DECIDED_RATE, CALL_RATE),
+    *(READ_RATE, DECIDED_RATE, CALL_RATE, LINE_FAILS),
     *(WAIT_P50, WAIT_P99, HANDLER_P50, HANDLER_P99),
 )
 """All that a row holds beside `at`."""

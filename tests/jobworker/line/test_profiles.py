@@ -284,6 +284,104 @@ def test_a_key_that_waits_for_a_profile_holds_no_thread(room: Rooms, sim: Sim) -
     assert ran == ["U0", "U1", "U2", "U3", "U4", slow.user_id]
 
 
+@pytest.fixture
+def broken() -> Bot:
+    """Knows names, and fails at each message but 「直して」."""
+    bot = Bot(profiles=True)
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        if getattr(getattr(event, "message", None), "text", "") != "直して":
+            raise KeyError("at the first message")
+
+    return bot
+
+
+def test_a_name_is_kept_though_the_handler_fails_at_the_first_message(
+    room: Rooms, sim: Sim, broken: Bot
+) -> None:
+    user = sim.add_user("佐藤花子")
+    desk = room(broken, tries=2)
+    for letters in (1, 2):
+        desk.says(user, "?")
+        desk.until_quiet()
+        assert len(desk.letters()) == letters
+        id_ = find_conversation(desk.database, "佐藤花子", channel="main")
+        assert id_ == f"main/{user.user_id}"
+    # The second event found it fresh.
+    assert fetched(sim, user) == 1
+    row = desk.conversation(user.user_id)
+    assert (row["n"], len(row["applied"]), row["kind"]) == (2, 2, "user")
+
+
+def test_a_mongodb_that_is_away_before_the_name_is_kept_calls_no_handler_again(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bot, user, load = Bot(profiles=True), sim.add_user("竹子"), Conversations.load
+    away: list[StoreUnavailable] = []
+    calls: list[str | None] = []
+
+    def load_later(self: Conversations, document: Any) -> Any:
+        if away:
+            raise away.pop()
+        return load(self, document)
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        calls.append(talk.display_name)
+        away.append(StoreUnavailable("AutoReconnect"))
+        raise KeyError("at the first message")
+
+    monkeypatch.setattr(Conversations, "load", load_later)
+    desk = room(bot, tries=1)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (calls, len(desk.letters()), away) == (["竹子"], 1, [])
+    assert desk.conversation(user.user_id)["profile"]["displayName"] == "竹子"
+
+
+def test_a_member_s_and_a_group_s_name_are_kept_though_the_handler_fails(
+    room: Rooms, sim: Sim, broken: Bot
+) -> None:
+    user = sim.add_user("梅子", friend=False)
+    group = sim.add_group("山の会", [user])
+    desk = room(broken, tries=1, line=AT_ONCE)
+    desk.says(user, "?", chat=group)
+    eventually(lambda: people(desk, group.chat_id).get("profile"))
+    assert len(desk.letters()) == 1
+    for name in ("山の会", "梅子"):
+        assert find_conversation(desk.database, name, channel="main") == f"main/{group.chat_id}"
+
+
+def test_a_handler_that_forgets_and_then_fails_leaves_the_name(room: Rooms, sim: Sim) -> None:
+    bot = Bot(profiles=True)
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.forget()
+        raise KeyError("after the forget")
+
+    user = sim.add_user("菊子")
+    desk = room(bot, tries=1)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert desk.conversation(user.user_id)["profile"]["displayName"] == "菊子"
+
+
+def test_the_name_of_a_replayed_event_is_asked_for_after_it(
+    room: Rooms, sim: Sim, broken: Bot
+) -> None:
+    user = sim.add_user("松子")
+    desk = room(broken, tries=1, line=AT_ONCE)
+    document = make_document(
+        sim.drafts.text(user, "?"), channel="main", accept_time=datetime.now(UTC)
+    )
+    del document["event"]["replyToken"]
+    desk.put_document({**document, "eventId": "replay:x:1"})
+    eventually(lambda: people(desk, user.user_id).get("profile"))
+    assert find_conversation(desk.database, "松子", channel="main") == f"main/{user.user_id}"
+
+
 # Names that no answer waits for.
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from jobworker.remote.broker import MemoryHub
 from linesim import Sim
 from tests.conftest import missing
 from tests.jobworker.remote.house import House
+from tests.jobworker.remote.memory_broker import MemoryHub
 from tests.jobworker.remote.remote_room import a_room
 from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ, is_installed, throwaway_rabbitmq

@@ -14,11 +14,12 @@ from typing import Any
 from pymongo.database import Database
 
 from jobworker.remote.amqp import AmqpBroker
-from jobworker.remote.broker import MakeBroker, MemoryHub
+from jobworker.remote.broker import MakeBroker
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.worker import WorkerProcess
 from linedesk import Bot
 from linesim import Sim
+from tests.jobworker.remote.memory_broker import MemoryHub
 from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ
 from tests.waiting import eventually

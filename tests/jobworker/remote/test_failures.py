@@ -143,7 +143,7 @@ def test_a_decision_that_comes_late_and_twice_is_dropped(house: House) -> None:
 
     def hold_back(message: Message) -> Sequence[Message]:
         if message["type"] == "beat":
-            return [{**message, "attempts": []}]
+            return [{**message, "attempts": [], "decided": []}]
         if message["type"] == "decision":
             late.append(message)
             return []

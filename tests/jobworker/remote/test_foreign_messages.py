@@ -28,6 +28,7 @@ BEAT: Message = {
     "upSeconds": 1,
     "leaving": False,
     "attempts": [],
+    "decided": [],
 }
 GARBAGE = [
     b"",
@@ -65,6 +66,7 @@ WRONG_BEATS: list[tuple[str, Any]] = [
     ("address", "x" * 300),
     ("address", "\ud800"),
     ("address", 7),
+    ("decided", 7),
     ("attempts", 7),
     ("attempts", ["x"] * 100_000),
     ("attempts", "x" * 100_000),
@@ -95,7 +97,7 @@ def test_garbage_ends_no_thread_of_a_leader(house: House) -> None:
     assert house.texts(user) == ["a"]
     assert room.desk._workers is not None
     assert room.desk._workers.stalled() is None
-    assert not room.desk._workers.dead
+    assert not room.desk._workers._watch.dead
 
 
 def test_garbage_ends_no_thread_of_a_worker(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +114,7 @@ def test_garbage_ends_no_thread_of_a_worker(house: House, monkeypatch: pytest.Mo
         room.says(user, text)
     room.until_quiet()
     assert house.texts(user) == [*"abc"]
-    assert not worker.dead
+    assert not worker._beats.dead
     assert not worker._held
 
 

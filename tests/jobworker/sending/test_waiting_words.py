@@ -13,31 +13,31 @@ LIVE, CHAT, OTHER, IDLE = TurnClass
 @pytest.mark.parametrize(
     ("own", "waiting", "words"),
     [
-        (LIVE, {LIVE: 1, OTHER: 9}, "waits for its turn, class live"),
+        (LIVE, {LIVE: 1, OTHER: 9}, "waits for its turn at the gate"),
         (
             LIVE,
             {LIVE: 3},
-            "waits for its turn, class live, beside 2 answers with live reply tokens",
+            "waits for its turn at the gate, beside 2 answers with valid reply tokens",
         ),
         (
             CHAT,
             {LIVE: 12, CHAT: 5, OTHER: 1},
-            "waits for its turn, class chat: 12 answers with live reply tokens go first",
+            "waits for its turn at the gate: 12 answers with valid reply tokens go first",
         ),
         (
             CHAT,
             {LIVE: 1, CHAT: 1},
-            "waits for its turn, class chat: 1 answer with a live reply token goes first",
+            "waits for its turn at the gate: 1 answer with a valid reply token goes first",
         ),
         (
             OTHER,
             {LIVE: 2, CHAT: 1_000, OTHER: 1},
-            "waits for its turn, class other: 2 answers with live reply tokens and 1,000 pushes to "
+            "waits for its turn at the gate: 2 answers with valid reply tokens and 1,000 pushes to "
             "their own chats go first",
         ),
-        (CHAT, {CHAT: 2}, "waits for its turn, class chat, beside 1 push to its own chat"),
+        (CHAT, {CHAT: 2}, "waits for its turn at the gate, beside 1 push to its own chat"),
         # Counted after its turn had come.
-        (CHAT, {}, "waits for its turn, class chat"),
+        (CHAT, {}, "waits for its turn at the gate"),
     ],
 )
 def test_what_goes_first_is_named(

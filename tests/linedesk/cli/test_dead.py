@@ -188,10 +188,11 @@ def test_a_terminal_is_not_obeyed_by_what_people_wrote() -> None:
 
 def test_frames_of_an_error_within_an_error_hold_no_words_of_either() -> None:
     other = f"{TRACEBACK}\nDuring handling of the above ...:\n\n{TRACEBACK}{SECRET}\n    {SECRET}"
-    told = frames(other)
+    told = frames(other, id_="01A/0")
     assert told is not None
     assert told.count("bot.py") == 2
     assert SECRET not in told
+    assert "linedesk dead show 01A/0 --text" in told
 
 
 @pytest.mark.parametrize("command", ["show", "replay", "drop"])

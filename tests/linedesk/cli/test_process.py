@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -189,40 +190,41 @@ def test_exit_codes_are_those_of_the_documentation(
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize(
-    ("bot", "words"),
-    [
-        ("x = = 1\n", "SyntaxError: invalid syntax at"),
-        ("import sys; sys.exit(0)\n", "SystemExit"),
-        ("bot = 1\n", "must name a linedesk.Bot"),
-        ("import os\nos._exit(3)\n", "importing a_broken_bot:bot fails"),
-    ],
-)
-def test_doctor_finds_a_broken_bot(tmp_path: Path, bot: str, words: str) -> None:
-    (tmp_path / "a_broken_bot.py").write_text(bot)
-    ran = linedesk(
-        *("doctor", "--no-line"),
-        MONGODB_URI=DEAD_PORT,
-        BOT="a_broken_bot:bot",
-        PYTHONPATH=str(tmp_path),
-    )
-    assert ran.returncode == Exit.FAILED
-    (line,) = [one for one in ran.stdout.splitlines() if one.startswith("bad  bot ")]
-    assert words in line
-    assert "Traceback" not in ran.stdout + ran.stderr
+BROKEN_BOTS = {
+    "x = = 1\n": "SyntaxError: invalid syntax at",
+    "import sys; sys.exit(0)\n": "SystemExit",
+    "bot = 1\n": "must name a linedesk.Bot",
+    "import os\nos._exit(3)\n": "importing broken_3:bot fails",
+}
+
+
+def test_doctor_finds_a_broken_bot(tmp_path: Path) -> None:
+    def doctor(number: int, bot: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / f"broken_{number}.py").write_text(bot)
+        environ = {"BOT": f"broken_{number}:bot", "PYTHONPATH": str(tmp_path)}
+        return linedesk("doctor", "--no-line", MONGODB_URI=DEAD_PORT, **environ)
+
+    # Each waits for MongoDB, so they wait side by side.
+    with ThreadPoolExecutor() as pool:
+        running = list(pool.map(doctor, range(len(BROKEN_BOTS)), BROKEN_BOTS))
+    for ran, words in zip(running, BROKEN_BOTS.values(), strict=True):
+        assert ran.returncode == Exit.FAILED
+        (line,) = [one for one in ran.stdout.splitlines() if one.startswith("bad  bot ")]
+        assert words in line
+        assert "Traceback" not in ran.stdout + ran.stderr
 
 
 # Acts
 
 
-@pytest.fixture
-def frozen(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URI of a mongod that takes connections and answers nothing."""
     try:
         find_mongod()
     except MongodNotFound as error:
         missing(str(error))
-    with EmbeddedMongod(tmp_path / "mongod") as mongod:
+    with EmbeddedMongod(tmp_path_factory.mktemp("frozen") / "mongod") as mongod:
         assert mongod.pid is not None
         os.kill(mongod.pid, signal.SIGSTOP)
         try:
@@ -243,10 +245,19 @@ def test_an_act_says_within_two_seconds_that_mongodb_is_away(frozen: str) -> Non
         ):
             pass
         assert time.monotonic() - began < 2.0
-        for act in ACTS:
-            ran = linedesk(*act, MONGODB_URI=uri)
-            assert ran.returncode == Exit.UNAVAILABLE, ran.stderr
-            assert ran.stderr.startswith("linedesk: MongoDB cannot be reached")
+
+
+def test_each_act_says_that_mongodb_is_away(frozen: str) -> None:
+    # Each waits a second for MongoDB, so they wait side by side.
+    with ThreadPoolExecutor() as pool:
+        running = [
+            pool.submit(linedesk, *act, MONGODB_URI=uri)
+            for uri in (DEAD_PORT, frozen)
+            for act in ACTS
+        ]
+    for ran in (one.result() for one in running):
+        assert ran.returncode == Exit.UNAVAILABLE, ran.stderr
+        assert ran.stderr.startswith("linedesk: MongoDB cannot be reached")
 
 
 def test_everything_is_paused_only_after_its_word_was_typed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from tests.linedesk.cli.terminals import COLOUR, shown_on, terminal, to_the_end,
 from tests.linedesk.console.hand import HANAKO, a_call, a_desk, a_dispatcher, a_run, ago, an_event
 
 EVENT = "01HEV3K9QW8S4V2Y6Z0A1B2C3D"
+REPLAYED = "01HEV3K9QWREPLAYED00000000"
 REQUEST = "5a0c2f31-1d7e-4c55-9a0b-3f2d1e0c9b8a"
 NAME = "佐藤花子"
 SHORT = f"{HANAKO[:9]}…"
@@ -39,12 +41,15 @@ def database(client: Client) -> Iterator[Database[Any]]:
     now = datetime.now(UTC)
     named = {"_id": f"main/{HANAKO}", "profile": {"displayName": NAME}, "outbox": {}}
     database.conversations.insert_one({**named, "channel": "main", "key": HANAKO})
-    call = a_call(EVENT, at=ago(50, now=now), requestId=REQUEST, status=400)
+    refused = {"status": 400, "reason": {"message": "Invalid reply token"}}
+    call = a_call(EVENT, at=ago(50, now=now), requestId=REQUEST, **refused)
     database.calls.insert_one(call)
     letter = {"channel": "main", "key": HANAKO, "cause": REASON, "attempts": 3}
     effect = {"type": "send", "way": "reply"}
     times = {"firstAt": ago(70, now=now), "lastAt": ago(60, now=now)}
     database.deadletters.insert_one({"_id": f"{EVENT}/0", **letter, "effect": effect, **times})
+    again = {"replays": 2, "replayedAt": ago(9, now=now), "_id": f"{REPLAYED}/0"}
+    database.deadletters.insert_one({**letter, "effect": effect, **times, **again})
     act = {"by": "hanako", "via": "command", "act": "release", "outcome": "done"}
     on = f"main/{HANAKO} {EVENT}"
     database.audit.insert_one({"at": now, "on": on, "why": "直した", **act})
@@ -79,8 +84,8 @@ def piped(environ: dict[str, str], *arguments: str, code: int = 0) -> str:
 @pytest.mark.parametrize(
     ("arguments", "ids"),
     [
-        (("calls",), (EVENT, SHORT)),
-        (("dead", "list"), (f"{EVENT}/0", SHORT)),
+        (("calls",), (EVENT,)),
+        (("dead", "list"), (f"{EVENT}/0",)),
         (("audit",), (EVENT, f"main/{SHORT}", f"{EVENT}/0 and")),
     ],
 )
@@ -96,9 +101,49 @@ def test_a_list_fits_the_terminal_with_whole_ids_and_names(
     assert f"({zone})" in lines[0]
 
 
+def test_calls_are_a_line_each_on_80_columns_with_the_reason_of_a_refusal(
+    environ: dict[str, str], database: Database[Any]
+) -> None:
+    well = {"status": 200, "reason": None}
+    asked = ("calls", "--endpoint", "profile")
+    database.calls.insert_many(
+        a_call(f"{EVENT[:-1]}{n}", at=datetime.now(UTC), endpoint="/v2/bot/profile/{}", **well)
+        for n in range(3)
+    )
+    lines, _ = shown_on(environ, *asked, columns=80)
+    assert len(lines) == 1 + 3
+    assert all(f"profile/{{}} 200    {NAME} {EVENT[:-1]}" in line for line in lines[1:]), lines
+    lines, _ = shown_on(environ, "calls", "--failed", columns=80)
+    assert "reason" in lines[0]
+    assert re.search(rf"reply 400    {NAME} {EVENT} Invalid", lines[1]), lines
+
+
+def test_dead_letters_show_tries_and_replays_on_80_columns(environ: dict[str, str]) -> None:
+    lines, _ = shown_on(environ, "dead", "list", columns=80)
+    assert any("3 tries" in line for line in lines)
+    assert not any("replayed" in line for line in lines)
+    lines, _ = shown_on(environ, "dead", "list", "--all", columns=80)
+    assert any(f"{REPLAYED}/0" in line and "replayed 2x" in line for line in lines), lines
+
+
+def test_an_empty_list_says_so_without_a_heading(
+    environ: dict[str, str], database: Database[Any]
+) -> None:
+    nothing = environ | {"MONGODB_DATABASE": f"{database.name}_empty"}
+    for arguments, words in ((["audit"], "No acts yet."), (["calls"], "no calls match")):
+        assert shown_on(nothing, *arguments, columns=80)[0] == [words]
+
+
+def test_a_dead_letter_shows_its_cause_once(environ: dict[str, str]) -> None:
+    shown = piped(environ, "dead", "show", f"{EVENT}/0")
+    assert shown.count(REASON) == 1
+    assert "explained" not in shown
+
+
 def test_a_wide_terminal_also_shows_the_request_id(environ: dict[str, str]) -> None:
     wide, _ = shown_on(environ, "calls", columns=120)
     assert any(REQUEST in line for line in wide), wide
+    assert any(SHORT in line for line in wide), wide
     narrow, _ = shown_on(environ, "calls", columns=80)
     assert not any("5a0c2f31" in line for line in narrow), "left out, and not cut"
 
@@ -157,8 +202,11 @@ def test_lines_come_in_the_order_of_happening_however_late_rows_are_written() ->
     assert [one.event_id for one in ordering.due(now=12.1)] == ["late"]
 
 
-def test_a_tail_shows_names_and_event_ids(environ: dict[str, str], database: Database[Any]) -> None:
-    with terminal(environ, "tail") as (master, tailing):
+@pytest.mark.parametrize(("columns", "whose"), [(80, NAME), (120, f"{NAME} {SHORT}")])
+def test_a_tail_shows_names_and_event_ids_on_one_line_each(
+    environ: dict[str, str], database: Database[Any], columns: int, whose: str
+) -> None:
+    with terminal(environ, "tail", columns=columns) as (master, tailing):
         stop = threading.Event()
 
         def insert() -> None:
@@ -179,9 +227,12 @@ def test_a_tail_shows_names_and_event_ids(environ: dict[str, str], database: Dat
         os.write(master, b"\x03")
         shown += to_the_end(master)
         assert tailing.wait(10) == Exit.INTERRUPTED
-    lines = [COLOUR.sub("", line).rstrip() for line in shown.splitlines() if EVENT in line]
+    # The terminal echoes Ctrl-C.
+    plain = COLOUR.sub("", shown).replace("^C", "")
+    lines = [line.rstrip() for line in plain.splitlines() if EVENT in line]
     assert [line.split()[1] for line in lines[:4]] == ["run", "call", "run", "call"]
-    assert all(f"{EVENT} {NAME} {SHORT}" in line for line in lines)
+    assert all(f"{EVENT} {whose}" in line for line in lines)
+    assert max(map(cell_len, lines)) <= columns
     assert "Traceback" not in shown
 
 
@@ -220,3 +271,9 @@ def test_a_small_watched_screen_has_the_problems_first_and_whole(
     assert "`linedeskresumeall`" in words.replace(" ", ""), "folded anywhere"
     assert f"{NAME} main/{SHORT}" in lines[end]
     assert any(NAME in line for line in once)
+    # A row without events is an outbox whose first send waits.
+    assert any(
+        re.search(rf"{NAME} main/{SHORT}  a send for .*: its handler", line) for line in once
+    )
+    calls = once[next(n for n, line in enumerate(once) if line.startswith("calls")) :]
+    assert all(NAME in line for line in calls)

@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.console.acts import Head
+from linedesk.console.acts import PAUSED, Head, heads
+from linedesk.console.calls import Wanted, newest_calls
 from linedesk.console.lists.conversations import channels_of, latest, waiting
-from linedesk.console.lists.events import Result, counted, newest_events
+from linedesk.console.lists.events import Result, counted, events_between, newest_events
 from linedesk.console.lists.letter_groups import ids_in, letter_groups, where_failed
 from linedesk.console.lists.timers import END_OF_STATE, timers_due
 from linedesk.console.lists.transcript import BotLine, read_transcript
@@ -219,6 +221,36 @@ def test_a_dispatcher_that_is_gone_runs_no_handler(database: Database[Any]) -> N
     assert line.outcome.words == "no dispatcher runs that holds the lease"
 
 
+def made(event_id: str, *, seconds: float, **more: Any) -> Document:
+    """An event with the `_id` that it gets at its arrival."""
+    at = ago(seconds)
+    return {**an_event(event_id, at=at, **more), "_id": ObjectId.from_datetime(at)}
+
+
+def test_the_events_of_a_period_are_found_by_the_index_of_their_ids(
+    database: Database[Any],
+) -> None:
+    database.recvq.insert_many([made(f"01E{n}", seconds=600 - 60 * n) for n in range(10)])
+    database.recvq.insert_one({"heartbeat": True, "acceptTime": ago(330), "_id": ObjectId()})
+    found = events_between(database, ago(370), ago(230))
+    assert [one.event_id for one in found] == ["01E6", "01E5", "01E4"]
+    assert [one.event_id for one in events_between(database, None, ago(530))] == ["01E1", "01E0"]
+    assert [one.event_id for one in events_between(database, ago(70), None)] == ["01E9"]
+    assert len(events_between(database, ago(3600), None, limit=2)) == 2
+
+
+def test_the_calls_of_a_period_have_the_channel_of_their_event(database: Database[Any]) -> None:
+    database.recvq.insert_one({**an_event("01SHOP"), "channel": "shop"})
+    database.calls.delete_many({})
+    rows = [a_call(name, at=ago(seconds)) for name, seconds in (("01SHOP", 90), ("01GONE", 30))]
+    database.calls.insert_many(rows)
+    found = newest_calls(database, Wanted(since=ago(120), until=ago(60)))
+    assert [(row["eventId"], row["channel"]) for row in found] == [("01SHOP", "shop")]
+    found = newest_calls(database, Wanted(until=now()))
+    assert [row.get("channel") for row in found] == [None, "shop"]
+    database.calls.delete_many({})
+
+
 def test_heartbeats_do_not_count_as_events(database: Database[Any]) -> None:
     database.recvq.insert_many([an_event(f"01E{n}", at=ago(40)) for n in range(3)])
     database.recvq.insert_many([{"heartbeat": True, "acceptTime": now()} for _ in range(5)])
@@ -318,6 +350,46 @@ def test_a_transcript_has_both_sides_in_the_order_of_time(database: Database[Any
     assert [row["id"] for row in found.letters] == ["01SENDFAILED/0"]
     hidden = read_transcript(database, "main", HANAKO)
     assert {one.text for one in hidden.lines} == {None}
+
+
+def test_a_transcript_marks_replays_with_the_time_of_what_they_repeat(
+    database: Database[Any],
+) -> None:
+    first = an_event("01A", at=ago(900))
+    again = an_event("replay:01A:1", at=ago(60))
+    twice = an_event("replay:replay:01A:1:1", at=ago(30))
+    database.recvq.insert_many([first, again, twice])
+    database.deadletters.insert_one(a_letter("01A", document=first, replays=1))
+    lines = read_transcript(database, "main", HANAKO).lines
+    marks = [(one.replay_of, one.replay_of_at) for one in lines if not isinstance(one, BotLine)]
+    at = first["acceptTime"]
+    assert [(id_, known and abs(known - at).total_seconds() < 1) for id_, known in marks] == [
+        (None, None),
+        ("01A", True),
+        ("01A", True),
+    ]
+
+
+def test_a_transcript_has_no_calls_of_another_channel(database: Database[Any]) -> None:
+    database.recvq.insert_many(
+        [an_event("01MAIN", at=ago(90)), {**an_event("01SHOP", at=ago(80)), "channel": "shop"}]
+    )
+    calls = [a_call(name, at=ago(50)) for name in ("01MAIN", "01SHOP")]
+    database.calls.insert_many(calls)
+    for channel, event in (("main", "01MAIN"), ("shop", "01SHOP")):
+        lines = read_transcript(database, channel, HANAKO).lines
+        assert [one.event_id for one in lines if isinstance(one, BotLine)] == [event]
+
+
+def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) -> None:
+    held = {"n": 1, "channel": "main", "key": HANAKO, "why": "slow", "since": ago(400)}
+    database.held.insert_one({**held, "document": an_event("01A")})
+    (head,) = heads(database, "main", HANAKO)
+    assert head.is_stuck(now())
+    Control(database).pause(Scope("main"), by="hanako")
+    (head,) = heads(database, "main", HANAKO)
+    assert head.why == PAUSED
+    assert not head.is_stuck(now())
 
 
 def test_a_transcript_tells_of_the_last_release(database: Database[Any]) -> None:

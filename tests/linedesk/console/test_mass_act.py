@@ -39,7 +39,7 @@ def letters(database: Database[Any], count: int, **more: Any) -> list[str]:
 
 
 def ended(mass: MassAct) -> Progress:
-    progress = eventually(lambda: (now := mass.progress) and now.ended and now)
+    progress = eventually(lambda: (now := mass.progress) and now.ended and now, seconds=60)
     assert isinstance(progress, Progress)
     return progress
 

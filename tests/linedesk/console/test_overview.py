@@ -296,6 +296,54 @@ def test_webhooks_that_are_refused_are_a_problem_where_they_may_be_lost(
     assert wrong(overview(desk, a_dispatcher())) == found
 
 
+# While LINE fails.
+
+
+def test_while_line_fails_the_problem_counts_what_waits_and_names_the_next_try() -> None:
+    figures = {
+        "breakerOpen": {"api": 1, "data": 1},
+        "breakerPauseSeconds": {"api": 41.5, "data": 0.2},
+        "outboxEffects": 59,
+        "oldestSendSeconds": 125.0,
+    }
+    api, data = problems_of(overview(a_desk(), a_dispatcher(figures=figures)))
+    assert api.saw == (
+        "LINE fails (api host), next try in 41 s; 59 answers wait to be sent, the oldest for 2 min "
+        "5 s"
+    )
+    assert data.saw == "LINE fails (data host), next try now"
+    # A row of an older release does not have the time.
+    [one] = problems_of(overview(a_desk(), a_dispatcher(figures={"breakerOpen": {"api": 1}})))
+    assert "linedesk tries a single call now and then; 5 answers wait" in one.saw
+    refused = {**figures, "tokenRefused": 1}
+    [one] = problems_of(overview(a_desk(), a_dispatcher(figures=refused)))
+    assert one.saw.endswith("; 59 answers wait to be sent, the oldest for 2 min 5 s")
+
+
+def test_answers_that_wait_for_long_are_a_problem_also_where_line_answers() -> None:
+    for seconds, found in ((60.0, {}), (61.0, {"answers": "warn"})):
+        figures = {"outboxEffects": 1, "oldestSendSeconds": seconds}
+        assert wrong(overview(a_desk(), a_dispatcher(figures=figures))) == found
+    assert (
+        "1 answer waits to be sent"
+        in problems_of(
+            overview(
+                a_desk(), a_dispatcher(figures={"outboxEffects": 1, "oldestSendSeconds": 61.0})
+            )
+        )[0].saw
+    )
+
+
+def test_calls_of_the_last_minute_show_whether_line_takes_any() -> None:
+    calls = [a_call(at=ago(age), status=500) for age in (1, 30)]
+    old = a_call(at=ago(61), status=200)
+    seen = overview(a_desk(), a_dispatcher(), calls=[*calls, old])
+    assert seen.latest_calls.all_failed
+    assert seen.latest_calls.count == 2
+    assert not overview(a_desk(), calls=[*calls, a_call(at=ago(2))]).latest_calls.all_failed
+    assert not overview(a_desk(), calls=[old]).latest_calls.all_failed
+
+
 def test_a_closed_month_is_told_with_its_beginning_and_what_to_do() -> None:
     since = ago(5400)
     figures = {"quotaMessages": 5000, "quotaUsedMessages": 5003}
@@ -416,6 +464,12 @@ def test_advice_fits_how_the_processes_were_started(how: str | None, do: str) ->
         seen = overview(a_desk(silent=60, **own), a_desk(2, **own), late)
         assert len(problems_of(seen)) == 2
         assert not any("systemctl" in one.do for one in problems_of(seen))
+
+
+def test_after_an_orderly_end_the_advice_is_to_start() -> None:
+    ended = {"state": "ended", "startedBy": "up"}
+    found = problems_of(overview(a_desk(**ended), a_dispatcher(leading=0, **ended)))
+    assert [one.do for one in found] == ["start `linedesk up`"] * 2
 
 
 # What is read.

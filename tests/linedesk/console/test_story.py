@@ -173,7 +173,7 @@ def test_an_effect_that_was_given_up_is_told_beside_what_went_out() -> None:
     told = story(
         runs=[a_run(effects=2)], calls=[a_call()], letters=[a_letter("01E/1", cause="400")]
     )
-    assert told.verdict == "decided, but one of its effects was given up: 400"
+    assert told.verdict == "decided, but one of its sends or timers was given up: 400"
 
 
 def test_a_message_that_was_taken_back_ends_without_its_handler() -> None:
@@ -281,7 +281,9 @@ def test_a_call_that_fetched_a_photo_is_no_answer() -> None:
 )
 def test_a_cause_that_is_a_word_is_explained(cause: str, meaning: str) -> None:
     told = story(runs=[a_run()], letters=[a_letter("01E/0", cause=cause, effect={"way": "push"})])
-    assert told.verdict == f"decided, but one of its effects was given up: {cause}: {meaning}"
+    assert (
+        told.verdict == f"decided, but one of its sends or timers was given up: {cause}: {meaning}"
+    )
     assert told.steps[-1].words == f"send push given up after 3 tries: {cause}: {meaning}"
     assert told.steps[-1].facts["cause"] == cause
 
@@ -434,7 +436,7 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     assert sorted(kinds(told)) == [
         *("call", "letter", "received", "run", "send", "send", "timer"),
     ]
-    given_up = "one of its effects was given up: quota: the month's messages are used up"
+    given_up = "one of its sends or timers was given up: quota: the month's messages are used up"
     assert told.verdict == f"decided, but {given_up}"
     tapped, waiting = sorted(step.words for step in told.steps if step.kind == "send")[::-1]
     assert tapped == "a tap brought the answer to the outbox: 01T"

@@ -222,5 +222,6 @@ def test_a_taken_port_is_said(folder: Path) -> None:
         port = taken.getsockname()[1]
         demo = Demo(folder, "--port", str(port))
         assert demo.ended() == 1
-    assert "linesim ended by itself" in demo.output()
-    assert f"cannot serve on 127.0.0.1:{port}" in demo.output()
+    assert f"linedesk: demo: cannot serve on 127.0.0.1:{port}: " in demo.output()
+    assert "--port" in demo.output()
+    assert "Traceback" not in demo.output()

@@ -669,10 +669,26 @@ def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
 def test_settings_are_held_against_what_production_wants() -> None:
     secrets = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "def"}
     assert configuration.settings(a_box(**secrets)).state is OK
-    assert configuration.settings(a_box()).saw.startswith("not set: LINE_CHANNEL_SECRET, LINE_")
+    lacking = a_box()
+    lacking.running = frozenset()
+    assert configuration.settings(lacking).saw.startswith("not set: LINE_CHANNEL_SECRET, LINE_")
     clock_of_linesim = {"SIM_CLOCK": "http://127.0.0.1:9000/sim/clock"}
     found = configuration.settings(a_box(**secrets, **clock_of_linesim))
     assert (found.state, "SIM_CLOCK is set" in found.saw) == (WARN, True)
+
+
+def test_credentials_that_only_this_shell_lacks_are_no_failure() -> None:
+    box = a_box()
+    box.running = frozenset({"frontdesk"})
+    assert (configuration.settings(box).state, account.token(box).state) == (BAD, BAD)
+    box.running = frozenset({"frontdesk", "dispatcher"})
+    found = configuration.settings(box)
+    assert found.state is SKIP
+    assert "not set in this shell; the running frontdesk and dispatcher have it" in found.saw
+    assert account.token(box).state is SKIP
+    # An installed box's files are what its next start needs.
+    box.credentials = Path("/etc/linedesk/credentials/operator")
+    assert (configuration.settings(box).state, account.token(box).state) == (BAD, BAD)
 
 
 # The round.

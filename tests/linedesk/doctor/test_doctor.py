@@ -54,6 +54,7 @@ from linedesk.store.spool.spool import Spool
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess, text_event
 from tests.linedesk.console.hand import a_dispatcher
+from tests.waiting import eventually
 
 OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
 Doctor = Callable[..., Result]
@@ -184,6 +185,18 @@ def test_where_everything_runs_nothing_is_bad(doctor: Doctor, sim: linesim.Sim) 
         "webhook",
         "test_webhook",
     ]
+
+
+def test_a_secret_that_the_running_front_desk_has_need_not_be_set_here(
+    doctor: Doctor, well: Database[Any]
+) -> None:
+    eventually(lambda: well[STATUS].find_one({"role": "frontdesk"}))
+    told = found(doctor("--json", "--no-line", LINE_CHANNEL_SECRET=""))["settings"]
+    assert told["state"] == "skip"
+    assert "not set in this shell; the running frontdesk has it" in told["saw"]
+    # No dispatcher runs, so its token is missing.
+    answer = doctor("--json", "--no-line", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
+    assert bad_ones(answer) == {"settings"}
 
 
 def test_without_the_spool_s_folder_there_is_no_reach_to_tell(
@@ -370,10 +383,10 @@ def test_what_was_left_behind_is_told(patient: DoctorContext, database: Database
     set_audit_age(database, days=400)
     assert work.ages(patient).state is OK
     database[DEADLETTERS].update_one({"_id": "E3"}, {"$set": {"expiresAt": datetime.now(UTC)}})
-    assert work.ages(patient).saw.startswith("1 dead letters go within a week")
+    assert work.ages(patient).saw.startswith("1 dead letter goes within a week")
     set_audit_age(database, days=401)
     saw = work.ages(patient).saw
-    assert "1 dead letters go within a week" in saw
+    assert "1 dead letter goes within a week" in saw
     assert "once MongoDB knows of it" in saw
     database[SCHEDULE].update_one({}, {"$set": {"runAt": None, "setAside": "no data"}})
     assert work.timers(patient).state is WARN

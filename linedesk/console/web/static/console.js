@@ -97,6 +97,7 @@ const FORMS = {
   minute: (at) => clockOf(at).slice(0, 5),
   clock: clockOf,
   moment: (at) => `${dayOf(at)} ${clockOf(at)}`,
+  to_minute: (at) => `${dayOf(at)} ${clockOf(at).slice(0, 5)}`,
   exact: (at) => `${clockOf(at)}.${String(at.getMilliseconds()).padStart(3, "0")}`,
 };
 
@@ -115,6 +116,13 @@ function localise(root) {
     const [, ...others] = node.textContent.split("\n");
     node.textContent = [FORMS[node.dataset.form](at), ...others].join("\n");
     if (node.title) node.title = `${FORMS.moment(at)} ${zone()}`;
+  }
+  for (const field of root.querySelectorAll("input[data-moment]")) {
+    const at = new Date(field.dataset.moment);
+    field.value = `${dayOf(at)}T${clockOf(at)}`;
+  }
+  for (const field of root.querySelectorAll("input.zone")) {
+    field.setAttribute("value", Intl.DateTimeFormat().resolvedOptions().timeZone);
   }
   const named = root.getElementById && root.getElementById("zone");
   if (named) named.textContent = `Times in ${zone()}, this browser's zone.`;
@@ -135,12 +143,20 @@ function showAges() {
     node.hidden = !isStale;
     if (isStale && lostAt) node.textContent = `${forLong(Date.now() - currentAt)} old`;
   }
+  if (lostAt) offline.textContent = `✕ No connection to the console since ${clockOf(lostAt)}. This page shows data that is ${forLong(Date.now() - currentAt)} old. Retrying. If the console has ended, start it: ${offline.dataset.start}.`;
+}
+
+function showUnknown() {
+  const verdict = document.getElementById("verdict");
+  if (!verdict) return;
+  const line = verdict.querySelector(".verdict") || verdict.insertBefore(document.createElement("p"), verdict.firstChild);
+  line.className = "verdict lost";
+  line.innerHTML = "<b>✕ State unknown.</b> <span>The numbers below are <span class=\"age\"></span>.</span>";
 }
 
 function lost() {
   failures += 1;
   lostAt = lostAt || new Date();
-  offline.textContent = `✕ No connection to the console since ${clockOf(lostAt)}. This page shows data that is ${forLong(Date.now() - currentAt)} old. Retrying.`;
   offline.hidden = false;
   const trouble = document.getElementById("trouble");
   if (trouble) trouble.remove();
@@ -148,6 +164,7 @@ function lost() {
   document.title = "✕ no connection · linedesk";
   document.getElementById("icon").href = "/static/icon-lost.svg";
   document.getElementById("live").textContent = "Not live.";
+  showUnknown();
   showAges();
 }
 
@@ -172,6 +189,7 @@ function answered(fresh) {
     else if (old) old.remove();
     else if (wanted) document.getElementById("main").before(document.importNode(wanted, true));
   }
+  if (isStale) showUnknown();
   showAges();
 }
 
@@ -218,7 +236,9 @@ async function refreshPart(part) {
       // The refresh of the whole page reports it.
     }
   }
-  setTimeout(refreshPart, seconds * 1000, part);
+  // What could not be read is asked for again as often as the page.
+  const next = part.querySelector(".trouble") ? every : seconds;
+  setTimeout(refreshPart, next * 1000, part);
 }
 
 localise(document);

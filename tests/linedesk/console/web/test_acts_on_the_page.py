@@ -19,8 +19,10 @@ from linedesk.console.web.page_context import Console
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.control import Control, Scope
+from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import EVENT, USER
+from tests.linedesk.console.hand import a_call, a_run
 from tests.linedesk.console.serving import served
 from tests.servers import throwaway_mongod
 from tests.waiting import eventually
@@ -75,7 +77,7 @@ def test_an_act_asks_for_a_name_once_and_loses_nothing(
         assert [row["by"] for row in full.audit.find()] == ["佐藤 花子"] * 2
         assert "佐藤 花子" in browser.get(f"{url}/calls").text
         post(browser, url, "/name", name="taro")
-        post(browser, url, "/pause", name="", channel="main")
+        post(browser, url, "/pause", name="", key=USER)
         assert full.audit.find_one(sort=[("at", -1)])["by"] == "taro"  # type: ignore[index]
 
 
@@ -84,7 +86,7 @@ def test_with_a_login_the_audit_has_the_visitors_name(
 ) -> None:
     with served(full, Console(password=PASSWORD)) as url:
         browser.post(f"{url}/login", data={"password": PASSWORD, "name": "hanako"})
-        post(browser, url, "/pause", name="somebody else", channel="main")
+        post(browser, url, "/pause", name="somebody else", key=USER)
         assert full.audit.find_one({"act": "pause"})["by"] == "hanako"  # type: ignore[index]
         told = post(browser, url, "/name", name="taro")
         assert "The audit names you hanako, as you logged in" in told
@@ -110,6 +112,36 @@ def test_everything_is_paused_only_by_who_types_it_and_each_page_is_red_then(
             assert "by hanako: a try. New events are held until you resume." in page
             assert "Resume everything" in page
         assert "everything is resumed" in post(browser, url, "/resume")
+        eventually(lambda: not banner(browser, f"{url}/calls"))
+
+
+def test_what_is_wrong_with_a_pause_of_everything_is_said_at_once_and_nothing_is_typed_again(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        told = post(browser, url, "/pause", sure="pause all", back="/pauses")
+        assert "to pause everything, type “pause everything”, not “pause all”" in told
+        assert "write why" in told
+        assert 'value="pause all"' in told
+        told = post(browser, url, "/pause", sure="pause all", why="引っ越し", back="/pauses")
+        assert 'value="引っ越し"' in told
+        assert full.control.count_documents({}) == 0
+
+
+def test_the_only_channel_is_paused_as_everything_is(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        page = browser.get(f"{url}/pauses").text
+        assert "There is one channel" in page
+        assert "Pause the channel" not in page
+        assert "Nothing was paused" in post(browser, url, "/pause", channel="main", why="a try")
+        assert full.control.count_documents({}) == 0
+        post(browser, url, "/pause", channel="main", sure="pause everything", why="a try")
+        page = eventually(lambda: banner(browser, f"{url}/calls"))
+        assert "Everything is paused</b> (channel main)" in page
+        assert "channel main is resumed" in post(browser, url, "/resume", channel="main")
+        # With a second channel it is one of two.
+        full.conversations.insert_one({**a_day.conversation(), "_id": f"shop/{USER}"})
+        assert "channel main is paused" in post(browser, url, "/pause", channel="main")
         eventually(lambda: not banner(browser, f"{url}/calls"))
 
 
@@ -175,6 +207,36 @@ def test_a_release_reports_what_the_dispatcher_confirms(
         assert (came or "not confirmed by a dispatcher yet") in page
 
 
+def test_a_release_whose_outcome_cannot_be_read_is_not_called_done(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def came(*_: Any) -> str:
+        raise StoreUnavailable("no majority")
+
+    monkeypatch.setattr("linedesk.console.acts.Acts.came", came)
+    with served(full) as url:
+        form = {"channel": "main", "key": USER, "kind": "event", "id": EVENT}
+        told = post(browser, url, "/release", **form)
+        assert f"The dispatcher is asked to release {EVENT}. Whether it has is not known" in told
+        assert 'class="banner look" role="status" id="said"' in told
+        assert f'href="/conversation/main/{USER}">The conversation' in told
+
+
+def test_a_paused_conversation_offers_no_release(full: Rows, browser: requests.Session) -> None:
+    held = {"n": 1, "channel": "main", "key": USER, "why": "slow", "since": a_day.moment(400)}
+    full.held.insert_one({**held, "document": a_day.document()})
+    # Of the send that waits nothing is stuck.
+    full.conversations.update_one({}, {"$set": {"outbox": {}}})
+    with served(full) as url:
+        page = f"{url}/conversation/main/{USER}"
+        assert "Release…" in browser.get(page).text
+        Control(full).pause(Scope("main", USER), by="taro")
+        assert "Release…" not in browser.get(page).text
+        row = {"waiting.0.why": "paused", "waiting.1.why": "paused"}
+        full.status.update_one({"role": "dispatcher"}, {"$set": row})
+        eventually(lambda: "Release…" not in browser.get(url).text)
+
+
 # Many letters.
 
 
@@ -199,7 +261,9 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
         full.deadletters.insert_one({**letter, "_id": "01JLATER", "lastAt": a_day.moment(-1)})
         answer = browser.post(f"{url}/letters/replay", data={**fields, "name": "hanako"})
         assert answer.url.startswith(f"{url}/letters/run")
+        # No dispatcher runs: what came of them is not known, so nothing is green.
         assert eventually(lambda: run_words(browser, url, "Replayed 37 of 37"))
+        assert "✓" not in run_words(browser, url, "Replayed 37 of 37")
         assert "Replayed 37 of 37" in browser.get(f"{url}/letters").text
         assert full.recvq.count_documents({}) == 38
         left = full.deadletters.find_one({"replayedAt": None})
@@ -208,9 +272,60 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
         assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 37
 
 
-def run_words(browser: requests.Session, url: str, words: str) -> bool:
+def run_words(browser: requests.Session, url: str, words: str) -> str:
+    """The state of the last act on many letters, once it has these words and has ended."""
     page = browser.get(f"{url}/letters/run").text
-    return words in page and "✓ Done" in page
+    state = page[page.index('id="run-state"') :].partition("</p>")[0]
+    return state if words in state and "Running" not in state else ""
+
+
+def test_replays_are_green_only_when_line_took_their_answers(
+    full: Rows, browser: requests.Session
+) -> None:
+    ids = [row["_id"] for row in a_day.letters()]
+    replays = [f"replay:{id_}:1" for id_ in ids[:2]]
+    with served(full) as url:
+        told = post(browser, url, "/letters/replay", id=ids[0], back="/letters")
+        assert 'class="banner look" role="status" id="said"' in told
+        post(browser, url, "/letters/replay", id=ids[1])
+        assert eventually(lambda: "waiting 2" in lately(browser, url))
+        assert "✓" not in lately(browser, url)
+        run = a_run(replays[0], at=a_day.moment(0), key=USER)
+        full.jobs.insert_one(run)
+        full.calls.insert_one(a_call(replays[0], at=a_day.moment(0), key=USER))
+        full.deadletters.insert_one(
+            {**a_day.letters()[0], "_id": replays[1], "lastAt": a_day.moment(0)}
+        )
+        eventually(lambda: "✓ answered 1" in lately(browser, url))
+        assert "✕ failed again 1" in lately(browser, url)
+        page = unescape(browser.get(f"{url}/letters/replays?result=failed").text)
+        assert replays[1] in page
+        assert replays[0] not in page
+        assert "↻ a replay that failed" in browser.get(f"{url}/letters").text
+        # The replay of the replay ends well.
+        post(browser, url, "/letters/replay", id=replays[1])
+        again = f"replay:{replays[1]}:1"
+        full.jobs.insert_one({**a_run(again, at=a_day.moment(0)), "key": USER})
+        full.calls.insert_one(a_call(again, at=a_day.moment(0), key=USER))
+        eventually(lambda: "answered 2" in lately(browser, url))
+        assert "✕" not in lately(browser, url)
+
+
+def lately(browser: requests.Session, url: str) -> str:
+    """What the list of dead letters says about the replays of the last hour, without its links."""
+    page = unescape(browser.get(f"{url}/letters").text)
+    banner = page[page.index('id="replays"') :].partition("</p>")[0]
+    return re.sub("<[^>]*>", "", banner)
+
+
+def test_a_replay_says_how_many_messages_it_may_cost(full: Rows, browser: requests.Session) -> None:
+    ids = "&".join(f"id={row['_id']}" for row in a_day.letters())
+    with served(full) as url:
+        asked = " ".join(unescape(browser.get(f"{url}/letters/ask?act=replay&{ids}").text).split())
+        assert "its answer goes out as a push, which LINE counts" in asked
+        assert "3 answers to users cost 3 counted messages" in asked
+        assert "1,312 of 5,000 are used this month" in asked
+        assert 'id="costs"' not in browser.get(f"{url}/letters/ask?act=drop&{ids}").text
 
 
 # MongoDB is away.
@@ -227,7 +342,7 @@ def test_while_mongodb_is_frozen_or_stopped_an_act_answers_within_two_seconds(
         create_collections(database, capped_bytes=MEGABYTE)
         with served(database) as url:
             form = form_of(browser, url)
-            assert "is paused" in post(browser, url, "/pause", channel="main")
+            assert "is paused" in post(browser, url, "/pause", channel="main", key=USER)
             pid = client.admin.command("serverStatus")["pid"]
             os.kill(pid, signal.SIGSTOP)
             try:

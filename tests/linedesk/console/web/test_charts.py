@@ -54,6 +54,20 @@ def test_an_axis_holds_every_value_in_round_steps() -> None:
         assert all(len(tick.label) <= 8 for tick in chart.up)
 
 
+def test_outages_of_line_are_as_long_as_the_rows_show() -> None:
+    fails = [row(ago, lineFails=1) for ago in (600, 590, 580)]
+    ended = charts([*fails, row(570, lineFails=0), row(10)], hours=1, now=NOW)[0].outages
+    assert [
+        ((NOW - one.since).seconds, (NOW - one.until).seconds) for one in ended if one.until
+    ] == [(600, 570)]
+    # No dispatcher led after it, so no end is known but the last row.
+    alone = charts([*fails, row(10, lineFails=0)], hours=1, now=NOW)[0].outages
+    assert [one.until for one in alone] == [NOW - timedelta(seconds=580)]
+    lasts = charts([row(20, lineFails=1), row(10, lineFails=1)], hours=1, now=NOW)[0].outages
+    assert [(one.since, one.until) for one in lasts] == [(NOW - timedelta(seconds=20), None)]
+    assert charts([row(10, lineFails=0), row(5)], hours=1, now=NOW)[0].outages == []
+
+
 # The picture.
 
 
@@ -72,6 +86,9 @@ def test_the_picture_tells_states_in_words_and_signs() -> None:
     [
         ("api", {"breakerOpen": {"api": 1}}, "bad"),
         ("api", {"tokenRefused": 1}, "bad"),
+        ("outbox", {"tokenRefused": 1}, "bad"),
+        ("outbox", {"oldestSendSeconds": 61.0}, "look"),
+        ("outbox", {"oldestSendSeconds": 59.0}, "good"),
         ("recvq", {"lagSeconds": 11.0}, "look"),
         ("recvq", {"lagSeconds": 61.0}, "bad"),
         ("threads", {"busyThreads": 20}, "look"),
@@ -91,7 +108,7 @@ def test_a_closed_month_shows_where_line_is() -> None:
     dispatcher = a_day.dispatcher_row()
     dispatcher["figures"]["quotaClosedSinceSeconds"] = a_day.moment(600).timestamp()
     node = placed(overview(a_day.desk_row(), dispatcher))["api"]
-    assert (node.state, node.note) == ("bad", "replies only, quota used")
+    assert (node.state, node.note) == ("bad", "replies only")
 
 
 def test_every_problem_shows_in_a_node_of_the_picture() -> None:

@@ -126,7 +126,7 @@ def test_a_refusal_shows_what_line_said(people: Any, open_page: Open) -> None:
 def test_a_traceback_says_how_to_see_its_message(people: Any, open_page: Open) -> None:
     shown = open_page(f"/letters/{EVENT[:-1]}0").inner_text("pre")
     assert "KeyError(event.text)" in shown
-    assert "linedesk dead show ID --text" in shown
+    assert f"linedesk dead show {EVENT[:-1]}0 --text" in shown
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -92,7 +93,9 @@ def test_without_mongodb_nothing_is_green_within_ten_seconds(
         )
         gate.shut()
         page.wait_for_function("() => document.title.startsWith('✕')", timeout=STALE_MS)
-        assert "MongoDB does not answer" in page.locator("#trouble").inner_text()
+        trouble = page.locator("#trouble").inner_text()
+        assert "MongoDB does not answer" in trouble
+        assert "Next step: run linedesk doctor" in trouble
         is_marked_stale(page)
         with a_page(browser, url, java_script_enabled=False) as plain:
             is_marked_stale(plain)
@@ -118,7 +121,21 @@ def test_without_the_console_nothing_is_green_within_ten_seconds(
         page.locator(".verdict.good").wait_for()
     page.wait_for_function("() => document.title.startsWith('✕')", timeout=STALE_MS)
     is_marked_stale(page)
-    assert "No connection to the console since" in page.locator("#offline").inner_text()
+    banner = page.locator("#offline")
+    assert "No connection to the console since" in banner.inner_text()
+    assert "start it: linedesk console." in banner.inner_text()
+    assert "State unknown" in page.locator("#verdict").inner_text()
+    # All ages are one, and all go on.
+    for _ in range(2):
+        age = page.locator("#figures .age").first.inner_text()
+        page.wait_for_function(
+            """before => {
+                const all = [...document.querySelectorAll('.age')].map(one => one.textContent);
+                return all[0] !== before && all.every(one => one === all[0])
+                    && document.getElementById('offline').textContent.includes(`is ${all[0]}`);
+            }""",
+            arg=age,
+        )
     pages.__exit__(None, None, None)
 
 
@@ -144,6 +161,55 @@ def test_an_empty_database_is_critical_and_not_green(
         assert "No data for this period" in page.locator("#charts").inner_text()
 
 
+# While LINE fails.
+
+
+def test_while_line_fails_the_page_shows_what_waits_and_the_next_try(
+    open_page: Open, full: Full
+) -> None:
+    row = a_day.dispatcher_row()
+    waits = {"channel": "main", "eventId": a_day.EVENT, "effectId": f"{a_day.EVENT}/0", "sends": 2}
+    why = "a send waits: LINE fails, and linedesk tries a single call now and then"
+    row["waiting"] = [{**waits, "key": USER, "why": why, "since": a_day.moment(125)}]
+    row["figures"] |= {
+        "queueDocuments": 0,
+        "oldestUnfinishedSeconds": 0,
+        "outboxEffects": 59,
+        "oldestSendSeconds": 125.0,
+        "breakerOpen": {"api": 1, "data": 0},
+        "breakerPauseSeconds": {"api": 58.5, "data": 0},
+        "gateWaiting": {"api": 4, "data": 0},
+        "retentionMeasuredSeconds": 720,
+    }
+    full.status.replace_one({"role": "dispatcher"}, row)
+    full.calls.delete_many({})
+    full.calls.insert_many([{**call, "status": 500} for call in a_day.calls()])
+    fails_at = [a_day.moment(seconds) for seconds in (120, 110, 100)]
+    full.history.update_many({}, {"$set": {"outboxEffects": 59, "lineFails": 0}})
+    full.history.insert_many({"at": at, "outboxEffects": 59, "lineFails": 1} for at in fails_at)
+    page = open_page()
+    problem = page.locator(".wrongs li.bad").inner_text()
+    assert re.search(
+        r"LINE fails \(api host\), next try in 5\d s; 59 answers wait to be sent", problem
+    )
+    assert "the oldest for 2 min 5 s" in problem
+    tiles = page.locator("#figures").inner_text()
+    assert re.search(r"Answers to send\s+59\s+oldest 2 min 5 s", tiles)
+    assert re.search(r"Call of LINE\s+all failed\s+the latest 10", tiles)
+    assert "measured for 12 min only" in tiles
+    picture = page.locator(".way.wide .place.bad")
+    assert picture.filter(has_text="outboxes").filter(has_text="59 to send").count() == 1
+    assert picture.filter(has_text="LINE").filter(has_text="next try in").count() == 1
+    assert "2 answers to send" in page.locator("#waiting").inner_text()
+    assert "4 calls wait" in page.locator("#line").inner_text()
+    charts = page.locator("#charts")
+    assert re.search(r"LINE failed \d\d:\d\d:\d\d–\d\d:\d\d:\d\d", charts.inner_text())
+    assert "to send 59" in charts.inner_text()
+    assert charts.locator(".outage").count() == 4
+    for jargon in ("breaker", "probes", "class live"):
+        assert jargon not in page.locator("main").inner_text()
+
+
 # One zone, and selected text.
 
 
@@ -154,10 +220,10 @@ def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: F
     full.status.update_many({}, {"$set": {"words": "holds the lease since 2026-01-02 00:26 UTC"}})
     full.control.insert_one(
         {
-            "_id": "pause/main",
+            "_id": "pause/main/U9",
             "act": "pause",
             "channel": "main",
-            "key": None,
+            "key": "U9",
             "by": "x",
             "why": "y",
             "at": datetime(2026, 7, 1, 1, 2, 3, tzinfo=UTC),
@@ -168,8 +234,8 @@ def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: F
         processes = page.locator("#processes").inner_text()
         assert f"{started:%Y-%m-%d %H:%M:%S}" in processes
         # Within texts as well: of a status line, and of a problem.
-        assert "holds the lease since 2026-01-01 19:26:00" in processes
-        assert "channel main since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
+        assert "holds the lease since 2026-01-01 19:26\n" in f"{processes}\n".replace("\t", "\n")
+        assert "main/U9 since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
         at = full.history.find_one({}, sort=[("at", -1)])
         assert at is not None
         tips = page.locator(".hover title").all_text_contents()
@@ -201,10 +267,10 @@ def test_the_page_shows_that_it_pauses_while_text_is_selected(open_page: Open) -
 def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, full: Full) -> None:
     full.control.insert_one(
         {
-            "_id": "pause/main",
+            "_id": "pause/main/U9",
             "act": "pause",
             "channel": "main",
-            "key": None,
+            "key": "U9",
             "by": "hanako",
             "why": "too loud",
             "at": a_day.moment(90),
@@ -221,11 +287,26 @@ def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, ful
         target = one.locator("a.button").get_attribute("href")
         assert page.locator(target).count() == 1 if target[0] == "#" else target.startswith("/")
     assert page.locator(".way.wide a.place").count() == 12
-    assert page.locator("#figures a[title]").count() == 7
+    assert page.locator("#figures a[title]").count() == 8
     assert "New events are held until you resume" in alerts.filter(has_text="paused").inner_text()
     alerts.filter(has_text="paused").get_by_role("button", name="Resume").click()
     page.locator("#said").wait_for()
     assert full.control.count_documents({}) == 0
+
+
+@pytest.mark.parametrize("channel", [None, "main"])
+def test_a_pause_of_everything_is_one_banner_and_a_row(
+    open_page: Open, full: Full, channel: str | None
+) -> None:
+    """As a pause of the only channel is."""
+    id_ = f"pause/{channel}" if channel else "pause"
+    row = {"_id": id_, "act": "pause", "channel": channel, "key": None, "by": "hanako"}
+    full.control.insert_one({**row, "why": "too loud", "at": a_day.moment(90)})
+    page = open_page()
+    page.locator("#everything-paused").wait_for()
+    assert page.title().startswith("✕ Critical (1)")
+    assert page.locator(".wrongs li").filter(has_text="paused").count() == 0
+    assert page.locator("main").get_by_text("too loud").count() == 2
 
 
 def test_who_waits_shows_since_the_arrival_with_the_try_beside(open_page: Open, full: Full) -> None:
@@ -283,6 +364,34 @@ TOO_SMALL = """() => [...document.querySelectorAll('a, button, summary, input:no
     .map(one => [one, one.getBoundingClientRect()])
     .filter(([one, box]) => box.height < 40 - 0.5)
     .map(([one, box]) => `${one.outerHTML.slice(0, 90)} ${box.height}`)"""
+
+
+UNDER_A_LABEL = """() => [...document.querySelectorAll('svg.way')].filter(one => one.clientWidth)
+    .flatMap(way => [...way.querySelectorAll('.rate')].flatMap(rate =>
+        [...way.querySelectorAll('.place rect')].filter(box => {
+            const [a, b] = [rate, box].map(one => one.getBoundingClientRect());
+            return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+        }).map(() => rate.textContent)))"""
+WIDER_THAN_ITS_BOX = """() => [...document.querySelectorAll('svg.way .place')]
+    .filter(one => one.getBoundingClientRect().width).flatMap(place => {
+        const box = place.querySelector('rect').getBoundingClientRect();
+        return [...place.querySelectorAll('text')].filter(
+            one => one.getBoundingClientRect().right > box.right).map(one => one.textContent);
+    })"""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_in_the_picture_no_label_lies_over_a_box(open_page: Open, full: Full, size: str) -> None:
+    for flow in ("acceptedEvents", "readDocuments", "spooledEvents"):
+        full.status.update_many({}, {"$set": {f"perSecond.{flow}": 0.098}})
+    full.status.update_many({}, {"$set": {"figures.heldKeys": 12, "figures.busyThreads": 19}})
+    full.status.update_many({}, {"$set": {"perSecond.deadLetters": {"send": 0.098}}})
+    page = open_page(**(PHONE if size == "phone" else {"viewport": SIZES[size]}))
+    assert page.locator(f".way.{'tall' if size == 'phone' else 'wide'} .rate").count() >= 6
+    assert page.evaluate(UNDER_A_LABEL) == []
+    assert page.evaluate(WIDER_THAN_ITS_BOX) == []
+    # In the box of the spool as on its arrow.
+    assert "used just now" in page.locator("#way").inner_text()
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from bson import ObjectId
@@ -13,6 +15,7 @@ from pymongo.database import Database
 
 from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import EVENT, USER
+from tests.linedesk.console.hand import a_call, a_run
 
 # Beside the log of the tests, which CI keeps.
 PICTURES = Path(__file__).parents[4] / ".venv" / "screenshots"
@@ -28,6 +31,7 @@ PAGES = {
     "ask": f"/letters/ask?act=replay&id={EVENT[:-1]}0",
     "event": f"/event/{EVENT}",
     "letters": "/letters",
+    "letter": f"/letters/{EVENT[:-1]}0",
     "calls": "/calls",
     "audit": "/audit",
 }
@@ -186,7 +190,22 @@ def test_a_cause_is_replayed_with_a_question_and_a_bar(
     page.get_by_text("Replay 63 dead letters?").wait_for()
     page.reload()
     page.get_by_role("button", name="Replay", exact=True).click()
-    page.locator("#run-state", has_text="Replayed 63 of 63").wait_for()
+    state = page.locator("#run-state", has_text="Replayed 63 of 63")
+    state.wait_for()
+    state.get_by_text("waiting 63").wait_for()
+    assert "good" not in state.get_attribute("class")
+    replays = [row["eventId"] for row in full.recvq.find({"eventId": {"$regex": "^replay:"}})]
+    full.jobs.insert_many([a_run(name, at=a_day.moment(0), key=USER) for name in replays[1:]])
+    sent = [a_call(name, at=a_day.moment(0), key=USER) for name in replays[1:]]
+    full.calls.insert_many(sent)
+    state.get_by_text("answered 62").wait_for()
+    again = {**letter, "_id": replays[0], "lastAt": a_day.moment(0)}
+    full.deadletters.insert_one(again)
+    state.get_by_role("link", name="failed again 1").click()
+    page.locator("table").get_by_role("link", name="dead letter", exact=True).click()
+    page.get_by_text("a replay that failed").wait_for()
+    full.deadletters.delete_one({"_id": replays[0]})
+    page.goto("/letters/run")
     assert page.locator("progress").get_attribute("value") == "63"
     assert full.deadletters.count_documents({"replayedAt": None}) == 0
 
@@ -221,6 +240,68 @@ def test_lists_lead_to_conversations_and_events(open_page: Open) -> None:
     page.locator("#transcript").wait_for()
 
 
+def test_a_period_is_in_the_zone_of_the_browser_and_its_address_can_be_shared(
+    open_page: Open, full: Database[dict[str, Any]]
+) -> None:
+    at = datetime.now(UTC) - timedelta(hours=7)
+    for name, minutes in (("01JWITHIN", 2), ("01JBEFORE", -5), ("01JAFTER", 11)):
+        came = at + timedelta(minutes=minutes)
+        row = {**a_day.document(), "eventId": name, "acceptTime": came}
+        full.recvq.insert_one({**row, "_id": ObjectId.from_datetime(came)})
+    page = open_page("/events", timezone_id="Asia/Tokyo")
+    tokyo = at.astimezone(ZoneInfo("Asia/Tokyo"))
+    page.get_by_label("From").fill(f"{tokyo:%Y-%m-%dT%H:%M:%S}")
+    page.get_by_label("To").fill(f"{tokyo + timedelta(minutes=10):%Y-%m-%dT%H:%M:%S}")
+    page.get_by_role("button", name="Show").click()
+    page.locator("#event-01JWITHIN").wait_for()
+    assert page.locator("tbody tr").count() == 1
+    assert f"from {tokyo:%Y-%m-%d %H:%M:%S}" in page.locator("h1").inner_text()
+    assert page.get_by_label("From").input_value() == f"{tokyo:%Y-%m-%dT%H:%M:%S}"
+    page.reload()
+    page.locator("#event-01JWITHIN").wait_for()
+    page.goto("/events?from=nonsense")
+    page.get_by_text("'nonsense' is no time. Write 2026-11-21T09:00").wait_for()
+
+
+def test_a_column_of_a_chart_leads_to_the_events_of_its_time(
+    open_page: Open, full: Database[dict[str, Any]]
+) -> None:
+    page = open_page("/?hours=1")
+    column = page.locator("#chart-depth .hover").nth(40)
+    came = datetime.fromisoformat(column.locator("title").get_attribute("data-time"))
+    row = {**a_day.document(), "eventId": "01JTHEN", "acceptTime": came}
+    full.recvq.insert_one({**row, "_id": ObjectId.from_datetime(came)})
+    column.click()
+    page.locator("#event-01JTHEN").wait_for()
+    assert page.locator("tbody tr").count() == 1
+
+
+def test_what_is_wrong_with_a_pause_of_everything_shows_beside_what_was_typed(
+    open_page: Open,
+) -> None:
+    page = open_page("/pauses")
+    part = page.locator("#pause-everything")
+    part.get_by_label("Type “pause everything”").fill("pause all")
+    part.get_by_role("button", name="Pause everything").click()
+    said = page.locator("#said", has_text="type “pause everything”, not “pause all”; write why")
+    said.wait_for()
+    assert part.get_by_label("Type “pause everything”").input_value() == "pause all"
+
+
+def test_calls_on_a_phone_name_what_they_show(open_page: Open) -> None:
+    page = open_page("/calls", viewport={"width": 390, "height": 844}, is_mobile=True)
+    labels = page.evaluate(
+        """() => [...document.querySelector("tbody tr").cells].map(
+            (one) => getComputedStyle(one, "::before").content)"""
+    )
+    assert "Endpoint" in labels[1]
+    assert "none" not in labels
+    name, id_ = (
+        page.locator("tbody tr").first.locator("a", has_text="佐藤花子").locator("> *").all()
+    )
+    assert name.bounding_box()["x"] + name.bounding_box()["width"] < id_.bounding_box()["x"]
+
+
 def test_everything_is_there_without_a_script(open_page: Open) -> None:
     page = open_page(java_script_enabled=False)
     page.get_by_role("navigation").get_by_role("link", name="Dead letters").click()
@@ -230,14 +311,24 @@ def test_everything_is_there_without_a_script(open_page: Open) -> None:
     assert "1 dead letter dropped" in page.locator("#said").inner_text()
 
 
-def test_it_fits_a_phone(open_page: Open) -> None:
+def test_it_fits_a_phone(open_page: Open, full: Database[dict[str, Any]]) -> None:
     page = open_page(viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
     assert page.locator("svg.way.tall").is_visible()
+    traceback = f'Traceback:\n  File "/srv/{"long/" * 60}main.py", line 12, in handle\n    x\n'
+    full.deadletters.update_many({}, {"$set": {"traceback": traceback}})
     for name, path in PAGES.items():
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
         if name in ACTING:
             assert page.evaluate(SMALL_TARGETS) == [], name
+
+
+def test_it_fits_a_narrow_window(open_page: Open, full: Database[dict[str, Any]]) -> None:
+    full.deadletters.update_many({}, {"$set": {"traceback": f'  File "{"x" * 900}", line 1\n'}})
+    page = open_page(viewport={"width": 1240, "height": 900})
+    for name, path in PAGES.items():
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1240, name
 
 
 def test_it_follows_the_scheme_of_whoever_looks(open_page: Open) -> None:

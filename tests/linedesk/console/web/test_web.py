@@ -172,7 +172,10 @@ def test_the_page_tells_who_waits_for_line_and_what_sends_cost(
         page = unescape(browser.get(f"{url}/").text)
         calls = unescape(browser.get(f"{url}/calls").text)
         letters = unescape(browser.get(f"{url}/letters").text)
-    assert "3 waiting (2 live up to 300 ms, 1 chat up to 1.8 s)" in page
+    assert (
+        "3 calls wait (2 with a free reply, up to 300 ms; 1 push to its own chat, up to 1.8 s)"
+        in page
+    )
     assert "69 sends in 40 calls" in page
     assert "104 counted messages" in page
     assert "▲ 1 late reply given up" in page
@@ -181,8 +184,27 @@ def test_the_page_tells_who_waits_for_line_and_what_sends_cost(
     assert meaning in letters
     row = next(row for row in calls.split("<tr>") if "000000000007" in row)
     assert "280 ms <small>live</small>" in row
-    assert '<td class="n">3</td><td>free</td>' in row
-    assert "<td>1 counted message</td>" in calls
+    assert '<td class="n" data-label="Sends">3</td><td data-label="Cost">free</td>' in row
+    assert '<td data-label="Cost">1 counted message</td>' in calls
+
+
+def test_calls_of_another_channel_name_it(full: Rows, browser: requests.Session) -> None:
+    full.recvq.insert_one({**a_day.document(), "_id": 2, "eventId": "01JSHOP", "channel": "shop"})
+    call = {"at": a_day.moment(1), "endpoint": "/v2/bot/message/push", "status": 200}
+    full.calls.insert_one({**call, "eventId": "01JSHOP", "key": USER})
+    with served(full) as url:
+        calls = browser.get(f"{url}/calls").text
+    assert f'href="/conversation/shop/{USER}"' in calls
+    assert calls.count("<small>channel shop</small>") == 1
+
+
+def test_a_search_without_a_result_says_who_has_no_name(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        page = browser.get(f"{url}/search?q=だれか").text
+    assert "No results for" in page
+    assert "whose name is not known yet is found by id only" in page
 
 
 def test_the_page_tells_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
@@ -264,7 +286,7 @@ def test_a_script_with_the_token_acts_without_a_form(full: Rows, browser: reques
         assert browser.get(f"{url}/", headers=wrong).status_code == 401
         browser.headers["authorization"] = f"Bearer {TOKEN}"
         assert browser.get(f"{url}/").status_code == 200
-        assert browser.post(f"{url}/pause", data={"channel": "main"}).status_code == 200
+        assert browser.post(f"{url}/pause", data={"key": USER}).status_code == 200
         assert full.audit.find_one({"act": "pause", "by": "the token"}) is not None
 
 
@@ -410,6 +432,8 @@ def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.
         assert row is not None
         assert row["why"] == "<b>too many</b>"
         assert "was already paused" in post(browser, url, "/pause", key=USER[:9]).text
+        # With a second channel this one is not everything.
+        full.conversations.insert_one({**a_day.conversation(), "_id": f"shop/{USER}"})
         post(browser, url, "/pause", channel="main")
         over = post(browser, url, "/resume", channel="main").text
         assert f"is resumed, but other pauses remain: main/{USER}" in over
@@ -534,7 +558,7 @@ def test_an_act_of_which_nobody_knows_says_so(
 
     monkeypatch.setattr("linedesk.console.acts.Control.pause", pause)
     with served(full) as url:
-        page = unescape(post(browser, url, "/pause", channel="main").text)
+        page = unescape(post(browser, url, "/pause", key=USER).text)
     assert "did not confirm it in time" in page
     rows: list[Document] = list(full.audit.find())
     assert [row["outcome"] for row in rows] == ["begun"]

@@ -260,7 +260,11 @@ def test_where_the_oplog_may_not_be_measured_all_else_is(
 def test_a_pace_is_that_of_the_last_hour_and_begins_anew_where_the_count_falls() -> None:
     now = [0.0]
     pace = Pace(lambda: now[0])
+    assert pace.measured_seconds == 0
     assert pace.rate(500) is None
+    now[0] = 7.0
+    assert pace.measured_seconds == 7
+    now[0] = 0.0
     rates = []
     for n in range(1, 1_000):
         now[0] += 10
@@ -270,6 +274,7 @@ def test_a_pace_is_that_of_the_last_hour_and_begins_anew_where_the_count_falls()
         now[0] += 10
         last = pace.rate(10_490)
     assert last == 0
+    assert PACE_SECONDS <= pace.measured_seconds < PACE_SECONDS + 20
     assert len(pace._samples) <= PACE_SECONDS / 10 + 2
     assert pace.rate(3) is None
     now[0] += LEAST_PACE_SECONDS
