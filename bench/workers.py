@@ -207,7 +207,7 @@ def main() -> None:
         bench = WorkerBench(mongod.uri, client, chosen.events)
         table = Table(
             title=f"events a second, {THREADS} threads in all, MongoDB "
-            f"{server_version(client)}, medians of {chosen.rounds} rounds"
+            f"{server_version(mongod.uri)}, medians of {chosen.rounds} rounds"
         )
         for heading in ("handler", "dispatcher's threads", "1 worker", "2 workers", "4 workers"):
             table.add_column(heading, justify="left" if heading == "handler" else "right")

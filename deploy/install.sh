@@ -9,6 +9,8 @@ usage() {
 deploy/install.sh [options]              install, or upgrade to this checkout
 deploy/install.sh --roll-back [options]  go back to the release before
 
+  --worker        only a worker, which runs the bot for a dispatcher elsewhere: no MongoDB, no front
+                  desk; its secret is AMQP_URL, from FOLDER/worker of linedesk init --amqp FOLDER
   --dry-run       say each step, touch nothing; needs no root
   --wheels DIR    without network: all packages from DIR, made elsewhere by
                   pip download -d DIR --require-hashes --only-binary :all: \
@@ -47,9 +49,10 @@ SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$SOURCE/deploy/install.d/services.bash"
 
 read_options() {
-  DRY_RUN='' NO_START='' ROLL_BACK='' WHEELS='' SECRETS_FROM='' CAPPED_MB='' FIRST=''
+  WORKER='' DRY_RUN='' NO_START='' ROLL_BACK='' WHEELS='' SECRETS_FROM='' CAPPED_MB='' FIRST=''
   while [[ $# -gt 0 ]]; do
     case $1 in
+      --worker) WORKER=yes ;;
       --dry-run) DRY_RUN=yes ;;
       --no-start) NO_START=yes ;;
       --roll-back) ROLL_BACK=yes ;;
@@ -103,6 +106,7 @@ install_or_upgrade() {
   lay_folders
   lay_secrets
   lay_bot_secrets
+  lay_amqp_urls
   lay_console_password
   lay_settings
   find_release
@@ -120,6 +124,33 @@ install_or_upgrade() {
   drop_old_releases
 }
 
+install_or_upgrade_worker() {
+  install_packages
+  make_user
+  lay_folders
+  lay_secrets
+  lay_bot_secrets
+  lay_settings
+  find_release
+  build_release
+  compile_bot
+  label_for_selinux
+  change_once "$OPT/.worker" touch "$OPT/.worker"
+  local before
+  before=$(current_release)
+  activate "$RELEASE" || switch_back "$RELEASE" "$before"
+  drop_old_releases
+}
+
+# Such a machine stays one, whatever the command line says; another one does not become one.
+find_kind() {
+  if [[ -e $OPT/.worker ]]; then
+    WORKER=yes
+  elif [[ -n $WORKER && -z $FIRST ]]; then
+    fail "$EXIT_USAGE" "this machine has all of linedesk; for a worker beside it: systemctl enable --now linedesk-worker"
+  fi
+}
+
 # The operator's file from the first day on: never overwritten.
 lay_settings() {
   local settings=$ROOT/etc/linedesk/linedesk.toml
@@ -132,7 +163,7 @@ lay_settings() {
 
 report() {
   local words
-  [[ -z $FIRST ]] || say_what_is_left_to_do
+  [[ -z $FIRST || -n $WORKER ]] || say_what_is_left_to_do
   printf '\n'
   for words in "${NOTES[@]}"; do
     printf -- '- %s\n' "$words"
@@ -141,6 +172,8 @@ report() {
     printf 'dry run: nothing was touched\n'
   elif [[ $CHANGES -eq 0 ]]; then
     printf 'nothing changed: %s runs\n' "$(basename "$(current_release)")"
+  elif [[ -n $WORKER ]]; then
+    printf '%s is in use; linedesk status on the dispatcher'"'"'s machine shows this worker\n' "$(basename "$(current_release)")"
   else
     printf '%s is in use; linedesk doctor says whether all is well\n' "$(basename "$(current_release)")"
   fi
@@ -173,6 +206,7 @@ main() {
   find_family
   require_root
   [[ -n $(marked_releases) ]] || FIRST=yes
+  find_kind
   keep_secrets_here
   # Root's own umask may hide from the services what they run.
   umask 022
@@ -181,6 +215,8 @@ main() {
   trap 'fail "$EXIT_FAILED" "the step above failed (line $LINENO); the services run on as they were"' ERR
   if [[ -n $ROLL_BACK ]]; then
     roll_back
+  elif [[ -n $WORKER ]]; then
+    install_or_upgrade_worker
   else
     install_or_upgrade
     hint_at_firewall

@@ -28,7 +28,13 @@ from linedesk.contract import Worker
 from linedesk.runtime.liveness import WaitReason, moment
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager
-from linedesk.runtime.status_row import EVERY_SECONDS, WRITE_SECONDS, StatusRow
+from linedesk.runtime.status_row import (
+    BROKER,
+    EVERY_SECONDS,
+    WORKERS,
+    WRITE_SECONDS,
+    StatusRow,
+)
 from linedesk.runtime.thread import BackgroundThread, Component
 from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError
@@ -90,14 +96,19 @@ class StatusLine:
     def row(self) -> Document:
         """What stands in the row beside the figures."""
         waiting = [*self._view.waiting(), *map(dict, self._worker.waiting())]
-        workers = [dict(one) for one in self._worker.workers()]
         return {
             **self._about,
-            **({"workers": workers} if workers else {}),
+            **self._workers(),
             "threads": self._view.doing(),
             "waiting": sorted(waiting, key=_arrived)[:MOST_WAITING],
             "paused": self._view.paused(),
         }
+
+    def _workers(self) -> Document:
+        broker = self._worker.broker()
+        if broker is None:
+            return {}
+        return {BROKER: broker, WORKERS: [dict(one) for one in self._worker.workers()]}
 
     def _leading(self) -> str:
         if self._figures.leads:

@@ -45,6 +45,7 @@ from jobworker.remote.broker import MakeBroker
 from jobworker.remote.handlers import RemoteHandlers
 from jobworker.remote.leader import LIMITS as LEADER_LIMITS
 from jobworker.remote.leader import LeaderLimits, Workers
+from jobworker.remote.metrics import watch_workers
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
@@ -353,6 +354,8 @@ class BotWorker:
         self._workers = (
             None if connect is None else Workers(connect, places=places, limits=leader_limits)
         )
+        if self._workers is not None:
+            watch_workers(registry, self._workers.figures)
         self._worker = Decider(
             self._handlers(bot, line, now=now, masked=masked),
             parts,
@@ -415,6 +418,10 @@ class BotWorker:
     def workers(self) -> list[Document]:
         """The worker processes, for operators; none where the bot runs here."""
         return [] if self._workers is None else self._workers.rows()
+
+    def broker(self) -> str | None:
+        """What stands between this process and RabbitMQ; None where the bot runs here."""
+        return None if self._workers is None else self._workers.broker()
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""

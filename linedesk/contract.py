@@ -170,6 +170,13 @@ class Worker(Protocol):
         """The worker processes that run handlers, for operators; none where threads do."""
         ...
 
+    def broker(self) -> str | None:
+        """What stands between this process and the workers' broker; empty where nothing does.
+
+        None where handlers run on threads of this process.
+        """
+        ...
+
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         """Have a send become a dead letter if it is the first that its conversation waits for.
 

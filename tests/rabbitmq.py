@@ -23,6 +23,11 @@ START_SECONDS = 90.0
 # Below those that Linux gives to connections: a client of a node that is away must not get its
 # port, or reach itself there.
 PORTS = range(20_000, 32_000)
+STARTS = 3
+
+
+class Died(Exception):
+    """The node ended while it started; the text is the end of what it printed."""
 
 
 class RabbitMQ:
@@ -49,6 +54,7 @@ class RabbitMQ:
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "ERL_CRASH_DUMP": os.devnull,
             "RABBITMQ_CONFIG_FILE": str(config),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"+S {cores}:{cores} +sbwt none",
         }
@@ -75,7 +81,7 @@ class RabbitMQ:
         """Whether it takes connections. Raises AssertionError where it has ended."""
         assert self._process is not None
         if self._process.poll() is not None:
-            raise AssertionError((self._folder / "out.log").read_text()[-2000:])
+            raise Died((self._folder / "out.log").read_text()[-2000:])
         with suppress(Exception):
             pika.BlockingConnection(pika.URLParameters(self.url)).close()
             return True
@@ -89,6 +95,11 @@ class RabbitMQ:
         )
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """In which `rabbitmqctl` is found and reaches this node."""
+        return {**self._environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
 
     def queues(self) -> dict[str, int]:
         """Its queues, each with the number of messages in it."""
@@ -130,9 +141,17 @@ def is_installed() -> bool:
 def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
     """A node that runs until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="linedesk-rabbitmq-"))
-    node = RabbitMQ(folder)
+    node = RabbitMQ(folder / "0")
     try:
-        node.start()
+        for number in range(1, STARTS):
+            try:
+                node.start()
+                break
+            except Died:
+                # Another process took one of its ports since it was found free.
+                node = RabbitMQ(folder / str(number))
+        else:
+            node.start()
         yield node
     finally:
         node.thaw()

@@ -165,6 +165,8 @@ stored_schema() {
 # Before the switch to an older release, which would misread what the newer one has written.
 require_schema() {
   local known stored
+  # A worker reads and writes no documents.
+  [[ -z $WORKER ]] || return 0
   known=$(schema_of "$1")
   [[ $known -lt $(schema_of "$(current_release)") ]] || return 0
   stored=$(stored_schema) ||

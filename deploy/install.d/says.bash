@@ -40,6 +40,17 @@ change() {
   "$@"
 }
 
+# change_once FILE COMMAND...: the same where the file is not there yet.
+change_once() {
+  local path=$1
+  shift
+  if [[ -e $path ]]; then
+    same "$path"
+  else
+    change "$path" "$@"
+  fi
+}
+
 # ask COMMAND...: a question to the system; with --dry-run a missing command is a no.
 ask() {
   "$@" >/dev/null 2>&1

@@ -3,7 +3,7 @@
 # and the password of the operator's page, which is made here; the file of the bot's own secrets.
 # They are never arguments of a program and never in its environment, where others could read them.
 
-SECRETS=(LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN)
+SECRETS=(LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN AMQP_URL)
 
 # What was given by the environment stays in this shell; packages are built by other people's code.
 keep_secrets_here() {
@@ -22,9 +22,9 @@ read_secrets() {
 
 lay_secrets() {
   local name missing=()
-  for name in "${SECRETS[@]}"; do
+  for name in $(secrets_of_kind); do
     lay_secret "$name" || missing+=("$name")
-    lay_link "$name"
+    [[ -n $WORKER ]] || lay_link "$name"
   done
   [[ ${#missing[@]} -gt 0 ]] || return 0
   if [[ -n $NO_START || -n $DRY_RUN ]]; then
@@ -34,9 +34,21 @@ lay_secrets() {
   fail "$EXIT_NOT_SET" "missing: ${missing[*]}. Run this on a terminal, which asks for them; or set them in the environment; or name a folder with a file for each: --secrets DIR"
 }
 
+secrets_of_kind() {
+  [[ -z $WORKER ]] || { echo AMQP_URL && return; }
+  echo LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN
+}
+
+secret_file() {
+  local folder=$ROOT/etc/linedesk/credentials
+  [[ $1 != AMQP_URL ]] || folder+=/worker
+  printf '%s/%s\n' "$folder" "$1"
+}
+
 # Its status says whether there is one at the end.
 lay_secret() {
-  local name=$1 target=$ROOT/etc/linedesk/credentials/$1 value
+  local name=$1 target value
+  target=$(secret_file "$name")
   value=$(given_secret "$name") || exit
   if [[ -z $value && ! -s $target && -z $DRY_RUN && -t 0 ]]; then
     value=$(asked_secret "$name") || exit
@@ -116,6 +128,15 @@ lay_bot_secrets() {
   change "$target" write_secret "$target" <<'END'
 # The bot's own secrets, a line NAME=VALUE each, as Bot(secrets=[...]) names them.
 END
+}
+
+# Empty unless `linedesk init --amqp` has made them: the units do not start without the files.
+lay_amqp_urls() {
+  local who folder=$ROOT/etc/linedesk/credentials
+  for who in dispatcher worker; do
+    lay_folder "$folder/$who" 0700
+    change_once "$folder/$who/AMQP_URL" write_secret "$folder/$who/AMQP_URL" </dev/null
+  done
 }
 
 # 24 characters.

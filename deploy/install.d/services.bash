@@ -22,11 +22,23 @@ running_with() (
 )
 
 services() {
+  if [[ -n $WORKER ]]; then
+    echo linedesk-worker.service
+    return
+  fi
+  # Where an operator has enabled one beside the dispatcher.
+  [[ $(setting dispatcher_workers) != amqp ]] || ! ask systemctl is-enabled --quiet linedesk-worker.service ||
+    echo linedesk-worker.service
   echo linedesk-dispatcher.service
   [[ $(setting scheduler) != process ]] || echo linedesk-scheduler.service
   # Last, since it writes what the others read: what is new in a document meets nobody who does
   # not know it.
   echo linedesk-frontdesk.service
+}
+
+# What systemd runs beside the services.
+others() {
+  [[ -n $WORKER ]] || echo linedesk.target linedesk-frontdesk.socket
 }
 
 # setting NAME: its word or whole number in linedesk.toml; nothing where it has its default. What
@@ -65,7 +77,7 @@ lay_certbot_hook() {
 
 enable_services() {
   local unit
-  for unit in linedesk.target linedesk-frontdesk.socket $(services); do
+  for unit in $(others) $(services); do
     if ! ask systemctl is-enabled --quiet "$unit"; then
       change "$unit starts with the machine" systemctl enable --quiet "$unit" || return
     fi
@@ -77,7 +89,7 @@ enable_services() {
 
 all_active() {
   local unit
-  for unit in linedesk.target linedesk-frontdesk.socket $(services); do
+  for unit in $(others) $(services); do
     ask systemctl is-active --quiet "$unit" || return
   done
 }
@@ -117,7 +129,7 @@ write_stamp() (
 # systemctl comes back when a service has said that it is ready, or has failed.
 restart_services() {
   local unit
-  if ! ask systemctl is-active --quiet linedesk-frontdesk.socket; then
+  if [[ -z $WORKER ]] && ! ask systemctl is-active --quiet linedesk-frontdesk.socket; then
     change "linedesk-frontdesk.socket" systemctl start linedesk-frontdesk.socket || return
   fi
   for unit in $(services); do
@@ -125,7 +137,7 @@ restart_services() {
     [[ -n $DRY_RUN ]] || ask systemctl reset-failed "$unit" || true
     change "$unit, restarted" timeout "$(restart_seconds)" systemctl restart "$unit" || return
   done
-  ask systemctl is-active --quiet linedesk.target ||
+  [[ -n $WORKER ]] || ask systemctl is-active --quiet linedesk.target ||
     change "linedesk.target" systemctl start linedesk.target
 }
 

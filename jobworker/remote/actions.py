@@ -18,6 +18,7 @@ from linedesk.store.documents import Document
 
 INVALID = "invalid decision"
 MOST_ACTIONS = 10_000
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 Action = dict[str, Any]
 
@@ -124,7 +125,7 @@ class Replay:
                 self._do[one["do"]](one)
             except BotError:
                 raise
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except MALFORMED as error:
                 raise _invalid(f"action {number}, {one['do']}: {type(error).__name__}") from error
         if data is not None:
             self._set_data(data)
@@ -132,8 +133,8 @@ class Replay:
     def _set_data(self, data: object) -> None:
         try:
             new = from_json(data)
-        except ValueError as error:
-            raise _invalid(f"data: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise _invalid(f"data: {type(error).__name__}: {error}") from error
         if not isinstance(new, dict):
             raise _invalid("data: not an object")
         kept = self._talk.data

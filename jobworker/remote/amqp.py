@@ -21,7 +21,7 @@ from typing import Any
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
 from jobworker.remote.broker import LEADERS, BrokerState, OnMessage
 from linedesk.runtime.thread import JOIN_SECONDS, BackgroundThread
@@ -123,7 +123,8 @@ class _Link:
             try:
                 self._connected(self._next())
             except LOST as error:
-                self._lost(error)
+                if not self.thread.stop_asked.is_set():
+                    self._lost(error)
             self.up_since = None
             if time.monotonic() - began > LONGEST_PAUSE_SECONDS:
                 failures = 0
@@ -154,7 +155,7 @@ class _Link:
                 connection.close()
 
     def _lost(self, error: BaseException) -> None:
-        words = f"no connection to RabbitMQ: {_told(error)}"
+        words = f"no connection to RabbitMQ: {told(error)}"
         if words != self.trouble:
             log.warning("%s connection=%s", words, self._kind)
         self.trouble = words
@@ -190,6 +191,7 @@ class _Receiver(_Link):
         queue = f"{prefix}{uuid.uuid4().hex}"
         channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=QUEUE_LIMITS)
         if self._leader:
+            _declare(channel)
             channel.queue_bind(queue, EXCHANGE)
         channel.add_on_cancel_callback(_cancelled)
         channel.basic_consume(queue, self._arrived, auto_ack=True, exclusive=True)
@@ -253,15 +255,31 @@ def _parameters(url: str, name: str) -> pika.URLParameters:
     return parameters
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """The class and what the server answered, without an address's password."""
     inner = error.args[0] if error.args else None
     cause = getattr(inner, "exception", None) or error
     text = getattr(cause, "reply_text", "") or getattr(cause, "strerror", "") or ""
+    if isinstance(cause, (ProbableAccessDeniedError, ProbableAuthenticationError)):
+        # Of these pika has the server's answer as text.
+        text = inner
     return f"{type(cause).__name__}{': ' + str(text)[:200] if text else ''}"
 
 
 def declare(urls: Sequence[str]) -> None:
     """Make the exchange, where it is not there. Raises AMQPError."""
     with pika.BlockingConnection(_parameters(urls[0], "init")) as connection:
-        connection.channel().exchange_declare(EXCHANGE, "fanout", durable=True)
+        _declare(connection.channel())
+
+
+def can_open(urls: Sequence[str]) -> bool:
+    """Whether a node lets the URL's user in."""
+    for url in urls:
+        with suppress(*LOST):
+            pika.BlockingConnection(_parameters(url, "init")).close()
+            return True
+    return False
+
+
+def _declare(channel: BlockingChannel) -> None:
+    channel.exchange_declare(EXCHANGE, "fanout", durable=True)

@@ -38,6 +38,8 @@ MOST_BYTES = 16 * 1024 * 1024
 MOST_TRACEBACK = 20_000
 MOST_WORDS = 500
 DECIDED, FAILED = "decided", "failed"
+# How the leader sees a worker; other states say why it gets no jobs.
+WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
 MOST_ADDRESS = 200
 # What a message from outside may raise where it is taken apart.
 NOT_UNDERSTOOD = (
@@ -126,15 +128,28 @@ def run_handler(
     `received` is the monotonic time at which the job came.
     """
     try:
-        talk, events = talk_of(job, settings, secrets, received or time.monotonic())
-        before = to_json(talk.data)
-        handler(events if job.message["together"] else events[0], talk)
-        data = changed_data(before, talk)
-        # What MongoDB would refuse is the handler's fault, and is told with its own line.
-        checked(talk.decision())
-        return decided(job.attempt, talk.actions, data)
+        since = time.monotonic() if received is None else received
+        return decide(job, handler, settings=settings, secrets=secrets, received=since)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a bot's own code
         return failed(job.attempt, raised(error, masked=masked))
+
+
+def decide(
+    job: Job,
+    handler: Callable[[Any, Talk], object],
+    *,
+    settings: Mapping[str, Any],
+    secrets: Mapping[str, str],
+    received: float,
+) -> dict[str, Any]:
+    """The same without a net: raises what the handler raises."""
+    talk, events = talk_of(job, settings, secrets, received)
+    before = to_json(talk.data)
+    handler(events if job.message["together"] else events[0], talk)
+    data = changed_data(before, talk)
+    # What MongoDB would refuse is the handler's fault, and is told with its own line.
+    checked(talk.decision())
+    return decided(job.attempt, talk.actions, data)
 
 
 def talk_of(

@@ -22,7 +22,17 @@ from jobworker.bot.bot import Bot
 from jobworker.errors import WorkerAway
 from jobworker.handler_retry import Failure, HandlerFailed
 from jobworker.remote.broker import Broker, MakeBroker
-from jobworker.remote.job import CONTRACT, MOST_BYTES, NOT_UNDERSTOOD, address_of, read
+from jobworker.remote.job import (
+    CONTRACT,
+    MOST_BYTES,
+    NEW,
+    NOT_UNDERSTOOD,
+    SILENT,
+    STOPPING,
+    WORKING,
+    address_of,
+    read,
+)
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import to_line
 from linedesk.runtime.thread import BackgroundThread
@@ -292,16 +302,24 @@ class Workers:
             ]
 
     def figures(self) -> dict[str, float]:
-        """Numbers for metrics."""
+        """Numbers for metrics; none before it leads."""
+        if not self.epoch:
+            return {}
         with self._lock:
             usable = self._usable()
             return {
                 "workers": len(usable),
+                "idle": len(self._workers) - len(usable),
                 "threads": sum(one.threads for one in usable),
                 "out": len(self._attempts),
                 "lost": self.lost_total,
                 "dropped": self.dropped_total,
+                "broker": not self.broker(),
             }
+
+    def broker(self) -> str:
+        """What stands between this process and the broker; empty where nothing does."""
+        return self._broker.state().words
 
     # What arrives.
 
@@ -348,6 +366,8 @@ class Workers:
     def _known(self, message: Mapping[str, Any], now: float) -> WorkerSeen | None:
         id_ = str(message["worker"])[:64]
         threads = int(message["threads"])
+        if not message["address"]:
+            raise ValueError("address: empty")
         if not 0 <= threads <= MOST_WORKER_THREADS:
             raise ValueError(f"threads: 0 to {MOST_WORKER_THREADS}, not {threads}")
         if id_ not in self._workers and len(self._workers) >= MOST_WORKERS:
@@ -439,7 +459,7 @@ class Workers:
             self._broker.send(worker.address, to_line({"type": "introduce"}))
 
     def _usable(self) -> list[WorkerSeen]:
-        return [one for one in self._workers.values() if self._state_of(one) == "working"]
+        return [one for one in self._workers.values() if self._state_of(one) == WORKING]
 
     def _state_of(self, worker: WorkerSeen) -> str:
         if worker.contract != CONTRACT:
@@ -447,13 +467,15 @@ class Workers:
         if worker.bot in self._refused:
             return f"rules refused: {self._refused[worker.bot]}"
         if worker.is_leaving:
-            return "stopping"
+            return STOPPING
+        if worker.bot not in self._bots:
+            return NEW
         if not self._version or worker.bot != self._version:
             return "another version of the bot is in force"
         # guard: nothing-for-the-silent -> never
         if time.monotonic() - worker.heard > self.limits.unnamed_seconds:
-            return "silent"
-        return "working"
+            return SILENT
+        return WORKING
 
     def _choose_version(self) -> None:
         """The version with most threads, of several the one that was started last."""

@@ -1,19 +1,24 @@
 """A bot in another language: one program for each thread, JSON lines over its standard streams.
 
-Its first line says who it is and which rules it has. Then each line that it reads is a job, and it
-answers each with one line, its decision. Its standard error goes to the log. A program that ends,
-hangs, or answers with anything else is ended and started anew; the job has failed once.
+Its first line says which version and which rules it has. Then each line that it reads is a job, and
+it answers each with one line, its decision. Its standard error goes to the log. A program that
+ends, hangs, or answers with anything else is killed, and the job has failed once; the next job
+starts another one.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
-import queue
+import select
 import shlex
 import signal
 import subprocess
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -28,21 +33,27 @@ log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 20.0
 END_SECONDS = 2.0
-# A line of its standard error; what is longer is cut.
+# A process that left the program's group may hold its output open: look now and then.
+LOOK_SECONDS = 1.0
+CHUNK = 65_536
+# A line of its standard error; what is longer is cut. The last lines are a dead letter's traceback.
 MOST_LOG = 2_000
+KEPT_LINES = 100
 DEFAULT_RULES: Mapping[str, Any] = {"perMember": False, "rules": [{"name": "default"}]}
 SECRET_SETTINGS = ("AMQP_URL", "BOT_SECRETS", "CREDENTIALS_DIRECTORY")
 
 
 class ProgramFailed(Exception):
-    """The program ended, or said what it must not; the words name no user's text."""
+    """The program ended, or wrote what it must not; the words name no user's text."""
 
 
 class Program:
-    """One running program."""
+    """One running program. Its owner thread sends, receives and ends; any thread may `kill`."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
-        self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=16)
+        self._buffer = bytearray()
+        self._errors: deque[str] = deque(maxlen=KEPT_LINES)
+        self._is_killed = False
         try:
             self._process = subprocess.Popen(
                 command,
@@ -54,70 +65,97 @@ class Program:
             )
         except OSError as error:
             raise ProgramFailed(f"cannot be started: {error.strerror}") from error
-        for name, read in (("stdout", self._read), ("stderr", self._log)):
-            threading.Thread(target=read, name=f"program-{name}", daemon=True).start()
+        assert self._process.stdin is not None, "opened as a pipe"
+        assert self._process.stdout is not None, "opened as a pipe"
+        self._input, self._output = self._process.stdin, self._process.stdout
+        self._poll = select.poll()
+        self._poll.register(self._output, select.POLLIN)
+        self._logger = threading.Thread(target=self._log, name="program-stderr", daemon=True)
+        self._logger.start()
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a job: it has not ended, and written nothing unasked."""
+        return not self._buffer and not self._poll.poll(0)
+
     def send(self, message: Mapping[str, Any]) -> None:
         """Write one line. Raises ProgramFailed."""
-        stream = self._process.stdin
-        assert stream is not None, "opened as a pipe"
+        self._errors.clear()
         try:
-            stream.write(to_line(message) + b"\n")
-            stream.flush()
+            self._input.write(to_line(message) + b"\n")
+            self._input.flush()
         except (OSError, ValueError) as error:
             raise ProgramFailed(self._ended()) from error
 
-    def receive(self, timeout_seconds: float | None = None) -> dict[str, Any]:
+    def receive(self, timeout_seconds: float = float("inf")) -> dict[str, Any]:
         """The next line. Raises ProgramFailed, also when the time is over."""
-        try:
-            line = self._lines.get(timeout=timeout_seconds)
-        except queue.Empty:
-            raise ProgramFailed(f"said nothing within {timeout_seconds:.0f} s") from None
-        if line is None:
-            raise ProgramFailed(self._ended())
+        deadline = time.monotonic() + timeout_seconds
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > MOST_BYTES:
+                raise ProgramFailed(f"wrote a line of more than {MOST_BYTES} bytes")
+            self._buffer += self._chunk(deadline, timeout_seconds)
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
         try:
             return from_line(line)
         except ValueError as error:
-            raise ProgramFailed(f"its line of {len(line)} bytes is no JSON object") from error
+            words = f"wrote a line of {len(line)} bytes that is no JSON object"
+            raise ProgramFailed(words) from error
+
+    def kill(self) -> None:
+        """Kill it with all that it has started; its owner thread then gets ProgramFailed."""
+        self._is_killed = True
+        with suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it with all that it has started."""
-        with suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Kill it, and let go of what belongs to it."""
+        self.kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
+        for stream in (self._input, self._output):
+            with suppress(OSError):
+                stream.close()
+        self._logger.join(END_SECONDS)
 
     def close(self) -> None:
         """Let it end: its standard input ends, and a moment later it is killed."""
-        with suppress(OSError, ValueError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+        with suppress(OSError):
+            self._input.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         self.end()
+
+    def errors(self) -> str:
+        """The last lines of its standard error since it was sent something; call it after `end`."""
+        return "\n".join(list(self._errors))
+
+    def _chunk(self, deadline: float, timeout_seconds: float) -> bytes:
+        while not self._is_killed:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise ProgramFailed(f"wrote nothing within {timeout_seconds:.0f} s")
+            if self._poll.poll(1_000 * min(left, LOOK_SECONDS)):
+                found = os.read(self._output.fileno(), CHUNK)
+                if not found:
+                    raise ProgramFailed(self._ended())
+                return found
+        raise ProgramFailed("was killed")
 
     def _ended(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         code = self._process.returncode
         if code is None:
-            return "closed its standard output"
+            return "closed its standard input or output"
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-    def _read(self) -> None:
-        stream = self._process.stdout
-        assert stream is not None, "opened as a pipe"
-        with stream, suppress(ValueError, OSError):
-            while line := stream.readline(MOST_BYTES + 2):
-                self._lines.put(line)
-                if len(line) > MOST_BYTES:
-                    break
-        self._lines.put(None)
 
     def _log(self) -> None:
         """Read all of it, or the program stands still when the pipe is full."""
@@ -125,7 +163,9 @@ class Program:
         assert stream is not None, "opened as a pipe"
         with stream, suppress(ValueError, OSError):
             while line := stream.readline(MOST_LOG):
-                log.info("program pid=%d: %s", self.pid, line.decode("utf-8", "replace").rstrip())
+                text = line.decode("utf-8", "replace").rstrip()
+                self._errors.append(text)
+                log.info("program pid=%d: %s", self.pid, text)
 
 
 class ProgramBot:
@@ -144,26 +184,45 @@ class ProgramBot:
         hello_seconds: float = HELLO_SECONDS,
         masked: Callable[[str], str] = str,
     ) -> None:
-        self._command = shlex.split(command)
+        try:
+            self._command = shlex.split(command)
+        except ValueError as error:
+            raise ProgramFailed(f"cannot be read as a command: {error}") from error
+        if not self._command:
+            raise ProgramFailed("must be a program and its arguments")
         self._environ = {name: one for name, one in environ.items() if name not in SECRET_SETTINGS}
         self._settings = settings
         self._secrets = secrets
         self._hello_seconds = hello_seconds
         self.masked = masked
-        if not self._command:
-            raise ProgramFailed("must be a program and its arguments")
-        program, hello = self.begin()
+        self.is_outdated = False
+        program, hello = self._begin()
         self._first: Program | None = program
-        self.version = str(hello.get("version") or "0")[:100]
-        self.rules: Mapping[str, Any] = hello.get("rules") or DEFAULT_RULES
+        self.rules: Mapping[str, Any] = hello["rules"]
+        self.version = self._version(hello)
         try:
+            to_line(hello)
             bot_of(self.rules, self.version)
         except ValueError as error:
             program.end()
-            raise ProgramFailed(f"said rules that are none: {error}") from error
+            raise ProgramFailed(f"has wrong rules: {error}") from error
 
-    def begin(self) -> tuple[Program, dict[str, Any]]:
-        """A new program that has said hello. Raises ProgramFailed."""
+    def open(self) -> ProgramThread:
+        """A program of its own for a thread; it starts with the first job."""
+        first, self._first = self._first, None
+        return ProgramThread(self, first)
+
+    def start(self) -> Program:
+        """A new program of this version. Raises ProgramFailed."""
+        program, hello = self._begin()
+        if self._version(hello) != self.version:
+            program.end()
+            self.is_outdated = True
+            raise ProgramFailed("has another version than when the worker began")
+        return program
+
+    def _begin(self) -> tuple[Program, dict[str, Any]]:
+        """A new program, and its hello with rules."""
         program = Program(self._command, self._environ)
         try:
             settings, secrets = dict(self._settings), dict(self._secrets)
@@ -175,12 +234,13 @@ class ProgramBot:
         except ProgramFailed:
             program.end()
             raise
-        return program, hello
+        return program, {**hello, "rules": hello.get("rules", DEFAULT_RULES)}
 
-    def open(self) -> ProgramThread:
-        """A program of its own for a thread; it starts with the first job."""
-        first, self._first = self._first, None
-        return ProgramThread(self, first)
+    def _version(self, hello: Mapping[str, Any]) -> str:
+        """What the program calls itself, and a hash of its rules and settings."""
+        told = json.dumps([hello["rules"], dict(self._settings)], sort_keys=True)
+        name = str(hello.get("version", ""))[:80]
+        return f"{name}+{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
 
 class ProgramThread:
@@ -188,52 +248,86 @@ class ProgramThread:
 
     def __init__(self, bot: ProgramBot, program: Program | None) -> None:
         self._bot = bot
+        self._lock = threading.Lock()
+        # All below under _lock; but for `abandon` and `close` only the thread itself changes them.
         self._program = program
-        self._is_abandoned = False
+        self._is_busy = False
+        self._is_over = False
+        self._told = ""
 
     def run(self, job: Job, received: float) -> dict[str, Any]:
+        with self._lock:
+            self._is_busy = True
         try:
             program = self._running()
             program.send(job.message)
-            decision = program.receive()
-            return self._checked(job, decision)
+            return self._checked(job, program.receive())
         except ProgramFailed as error:
             self._end()
-            return failed_job(job.attempt, Failure(f"program {error}", "-", "", lasting=False))
+            return failed_job(job.attempt, self._failure(error))
+        finally:
+            with self._lock:
+                self._is_busy = False
+            if self._is_over:
+                self._end()
 
     def abandon(self) -> None:
-        """End the program, so that the thread comes back."""
-        self._is_abandoned = True
-        self._end()
+        """Kill the program, so that the thread comes back."""
+        with self._lock:
+            self._is_over = True
+            if self._program is not None:
+                self._program.kill()
 
     def close(self) -> None:
-        program, self._program = self._program, None
+        with self._lock:
+            program, self._is_over = self._program, True
+            if self._is_busy:
+                if program is not None:
+                    program.kill()
+                return
         if program is not None:
             program.close()
 
     def _running(self) -> Program:
-        if self._is_abandoned:
-            raise ProgramFailed("was ended")
-        if self._program is None:
-            self._program, hello = self._bot.begin()
-            version = str(hello.get("version") or "0")[:100]
-            if version != self._bot.version:
-                raise ProgramFailed("has another version than when the worker began")
-        return self._program
+        """The thread's program, a new one where the last has ended. Raises ProgramFailed."""
+        if self._program is not None:
+            if self._program.is_waiting:
+                return self._program
+            log.warning("program ended or wrote unasked between jobs pid=%d", self._program.pid)
+            self._end()
+        program = self._bot.start()
+        with self._lock:
+            # It was given up while its program started.
+            # guard: given-up-while-it-starts -> body
+            if not self._is_over:
+                self._program = program
+                return program
+        program.end()
+        raise ProgramFailed("was killed")
 
     def _checked(self, job: Job, decision: Mapping[str, Any]) -> dict[str, Any]:
         """The decision, whose content is the leader's to check. Raises ProgramFailed."""
-        # An answer to an earlier job would be somebody else's.
+        # An answer to an earlier job would be that of another user.
+        # guard: answer-of-this-job -> if decision.get("type") != "decision":
         if decision.get("type") != "decision" or decision.get("attempt") != job.attempt:
             raise ProgramFailed("answered something else than a decision of this job")
         if decision.get("outcome") not in (DECIDED, FAILED):
             raise ProgramFailed("gave no outcome")
-        if decision.get("outcome") == FAILED:
-            told = str(decision.get("traceback", ""))
-            return {**decision, "traceback": self._bot.masked(told)}
-        return dict(decision)
+        texts = {
+            name: self._bot.masked(str(decision[name]))
+            for name in ("what", "place", "traceback")
+            if name in decision
+        }
+        return {**decision, **texts}
+
+    def _failure(self, error: ProgramFailed) -> Failure:
+        told = self._bot.masked(self._told)
+        # A program that was exchanged is not the handler's fault; the worker ends because of it.
+        return Failure(f"program {error}", "-", told, lasting=False, passing=self._bot.is_outdated)
 
     def _end(self) -> None:
-        program, self._program = self._program, None
+        with self._lock:
+            program, self._program = self._program, None
         if program is not None:
             program.end()
+            self._told = program.errors()

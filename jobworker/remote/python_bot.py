@@ -30,6 +30,7 @@ class PythonBot:
         self._settings = settings
         self._secrets = secrets
         self._masked = masked
+        self.is_outdated = False
 
     @cached_property
     def version(self) -> str:

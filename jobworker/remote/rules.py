@@ -19,7 +19,7 @@ from jobworker.errors import BotError
 
 MOST_RULES = 10_000
 UNKNOWN = "unknown"
-_KNOWN = frozenset(
+FIELDS = frozenset(
     ("name", "event", "message", "state", "timer", "timeout", "profile", "limit", "gather", "most")
 )
 
@@ -77,6 +77,9 @@ def bot_of(table: object, version: str) -> Bot:
 
 def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
     for (event, message, state), rule in bot.rules.items():
+        if not {event, message} <= _TYPES.keys() | {None}:
+            # A base class: no event of LINE's is just that, so its handler never runs.
+            continue
         named = {"event": event, "message": message}
         where = {name: _TYPES[one] for name, one in named.items() if one is not None}
         yield {**where, **({} if state is None else {"state": state})}, rule
@@ -87,7 +90,7 @@ def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
 
 
 def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> None:
-    if unknown := set(row) - _KNOWN:
+    if unknown := set(row) - FIELDS:
         raise ValueError(f"unknown field {sorted(unknown)[0]!r:.40}")
     name = row["name"]
     if not isinstance(name, str) or not name or name in names:

@@ -41,7 +41,7 @@ def to_json(value: Any) -> Any:
         return json_util.default(value, _WRITING)
     except (TypeError, ValueError) as error:
         raise BotError(
-            f"cannot be stored: {type(value).__name__}", reason="not storable"
+            f"MongoDB cannot hold this: {type(value).__name__}", reason="not storable"
         ) from error
 
 
@@ -86,7 +86,10 @@ def to_line(message: Mapping[str, Any]) -> bytes:
 
 def from_line(line: bytes) -> dict[str, Any]:
     """The object that a line holds. Raises ValueError for anything else."""
-    found = json.loads(line.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+    try:
+        found = json.loads(line.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(found, dict):
         raise ValueError(f"no JSON object: {type(found).__name__}")
     return found

@@ -14,13 +14,25 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 from jobworker.handler_retry import did_not_return
 from jobworker.remote.broker import LEADERS, Broker, MakeBroker
-from jobworker.remote.job import CONTRACT, NOT_UNDERSTOOD, Job, failed, read, written
+from jobworker.remote.job import (
+    CONTRACT,
+    NEW,
+    NOT_UNDERSTOOD,
+    SILENT,
+    STOPPING,
+    WORKING,
+    Job,
+    failed,
+    read,
+    written,
+)
 from jobworker.remote.values import to_line
 from linedesk.runtime.thread import BackgroundThread
 
@@ -62,6 +74,11 @@ class Bot(Protocol):
     @property
     def rules(self) -> Mapping[str, Any]:
         """Its rules as JSON (`jobworker.remote.rules`)."""
+        ...
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its code was exchanged, so that the process has to begin anew."""
         ...
 
     def open(self) -> Runs:
@@ -178,9 +195,15 @@ class WorkerProcess:
         time.sleep(0 if self._broker.state().up_since is None else 0.1)
         self._broker.stop()
         self._broker.join(2.0)
-        for thread in self._threads:
-            thread.runs.close()
+        with ThreadPoolExecutor(self._number) as pool:
+            for thread in self._threads:
+                pool.submit(thread.runs.close)
         return all_ended
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the bot's program is another one than at the start."""
+        return self._bot.is_outdated
 
     @property
     def has_threads_left(self) -> bool:
@@ -273,7 +296,7 @@ class WorkerProcess:
                 return
             self._epoch, self._answered = epoch, now
         state = str(message.get("state", ""))
-        refused = "" if state == "working" else state
+        refused = "" if state in (WORKING, STOPPING, SILENT, NEW) else state
         if refused and refused != self._is_refused:
             log.warning("gets no jobs: %s", refused)
         self._is_refused = refused
@@ -372,15 +395,16 @@ class WorkerProcess:
             self._broker.send(LEADERS, held.decision)
 
     def _beat(self) -> None:
-        if not self._broker.address:
-            # Not connected yet: nothing could reach it.
+        address = self._broker.address
+        if not address:
+            # Nothing could reach it yet.
             return
         with self._lock:
             message = {
                 "type": "beat",
                 "worker": self.id,
                 "name": self._name,
-                "address": self._broker.address,
+                "address": address,
                 "threads": self._number,
                 "contract": CONTRACT,
                 "bot": self._bot.version,

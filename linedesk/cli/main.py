@@ -84,15 +84,37 @@ def linedesk() -> None:
     help="Also make MongoDB's users, each with the rights it needs; their URIs go into "
     "FOLDER/{admin,frontdesk,dispatcher,operator,console}/MONGODB_URI.",
 )
-@click.option("--new-passwords", is_flag=True, help="With --users: give all users new passwords.")
+@click.option(
+    "--amqp",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Prepare RabbitMQ instead, on its machine: virtual host, exchange, and users with the "
+    "rights that they need; their URLs go into FOLDER/{dispatcher,worker}/AMQP_URL.",
+)
+@click.option(
+    "--new-passwords", is_flag=True, help="With --users or --amqp: give all users new passwords."
+)
 @with_settings
-def init(settings: Settings, capped_mb: int, users: Path | None, new_passwords: bool) -> None:
+def init(
+    settings: Settings,
+    capped_mb: int,
+    users: Path | None,
+    amqp: Path | None,
+    new_passwords: bool,
+) -> None:
     """Prepare MongoDB: replica set, collections, indexes, lease, users. May be run again."""
+    if amqp is not None:
+        from linedesk.setup.rabbitmq import init_rabbitmq
+
+        if users is not None:
+            raise click.UsageError("--amqp prepares RabbitMQ, --users MongoDB: run them one by one")
+        init_rabbitmq(settings, amqp, new_passwords=new_passwords)
+        return
     from linedesk.compose.database import with_server
     from linedesk.setup.init import init_database
 
     if new_passwords and users is None:
-        raise click.UsageError("--new-passwords needs --users FOLDER")
+        raise click.UsageError("--new-passwords needs --users FOLDER or --amqp FOLDER")
     if users is None:
         settings = with_server(settings)
     init_database(settings, capped_mb=capped_mb, users=users, new_passwords=new_passwords)
@@ -236,7 +258,7 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @config_option
 @verbose_option
 def up(config_path: Path | None, verbose: bool) -> int:
-    """Run front desk, dispatcher and scheduler together, and restart those that end.
+    """Run front desk, dispatcher, scheduler and a worker together, and restart those that end.
 
     With MONGODB_URI=embedded it also runs a private mongod, whose data is kept. When the
     front desk is ready it prints the addresses of webhook and simulator.

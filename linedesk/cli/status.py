@@ -32,6 +32,7 @@ from linedesk.console.health import HealthProblem, overview_as_json, problems_of
 from linedesk.console.history import read_history
 from linedesk.console.overview import GateView, Latency, Overview, read_overview
 from linedesk.console.processes import Process
+from linedesk.console.workers import WorkersView
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
@@ -55,7 +56,10 @@ LEVELS = {"bad": ("✕ Critical", "bold red"), "warn": ("▲ Warning", "yellow")
 # Of each kind of row as many as help.
 MANY = 10
 # What a screen does without where it is too small, in this order.
-LEFT_OUT = ("calls", "room", "latency", "LINE", "events", "threads", "processes", "dead", "queue")
+LEFT_OUT = (
+    *("calls", "room", "latency", "LINE", "events", "workers", "threads", "processes"),
+    *("dead", "queue"),
+)
 
 Section = tuple[str, list[Text]]
 
@@ -108,6 +112,8 @@ def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Itera
         "threads",
         [_threads(seen), *(_doing(one, seen) for one in seen.threads.doing[:most])],
     )
+    if seen.workers is not None:
+        yield "workers", list(_workers(seen, seen.workers, most))
     yield "LINE", [_line(seen)]
     yield "room", [_room(seen)]
     if seen.calls:
@@ -217,6 +223,18 @@ def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
     took = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
     words = f"{one.get('name')} {one.get('doing')} for {took}  {_who(one, seen)}"
     return Text(visible(f"{words}  {one.get(EVENT_ID) or ''}").rstrip())
+
+
+def _workers(seen: Overview, workers: WorkersView, most: int) -> Iterator[Text]:
+    yield Text(workers.words(), "" if workers.working and not workers.broker else "bold red")
+    for one in workers.processes[:most]:
+        version = f"{one.release}, bot {one.bot}"
+        told = Text(f"{visible(one.name)} ({visible(version)}) ")
+        told.append(visible(one.state), "green" if one.is_working else "yellow")
+        yield told.append(f"  {one.jobs:,} of {one.threads:,} threads busy")
+    for job in workers.jobs[:most]:
+        words = f"{job['worker']} for {_age(job['since'], seen)}  {_who(job, seen)}"
+        yield Text(visible(f"{words}  {job[EVENT_ID] or ''}").rstrip())
 
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:

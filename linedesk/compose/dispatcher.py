@@ -33,7 +33,7 @@ from linedesk.runtime.signals import take_signals
 from linedesk.runtime.sim_clock import SimClock
 from linedesk.runtime.thread import Component
 from linedesk.scheduler.scheduler import system_now
-from linedesk.settings.settings import Settings
+from linedesk.settings.settings import Settings, require
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import RECVQ
 from linedesk.store.errors import AccessRefused
@@ -54,6 +54,8 @@ def run_dispatcher(settings: Settings) -> int:
     # Before the bot is loaded, so that nothing it starts speaks in this process's name.
     service = service_from(os.environ)
     is_remote = settings.dispatcher_workers == "amqp"
+    if is_remote:
+        require(settings, "amqp_url")
     # With workers of their own processes no code of the bot runs here.
     bot = None if is_remote else load_bot(settings.bot)
     bot_settings = {} if bot is None else read_bot_settings(bot, settings.bot_settings)

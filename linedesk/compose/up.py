@@ -25,6 +25,7 @@ FRONTDESK_STOP_SECONDS = 10.0
 SCHEDULER_STOP_SECONDS = 25.0
 # Beyond its drain the dispatcher joins threads, saves its progress and gives back the lease.
 DISPATCHER_MARGIN_SECONDS = 15.0
+WORKER_MARGIN_SECONDS = 20.0
 # A command that looks whether an `up` runs holds the lock for a moment.
 LOCK_SECONDS = 1.0
 # What commands do not take over from an `up`: secrets, and what may hold some.
@@ -34,9 +35,12 @@ NOT_NOTED = {*CREDENTIALS, "bot_settings"} - {"mongodb_uri"}
 def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> int:
     """Run all processes until SIGTERM or SIGINT; returns the exit code.
 
-    The dispatcher stops last, so that nothing new comes in while it drains.
+    The dispatcher stops after all that brings events, so that nothing new comes in while it
+    drains; a worker stops after it, so that handlers that are out may end.
     """
     require(settings, "line_channel_secret", "line_channel_access_token")
+    if settings.dispatcher_workers == "amqp":
+        require(settings, "amqp_url")
     signals = Signals()
     with signals_on(signals):
         programs = room_programs(settings, config_path=config_path, verbose=verbose)
@@ -71,6 +75,9 @@ def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool
         program("frontdesk", FRONTDESK_STOP_SECONDS),
         program("dispatcher", settings.drain_seconds + DISPATCHER_MARGIN_SECONDS),
     ]
+    if settings.dispatcher_workers == "amqp":
+        command = children.of_module("linedesk", "worker", *options)
+        programs.append(Program("worker", command, settings.drain_seconds + WORKER_MARGIN_SECONDS))
     if settings.scheduler == "process":
         programs.insert(1, program("linedesk.scheduler", SCHEDULER_STOP_SECONDS))
     return programs

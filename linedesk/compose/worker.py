@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -12,9 +13,10 @@ from functools import partial
 from importlib.metadata import version
 from queue import Empty, SimpleQueue
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
 from jobworker.remote.amqp import AmqpBroker
+from jobworker.remote.metrics import HandlerMetrics
 from jobworker.remote.program import ProgramBot, ProgramFailed
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.worker import Bot, WorkerProcess
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # What a stop takes beyond the drain.
 END_SECONDS = 15.0
+# A tenth of Python's own. bench/workers.py shows what it does for handlers that compute.
+SWITCH_SECONDS = 0.0005
 
 
 def run_worker(settings: Settings, *, command: str | None = None) -> int:
@@ -38,6 +42,8 @@ def run_worker(settings: Settings, *, command: str | None = None) -> int:
 
     With `command` the handlers are those of programs in another language.
     """
+    # Threads that compute hold Python's lock for as long; what sends and receives waits for each.
+    sys.setswitchinterval(SWITCH_SECONDS)
     service = service_from(os.environ)
     require(settings, "amqp_url")
     bot = _bot(settings, command)
@@ -45,28 +51,20 @@ def run_worker(settings: Settings, *, command: str | None = None) -> int:
     take_signals(inbox)
     threading.excepthook = lambda args: inbox.put(args.exc_value or SystemExit())
     registry = CollectorRegistry()
-    seconds = Histogram(
-        "linedesk_worker_handler_seconds", "Duration of handlers.", registry=registry
-    )
-    failures = Counter("linedesk_worker_failures", "Handlers that failed.", registry=registry)
-
-    def observe(duration: float, is_failure: bool) -> None:
-        seconds.observe(duration)
-        failures.inc(is_failure)
-
     worker = WorkerProcess(
         bot,
         partial(AmqpBroker, settings.amqp_urls, name="worker"),
         threads=settings.worker_threads,
         name=f"{socket.gethostname()}/{os.getpid()}",
         release=version("linedesk"),
-        observe=observe,
+        # Called once it has started.
+        observe=lambda duration, has_failed: metrics.observe(duration, has_failed),
     )
-    abandoned = Gauge("linedesk_worker_abandoned", "Handlers given up.", registry=registry)
-    abandoned.set_function(lambda: worker.abandoned_total)
+    metrics = HandlerMetrics(registry, abandoned=lambda: worker.abandoned_total)
     with ExitStack() as stack:
-        metrics = (registry, settings.metrics_host, settings.worker_metrics_port)
-        stack.enter_context(serve_metrics(*metrics))
+        stack.enter_context(
+            serve_metrics(registry, settings.metrics_host, settings.worker_metrics_port)
+        )
         worker.start()
         log.info("ready bot=%s threads=%d", bot.version, settings.worker_threads)
         code = _until_signal(worker, inbox, service)
@@ -97,6 +95,9 @@ def _until_signal(
         except Empty:
             if not worker.has_threads_left:
                 log.error("as many handlers hang as there are threads, stopping")  # noqa: TRY400
+                return Exit.STUCK
+            if worker.is_outdated:
+                log.error("the bot's program has another version now, stopping")  # noqa: TRY400
                 return Exit.STUCK
             continue
         if isinstance(message, BaseException):

@@ -16,6 +16,7 @@ from jobworker.line.rate_limits import RATE
 from linedesk.console import processes
 from linedesk.console.format import as_json, for_long, local, scope_words
 from linedesk.console.overview import LATELY, GateView, Overview
+from linedesk.console.workers import STOPPING, WorkerView
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
@@ -73,6 +74,10 @@ DISK_WARN_BYTES, DISK_BAD_BYTES = 5 * GIGABYTE, GIGABYTE
 SPOOL_SPARE_BYTES = 64 * MEGABYTE
 
 STATUS = "`systemctl status {unit}` and its journal show the reason"
+SAME_WORKERS = (
+    "install the same release and the same bot on every worker and restart it; the version that "
+    "most threads have gets the jobs"
+)
 RENEW = "`certbot renew --dry-run` shows why it is not renewed; see deploy/tls for the hook"
 # What each level is called wherever operators see it, and its sign beside the colour.
 NAMES: dict[Level | None, str] = {"bad": "Critical", "warn": "Warning", None: "OK"}
@@ -115,6 +120,7 @@ def problems_of(seen: Overview) -> list[HealthProblem]:
     facts = (
         *_database(seen),
         *_processes(seen),
+        *_workers(seen),
         *_stores(seen),
         *_queue(seen),
         *_line(seen),
@@ -408,6 +414,36 @@ def certificate(left: timedelta) -> HealthProblem | None:
     return HealthProblem(level, "certificate", saw, RENEW)
 
 
+def broker_away(words: str) -> HealthProblem:
+    """`words`: what stands between the dispatcher and RabbitMQ."""
+    do = (
+        "events wait and are not lost; check RabbitMQ (`systemctl status rabbitmq-server`, "
+        "`rabbitmq-diagnostics alarms`) and AMQP_URL; `linedesk doctor` shows more"
+    )
+    return HealthProblem("bad", "workers", words, do)
+
+
+def no_worker(found: Sequence[WorkerView]) -> HealthProblem:
+    """Of the workers that are connected none gets jobs, or none is connected."""
+    if not found:
+        saw = "no worker is connected: events wait"
+        do = "start one: `systemctl start linedesk-worker` on its machine; its log shows the reason"
+        return HealthProblem("bad", "workers", saw, do)
+    first = found[0]
+    saw = f"no worker gets jobs: events wait; {first.name}: {first.state}"
+    return HealthProblem("bad", "workers", saw, SAME_WORKERS)
+
+
+def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
+    """One problem for all workers that get no jobs although they do not stop."""
+    idle = [one for one in found if not one.is_working and one.state != STOPPING]
+    if not idle:
+        return None
+    others = f" (and {len(idle) - 1} more)" if len(idle) > 1 else ""
+    saw = f"{idle[0].name} gets no jobs: {idle[0].state}{others}"
+    return HealthProblem("warn", "workers", saw, SAME_WORKERS)
+
+
 def _events(count: float) -> str:
     return "1 event" if count == 1 else f"{count:,.0f} events"
 
@@ -472,6 +508,18 @@ def _last_seen(seen: Overview, role: str) -> str:
         return f"no {role} is running"
     how = "ended" if silent.state == processes.ENDED else "was last seen"
     return f"no {role} is running; {silent.pid} on {silent.host} {how} {local(silent.at)}"
+
+
+def _workers(seen: Overview) -> Iterator[HealthProblem | None]:
+    workers = seen.workers
+    if workers is None:
+        return
+    if workers.broker:
+        yield broker_away(workers.broker)
+    elif not workers.working:
+        yield no_worker(workers.processes)
+    else:
+        yield idle_worker(workers.processes)
 
 
 def _stores(seen: Overview) -> Iterator[HealthProblem | None]:

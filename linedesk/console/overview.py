@@ -25,6 +25,7 @@ from linedesk.console.conversation import known_channels, names_of
 from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row
 from linedesk.console.reading import reported
+from linedesk.console.workers import WorkersView, workers_of
 from linedesk.runtime.metrics import LATELY_SECONDS
 from linedesk.store.control import Pause
 from linedesk.store.documents import (
@@ -377,6 +378,8 @@ MOST_REPLAYS = 1_000
 MOST_LATE = 1_000
 MOST_ROWS = 200
 MOST_PAUSES = 1_000
+# Of jobs that workers have, the conversations of so many are named.
+MOST_JOBS = 100
 
 
 @dataclass(frozen=True)
@@ -421,6 +424,8 @@ class Overview:
     """All that were not replayed; at most MOST_LETTERS are counted."""
     causes: list[LetterCause]
     """The same by cause, the most frequent first."""
+    workers: WorkersView | None = None
+    """None where handlers run on the dispatcher's threads, or no dispatcher leads."""
     is_initialised: bool = True
     """Whether the database has what `linedesk init` makes."""
     figures: dict[str, ProcessRow] = field(default_factory=dict)
@@ -477,6 +482,7 @@ def read_overview(
     with translated(), pymongo.timeout(seconds):
         seen = put_together(_read(database, now), now=now)
         shown = [*seen.waiting, *seen.threads.doing, *seen.letters, *seen.pauses]
+        shown += seen.workers.jobs[:MOST_JOBS] if seen.workers is not None else []
         ids = {f"{row.get('channel')}/{row.get('key')}" for row in shown}
         ids |= {f"{channel}/{row.get('key')}" for row in seen.calls}
         return replace(seen, names=names_of(database, ids))
@@ -553,6 +559,7 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         queue=queue(dispatcher, desk),
         latencies=latencies(figures),
         threads=threads(dispatcher, row),
+        workers=workers_of(row, dispatcher),
         waiting=processes.listed(row, "waiting"),
         waiting_keys=dict(dispatcher.figures.get("waitingKeys") or {}),
         gates=gates(dispatcher, age_seconds=_age(row, now)),

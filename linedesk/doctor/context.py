@@ -102,6 +102,11 @@ class DoctorContext:
         """
         return self.credentials is None and NEEDED_BY[name] in self.running
 
+    def amqp_urls(self, who: str) -> tuple[str, ...]:
+        """RabbitMQ's nodes as the dispatcher or the worker has them, as far as they lie here."""
+        lying = () if self.credentials is None else _urls(self.credentials / who / "AMQP_URL")
+        return lying or (self.settings.amqp_urls if who == "dispatcher" else ())
+
     def close(self) -> None:
         """Close what was opened."""
         for name in ("client", "line"):
@@ -141,6 +146,10 @@ def with_line_credentials(environ: Mapping[str, str]) -> dict[str, str]:
     names = (*LINE_CREDENTIALS, BOT_SECRETS)
     lying = {name: _text(folder / name) for name in names if not given.get(name)}
     return given | {name: text for name, text in lying.items() if text}
+
+
+def _urls(path: Path) -> tuple[str, ...]:
+    return tuple(one.strip() for one in _text(path).split(",") if one.strip())
 
 
 def _text(path: Path) -> str:

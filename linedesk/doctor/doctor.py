@@ -19,6 +19,7 @@ from linedesk.doctor.checks import (
     clock,
     configuration,
     database,
+    rabbitmq,
     services,
     space,
     work,
@@ -33,7 +34,7 @@ from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings, load_settings
 
 SETTINGS, MONGODB, RECVQ, LINE = "settings", "MongoDB", "recvq", "LINE token"
-FRONT_DESK = "front desk"
+FRONT_DESK, RABBITMQ = "front desk", "RabbitMQ"
 # MongoDB is named first: where it is away, that is what has to be mended.
 IN_MONGODB = (MONGODB,)
 IN_RECVQ = (MONGODB, RECVQ)
@@ -76,6 +77,11 @@ HERE = (
     Check("backup", services.exports),
     Check("certificate", certificate.files),
     Check("certificate served", certificate.served, ("certificate",)),
+)
+OF_WORKERS = (
+    Check(RABBITMQ, rabbitmq.reached),
+    Check("RabbitMQ rights", rabbitmq.rights, (RABBITMQ,)),
+    Check("workers", rabbitmq.workers, IN_MONGODB),
 )
 THERE = (
     Check(LINE, account.token),
@@ -135,7 +141,9 @@ def _results(
     settings = beside_up(given)
     set_up_logging(settings, verbose=options.verbose)
     box = DoctorContext(settings, credentials_folder(environ))
-    checks = (*HERE, *THERE) if options.line else HERE
+    has_workers = settings.dispatcher_workers == "amqp"
+    here = (*HERE, *OF_WORKERS) if has_workers else HERE
+    checks = (*here, *THERE) if options.line else here
     try:
         for result in look_at(box, checks, began=began):
             yield _masked(result, settings)

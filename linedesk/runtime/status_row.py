@@ -34,6 +34,9 @@ FRESH_SECONDS = 10.0
 STARTED_AT = "startedAt"
 STARTED_BY = "startedBy"
 PER_SECOND = "perSecond"
+# Of a dispatcher whose handlers run in worker processes.
+BROKER = "broker"
+WORKERS = "workers"
 
 Tell = Callable[[], dict[str, Any]]
 """What stands in the row beside the figures: see `StatusRow`."""

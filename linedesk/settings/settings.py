@@ -191,12 +191,6 @@ class Settings(BaseModel):
         token = self.line_channel_access_token
         return token.get_secret_value() if token else ""
 
-    @model_validator(mode="after")
-    def _workers_with_their_broker(self) -> Settings:
-        if self.dispatcher_workers == "amqp" and self.amqp_url is None:
-            raise ValueError("DISPATCHER_WORKERS is amqp, so AMQP_URL must be set")
-        return self
-
     @property
     def amqp_urls(self) -> tuple[str, ...]:
         """RabbitMQ's nodes, in plain text; empty where none is set."""

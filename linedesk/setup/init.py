@@ -37,7 +37,7 @@ from linedesk.store.collections import (
 from linedesk.store.documents import RECVQ, SCHEMA
 from linedesk.store.errors import translated
 from linedesk.store.queue.repair import NOT_MENDED
-from linedesk.store.replica_set import ensure_replica_set
+from linedesk.store.replica_set import add_members, ensure_replica_set
 from linedesk.store.uri import Uri
 from linedesk.store.views import VIEWS, ensure_views
 
@@ -91,6 +91,8 @@ def _init_with_users(
 ) -> None:
     admin, outcome = open_admin(Uri.parse(settings.mongodb_uri), folder)
     with connect(str(admin), app_name="linedesk-init") as client:
+        for where in add_members(client, str(admin)):
+            click.echo(f"replicaset  {where} added")
         _init_collections(client[settings.mongodb_database], settings, capped_mb)
         if new_passwords:
             admin = replace_admin_password(client, admin, folder)

@@ -23,6 +23,7 @@ from linedesk.settings.errors import SettingsError
 from linedesk.store.client import DURABLE, Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, translated
+from linedesk.store.replica_set import by_loopback
 from linedesk.store.rights import ADMIN, CONSOLE, DISPATCHER, FRONTDESK, OPERATOR, User, as_set
 from linedesk.store.uri import Uri
 
@@ -63,18 +64,7 @@ class UriFile:
 
     def write(self, uri: Uri) -> None:
         """Have it hold this URI, for its owner only: on the disk and whole, or not at all."""
-        beside = self.path.with_name(f".{self.path.name}.part")
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _sync(self.path.parent.parent)
-        with suppress(FileNotFoundError):
-            # One that a killed `init` has left would keep its owner and mode.
-            beside.unlink()
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f"{uri}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        UriFile(beside).become(self)
+        write_for_owner(self.path, f"{uri}\n")
 
     def become(self, other: UriFile) -> None:
         """Take the other one's place, and have that on the disk."""
@@ -86,6 +76,26 @@ class UriFile:
             "holds no URI of MongoDB with a user: remove it, and `linedesk init` makes a new one"
         )
         return SettingsError([f"{self.path} {words}"])
+
+
+def write_for_owner(path: Path, text: str) -> None:
+    """Write a file that only its owner reads: on the disk and whole, or not at all.
+
+    Raises OSError.
+    """
+    beside = path.with_name(f".{path.name}.part")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _sync(path.parent.parent)
+    with suppress(FileNotFoundError):
+        # One that a killed `init` has left would keep its owner and mode.
+        beside.unlink()
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    _sync(path.parent)
 
 
 @contextmanager
@@ -192,14 +202,15 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
     file = UriFile.of(folder, "admin")
     uri = _end_rotation(file) or file.read()
     if uri is None:
-        uri = given.with_user(ADMIN_NAME, _password(), source=ADMIN)
+        uri = given.with_user(ADMIN_NAME, new_password(), source=ADMIN)
         file.write(uri)
     found = roles_of(uri)
     if found == _as_set(ADMIN_ROLES):
         return uri, UserChange(_full_name(uri), WAS_THERE, file.path)
     maker = given if given.user and roles_of(given) is not None else given.without_user()
+    local = None if maker.user else by_loopback(given)
     try:
-        with translated(), connect(str(maker), app_name="linedesk-init") as client:
+        with translated(), local or connect(str(maker), app_name="linedesk-init") as client:
             state = _make_user(client, uri, ADMIN_ROLES)
     except AccessRefused as error:
         raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error
@@ -214,7 +225,7 @@ def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
     His old one is what sets it, so the file with the old one stays until MongoDB knows the new one,
     which lies beside it.
     """
-    file, new = UriFile.of(folder, "admin"), replace(uri, password=_password())
+    file, new = UriFile.of(folder, "admin"), replace(uri, password=new_password())
     file.next.write(new)
     with translated():
         _change(client, new, pwd=new.password)
@@ -237,7 +248,7 @@ def ensure_users(
             roles_changed = _ensure_roles(client, user, database)
         uri = file.read()
         if uri is None or new_passwords:
-            uri = admin.with_user(user.name, _password(), source=database)
+            uri = admin.with_user(user.name, new_password(), source=database)
             file.write(uri)
         state = _ensure_user(client, user, uri)
         if roles_changed and state == WAS_THERE:
@@ -340,5 +351,6 @@ def _full_name(uri: Uri) -> str:
     return f"{uri.user}@{uri.source}"
 
 
-def _password() -> str:
+def new_password() -> str:
+    """One that has not to be encoded in a URL."""
     return secrets.token_urlsafe(PASSWORD_BYTES)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from collections.abc import Iterator
+from ipaddress import ip_address
 from urllib.parse import quote_plus
 
 from pymongo import MongoClient, uri_parser
 from pymongo.errors import OperationFailure
 
 from linedesk.store.client import Client, connect
+from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, NotReplicaSet, StoreUnavailable, translated
 from linedesk.store.uri import Uri
 
 ALREADY_INITIALIZED = 23
 NO_REPLICATION_ENABLED = 76
 INVALID_CONFIG = 93
+# The set is still about to take an earlier change of its members.
+STILL_CHANGING = frozenset({103, 109, 308})
 USUAL_NAME = "rs0"
+LOOPBACK = "127.0.0.1"
 
 HELP = (
     "the MongoDB server at {where} was started without a replica set name, so it offers neither "
@@ -44,20 +51,52 @@ ANOTHER_NAME = (
 def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
     """Initiate a single-node replica set where none is; returns one line saying what was found.
 
-    The URI's user is asked for only where a server with users is to be initiated: one without any
-    lets this machine's processes do it. Raises NotReplicaSet if the server was started without a
-    name for one, AccessRefused, and StoreUnavailable if it cannot be reached or elects no primary
-    within `wait_seconds`.
+    With several servers in the URI the first one becomes the node, once all of them answer and
+    none is in a set; `add_members` takes in the others. The URI's user is asked for only where a
+    server with users is to be initiated: one without any lets this machine's processes do it.
+    Raises NotReplicaSet if the server was started without a name for one, AccessRefused, and
+    StoreUnavailable if it cannot be reached or elects no primary within `wait_seconds`.
     """
+    unreachable: StoreUnavailable | None = None
+    for where in _servers(uri):
+        try:
+            with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
+                hello = client.admin.command("hello")
+                if "setName" in hello:
+                    _wait_for_primary(client, wait_seconds)
+                    return f"replica set {hello['setName']} is there"
+        except StoreUnavailable as error:
+            unreachable = unreachable or error
+    if unreachable is not None:
+        # It may be a member, and a second set beside the first would take the place of its data.
+        raise unreachable
     where = _first_server(uri)
     with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
-        hello = client.admin.command("hello")
-        if "setName" in hello:
-            _wait_for_primary(client, wait_seconds)
-            return f"replica set {hello['setName']} is there"
         name = _initiate(client, uri, where)
         _wait_for_primary(client, wait_seconds)
     return f"replica set {name} initiated with one node, {where}"
+
+
+def add_members(client: Client, uri: str, *, wait_seconds: float = 60.0) -> list[str]:
+    """Add the URI's servers that wait for a set to the client's one, and wait until they have its
+    data; returns those added.
+
+    The client's user has to be an administrator. A set with a member that the URI does not name is
+    somebody's own and is left as it is.
+    """
+    servers, added = _servers(uri), []
+    deadline = time.monotonic() + wait_seconds
+    with translated():
+        members = {member["host"] for member in _config(client)["members"]}
+        if not members <= set(servers):
+            return []
+        for where in servers:
+            if where not in members and _waits_for_a_set(uri, where):
+                _add(client, where, deadline)
+                added.append(where)
+        if added:
+            _wait_for_data(client, added, deadline)
+    return added
 
 
 def require_replica_set(client: Client) -> None:
@@ -94,12 +133,49 @@ def direct(uri: Uri) -> Client:
     return connect(str(uri), app_name="linedesk-init", directConnection=True)
 
 
+def by_loopback(uri: Uri) -> Client | None:
+    """A client, of nobody in particular, of the first server by the loopback interface.
+
+    Only from there a server without users lets itself be initiated, and its first user be made.
+    None where the URI says so already, or another machine has the address.
+    """
+    host, port = uri_parser.parse_uri(str(uri))["nodelist"][0]
+    if port is None or not _is_outer_address(host):
+        return None
+    return direct(uri.without_user().at(f"{LOOPBACK}:{port}"))
+
+
+def _is_outer_address(host: str) -> bool:
+    """Whether this machine has the address, and others reach it by that. Sends nothing.
+
+    A machine reaches an address of its own from that same address.
+    """
+    try:
+        found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            here = probe.getsockname()[0]
+    except OSError:
+        return False
+    return bool(here == address[0]) and not ip_address(here.partition("%")[0]).is_loopback
+
+
 def _first_server(uri: str) -> str:
-    """As it stands in a URI: a mongodb+srv one names its servers only in the DNS."""
-    host, port = uri_parser.parse_uri(uri)["nodelist"][0]
-    if port is None:  # the path of a socket
-        return quote_plus(host)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return _servers(uri)[0]
+
+
+def _servers(uri: str) -> list[str]:
+    """As they stand in a URI: a mongodb+srv one names its servers only in the DNS."""
+    return list(_told(uri_parser.parse_uri(uri)["nodelist"]))
+
+
+def _told(nodes: list[tuple[str, int | None]]) -> Iterator[str]:
+    for host, port in nodes:
+        if port is None:  # the path of a socket
+            yield quote_plus(host)
+        else:
+            yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _initiate(client: Client, uri: str, where: str) -> str:
@@ -108,7 +184,9 @@ def _initiate(client: Client, uri: str, where: str) -> str:
     except OperationFailure as error:
         if error.code != UNAUTHORIZED:
             raise
-    with direct(Uri.parse(uri).at(where)) as user:
+    given = Uri.parse(uri)
+    local = None if given.user else by_loopback(given)
+    with local or direct(given.at(where)) as user:
         return _initiate_as(user, uri, where)
 
 
@@ -152,3 +230,49 @@ def _wait_for_primary(client: MongoClient[dict[str, object]], wait_seconds: floa
             return
         pause.wait(0.05)
     raise StoreUnavailable(f"the replica set elected no primary within {wait_seconds:.0f} s")
+
+
+def _config(client: Client) -> Document:
+    config: Document = client.admin.command("replSetGetConfig")["config"]
+    return config
+
+
+def _waits_for_a_set(uri: str, where: str) -> bool:
+    """Whether this server answers, and was started for a set that nobody has told it yet."""
+    try:
+        with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
+            hello = client.admin.command("hello")
+    except StoreUnavailable:
+        return False
+    return "setName" not in hello and bool(hello.get("isreplicaset"))
+
+
+def _add(client: Client, where: str, deadline: float) -> None:
+    """Add one member. MongoDB takes one at a time, and each only after the one before is known."""
+    pause = threading.Event()
+    while True:
+        config = _config(client)
+        if any(member["host"] == where for member in config["members"]):
+            return
+        number = 1 + max(member["_id"] for member in config["members"])
+        config["members"].append({"_id": number, "host": where})
+        config["version"] += 1
+        try:
+            client.admin.command("replSetReconfig", config)
+        except OperationFailure as error:
+            if error.code not in STILL_CHANGING or time.monotonic() > deadline:
+                raise
+            pause.wait(0.2)
+
+
+def _wait_for_data(client: Client, added: list[str], deadline: float) -> None:
+    """Wait until these members have copied what is there, and vote: MongoDB lets them only then."""
+    pause = threading.Event()
+    while time.monotonic() < deadline:
+        votes = sum(member["votes"] for member in _config(client)["members"])
+        status = client.admin.command("replSetGetStatus")
+        ready = {m["name"] for m in status["members"] if m["stateStr"] in ("PRIMARY", "SECONDARY")}
+        if ready.issuperset(added) and status["votingMembersCount"] == votes:
+            return
+        pause.wait(0.2)
+    raise StoreUnavailable(f"{', '.join(added)} did not copy the data of the set in time")

@@ -42,6 +42,7 @@ from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
 from linedesk.testing.files import SentContents
 from linedesk.testing.memory import Memory, as_stored
 from linedesk.testing.people import CHANNEL, People
+from linedesk.testing.remote import RemoteBot
 from linedesk.testing.webhooks import Webhooks
 
 
@@ -77,7 +78,8 @@ class BotTest(People):
     `settings` overrides the bot's own settings, `secrets` has those that it names. What a handler
     raises reaches the test, and then nothing of what it decided has happened. `api` is what
     `talk.api` gives: a stand-in of the test's own for LINE's MessagingApi. `slow_answers` is the
-    operator's setting SLOW_ANSWERS.
+    operator's setting SLOW_ANSWERS. With `remote` events and decisions pass through JSON, as with
+    worker processes (DISPATCHER_WORKERS=amqp); what those refuse is refused here.
     """
 
     quota: MonthlyQuota
@@ -92,6 +94,7 @@ class BotTest(People):
         start: datetime = START,
         api: Any = None,
         slow_answers: str = "push",
+        remote: bool = False,
     ) -> None:
         if not isinstance(bot, Bot):
             raise NotHere("what is no Bot sends by itself: test it with `pytest --real-stack`")
@@ -101,6 +104,9 @@ class BotTest(People):
         self.bot = bot
         self.settings = _settings_of(bot, settings or {})
         self.secrets = _secrets_of(bot, secrets or {})
+        given = {"settings": self.settings, "secrets": self.secrets}
+        self._remote = RemoteBot(bot, **given) if remote else None
+        self._rules = self._remote.rules if self._remote is not None else bot
         self.quota = MonthlyQuota()
         self._now = start.astimezone(UTC)
         self._api = api
@@ -177,14 +183,14 @@ class BotTest(People):
         talk = Talk(first, self._around(first))
         if talk.raw.get("type") != "message" or talk.user_id is None:
             return 1
-        rule = self.bot.rule_in(talk, model_of(first["event"]))
+        rule = self._rules.rule_in(talk, model_of(first["event"]))
         if rule is None or rule.gather is None:
             return 1
         clock = (self._now - START).total_seconds()
         line.gathering = line.gathering or Gathering(rule.gather, first, is_old=False, clock=clock)
         found = line.gathering.look(
             Following(behind, MOST_TOGETHER - 1, is_cut=False, is_reading=False),
-            belongs=partial(self.bot.gathers, rule, talk),
+            belongs=partial(self._rules.gathers, rule, talk),
             now=self._now,
             clock=clock,
         )
@@ -266,7 +272,7 @@ class BotTest(People):
         event = model_of(document["event"])
         talk = Talk(document, self._around(document))
         with _explained():
-            rule = self.bot.rule_in(talk, event)
+            rule = self._rules.rule_in(talk, event)
             if rule is not None and rule.gather is not None:
                 taken_back = {unsent_id_of(one) for one in behind} - {None}
                 heard = [one for one in documents if message_id_of(one) not in taken_back]
@@ -280,16 +286,20 @@ class BotTest(People):
                 talk.know_friend(document["event"]["type"] == "follow")
             if rule is not None:
                 took, self._takes = self._takes, took
-                self._call(rule, event, talk)
+                self._call(rule, event, talk, heard)
             decision = talk.decision()
         self._check_timers(decision)
         return heard, decision, took
 
-    def _call(self, rule: Rule, event: Any, talk: Talk) -> None:
+    def _call(self, rule: Rule, event: Any, talk: Talk, heard: Sequence[Document]) -> None:
         # Its type promises None; a bot without type hints may return a message.
         handler: Callable[..., object] = rule.handler
         with self._contents.while_handling():
-            answer = handler(event, talk)
+            if self._remote is not None:
+                handler = self._remote.handler_of(rule)
+                answer = self._remote.call(rule, heard, talk)
+            else:
+                answer = handler(event, talk)
         if isinstance(answer, str) or hasattr(answer, "to_dict"):
             _warn_of_unsent(handler)
 
@@ -297,7 +307,7 @@ class BotTest(People):
         """What will find no handler when it rings, told now."""
         for one in filter(is_timer, decision.effects):
             waits = one[RUN_AT] is not None and one["name"] != STATE_TIMER
-            if waits and not self.bot.has_timer(one["name"]):
+            if waits and not self._rules.has_timer(one["name"]):
                 raise NoTimerHandler(
                     f"no handler for the timer {one['name']!r}: its ring is a dead letter"
                 )
@@ -317,7 +327,7 @@ class BotTest(People):
             content=self._contents.fetch,
             quota=lambda: self.quota,
             now=lambda: self._now,
-            per_member=self.bot.per_member,
+            per_member=self._rules.per_member,
             settings=self.settings,
             secrets=self.secrets,
         )

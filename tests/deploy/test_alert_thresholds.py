@@ -37,6 +37,8 @@ THRESHOLDS = {
 }
 # They hold or do not hold: there is no threshold in them.
 CLAIMS = {
+    "linedesk_workers",
+    "linedesk_broker_up",
     "linedesk_leading",
     "linedesk_token_refused",
     "linedesk_breaker_open",

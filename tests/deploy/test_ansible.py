@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.conftest import missing
-from tests.deploy.box import ROOT, Box
+from tests.deploy.box import PRETENDED, ROOT, Box
+from tests.deploy.machines import mongod_conf
 from tests.frontdesk.desk import SECRET
 
 PLAYBOOK = ROOT / "deploy" / "ansible" / "linedesk.yml"
+THREE = ROOT / "deploy" / "ansible" / "three-machines.yml"
+EXAMPLE = ROOT / "deploy" / "ansible" / "inventory-three-machines.yml"
 BOT = "# 飲んだ？\nbot = 1\n"
+KEY = "k3y" * 200
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +39,16 @@ def ansible() -> Path:
 
 def play(ansible: Path, box: Box, folder: Path, *options: str) -> tuple[dict[str, int], str]:
     """Run the playbook against the box; its figures (ok, changed, …) and what it said."""
+    told = ["-i", "localhost,", "-e", f"@{folder / 'variables.yml'}", *options, str(PLAYBOOK)]
+    said = played(ansible, folder, *told, environ=box.environ())
+    return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", said)}, said
+
+
+def played(ansible: Path, folder: Path, *options: str, environ: dict[str, str]) -> str:
+    """What a run of ansible-playbook said."""
     answer = subprocess.run(
-        [ansible, "-i", "localhost,", "-e", f"@{folder / 'variables.yml'}", *options, PLAYBOOK],
-        env=box.environ()
+        [ansible, *options],
+        env=environ
         | {
             "ANSIBLE_HOME": str(folder / "ansible"),
             "ANSIBLE_PIPELINING": "1",
@@ -47,8 +63,7 @@ def play(ansible: Path, box: Box, folder: Path, *options: str) -> tuple[dict[str
         timeout=100,
         check=False,
     )
-    said = answer.stdout + answer.stderr
-    return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", said)}, said
+    return answer.stdout + answer.stderr
 
 
 def variables(box: Box, folder: Path) -> dict[str, object]:
@@ -108,12 +123,108 @@ def test_a_second_run_of_the_role_changes_nothing(ansible: Path, tmp_path: Path)
     assert not box.calls("systemctl restart")
 
 
+def test_the_role_makes_a_worker_with_its_own_secret_only(ansible: Path, tmp_path: Path) -> None:
+    box, url = Box(tmp_path / "box"), "amqp://linedesk-worker:s3cret@10.0.0.5/linedesk"
+    own = {"linedesk_worker": True, "linedesk_amqp_url": url, "linedesk_bot_folder": ""}
+    given = variables(box, tmp_path) | own
+    (tmp_path / "variables.yml").write_text(yaml.safe_dump(given), "utf-8")
+    figures, said = play(ansible, box, tmp_path)
+    assert figures["failed"] == 0, said
+    folder = box.path("etc/linedesk/credentials")
+    assert (folder / "worker" / "AMQP_URL").read_text() == f"{url}\n"
+    assert not (folder / "LINE_CHANNEL_SECRET").exists()
+    assert box.calls("systemctl restart") == ["systemctl restart linedesk-worker.service"]
+    assert "s3cret" not in said
+
+
+def python_of(box: Box, folder: Path) -> str:
+    """A Python that sees the box's programs and no others, as one on that machine would."""
+    path = folder / f"python-{box.root.parent.name}"
+    named = (f"export {name}={shlex.quote(value)}" for name, value in box.environ().items())
+    own = os.path.realpath(sys.executable)
+    path.write_text("\n".join(["#!/bin/sh", *named, f'exec {own} "$@"', ""]))
+    path.chmod(0o755)
+    return str(path)
+
+
+def three_machines(folder: Path) -> tuple[list[Box], Path]:
+    """Folders as the machines of the shipped inventory, nginx's last; and that inventory."""
+    told: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+    boxes = []
+    for group in told.values():
+        group["vars"] |= {"ansible_connection": "local", "ansible_become": False}
+        for number, name in enumerate(group["hosts"], len(boxes) + 1):
+            box = Box(folder / f"box-{number}")
+            own = {"linedesk_root": str(box.root), "linedesk_source": str(box.checkout)}
+            own["ansible_python_interpreter"] = python_of(box, folder)
+            group["hosts"][name] = (group["hosts"][name] or {}) | own
+            boxes.append(box)
+    (folder / "bot").mkdir()
+    told["linedesk"]["vars"] |= {
+        "linedesk_channel_secret": SECRET,
+        "linedesk_channel_access_token": "t0ken",
+        "linedesk_mongodb_key": KEY,
+        "linedesk_mongod_owner": pwd.getpwuid(os.getuid()).pw_name,
+        "linedesk_bot_folder": str(folder / "bot"),
+    }
+    (folder / "inventory.yml").write_text(yaml.safe_dump(told), "utf-8")
+    return boxes, folder / "inventory.yml"
+
+
+def changed(said: str) -> list[int]:
+    """How much each machine was changed, as the recap has it; none may have failed."""
+    found = re.findall(r"^\S+ +: .*changed=(\d+) .*failed=(\d+)", said, re.MULTILINE)
+    assert found, said
+    assert {failed for _, failed in found} == {"0"}, said
+    return [int(count) for count, _ in found]
+
+
+def test_three_machines_get_one_replica_set_and_nginx_both_front_desks(
+    ansible: Path, tmp_path: Path
+) -> None:
+    boxes, inventory = three_machines(tmp_path)
+    shutil.copy(PRETENDED / "any", boxes[3].path("../bin/nginx"))
+    run = partial(played, ansible, tmp_path, "-i", str(inventory), str(THREE), environ={})
+
+    said = run()
+
+    assert len(changed(said)) == 4
+    assert all(changed(said))
+    assert KEY not in said
+    addresses = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    uri = "mongodb://10.0.0.1:27017,10.0.0.2:27017,10.0.0.3:27017/?replicaSet=rs0"
+    for box, address in zip(boxes, addresses, strict=False):
+        assert box.path("etc/mongod.key").read_text() == KEY
+        assert box.path("etc/mongod.key").stat().st_mode & 0o777 == 0o400
+        conf = yaml.safe_load(box.path("etc/mongod.conf").read_text("utf-8"))
+        # Where the data are depends on the package.
+        conf["storage"] = mongod_conf(address)["storage"]
+        assert conf == mongod_conf(address)
+        assert f"uri {uri}, secret none" in box.calls("linedesk init")[0]
+        assert box.current.startswith("0.1.0-")
+    of_users = ["admin", "console", "dispatcher", "frontdesk", "operator"]
+    for name in (f"etc/linedesk/credentials/{user}/MONGODB_URI" for user in of_users):
+        texts = {box.path(name).read_text() for box in boxes[:3]}
+        assert len(texts) == 1
+        assert str(boxes[0].state) in texts.pop()
+    sockets = [
+        box.path("etc/systemd/system/linedesk-frontdesk.socket.d/address.conf") for box in boxes
+    ]
+    assert [path.exists() for path in sockets] == [True, True, False, False]
+    assert "ListenStream=10.0.0.2:8000\n" in sockets[1].read_text()
+    shipped = (ROOT / "deploy" / "nginx" / "linedesk-two-hosts.conf").read_text("utf-8")
+    assert boxes[3].path("etc/nginx/conf.d/linedesk.conf").read_text("utf-8") == shipped
+
+    before = [box.files() for box in boxes]
+    assert changed(run()) == [0, 0, 0, 0]
+    assert [box.files() for box in boxes] == before
+
+
 def test_the_role_knows_no_variable_that_its_defaults_do_not_explain() -> None:
     role = ROOT / "deploy" / "ansible" / "roles" / "linedesk"
     known = set(yaml.safe_load((role / "defaults" / "main.yml").read_text("utf-8")))
-    text = "".join(
-        (role / name).read_text("utf-8")
-        for name in ("tasks/main.yml", "templates/linedesk.toml.j2")
-    )
-    used = set(re.findall(r"\blinedesk_\w+", text)) - {"linedesk_install", "linedesk_options"}
-    assert used == known
+    paths = [*role.glob("tasks/*.yml"), role / "templates" / "linedesk.toml.j2"]
+    text = "".join(path.read_text("utf-8") for path in paths)
+    made = set(re.findall(r"register: (linedesk_\w+)", text))
+    used = set(re.findall(r"\blinedesk_\w+", text)) - made
+    assert used - {"linedesk_options", "linedesk_mongodb_uri"} == known

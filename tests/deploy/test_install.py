@@ -91,6 +91,63 @@ def test_a_bare_box_gets_everything_and_a_second_run_changes_nothing(box: Box) -
     assert asked <= {"is-active", "is-enabled", "show"}
 
 
+URL = "amqp://linedesk-worker:s3cret@10.0.0.5/linedesk"
+
+
+def test_a_worker_of_its_own_gets_neither_mongodb_nor_lines_secrets(box: Box) -> None:
+    box.without("mongod")
+    answer = box.install("--worker", AMQP_URL=URL)
+
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    secret = box.path("etc/linedesk/credentials/worker/AMQP_URL")
+    assert (secret.read_text(), mode(secret), mode(secret.parent)) == (f"{URL}\n", 0o600, 0o700)
+    assert box.path("etc/linedesk/credentials/BOT_SECRETS").exists()
+    assert not box.path("etc/linedesk/credentials/operator").exists()
+    assert not box.path("etc/mongod.conf").exists()
+    assert box.calls("systemctl restart") == ["systemctl restart linedesk-worker.service"]
+    assert box.calls("systemctl enable") == ["systemctl enable --quiet linedesk-worker.service"]
+    assert not box.calls("linedesk init")
+    assert "s3cret" not in "\n".join(box.calls()) + answer.stdout
+    first = box.current
+
+    before = box.files()
+    box.forget()
+    again = box.install()
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[-1] == "changed: 0"
+    assert box.files() == before
+
+    box.next_version("0.2.0")
+    assert box.install().returncode == 0
+    assert box.current != first
+    assert box.install("--roll-back").returncode == 0
+    assert box.current == first
+
+
+def test_a_worker_without_its_url_is_not_installed(box: Box) -> None:
+    answer = box.install("--worker")
+    assert answer.returncode == 78
+    assert "missing: AMQP_URL" in answer.stderr
+
+
+def test_a_machine_with_all_of_linedesk_does_not_become_a_worker(running: Box) -> None:
+    answer = running.install("--worker", AMQP_URL=URL)
+    assert answer.returncode == 2
+    assert "systemctl enable --now linedesk-worker" in answer.stderr
+
+
+def test_a_worker_beside_the_dispatcher_is_restarted_with_it(running: Box) -> None:
+    running.path("etc/linedesk/linedesk.toml").write_text('DISPATCHER_WORKERS = "amqp"\n')
+    (running.state / "enabled" / "linedesk-worker.service").touch()
+    running.forget()
+    assert running.install().returncode == 0
+    assert running.calls("systemctl restart") == [
+        f"systemctl restart linedesk-{name}.service"
+        for name in ("worker", "dispatcher", "frontdesk")
+    ]
+    assert running.path("etc/linedesk/credentials/dispatcher/AMQP_URL").read_text() == ""
+
+
 def test_what_the_services_run_with_is_taken_up_by_a_restart_and_nothing_else_is(
     running: Box,
 ) -> None:

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ from tests.frontdesk.desk import DeskProcess
 from tests.frontdesk.load import PATIENCE_SECONDS, Load, post
 from tests.waiting import eventually
 
-CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx" / "linedesk.conf"
+CONFIGURATIONS = Path(__file__).parents[2] / "deploy" / "nginx"
+CONFIGURATION = CONFIGURATIONS / "linedesk.conf"
+TWO_HOSTS = CONFIGURATIONS / "linedesk-two-hosts.conf"
 # Any address of 127.0.0.0/8 is this machine; this one is no trusted proxy.
 STRANGER = "127.0.0.2"
 # What the configuration asks nginx.conf to say.
@@ -49,18 +52,30 @@ http {{
 
 
 class Nginx:
-    """A context manager; it listens on a port of its own, and passes on to `upstream`."""
+    """A context manager; it listens on a port of its own, and passes on to `upstream`.
 
-    def __init__(self, folder: Path, pair: Pair, trusted: Path, *, upstream: int) -> None:
+    With `second` it is that of two front desks.
+    """
+
+    def __init__(
+        self, folder: Path, pair: Pair, trusted: Path, *, upstream: int, second: int | None = None
+    ) -> None:
         self.port = free_port()
         self.context = ssl.create_default_context(cafile=str(trusted))
         self._folder = folder
-        text = CONFIGURATION.read_text()
-        for old, new in (
-            ("listen 443 ssl;", f"listen 127.0.0.1:{self.port} ssl;"),
-            ("listen [::]:443 ssl;", ""),
+        text = (CONFIGURATION if second is None else TWO_HOSTS).read_text()
+        one = [
             ("127.0.0.1:8000", f"127.0.0.1:{upstream}"),
             ("proxy_read_timeout 10s;", f"proxy_read_timeout {PATIENCE_SECONDS:.0f}s;"),
+        ]
+        two = [
+            ("10.0.0.1:8000", f"127.0.0.1:{upstream}"),
+            ("10.0.0.2:8000", f"127.0.0.1:{second}"),
+        ]
+        for old, new in (
+            *(one if second is None else two),
+            ("listen 443 ssl;", f"listen 127.0.0.1:{self.port} ssl;"),
+            ("listen [::]:443 ssl;", ""),
             ("/etc/linedesk/tls/fullchain.pem", str(pair.certificate)),
             ("/etc/linedesk/tls/privkey.pem", str(pair.key)),
         ):
@@ -268,3 +283,69 @@ def test_a_post_whose_connection_breaks_before_the_answer_is_sent_once_more(
         thread.join(10)
     assert len(seen) == 2
     assert seen[0] == seen[1]
+
+
+class Desk(BaseHTTPRequestHandler):
+    """A front desk that answers as its server says: a status, or none and the connection breaks."""
+
+    server: Desks
+
+    def do_POST(self) -> None:
+        """Read the webhook, and answer it or not."""
+        self.server.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+        if self.server.status is not None:
+            self.send_response(self.server.status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+    def log_message(self, *words: Any) -> None:
+        """Nothing."""
+
+
+class Desks(ThreadingHTTPServer):
+    """A front desk on a port of its own; a context manager."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Desk)
+        self.status: int | None = 200
+        self.bodies: list[bytes] = []
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
+
+    def __enter__(self) -> Desks:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join(10)
+        self.server_close()
+
+
+def test_no_webhook_fails_that_one_of_two_front_desks_takes(
+    authority: Authority, pair: Pair, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        first, second = stack.enter_context(Desks()), stack.enter_context(Desks())
+        ports = {"upstream": first.server_port, "second": second.server_port}
+        nginx = stack.enter_context(Nginx(tmp_path, pair, authority.root, **ports))
+
+        def posted(name: str) -> tuple[int, int, int]:
+            """The status, and how many requests each front desk got for it."""
+            before = len(first.bodies), len(second.bodies)
+            with closing(nginx.connection()) as line:
+                status = post(line, name)
+            return status, len(first.bodies) - before[0], len(second.bodies) - before[1]
+
+        # All to one, which keeps the order of a conversation.
+        assert {posted(f"whole-{number}") for number in range(10)} == {(200, 1, 0)}
+        first.status = 503
+        assert posted("no store left") == (200, 1, 1)
+        assert first.bodies[-1] == second.bodies[-1]
+        # Left out for ten seconds, and asked nevertheless where the other one fails.
+        assert posted("skipped") == (200, 0, 1)
+        first.status, second.status = 200, None
+        assert posted("back already") == (200, 1, 1)
+        first.status = None
+        assert posted("none") == (502, 1, 1)
+        second.status = 200
+        assert posted("no pause after that") == (200, 0, 1)

@@ -11,13 +11,16 @@ import pytest
 from dispatcher.process import CLOSE_SECONDS
 from frontdesk.http import MOST_CONNECTIONS
 from linedesk.cli.main import linedesk
+from linedesk.compose.worker import END_SECONDS
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
 from linedesk.settings.sources import CREDENTIALS
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"
-SERVICES = ("frontdesk", "dispatcher", "scheduler", "console")
+SERVICES = ("frontdesk", "dispatcher", "scheduler", "console", "worker")
+# However often a bot dies, other conversations have work.
+WITH_BOT = ("dispatcher", "worker")
 # systemd-analyze exit-status.
 EXIT_NAMES = {"CONFIG": Exit.CONFIG, "DATAERR": Exit.NEWER, "CREDENTIALS": 243}
 
@@ -57,11 +60,12 @@ def test_a_service_starts_a_command_that_there_is_and_waits_until_it_is_ready(na
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_gets_only_credentials_that_linedesk_reads(name: str) -> None:
     given = dict(value.split(":") for value in service(name)["LoadCredential"])
-    assert "MONGODB_URI" in given
+    assert ("MONGODB_URI" in given) == (name != "worker")
     assert {credential.lower() for credential in given} <= set(CREDENTIALS)
     assert ("LINE_CHANNEL_SECRET" in given) == (name == "frontdesk")
     assert ("LINE_CHANNEL_ACCESS_TOKEN" in given) == (name == "dispatcher")
-    assert ("BOT_SECRETS" in given) == (name == "dispatcher")
+    assert ("BOT_SECRETS" in given) == (name in WITH_BOT)
+    assert ("AMQP_URL" in given) == (name in WITH_BOT)
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -72,14 +76,18 @@ def test_what_a_restart_does_not_apply_is_not_restarted(name: str) -> None:
     assert {EXIT_NAMES[each] for each in names} == {Exit.CONFIG, Exit.NEWER, 243}
 
 
-def test_systemd_never_stops_starting_the_dispatcher() -> None:
+def test_systemd_never_stops_starting_what_runs_a_bot() -> None:
     """One bot's poison would else end the service for every conversation."""
-    found = service("dispatcher")
-    assert found["StartLimitIntervalSec"] == ["0"]
-    assert "StartLimitBurst" not in found
-    assert all(
-        int(service(name)["StartLimitBurst"][0]) > 0 for name in {*SERVICES} - {"dispatcher"}
-    )
+    for name in WITH_BOT:
+        found = service(name)
+        assert found["StartLimitIntervalSec"] == ["0"]
+        assert "StartLimitBurst" not in found
+    assert all(int(service(name)["StartLimitBurst"][0]) > 0 for name in {*SERVICES} - {*WITH_BOT})
+
+
+def test_a_stop_of_a_worker_outlasts_the_drain() -> None:
+    drain_seconds = Settings.model_fields["drain_seconds"].default
+    assert int(service("worker")["TimeoutStopSec"][0]) > drain_seconds + END_SECONDS
 
 
 def test_the_dispatcher_is_told_the_boot_that_it_cannot_see() -> None:
@@ -121,9 +129,9 @@ def test_a_restart_of_the_target_leaves_the_socket_open_and_a_stop_closes_it() -
 
 def test_the_target_starts_all_and_the_front_desk_first() -> None:
     for name in SERVICES:
-        assert service(name)["WantedBy"] == ["linedesk.target"]
+        assert service(name)["WantedBy"][0].split()[0] == "linedesk.target"
     assert unit("linedesk-frontdesk.socket")["WantedBy"] == ["linedesk.target"]
-    for name in ("dispatcher", "scheduler", "console"):
+    for name in ("dispatcher", "scheduler", "console", "worker"):
         assert "linedesk-frontdesk.service" in service(name)["After"][0].split()
 
 

@@ -14,7 +14,7 @@ from linedesk.cli.main import linedesk
 from linedesk.settings.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
-WITH_METRICS = ("frontdesk", "dispatcher", "scheduler")
+WITH_METRICS = ("frontdesk", "dispatcher", "scheduler", "worker")
 USERS = ("admin", "dispatcher", "operator", "console")
 
 
@@ -91,6 +91,15 @@ def test_init_sees_to_the_users_of_the_box(command: str, asked: str, installed: 
     assert answer.stdout == f"{etc}/linedesk.toml {etc}/credentials/admin {with_users}\n"
 
 
+@pytest.mark.parametrize("command", ["init --amqp", "init --amqp --new-passwords"])
+def test_init_of_rabbitmq_leaves_the_users_of_mongodb(command: str, installed: Path) -> None:
+    asked = call(installed, *command.split()).stdout.split()
+    assert "--users" not in asked
+    assert asked[-2:] == ["--amqp", f"{installed}/etc/linedesk/credentials"]
+    elsewhere = call(installed, "init", "--amqp", "/elsewhere")
+    assert elsewhere.stdout.split()[-3:] == ["init", "--amqp", "/elsewhere"]
+
+
 @pytest.mark.parametrize("command", ["", "--version", "dead list --help", "demo --once"])
 def test_what_needs_no_rights_gets_none(command: str, installed: Path) -> None:
     (installed / "etc/linedesk/credentials").rename(installed / "hidden")
@@ -121,6 +130,7 @@ def test_a_missing_user_of_mongodb_is_named(installed: Path) -> None:
         ("dispatcher", "systemctl start linedesk.target"),
         ("scheduler", "systemctl start linedesk.target"),
         ("up", "systemctl start linedesk.target"),
+        ("worker", "systemctl enable --now linedesk-worker"),
         ("console", "systemctl enable --now linedesk-console"),
         ("console --verbose", "systemctl enable --now linedesk-console"),
     ],

@@ -158,6 +158,10 @@ class RecordingWorker:
         """There are no worker processes."""
         return []
 
+    def broker(self) -> str | None:
+        """Handlers need none."""
+        return None
+
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         self.sends_to_give_up.append((channel, key, effect_id))
         return self.gives_up_sends

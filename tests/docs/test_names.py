@@ -18,11 +18,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
 FOLDERS = (*TOP, "deploy", "scripts", "bench", "docs", "tests", "requirements")
-PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md"), ROOT / "tests" / "README.md"])
+PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests" / "README.md"])
 # Not ours, although something of ours has that name: MongoDB's, the SDK's, Prometheus's.
 FOREIGN = {"_id", "_headers", "_request_timeout", "_total"}
 # What ends so is a file or a unit, and no module.
-SUFFIXES = ("py", "toml", "target", "service", "socket", "timer", "json", "conf")
+SUFFIXES = ("py", "toml", "target", "service", "socket", "timer", "json", "conf", "mjs", "go")
 
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`]+)`")

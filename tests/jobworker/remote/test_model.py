@@ -26,7 +26,7 @@ class Rules:
     current_only: bool = True
     """A leader takes a decision of its current attempt only."""
     adopts: bool = True
-    """A new leader sets the conversation's epoch before it decides, also where it writes nothing."""
+    """A new leader sets the conversation's epoch before it decides, also to write nothing."""
 
 
 @dataclass(frozen=True)

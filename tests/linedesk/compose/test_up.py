@@ -27,6 +27,7 @@ from linedesk.compose.bot import MOVED, load_bot
 from linedesk.compose.database import open_database, with_server
 from linedesk.compose.private_mongod import MongodNotFound, find_mongod, free_port
 from linedesk.compose.up import KeptMongod, beside_up, room_programs
+from linedesk.compose.worker import END_SECONDS
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.errors import DataInUse, SettingsError
 from linedesk.settings.settings import load_settings
@@ -164,6 +165,15 @@ def test_a_scheduler_runs_by_itself_only_where_it_is_asked_for(
     for program in programs:
         module = program.command[program.command.index("-m") + 1]
         assert find_spec(f"{module}.__main__"), "what is started exists"
+
+
+def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> None:
+    given = {"dispatcher_workers": "amqp", "amqp_url": "amqp://127.0.0.1/"}
+    settings = load_settings({name.upper(): value for name, value in given.items()})
+    programs = room_programs(settings, config_path=Path("line.toml"), verbose=False)
+    assert [one.name for one in programs] == ["frontdesk", "dispatcher", "worker"]
+    assert programs[-1].command[-5:] == ["-m", "linedesk", "worker", "--config", "line.toml"]
+    assert programs[-1].stop_seconds > settings.drain_seconds + END_SECONDS
 
 
 def test_a_setting_that_only_a_child_can_refuse_ends_everything_with_config(

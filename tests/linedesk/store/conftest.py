@@ -47,9 +47,11 @@ def raw_mongod(mongod: EmbeddedMongod) -> Iterator[Callable[..., str]]:
 
         def start(*options: str) -> str:
             port = free_port()
+            own = folder / str(port)
+            own.mkdir()
             command = [
-                *(str(find_mongod()), "--dbpath", str(folder), "--port", str(port)),
-                *("--bind_ip", "127.0.0.1", "--nounixsocket", "--logpath", str(folder / "log")),
+                *(str(find_mongod()), "--dbpath", str(own), "--port", str(port)),
+                *("--bind_ip", "127.0.0.1", "--nounixsocket", "--logpath", str(own / "log")),
                 *("--setParameter", "diagnosticDataCollectionEnabled=false", *options),
             ]
             started.append(children.start(command))

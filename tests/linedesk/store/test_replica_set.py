@@ -12,7 +12,13 @@ from pymongo.uri_parser import parse_uri
 from linedesk.store import replica_set
 from linedesk.store.client import Client, connect
 from linedesk.store.errors import NotReplicaSet, StoreUnavailable
-from linedesk.store.replica_set import _first_server, ensure_replica_set, require_replica_set
+from linedesk.store.replica_set import (
+    _first_server,
+    add_members,
+    by_loopback,
+    ensure_replica_set,
+    require_replica_set,
+)
 from linedesk.store.uri import Uri
 
 HELPFUL = r"replSetName in mongod.conf.*--replSet rs0.*linedesk init"
@@ -99,3 +105,43 @@ def test_a_set_without_a_primary_is_unavailable_in_time(raw_mongod: Callable[...
         with pytest.raises(StoreUnavailable, match="no primary"):
             ensure_replica_set(f"mongodb://{where}/?replicaSet=rs0", wait_seconds=0.3)
         assert time.monotonic() - began < 3
+
+
+def test_every_server_of_the_uri_becomes_a_member_and_a_second_run_changes_nothing(
+    raw_mongod: Callable[..., str],
+) -> None:
+    servers = [raw_mongod("--replSet", "rs0") for _ in range(3)]
+    uri = f"mongodb://{','.join(servers)}/?replicaSet=rs0"
+
+    assert ensure_replica_set(uri) == f"replica set rs0 initiated with one node, {servers[0]}"
+    with connect(uri, app_name="tests") as client:
+        assert add_members(client, uri) == servers[1:]
+        members = client.admin.command("replSetGetStatus")["members"]
+        assert [m["name"] for m in members] == servers
+        assert {m["stateStr"] for m in members} == {"PRIMARY", "SECONDARY"}
+        # By any of them, also where the first one is empty or away.
+        other = f"mongodb://127.0.0.1:1,{servers[2]},{servers[1]},{servers[0]}/?replicaSet=rs0"
+        assert ensure_replica_set(other) == "replica set rs0 is there"
+        assert add_members(client, other) == []
+
+
+def test_no_second_set_is_made_while_a_server_that_may_be_a_member_is_away(
+    raw_mongod: Callable[..., str],
+) -> None:
+    empty = raw_mongod("--replSet", "rs0")
+    with pytest.raises(StoreUnavailable):
+        ensure_replica_set(f"mongodb://{empty},127.0.0.1:1/?replicaSet=rs0")
+    with connect(f"mongodb://{empty}/", app_name="tests", directConnection=True) as client:
+        assert "setName" not in client.admin.command("hello")
+
+
+def test_a_set_that_the_uri_does_not_name_whole_gets_no_members(
+    client: Client, raw_mongod: Callable[..., str]
+) -> None:
+    waiting = raw_mongod("--replSet", "rs0")
+    assert add_members(client, f"mongodb://{waiting}/?replicaSet=rs0") == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "192.0.2.1", "%2Ftmp%2Fa.sock"])
+def test_only_an_address_that_others_reach_has_a_way_around_by_loopback(host: str) -> None:
+    assert by_loopback(Uri.parse(f"mongodb://{host}/")) is None

@@ -1,0 +1,3 @@
+module linedesk-example
+
+go 1.19

@@ -1,0 +1,224 @@
+"""The virtual host, exchange and users of RabbitMQ that `linedesk init --amqp` makes.
+
+One import of definitions by `rabbitmqctl` does all of it and may be repeated. Files for processes
+have the passwords; RabbitMQ gets salted hashes of them on standard input.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import click
+from pydantic import SecretStr
+
+from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, WORKER_QUEUE, can_open
+from linedesk.settings import rules
+from linedesk.settings.errors import SettingsError
+from linedesk.settings.settings import Settings
+from linedesk.setup.users import (
+    MADE,
+    NEW_PASSWORD,
+    WAS_THERE,
+    at_work_in,
+    new_password,
+    write_for_owner,
+)
+from linedesk.store.errors import SetupError
+
+FILE = "AMQP_URL"
+DEFINITIONS = "rabbitmq-definitions.json"
+DEFAULT_URL = "amqp://127.0.0.1:5672/linedesk"
+HASH = "rabbit_password_hashing_sha256"
+CONTROL = "rabbitmqctl"
+CONTROL_SECONDS = 60.0
+
+BY_HAND = (
+    "{control} is not on this machine. Run on RabbitMQ's machine: `{control} import_definitions "
+    "{name}`, with {path} copied there; then run this again, which checks it"
+)
+NOT_OPENED = (
+    "RabbitMQ at {hosts} does not let {user} in, although {control} has made it: set AMQP_URL to "
+    "the RabbitMQ of this machine, such as " + DEFAULT_URL
+)
+RESTART = "new password for {who}: restart {units} soon; open connections stay until then"
+
+
+@dataclass(frozen=True)
+class BrokerUser:
+    """A user with its rights in the virtual host, as RabbitMQ's regular expressions."""
+
+    name: str
+    configure: str
+    write: str
+    read: str
+
+
+def _literal(name: str) -> str:
+    return name.replace(".", r"\.")
+
+
+# Publishing to a queue by its name is a write to the default exchange, `amq.default` here.
+# A worker reaches neither other workers nor the dispatcher's queue: theirs are exclusive as well.
+WHO: Mapping[str, BrokerUser] = {
+    "dispatcher": BrokerUser(
+        "linedesk-dispatcher",
+        configure=f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
+        write=f"^(amq\\.default$|{_literal(LEADER_QUEUE)})",
+        read=f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
+    ),
+    "worker": BrokerUser(
+        "linedesk-worker",
+        configure=f"^{_literal(WORKER_QUEUE)}",
+        write=f"^{_literal(EXCHANGE)}$",
+        read=f"^{_literal(WORKER_QUEUE)}",
+    ),
+}
+
+
+def init_rabbitmq(settings: Settings, folder: Path, *, new_passwords: bool) -> None:
+    """Make what is missing and report on stdout. Raises SettingsError, SetupError."""
+    with at_work_in(folder):
+        kept = {who: _kept(folder / who / FILE) for who in WHO}
+        nodes = settings.amqp_urls or next(filter(None, kept.values()), (DEFAULT_URL,))
+        passwords = {
+            who: new_password() if new_passwords else _password_in(kept[who]) or new_password()
+            for who in WHO
+        }
+        urls = {who: _with_user(nodes, WHO[who].name, passwords[who]) for who in WHO}
+        states = {who: _state(kept[who], urls[who]) for who in WHO}
+        for who in WHO:
+            write_for_owner(folder / who / FILE, ",".join(urls[who]) + "\n")
+        _import(definitions(_vhost(nodes), passwords), folder, is_there=_all_open(urls))
+        _require_open(urls)
+    _show(states, nodes, folder)
+
+
+def definitions(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
+    """What RabbitMQ is to have, in the form of its definitions."""
+    rights = [
+        {"vhost": vhost, "user": one.name}
+        | {"configure": one.configure, "write": one.write, "read": one.read}
+        for one in WHO.values()
+    ]
+    users = [
+        {"name": one.name, "hashing_algorithm": HASH, "tags": []}
+        | {"password_hash": _hashed(passwords[who])}
+        for who, one in WHO.items()
+    ]
+    exchange: dict[str, Any] = {"name": EXCHANGE, "vhost": vhost, "type": "fanout", "arguments": {}}
+    exchange |= {"durable": True, "auto_delete": False, "internal": False}
+    return {
+        "vhosts": [{"name": vhost}],
+        "users": users,
+        "permissions": rights,
+        "exchanges": [exchange],
+    }
+
+
+def _hashed(password: str) -> str:
+    """As RabbitMQ stores it: a salt of four bytes before the hash of salt and password."""
+    salt = os.urandom(4)
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def _kept(path: Path) -> tuple[str, ...]:
+    """The URLs of a file; none where it is missing or empty. Raises SettingsError, OSError."""
+    try:
+        text = path.read_text("utf-8").strip()
+        return _parted(rules.amqp_urls(SecretStr(text))) if text else ()
+    except FileNotFoundError:
+        return ()
+    except ValueError:
+        words = "holds no URL of RabbitMQ: remove it, and `linedesk init --amqp` makes a new one"
+        raise SettingsError([f"{path} {words}"]) from None
+
+
+def _parted(urls: SecretStr) -> tuple[str, ...]:
+    return tuple(one.strip() for one in urls.get_secret_value().split(",") if one.strip())
+
+
+def _password_in(urls: Sequence[str]) -> str:
+    return unquote(urlsplit(urls[0]).password or "") if urls else ""
+
+
+def _vhost(urls: Sequence[str]) -> str:
+    """As the first URL names it; RabbitMQ's own default is `/`."""
+    return unquote(urlsplit(urls[0]).path[1:]) or "/"
+
+
+def _with_user(urls: Sequence[str], user: str, password: str) -> tuple[str, ...]:
+    parts = [urlsplit(url) for url in urls]
+    return tuple(
+        one._replace(netloc=f"{quote(user)}:{quote(password)}@{_host(one.netloc)}").geturl()
+        for one in parts
+    )
+
+
+def _host(netloc: str) -> str:
+    return netloc.rpartition("@")[2]
+
+
+def _state(kept: Sequence[str], urls: Sequence[str]) -> str:
+    if not kept or not can_open(kept):
+        return MADE
+    return WAS_THERE if _password_in(kept) == _password_in(urls) else NEW_PASSWORD
+
+
+def _all_open(urls: Mapping[str, Sequence[str]]) -> bool:
+    return all(can_open(one) for one in urls.values())
+
+
+def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
+    """By `rabbitmqctl`, each time anew, since rights may have been changed by hand."""
+    control = shutil.which(CONTROL)
+    text = json.dumps(wanted, indent=2)
+    if control is None:
+        if is_there:
+            return
+        path = folder / DEFINITIONS
+        write_for_owner(path, text + "\n")
+        raise SetupError(BY_HAND.format(control=CONTROL, name=DEFINITIONS, path=path))
+    try:
+        done = subprocess.run(
+            [control, "--quiet", "import_definitions"],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=CONTROL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SetupError(f"{CONTROL} does not end within {CONTROL_SECONDS:.0f} s") from None
+    if done.returncode:
+        told = " ".join((done.stderr or done.stdout).split())[:300]
+        raise SetupError(f"{CONTROL} import_definitions ended with {done.returncode}: {told}")
+
+
+def _require_open(urls: Mapping[str, Sequence[str]]) -> None:
+    for who, nodes in urls.items():
+        if not can_open(nodes):
+            hosts = ", ".join(_host(urlsplit(one).netloc) for one in nodes)
+            words = NOT_OPENED.format(hosts=hosts, user=WHO[who].name, control=CONTROL)
+            raise SetupError(words)
+
+
+def _show(states: Mapping[str, str], nodes: Sequence[str], folder: Path) -> None:
+    click.echo(f"rabbitmq    {', '.join(_host(urlsplit(one).netloc) for one in nodes)}")
+    click.echo(f"vhost       {_vhost(nodes)}")
+    click.echo(f"exchange    {EXCHANGE}")
+    for who, state in states.items():
+        click.echo(f"user        {WHO[who].name}: {state}, {folder / who / FILE}")
+    renewed = [who for who, state in states.items() if state == NEW_PASSWORD]
+    if renewed:
+        units = ", ".join(f"linedesk-{who}" for who in renewed)
+        click.echo(RESTART.format(who=", ".join(renewed), units=units))

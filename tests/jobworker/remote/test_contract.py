@@ -1,0 +1,248 @@
+"""docs/reference/worker-contract.schema.json and the code have the same messages and fields."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from pymongo.database import Database
+
+from jobworker.bot.bot import Bot
+from jobworker.bot.talk import Talk, TalkContext
+from jobworker.errors import BotError
+from jobworker.line.month import MonthlyQuota
+from jobworker.record.conversations import Conversation
+from jobworker.remote.actions import ActionClock, Replay
+from jobworker.remote.job import CONTRACT, Job, job_of, run_handler
+from jobworker.remote.program import Program, ProgramBot
+from jobworker.remote.rules import FIELDS, bot_of, rules_of
+from jobworker.remote.values import from_line, to_line
+from jobworker.remote.worker import WorkerProcess
+from linedesk.store.documents import make_document
+from linedesk.store.timers import make_timer_document
+from linesim import Sim
+from tests.jobworker.remote.remote_room import amqp, are_working, leave
+from tests.jobworker.worker_harness import Room
+from tests.rabbitmq import RabbitMQ
+from tests.waiting import eventually
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+SCHEMA = json.loads((REFERENCE / "worker-contract.schema.json").read_text("utf-8"))
+PARTS = SCHEMA["$defs"]
+MESSAGE = {
+    "type": "message",
+    "mode": "active",
+    "timestamp": 1,
+    "source": {"type": "user", "userId": "U1"},
+    "webhookEventId": "E1",
+    "replyToken": "R1",
+    "deliveryContext": {"isRedelivery": False},
+    "message": {"type": "text", "id": "1", "text": "やあ", "quoteToken": "q"},
+}
+
+
+def check(message: object, part: str | None = None) -> None:
+    """Fails for a message that the schema does not allow."""
+    where = SCHEMA if part is None else {"$ref": f"#/$defs/{part}", "$defs": PARTS}
+    Draft202012Validator(where, format_checker=Draft202012Validator.FORMAT_CHECKER).validate(
+        message
+    )
+
+
+def a_talk() -> Talk:
+    now = datetime.now(UTC)
+    stored = Conversation(id="main/U1", data={"at": now, "n": 2**53 + 1}, friend=True)
+    refuse: Callable[..., Any] = lambda *_, **__: None  # noqa: E731
+    around = TalkContext(
+        load=lambda: stored,
+        api=refuse,
+        content=refuse,
+        quota=lambda: MonthlyQuota(200, 1),
+        now=lambda: now,
+        settings=MappingProxyType({}),
+        secrets=MappingProxyType({}),
+    )
+    return Talk(make_document(MESSAGE, channel="main", accept_time=now), around)
+
+
+def a_job(talk: Talk) -> dict[str, Any]:
+    document = make_document(MESSAGE, channel="main", accept_time=talk.accepted)
+    message = job_of(
+        talk, [document], rule="any", is_list=False, limit_seconds=60.0, epoch=1, tries=1
+    )
+    return from_line(to_line({**message, "attempt": "a1"}))
+
+
+def everything(event: Any, talk: Talk) -> None:
+    later = datetime(2030, 1, 1, tzinfo=UTC)
+    talk.reply("一", {"type": "sticker", "packageId": "446", "stickerId": "1988"})
+    talk.push("二")
+    talk.push("三", to="U2", until=later)
+    talk.multicast(["U3"], "四")
+    talk.state = "asked"
+    talk.state = None
+    talk.expect("asked", within=30)
+    talk.after(60, "ring", when=later)
+    talk.at(later, "later", n=2**60)
+    talk.every("07:30", "daily", tz="Asia/Tokyo", list=[1])
+    talk.cancel("ring")
+    talk.forget()
+    talk.data["new"] = later
+
+
+def test_the_schema_is_one_and_of_this_contract() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    numbers = [PARTS[one]["properties"]["contract"]["const"] for one in ("start", "hello", "job")]
+    assert numbers == [CONTRACT] * 3
+    assert SCHEMA["$id"].endswith(f":{CONTRACT}")
+
+
+def test_each_message_on_the_page_is_of_the_schema() -> None:
+    page = (REFERENCE / "worker-contract.md").read_text("utf-8")
+    blocks = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    kinds = []
+    for block in blocks:
+        message = json.loads(block)
+        check(message)
+        kinds.append(message.get("outcome", message["type"]))
+    assert kinds == ["hello", "job", "decided", "failed"]
+    rows = set(re.findall(r"^\| `(\w+)` \|.*\|.*\|$", page, re.MULTILINE))
+    actions = {one["properties"]["do"]["const"] for one in PARTS["action"]["oneOf"]}
+    assert actions <= rows
+
+
+def test_a_job_has_the_fields_of_the_schema() -> None:
+    message = a_job(a_talk())
+    check(message, "job")
+    assert set(message) == set(PARTS["job"]["properties"]) == set(PARTS["job"]["required"])
+    assert set(message["quota"]) == set(PARTS["job"]["properties"]["quota"]["properties"])
+
+
+def test_rules_have_the_fields_of_the_schema() -> None:
+    assert set(PARTS["rule"]["properties"]) == FIELDS
+    bot = Bot(profiles="later")
+    bot.add(type_of("MessageEvent"), message=type_of("TextMessageContent"), gather=2.0)(everything)
+    bot.add(type_of("PostbackEvent"), state="asked", limit=120.0, profile=True)(everything)
+    bot.default()(everything)
+    bot.timer("ring")(everything)
+    bot.timeout("asked")(everything)
+    table = rules_of(bot)[0]
+    check(table, "rules")
+    assert {name for row in table["rules"] for name in row} == FIELDS
+    assert rules_of(bot_of(table, "1"))[0] == table
+
+
+def type_of(name: str) -> Any:
+    from linebot.v3 import webhooks
+
+    return getattr(webhooks, name)
+
+
+def test_decisions_have_the_actions_and_fields_of_the_schema() -> None:
+    talk = a_talk()
+    decision = run_handler(Job.from_message(a_job(talk)), everything)
+    check(decision, "decided")
+    assert set(decision) == set(PARTS["decided"]["properties"])
+    noted: dict[str, set[str]] = {}
+    for one in decision["actions"]:
+        noted.setdefault(one["do"], set()).update(one)
+    described = {
+        one["properties"]["do"]["const"]: set(one["properties"]) for one in PARTS["action"]["oneOf"]
+    }
+    assert noted == described
+    Replay(talk, ActionClock(lambda: talk.now, talk.now)).carry_out(
+        decision["actions"], decision["data"]
+    )
+
+
+def test_what_the_schema_demands_of_an_action_the_leader_demands() -> None:
+    decision = run_handler(Job.from_message(a_job(a_talk())), everything)
+    required = {
+        one["properties"]["do"]["const"]: set(one["required"]) for one in PARTS["action"]["oneOf"]
+    }
+    for one in decision["actions"]:
+        for name in one:
+            left = [{key: value for key, value in one.items() if key != name}]
+            if name in required[one["do"]]:
+                with pytest.raises(BotError):
+                    carry_out(left)
+            else:
+                carry_out(left)
+                check({**decision, "actions": left}, "decided")
+
+
+def carry_out(actions: list[dict[str, Any]]) -> None:
+    talk = a_talk()
+    Replay(talk, ActionClock(lambda: talk.now, talk.now)).carry_out(actions)
+
+
+def test_a_failure_has_the_fields_of_the_schema() -> None:
+    def handler(event: Any, talk: Talk) -> None:
+        raise KeyError
+
+    decision = run_handler(Job.from_message(a_job(a_talk())), handler)
+    check(decision, "failed")
+    assert set(decision) == set(PARTS["failed"]["properties"])
+
+
+@pytest.fixture(params=["node", "go"])
+def command(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue(f"{request.param}_bot")
+    return found
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """All that goes between linedesk and its programs, in order."""
+    found: list[dict[str, Any]] = []
+    send, receive = Program.send, Program.receive
+
+    def sending(program: Program, message: Any) -> None:
+        found.append(json.loads(to_line(message)))
+        send(program, message)
+
+    def receiving(program: Program, *seconds: float) -> dict[str, Any]:
+        message = receive(program, *seconds)
+        found.append(message)
+        return message
+
+    monkeypatch.setattr(Program, "send", sending)
+    monkeypatch.setattr(Program, "receive", receiving)
+    return found
+
+
+def test_what_linedesk_and_a_program_write_is_of_the_schema(
+    shared_rabbitmq: RabbitMQ,
+    database: Database[Any],
+    sim: Sim,
+    command: str,
+    written: list[dict[str, Any]],
+) -> None:
+    user, connect = sim.add_user("花子"), amqp(shared_rabbitmq, "test")
+    with ExitStack() as stack:
+        room = stack.enter_context(Room(database, sim, None, connect=connect))
+        bot = ProgramBot(command, settings={"A": "1"}, secrets={"B": "2"}, environ={})
+        worker = WorkerProcess(bot, connect, threads=1, name="box/1", release="1", beat_seconds=0.1)
+        worker.start()
+        stack.callback(leave, worker)
+        eventually(lambda: are_working(room, 1))
+        for words in ("やあ", "名前", "花子", "混雑", "故障", "60"):
+            room.says(user, words)
+        room.send(sim.drafts.medium("image", user))
+        room.until_quiet()
+        (row,) = database.schedule.find({"data.seconds": 60})
+        room.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
+        room.until_quiet()
+    for message in written:
+        check(message)
+    kinds = [message.get("outcome", message["type"]) for message in written]
+    assert kinds[:2] == ["start", "hello"]
+    assert set(kinds) == {"start", "hello", "job", "decided", "failed"}

@@ -1,0 +1,150 @@
+"""`linedesk doctor` on a real RabbitMQ: what is right, and what was broken for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pymongo.database import Database
+
+from linedesk.cli import main
+from linedesk.console.workers import WorkersView, WorkerView
+from linedesk.doctor.checks import rabbitmq
+from linedesk.doctor.context import DoctorContext
+from linedesk.doctor.finding import FindingLevel
+from linedesk.settings.settings import load_settings
+from tests.linedesk.console.hand import a_dispatcher
+from tests.rabbitmq import RabbitMQ
+
+OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
+Box = Callable[..., DoctorContext]
+
+
+@pytest.fixture
+def box(shared_rabbitmq: RabbitMQ, tmp_path: Path) -> Iterator[Box]:
+    """Machines with the users that `linedesk init --amqp` has made, each with other settings."""
+    environ = {"AMQP_URL": f"amqp://127.0.0.1:{shared_rabbitmq.port}/checked"}
+    runner = CliRunner(env={**shared_rabbitmq.environ, **environ})
+    made = runner.invoke(main.linedesk, ["init", "--amqp", str(tmp_path)])
+    assert made.exit_code == 0, made.output
+    boxes: list[DoctorContext] = []
+
+    def make(**given: str) -> DoctorContext:
+        settings = load_settings({"DISPATCHER_WORKERS": "amqp", **given})
+        boxes.append(DoctorContext(settings, tmp_path))
+        return boxes[-1]
+
+    yield make
+    for one in boxes:
+        one.close()
+
+
+def url(box: DoctorContext, who: str = "dispatcher") -> str:
+    return box.amqp_urls(who)[0]
+
+
+def test_all_is_well_after_init(box: Box) -> None:
+    found = rabbitmq.reached(box())
+    assert (found.state, "worker at amqp://127.0.0.1:" in found.saw) == (OK, True)
+    assert "linedesk-" not in found.saw
+    assert rabbitmq.rights(box()).saw == (
+        "dispatcher and worker may do their work, and the worker nothing else"
+    )
+
+
+def test_without_its_url_the_command_that_makes_it_is_named() -> None:
+    found = rabbitmq.reached(DoctorContext(load_settings({"DISPATCHER_WORKERS": "amqp"})))
+    assert found.state is BAD
+    assert "linedesk init --amqp" in found.do
+
+
+@pytest.mark.parametrize(
+    ("change", "saw"),
+    [
+        (lambda url: url.replace("/checked", "/none"), "NOT_ALLOWED"),
+        (lambda url: re.sub(":[^:/]+@", ":x@", url), "ACCESS_REFUSED"),
+        (lambda url: "amqp://a:b@127.0.0.1:1/checked", "Connection refused"),
+        (lambda url: url.replace("amqp://", "amqps://"), "TLS"),
+    ],
+)
+def test_a_url_that_is_wrong_is_named_without_its_password(
+    box: Box, tmp_path: Path, change: Callable[[str], str], saw: str
+) -> None:
+    right = url(box())
+    for who in ("dispatcher", "worker"):
+        (tmp_path / who / "AMQP_URL").write_text(change(right))
+    found = rabbitmq.reached(box())
+    assert found.state is BAD
+    assert saw in found.saw
+    assert right.split(":")[2].partition("@")[0] not in found.saw
+
+
+def test_rights_that_are_too_wide_or_too_narrow_are_found(
+    box: Box, shared_rabbitmq: RabbitMQ
+) -> None:
+    grant = ("set_permissions", "-p", "checked")
+    shared_rabbitmq.control(*grant, "linedesk-worker", ".*", ".*", ".*")
+    found = rabbitmq.rights(box())
+    assert found.state is WARN
+    assert "the worker's user may" in found.saw
+    assert "send to any queue" in found.saw
+    shared_rabbitmq.control(*grant, "linedesk-worker", "", "", "")
+    assert rabbitmq.rights(box()).state is BAD
+    shared_rabbitmq.control(*grant, "linedesk-dispatcher", ".*", "linedesk.*", ".*")
+    found = rabbitmq.rights(box())
+    assert (found.state, "ACCESS_REFUSED" in found.saw) == (BAD, True)
+
+
+def test_a_rabbitmq_short_of_memory_is_named(box: Box, shared_rabbitmq: RabbitMQ) -> None:
+    here = box()
+    shared_rabbitmq.control("set_vm_memory_high_watermark", "absolute", "1")
+    try:
+        found = rabbitmq.rights(here)
+        saw = "RabbitMQ takes nothing: it is short of memory or disk"
+        assert (found.state, found.saw) == (BAD, saw)
+    finally:
+        shared_rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+
+
+def a_view(*workers: WorkerView, broker: str = "") -> WorkersView:
+    return WorkersView(broker, list(workers), [], 0)
+
+
+def one(state: str = "working", threads: int = 20) -> WorkerView:
+    return WorkerView("box/1", "1", "3f", threads, 0, state, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "saw"),
+    [
+        (a_view(one(threads=19)), OK, "1 of 1 get jobs"),
+        (a_view(one()), WARN, "at most 19 jobs are out at a time"),
+        (a_view(), BAD, "no worker is connected"),
+        (a_view(one(threads=9), one("stopping")), OK, "1 of 2 get jobs"),
+        (a_view(one(threads=9), one("speaks contract 2")), WARN, "gets no jobs: speaks contract 2"),
+        (a_view(one(), broker="no connection to RabbitMQ"), BAD, "no connection to RabbitMQ"),
+    ],
+)
+def test_workers_are_judged_by_what_the_leader_knows(
+    found: WorkersView, state: FindingLevel, saw: str
+) -> None:
+    judged = rabbitmq.judge_workers(found, dispatcher_threads=20)
+    assert judged.state is state
+    assert saw in judged.saw
+    assert bool(judged.do) == (state is not OK)
+
+
+def test_workers_are_those_of_the_dispatcher_that_leads(
+    box: Box, database: Database[Any], mongo_uri: str
+) -> None:
+    row = a_dispatcher(now=datetime.now(UTC), broker="", workers=[])
+    database.status.insert_one(row)
+    here = box(MONGODB_URI=mongo_uri, MONGODB_DATABASE=database.name)
+    assert rabbitmq.workers(here).saw == "no worker is connected: events wait"
+    database.status.update_one({}, {"$unset": {"broker": ""}})
+    assert rabbitmq.workers(here).state is SKIP

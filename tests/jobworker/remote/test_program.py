@@ -1,0 +1,227 @@
+"""Programs that end, hang, or write what they must not: no other job is harmed by them.
+
+The leader and the worker are real, and so is the RabbitMQ between them.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from jobworker.remote.program import ProgramBot, ProgramFailed
+from jobworker.remote.worker import WorkerProcess
+from linesim import Sim
+from tests.jobworker.remote.remote_room import amqp, are_working, leave
+from tests.jobworker.worker_harness import Room
+from tests.linedesk.processes import is_alive
+from tests.rabbitmq import RabbitMQ
+from tests.waiting import eventually
+
+ODD = shlex.join([sys.executable, "-I", str(Path(__file__).with_name("odd_program.py"))])
+
+
+def a_program(how: str = "", **options: Any) -> ProgramBot:
+    given = {"settings": {}, "secrets": {}, "environ": {}} | options
+    return ProgramBot(f"{ODD} {how}", **given)
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+@contextmanager
+def a_worker(bot: ProgramBot, node: RabbitMQ) -> Iterator[WorkerProcess]:
+    """A worker with one thread, so that one program gets everybody's jobs."""
+    worker = WorkerProcess(
+        bot, amqp(node, "test"), threads=1, name="box/1", release="1", beat_seconds=0.1
+    )
+    worker.start()
+    try:
+        yield worker
+    finally:
+        leave(worker)
+
+
+@pytest.fixture
+def room(
+    shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim
+) -> Iterator[Callable[..., Room]]:
+    with ExitStack() as stack:
+
+        def make(bot: ProgramBot | None = None, **options: Any) -> Room:
+            connect = amqp(shared_rabbitmq, "test")
+            desk = stack.enter_context(Room(database, sim, None, connect=connect, **options))
+            stack.enter_context(a_worker(bot or a_program(), shared_rabbitmq))
+            eventually(lambda: are_working(desk, 1), seconds=15)
+            return desk
+
+        yield make
+
+
+@pytest.mark.parametrize(
+    ("word", "cause", "attempts"),
+    [
+        ("exit", "program ended with exit code 3", 2),
+        ("garbage", "program wrote a line of 11 bytes that is no JSON object", 2),
+        ("list", "program wrote a line of 2 bytes that is no JSON object", 2),
+        ("large", "program wrote a line of more than 16777216 bytes", 2),
+        ("endless", "program wrote a line of more than 16777216 bytes", 2),
+        ("nan", "program wrote a line of", 2),
+        ("deep", "program wrote a line of", 2),
+        ("earlier", "program answered something else than a decision of this job", 2),
+        ("outcome", "program gave no outcome", 2),
+        ("half", "BotError: decision is no JSON: UnicodeEncodeError", 1),
+        ("nested", "BotError: invalid decision", 1),
+        ("action", "BotError: invalid decision", 1),
+    ],
+)
+def test_what_a_program_must_not_write_is_a_failed_try_of_that_job_alone(
+    room: Callable[..., Room], sim: Sim, word: str, cause: str, attempts: int
+) -> None:
+    alice, bob = sim.add_user("花子"), sim.add_user("太郎")
+    desk = room(tries=2)
+    desk.says(alice, "a secret")
+    desk.until_quiet()
+    odd = desk.says(bob, word)
+    desk.says(bob, "b")
+    desk.until_quiet()
+    desk.says(alice, "a")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    assert letter["_id"] == odd["eventId"]
+    assert letter["cause"].startswith(f"handler: {cause}")
+    assert letter["attempts"] == attempts
+    assert texts(sim, bob) == ["b"]
+    assert texts(sim, alice) == ["a secret", "a"]
+    assert desk.conversation(bob.user_id)["data"] == {"seen": "b"}
+
+
+def test_what_a_program_wrote_before_it_died_stands_in_the_letter(
+    room: Callable[..., Room], sim: Sim
+) -> None:
+    desk = room(a_program(masked=lambda text: text.replace("own", "***")), tries=1)
+    desk.says(sim.add_user("花子"), "exit")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    assert letter["traceback"] == "Traceback: the program's ***"
+
+
+def test_a_program_that_hangs_is_killed_with_what_it_started(
+    room: Callable[..., Room], sim: Sim, tmp_path: Path
+) -> None:
+    user, pids = sim.add_user("花子"), tmp_path / "pids"
+    desk = room(tries=1)
+    desk.says(user, f"hang {pids}")
+    desk.says(user, "b")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    assert letter["cause"] == "handler: did not return"
+    assert texts(sim, user) == ["b"]
+    for pid in map(int, pids.read_text().split()):
+        eventually(lambda pid=pid: not is_alive(pid))
+
+
+def test_a_program_that_starts_for_a_job_given_up_meanwhile_is_killed(
+    room: Callable[..., Room], sim: Sim, tmp_path: Path
+) -> None:
+    user, started = sim.add_user("花子"), tmp_path / "started"
+    desk = room(a_program(f"late:{started}"), tries=2)
+    # The first one is killed for it; the next one is given up before it has said hello.
+    desk.says(user, f"hang {tmp_path / 'pids'}")
+    pid = int(eventually(started.read_text))
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    assert letter["cause"] == "handler: did not return"
+    eventually(lambda: not is_alive(pid))
+
+
+def test_a_megabyte_on_standard_error_holds_nothing_up(
+    room: Callable[..., Room], sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = sim.add_user("花子")
+    with caplog.at_level(logging.INFO, "jobworker.remote.program"):
+        desk = room(tries=1)
+        desk.says(user, "errors")
+        desk.until_quiet()
+    assert texts(sim, user) == ["errors"]
+    assert max(len(one.getMessage()) for one in caplog.records) < 2_100
+
+
+@pytest.mark.parametrize("word", ["twice", "afterwards"])
+def test_what_a_program_does_between_jobs_costs_no_try(
+    room: Callable[..., Room], sim: Sim, word: str, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    alice, bob = sim.add_user("花子"), sim.add_user("太郎")
+    desk = room(tries=1)
+    desk.says(alice, f"{word} {pid}")
+    desk.until_quiet()
+    if word == "afterwards":
+        eventually(lambda: not is_alive(int(pid.read_text())))
+    desk.says(bob, "b")
+    desk.until_quiet()
+    assert texts(sim, alice) == [f"{word} {pid}"]
+    assert texts(sim, bob) == ["b"]
+    assert desk.letters() == []
+
+
+def test_a_program_that_was_exchanged_costs_no_try_and_ends_the_worker(
+    shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim
+) -> None:
+    user, connect = sim.add_user("花子"), amqp(shared_rabbitmq, "test")
+    with Room(database, sim, None, connect=connect, tries=1) as desk:
+        with a_worker(a_program("versions"), shared_rabbitmq) as worker:
+            eventually(lambda: are_working(desk, 1), seconds=15)
+            desk.says(user, "exit")
+            eventually(lambda: len(desk.letters()) == 1)
+            assert not worker.is_outdated
+            desk.says(user, "b")
+            eventually(lambda: worker.is_outdated)
+        with a_worker(a_program(), shared_rabbitmq):
+            desk.until_quiet()
+        assert texts(sim, user) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("exit", "ended with exit code 3"),
+        ("greeting", "wrote a line of 17 bytes that is no JSON object"),
+        ("contract", "did not say hello with contract 1"),
+        ("rules", "has wrong rules: rules: number 0: 'nonsense'"),
+        ("silent", "wrote nothing within 1 s"),
+    ],
+)
+def test_a_program_that_does_not_begin_is_refused(how: str, words: str) -> None:
+    with pytest.raises(ProgramFailed, match=words):
+        a_program(how, hello_seconds=1 if how == "silent" else 20)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("", "must be a program and its arguments"),
+        ("/nowhere/bot --now", "cannot be started: No such file or directory"),
+        ("'bot", "cannot be read as a command: No closing quotation"),
+    ],
+)
+def test_what_is_no_command_is_refused(command: str, words: str) -> None:
+    with pytest.raises(ProgramFailed, match=words):
+        ProgramBot(command, settings={}, secrets={}, environ={})
+
+
+def test_another_set_of_rules_or_settings_is_another_version() -> None:
+    found = [a_program(), a_program(), a_program(settings={"A": "1"})]
+    for bot in found:
+        bot.open().close()
+    assert found[0].version == found[1].version
+    assert found[0].version.startswith("odd+")
+    assert found[0].version != found[2].version

@@ -1,0 +1,73 @@
+"""What the leader reports of its workers: rows for `status`, and figures."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from pymongo.database import Database
+
+from jobworker.remote.metrics import HandlerMetrics
+from linedesk import Bot
+from linedesk.cli import status
+from linedesk.console.overview import Read, put_together
+from linesim import Sim
+from tests.jobworker.remote.memory_broker import MemoryHub
+from tests.jobworker.remote.remote_room import a_room
+from tests.jobworker.worker_harness import Room
+from tests.linedesk.console.hand import NOW, a_desk, a_dispatcher
+from tests.waiting import eventually
+
+
+def shown(room: Room) -> str:
+    row = a_dispatcher(broker=room.desk.broker(), workers=room.desk.workers())
+    read = Read(rows=[a_desk(), row], pauses=[], calls=[], letters=[], replays=0)
+    return "\n".join(status.plain(list(status.sections(put_together(read, now=NOW)))))
+
+
+def test_a_leader_reports_its_workers_their_jobs_and_the_broker(
+    database: Database[Any], sim: Sim
+) -> None:
+    hub, may_end, user = MemoryHub(), threading.Event(), sim.add_user("花子")
+    bot = Bot()
+    bot.default()(lambda event, talk: may_end.wait(20))
+    with a_room(hub, database, sim, bot) as room:
+        figures = room.figures()
+        assert (figures["workers"], figures["workersWithoutJobs"]) == (1, 0)
+        assert (figures["workerThreads"], figures["workerJobsOut"], figures["brokerUp"]) == (
+            4,
+            0,
+            1,
+        )
+        document = room.says(user, "やあ")
+        eventually(lambda: room.figures()["workerJobsOut"] == 1)
+        text = shown(room)
+        assert "box/0 (1, bot " in text
+        assert "1 of 4 threads busy" in text
+        assert f"main/{user.user_id}  {document['eventId']}" in text
+        hub.is_away = True
+        assert room.figures()["brokerUp"] == 0
+        assert "Critical: workers: the broker is away" in shown(room)
+        hub.is_away = False
+        may_end.set()
+        room.until_quiet()
+
+
+def test_handlers_on_the_dispatchers_threads_have_no_such_figures(
+    database: Database[Any], sim: Sim
+) -> None:
+    with a_room(None, database, sim, Bot()) as local:
+        assert local.desk.broker() is None
+        assert not {"workers", "brokerUp"} & set(local.figures())
+
+
+def test_a_worker_counts_its_handlers() -> None:
+    registry = CollectorRegistry()
+    metrics = HandlerMetrics(registry, abandoned=lambda: 2)
+    metrics.observe(0.3, False)
+    metrics.observe(0.4, True)
+    value = registry.get_sample_value
+    assert value("linedesk_worker_handler_seconds_count") == 2
+    assert value("linedesk_worker_failed_handlers_total") == 1
+    assert value("linedesk_worker_abandoned_threads_total") == 2

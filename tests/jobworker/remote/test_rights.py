@@ -1,0 +1,202 @@
+"""`linedesk init --amqp` on a real RabbitMQ, and what its users may do there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pika
+import pytest
+from click.testing import CliRunner, Result
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import AMQPError, ChannelClosedByBroker
+from pymongo.database import Database
+
+from jobworker.remote.amqp import EXCHANGE, AmqpBroker
+from linedesk import Bot
+from linedesk.cli import main
+from linesim import Sim
+from tests.jobworker.remote.remote_room import a_worker, are_working, leave
+from tests.jobworker.worker_harness import Room
+from tests.rabbitmq import RabbitMQ
+from tests.waiting import eventually
+
+USERS = ("dispatcher", "worker")
+
+
+def init(node: RabbitMQ, folder: Path, *options: str, **environ: str) -> Result:
+    given = {"AMQP_URL": f"amqp://127.0.0.1:{node.port}/bots", **node.environ, **environ}
+    runner = CliRunner(env=given)
+    return runner.invoke(main.linedesk, ["init", "--amqp", str(folder), *options])
+
+
+@pytest.fixture
+def urls(shared_rabbitmq: RabbitMQ, tmp_path: Path) -> dict[str, str]:
+    """Those of the users that `init` has made."""
+    answer = init(shared_rabbitmq, tmp_path)
+    assert answer.exit_code == 0, answer.output
+    return read(tmp_path)
+
+
+def read(folder: Path) -> dict[str, str]:
+    return {who: (folder / who / "AMQP_URL").read_text().strip() for who in USERS}
+
+
+def password(url: str) -> str:
+    return urlsplit(url).password or ""
+
+
+@contextmanager
+def channel(url: str) -> Iterator[BlockingChannel]:
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        yield connection.channel()
+
+
+def refused(url: str, act: Callable[[BlockingChannel], Any]) -> int:
+    """The code with which RabbitMQ ends the channel for it."""
+    with channel(url) as opened:
+        opened.confirm_delivery()
+        with pytest.raises(ChannelClosedByBroker) as error:
+            act(opened)
+    code: int = error.value.reply_code
+    return code
+
+
+def test_users_are_made_once_and_again_nothing_changes(
+    shared_rabbitmq: RabbitMQ, tmp_path: Path
+) -> None:
+    first = init(shared_rabbitmq, tmp_path)
+    assert first.exit_code == 0, first.output
+    assert "user        linedesk-worker: made" in first.output
+    before = read(tmp_path)
+    for who in USERS:
+        file = tmp_path / who / "AMQP_URL"
+        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert before[who].startswith(f"amqp://linedesk-{who}:")
+        assert before[who].endswith(f"@127.0.0.1:{shared_rabbitmq.port}/bots")
+    again = init(shared_rabbitmq, tmp_path)
+    assert again.exit_code == 0, again.output
+    assert again.output.count(": was there, ") == 2
+    assert read(tmp_path) == before
+    assert not any(
+        url.partition(":")[2].partition("@")[0] in again.output for url in before.values()
+    )
+
+
+def test_rights_that_were_changed_by_hand_are_set_again(
+    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
+) -> None:
+    everything = ("linedesk-worker", ".*", ".*", ".*")
+    shared_rabbitmq.control("set_permissions", "-p", "bots", *everything)
+    assert init(shared_rabbitmq, tmp_path).exit_code == 0
+    told = shared_rabbitmq.control("list_permissions", "-p", "bots", "--formatter", "json")
+    [row] = [one for one in json.loads(told) if one["user"] == "linedesk-worker"]
+    assert row["read"] == r"^linedesk\.worker\."
+
+
+def test_new_passwords_close_the_old_ones_out(
+    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
+) -> None:
+    answer = init(shared_rabbitmq, tmp_path, "--new-passwords")
+    assert answer.exit_code == 0, answer.output
+    assert answer.output.count(": new password, ") == 2
+    assert "restart linedesk-dispatcher, linedesk-worker soon" in answer.output
+    for who, url in read(tmp_path).items():
+        with channel(url):
+            pass
+        with pytest.raises(AMQPError), channel(urls[who]):
+            pass
+
+
+def test_a_worker_reaches_its_own_queue_and_the_leaders_and_nothing_else(
+    shared_rabbitmq: RabbitMQ, urls: dict[str, str]
+) -> None:
+    worker = urls["worker"]
+    with channel(urls["dispatcher"]) as leader, channel(worker) as other:
+        leader.queue_declare("linedesk.leader.1", exclusive=True)
+        other.queue_declare("linedesk.worker.1", exclusive=True)
+        reads = {
+            name: refused(worker, lambda opened, name=name: opened.basic_get(name))  # type: ignore[misc]
+            for name in ("linedesk.leader.1", "linedesk.worker.1")
+        }
+        # The second is open to the pattern, and locked by its connection.
+        assert reads == {"linedesk.leader.1": 403, "linedesk.worker.1": 405}
+        for exchange, key in (("", "linedesk.worker.1"), ("amq.fanout", "")):
+            assert refused(worker, lambda on: on.basic_publish(exchange, key, b"x")) == 403  # noqa: B023
+    assert refused(worker, lambda on: on.queue_declare("mine")) == 403
+    assert refused(worker, lambda on: on.exchange_delete(EXCHANGE)) == 403
+    with channel(worker) as opened:
+        opened.queue_declare("linedesk.worker.2", exclusive=True)
+        assert refused(worker, lambda on: on.queue_bind("linedesk.worker.2", EXCHANGE)) in (
+            403,
+            405,
+        )
+        with pytest.raises(ChannelClosedByBroker) as error:
+            opened.queue_bind("linedesk.worker.2", EXCHANGE)
+        assert error.value.reply_code == 403
+    with pytest.raises(AMQPError), channel(worker.replace("/bots", "/%2F")):
+        pass
+
+
+def test_a_dispatcher_reaches_nothing_of_other_applications(
+    shared_rabbitmq: RabbitMQ, urls: dict[str, str]
+) -> None:
+    leader = urls["dispatcher"]
+    assert refused(leader, lambda on: on.queue_declare("orders")) == 403
+    assert refused(leader, lambda on: on.basic_publish("amq.fanout", "", b"x")) == 403
+
+
+def test_a_bot_runs_with_these_users(
+    shared_rabbitmq: RabbitMQ, urls: dict[str, str], database: Database[Any], sim: Sim
+) -> None:
+    user, bot = sim.add_user("花子"), Bot()
+    bot.default()(lambda event, talk: talk.reply("はい"))
+    leader = partial(AmqpBroker, [urls["dispatcher"]], name="dispatcher")
+    worker = a_worker(bot, partial(AmqpBroker, [urls["worker"]], name="worker"))
+    with Room(database, sim, None, connect=leader) as room:
+        worker.start()
+        try:
+            eventually(lambda: are_working(room, 1), seconds=15)
+            room.says(user, "やあ")
+            room.until_quiet()
+        finally:
+            leave(worker)
+    assert [bubble.text for bubble in sim.answers(user)] == ["はい"]
+
+
+def test_without_rabbitmqctl_the_definitions_are_left_for_rabbitmqs_machine(
+    shared_rabbitmq: RabbitMQ, tmp_path: Path
+) -> None:
+    answer = init(shared_rabbitmq, tmp_path, PATH="/nowhere")
+    assert answer.exit_code == 78
+    file = tmp_path / "rabbitmq-definitions.json"
+    assert f"rabbitmqctl import_definitions {file.name}" in answer.output
+    assert not any(password(url) in file.read_text() for url in read(tmp_path).values())
+
+    shared_rabbitmq.control("import_definitions", str(file))
+    again = init(shared_rabbitmq, tmp_path, PATH="/nowhere")
+    assert again.exit_code == 0, again.output
+
+
+def test_a_rabbitmq_elsewhere_is_not_the_one_of_this_machine(
+    shared_rabbitmq: RabbitMQ, tmp_path: Path
+) -> None:
+    answer = init(shared_rabbitmq, tmp_path, AMQP_URL="amqp://127.0.0.1:1/bots")
+    assert answer.exit_code == 78
+    assert "does not let linedesk-dispatcher in" in answer.output
+    wrong = init(shared_rabbitmq, tmp_path, RABBITMQ_NODENAME="none@localhost")
+    assert wrong.exit_code == 78
+    assert "rabbitmqctl import_definitions ended with 69" in wrong.output
+
+
+def test_a_file_that_holds_no_url_is_named(shared_rabbitmq: RabbitMQ, tmp_path: Path) -> None:
+    (tmp_path / "worker").mkdir()
+    (tmp_path / "worker" / "AMQP_URL").write_text("http://x\n")
+    answer = init(shared_rabbitmq, tmp_path)
+    assert answer.exit_code == 78
+    assert f"{tmp_path}/worker/AMQP_URL holds no URL of RabbitMQ" in answer.output
