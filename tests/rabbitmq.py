@@ -62,6 +62,11 @@ class RabbitMQ:
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
+        self.launch()
+        eventually(self.answers, seconds=START_SECONDS)
+
+    def launch(self) -> None:
+        """Start it."""
         with (self._folder / "out.log").open("ab") as output:
             self._process = subprocess.Popen(
                 [PROGRAMS / "rabbitmq-server"],
@@ -71,9 +76,9 @@ class RabbitMQ:
                 stderr=output,
                 start_new_session=True,
             )
-        eventually(self._answers, seconds=START_SECONDS)
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        """Whether it takes connections. Raises AssertionError where it has ended."""
         assert self._process is not None
         if self._process.poll() is not None:
             raise Died((self._folder / "out.log").read_text()[-2000:])

@@ -20,6 +20,7 @@ from typing import Any
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
 from jobworker.remote.broker import LEADERS, BrokerState, OnMessage
@@ -45,7 +46,8 @@ QUEUE_LIMITS = {
     "x-max-length-bytes": 256 * 1024 * 1024,
     "x-overflow": "drop-head",
 }
-LOST = (AMQPError, OSError)
+# A server that takes the connection and does not speak is no AMQPError.
+LOST = (AMQPError, AMQPConnectorException, OSError)
 
 
 class AmqpBroker:

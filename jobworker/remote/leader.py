@@ -347,7 +347,7 @@ class Workers:
             if worker is None:
                 return
             at_work = _named(message["attempts"])
-            for id_ in at_work.union(_named(message["decided"])):
+            for id_ in at_work | _named(message["decided"]):
                 attempt = self._attempts.get(id_)
                 if attempt is not None and attempt.worker is worker:
                     attempt.named = now

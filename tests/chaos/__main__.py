@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.chaos.run import Order, Verdict, run
+from tests.chaos.run import WORKERS, Order, Verdict, run
 
 
 @click.command()
@@ -23,14 +23,28 @@ from tests.chaos.run import Order, Verdict, run
 @click.option("--rate", type=click.FloatRange(1, 500), default=25.0, show_default=True)
 @click.option("--users", type=click.IntRange(1, 5_000), default=24, show_default=True)
 @click.option("--nodes", type=click.Choice(["1", "3"]), default="3", show_default=True)
+@click.option("--workers", type=click.Choice(["local", "amqp"]), default="local", show_default=True)
 @click.option("--logs", type=click.Path(path_type=Path), help="Keep all logs in this new folder.")
 def main(
-    minutes: float, seed: int | None, rate: float, users: int, nodes: str, logs: Path | None
+    minutes: float,
+    seed: int | None,
+    rate: float,
+    users: int,
+    nodes: str,
+    workers: str,
+    logs: Path | None,
 ) -> None:
     """Kill, freeze and cut off every part under load, and judge what the users saw."""
     console = Console()
     seed = secrets.randbelow(2**31) if seed is None else seed
-    order = Order(seed=seed, seconds=minutes * 60, nodes=int(nodes), users=users, rate=rate)
+    order = Order(
+        seed=seed,
+        seconds=minutes * 60,
+        nodes=int(nodes),
+        users=users,
+        rate=rate,
+        workers=WORKERS if workers == "amqp" else 0,
+    )
     console.print(f"seed {seed}")
     folder = logs or Path(tempfile.mkdtemp(prefix="chaos-"))
     folder.mkdir(parents=True, exist_ok=True)

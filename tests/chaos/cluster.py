@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
@@ -25,6 +25,7 @@ from linedesk.store.control import Control
 from linedesk.store.documents import LEASES
 from linedesk.store.errors import StoreUnavailable
 from linesim.model.world import User
+from tests.chaos.broker import Broker
 from tests.chaos.points import FOLDER, Orders
 from tests.chaos.servers import Servers
 from tests.chaos.slipped import Freeze
@@ -43,10 +44,12 @@ TURN = re.compile(r"^(\S+Z) DEBUG jobworker turn since_last_access_ms=([\d.]+)",
 class Kept:
     """One process that is started again whenever it has ended, as systemd would."""
 
-    def __init__(self, name: str, room: str, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], folder: Path, environ: Mapping[str, str]
+    ) -> None:
         self.name = name
         self.exits: list[int] = []
-        self._room = room
+        self._command = command
         self._folder = folder
         self._environ = environ
         self._process: Child | None = None
@@ -60,7 +63,7 @@ class Kept:
         log = self._folder / f"{self.name}-{len(self.exits):03d}.log"
         with log.open("wb") as output:
             self._process = nursery.start(
-                *(self._room, "--verbose"),
+                *self._command,
                 env=self._environ,
                 stdout=output.fileno(),
                 stderr=output.fileno(),
@@ -87,9 +90,12 @@ class Kept:
 
 
 class City:
-    """See the module's words. Belongs to one thread, which has to `look` often."""
+    """See the module's words. Belongs to one thread, which has to `look` often.
 
-    def __init__(self, folder: Path, sim: linesim.Sim, *, nodes: int) -> None:
+    With `workers` handlers run in so many processes behind RabbitMQ.
+    """
+
+    def __init__(self, folder: Path, sim: linesim.Sim, *, nodes: int, workers: int = 0) -> None:
         self.folder = folder
         self.sim = sim
         self.servers = Servers(folder, nodes=nodes)
@@ -100,12 +106,24 @@ class City:
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         sim.webhook_url = f"{self.url}/callback"
+        self.broker = Broker(folder, workers=workers) if workers else None
         environ = {**os.environ, **self._settings()}
-        self.frontdesk = Kept("frontdesk", "frontdesk", folder, environ)
+        self.frontdesk = Kept("frontdesk", ["frontdesk", "--verbose"], folder, environ)
+        dispatcher = ["tests.chaos.dispatcher" if workers else "dispatcher", "--verbose"]
         self.dispatchers = [
-            Kept(f"dispatcher-{letter}", "dispatcher", folder, environ) for letter in "ab"
+            Kept(f"dispatcher-{letter}", dispatcher, folder, environ) for letter in "ab"
         ]
-        self.kept = [self.frontdesk, *self.dispatchers]
+        self.workers = [
+            Kept(
+                f"worker-{place}",
+                ["linedesk", "worker", "--verbose"],
+                folder,
+                {**environ, "AMQP_URL": self.broker.url_of(place)},
+            )
+            for place in range(workers)
+            if self.broker is not None
+        ]
+        self.kept = [self.frontdesk, *self.dispatchers, *self.workers]
         # Who writes, once they are there.
         self.users: list[User] = []
         # Of dispatchers; one of them may have been killed meanwhile.
@@ -114,6 +132,8 @@ class City:
     def start(self) -> None:
         """Start everything, and wait until a message would be answered."""
         self.servers.start()
+        if self.broker is not None:
+            self.broker.start()
         environ = {**os.environ, **self._settings()}
         made = nursery.run("linedesk", "init", "--capped-mb", "256", env=environ)
         assert made.returncode == 0, made.stderr
@@ -125,8 +145,16 @@ class City:
         for kept in self.kept:
             kept.stop()
         self.servers.stop()
+        if self.broker is not None:
+            self.broker.stop()
         if self.spool_disk:
             subprocess.run(["umount", str(self.spool)], check=False)
+
+    def wait_until_whole(self) -> None:
+        """Until what stores and carries is there again."""
+        self.servers.wait_until_whole()
+        if self.broker is not None:
+            eventually(self.broker.node.answers, seconds=READY_SECONDS)
 
     def look(self) -> None:
         """Start again what has ended."""
@@ -215,6 +243,7 @@ class City:
             "SPOOL_MAX_MB": "2",
             "DRAIN_SECONDS": "5",
             "BOT": "tests.chaos.chaos_bots:bot",
+            **(self.broker.settings if self.broker is not None else {}),
             FOLDER: str(self.orders.folder),
             "PYTHONPATH": str(root),
         }
@@ -230,10 +259,10 @@ def _mount(folder: Path) -> bool:
 
 
 @contextmanager
-def running(folder: Path, *, nodes: int) -> Iterator[City]:
+def running(folder: Path, *, nodes: int, workers: int = 0) -> Iterator[City]:
     """A city that is ready, gone when this ends."""
     with linesim.running(rate_limits=False) as sim:
-        city = City(folder, sim, nodes=nodes)
+        city = City(folder, sim, nodes=nodes, workers=workers)
         try:
             city.start()
             yield city

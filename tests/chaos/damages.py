@@ -29,6 +29,8 @@ class Damage:
     shortest_seconds: float = 0.0
     longest_seconds: float = 0.0
     long_runs_only: bool = False
+    of_workers: bool = False
+    """Whether it needs worker processes and their broker."""
 
 
 def _nothing() -> None:
@@ -243,6 +245,61 @@ def _webhooks_are_unruly(city: City, chance: Random) -> Undo:
     return city.sim.behave
 
 
+def _kill_worker(city: City, chance: Random) -> Undo:
+    chance.choice(city.workers).send(signal.SIGKILL)
+    return _nothing
+
+
+def _kill_all_workers(city: City, chance: Random) -> Undo:
+    for worker in city.workers:
+        worker.send(signal.SIGKILL)
+    return _nothing
+
+
+def _stop_worker(city: City, chance: Random) -> Undo:
+    chance.choice(city.workers).send(signal.SIGTERM)
+    return _nothing
+
+
+def _freeze_worker(city: City, chance: Random) -> Undo:
+    return _freeze(chance.choice(city.workers))
+
+
+def _kill_broker(city: City, chance: Random) -> Undo:
+    assert city.broker is not None
+    city.broker.node.kill()
+    return city.broker.node.launch
+
+
+def _freeze_broker(city: City, chance: Random) -> Undo:
+    assert city.broker is not None
+    city.broker.node.freeze()
+    return city.broker.node.thaw
+
+
+def _cut_from_broker(city: City, chance: Random) -> Undo:
+    broker = city.broker
+    assert broker is not None
+    places = chance.sample(broker.places, chance.choice([1, 2, len(broker.places)]))
+    for place in places:
+        broker.cut(place, chance.choice(["refuse", "hang"]))
+
+    def apply() -> None:
+        for place in places:
+            broker.cut(place, "open")
+
+    return apply
+
+
+OF_WORKERS = (
+    Damage("kill -9 a worker", _kill_worker, of_workers=True),
+    Damage("kill -9 all workers", _kill_all_workers, of_workers=True),
+    Damage("stop a worker", _stop_worker, of_workers=True),
+    Damage("freeze a worker", _freeze_worker, 1.0, 14.0, of_workers=True),
+    Damage("kill -9 RabbitMQ", _kill_broker, 0.5, 4.0, of_workers=True),
+    Damage("freeze RabbitMQ", _freeze_broker, 1.0, 14.0, of_workers=True),
+    Damage("cut lines to RabbitMQ", _cut_from_broker, 1.0, 14.0, of_workers=True),
+)
 DAMAGES = (
     Damage("kill -9 the dispatcher", _kill_active),
     Damage("kill -9 either dispatcher", _kill_any_dispatcher),
@@ -267,5 +324,6 @@ DAMAGES = (
     Damage("webhooks are unruly", _webhooks_are_unruly, 2.0, 8.0),
     Damage("LINE answers too late", _line_is_late, 15.0, 25.0, long_runs_only=True),
     Damage("LINE refuses the token", _token_is_refused, 2.0, 4.0, long_runs_only=True),
+    *OF_WORKERS,
 )
 BY_NAME = {damage.name: damage for damage in DAMAGES}

@@ -29,13 +29,18 @@ class Blow:
         return self.at + max(self.lasts)
 
 
-def plan(seed: int, seconds: float) -> list[Blow]:
+def plan(seed: int, seconds: float, *, workers: bool = False) -> list[Blow]:
     """One thing at a time in the first half, each of them once before any comes again; then two or
-    three together.
+    three together. With workers their damages come first, and are in each blow.
     """
     chance = Random(seed)
     is_long = seconds >= LONG_SECONDS
-    known = [one for one in DAMAGES if is_long or not one.long_runs_only]
+    known = [
+        one
+        for one in DAMAGES
+        if (is_long or not one.long_runs_only) and (workers or not one.of_workers)
+    ]
+    of_workers = [one for one in known if one.of_workers]
     longest_rest = LONGEST_REST_OF_LONG_RUNS_SECONDS if is_long else LONGEST_REST_SECONDS
     blows: list[Blow] = []
     deck: list[Damage] = []
@@ -43,9 +48,13 @@ def plan(seed: int, seconds: float) -> list[Blow]:
     while True:
         if at < seconds / 2:
             deck = deck or chance.sample(known, len(known))
+            # Stable, so that without workers nothing moves.
+            deck.sort(key=lambda one: one.of_workers)
             chosen: tuple[Damage, ...] = (deck.pop(),)
         else:
             chosen = tuple(chance.sample(known, chance.choice([2, 2, 3])))
+            if of_workers and not any(one.of_workers for one in chosen):
+                chosen = (*chosen[1:], chance.choice(of_workers))
         lasts = [chance.uniform(one.shortest_seconds, one.longest_seconds) for one in chosen]
         blow = Blow(at, chosen, tuple(lasts))
         if blow.until > seconds:

@@ -36,6 +36,7 @@ from tests.chaos.slipped import without_slipped
 
 TICK_SECONDS = 0.05
 READERS = 30
+WORKERS = 3
 READY_ROWS = {STATE: READY}
 LOAD_SECONDS = 30.0
 # Longer than the minute between two probes of a channel whose token was refused.
@@ -51,6 +52,8 @@ class Order:
     nodes: int = 3
     users: int = 24
     rate: float = 25.0
+    workers: int = 0
+    """Worker processes behind RabbitMQ; without them handlers run in the dispatcher."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ Tell = Callable[[float, str], None]
 
 def run(order: Order, folder: Path, *, tell: Tell = lambda seconds, words: None) -> Verdict:
     """Run once in `folder`; `tell` hears the seconds passed and what is being done."""
-    with running(folder, nodes=order.nodes) as city:
+    with running(folder, nodes=order.nodes, workers=order.workers) as city:
         users = [city.sim.add_user(f"客{n}") for n in range(order.users)]
         city.users = users
         _begin_issues(city, order)
@@ -90,7 +93,7 @@ def run(order: Order, folder: Path, *, tell: Tell = lambda seconds, words: None)
             load.stop()
         tell(order.seconds, "settling")
         started = time.monotonic()
-        city.servers.wait_until_whole()
+        city.wait_until_whole()
         city.resume_all()
         load.join(LOAD_SECONDS)
         city.sim.settle()
@@ -117,7 +120,7 @@ class Mayhem:
         self._seconds = order.seconds
         self._tell = tell
         self._chance = Random(order.seed)
-        self._blows = deque(plan(order.seed, order.seconds))
+        self._blows = deque(plan(order.seed, order.seconds, workers=bool(order.workers)))
         # When each damage under way ends, and how.
         self._ends: list[tuple[float, int, Undo]] = []
         self._numbers = itertools.count()

@@ -34,8 +34,11 @@ class Node:
         self._data = make_data_folder(f"chaos-mongod-{place}")
         self._log = folder / f"mongod-{place}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self.client = self._connect()
+
+    def _connect(self) -> Client:
         # Past the line: whoever judges must see what is stored whatever is cut.
-        self.client: Client = connect(
+        return connect(
             f"mongodb://127.0.0.1:{self.port}/",
             app_name="chaos",
             directConnection=True,
@@ -58,6 +61,11 @@ class Node:
         self._process = children.start(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
+
+    def connect_again(self) -> None:
+        """With connections that know it as a member: older ones refuse sessions."""
+        self.client.close()
+        self.client = self._connect()
 
     def kill(self) -> None:
         if self._process is not None:
@@ -103,6 +111,8 @@ class Servers:
         config = {"_id": "rs0", "members": members, "settings": settings}
         eventually(lambda: _ran(first, {"replSetInitiate": config}), seconds=START_SECONDS)
         self.wait_until_whole()
+        for node in self.nodes:
+            node.connect_again()
 
     def stop(self) -> None:
         for node in self.nodes:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from linedesk.compose.private_mongod import MongodNotFound, find_mongod
-from tests.chaos.damages import DAMAGES
+from tests.chaos.damages import DAMAGES, OF_WORKERS
 from tests.chaos.plan import LONG_SECONDS, plan
-from tests.chaos.run import Order, run
+from tests.chaos.run import WORKERS, Order, run
 from tests.conftest import missing
+from tests.rabbitmq import is_installed
 
 SECONDS = 60.0
 # The damage is the same at any rate; what is left at its end has to be worked off.
@@ -34,6 +35,19 @@ def test_every_promise_is_kept_whatever_is_killed(seed: int, tmp_path: Path) -> 
     assert verdict.report.calls_by_endpoint["multicast"] > 5
 
 
+@pytest.mark.timeout(300)
+def test_every_promise_is_kept_whatever_befalls_worker_processes(tmp_path: Path) -> None:
+    if not is_installed():
+        missing("no RabbitMQ on this machine (apt install rabbitmq-server)")
+    order = Order(seed=20261123, seconds=25.0, nodes=1, rate=RATE, workers=WORKERS)
+
+    verdict = run(order, tmp_path)
+
+    assert not verdict.problems, f"logs in {tmp_path}: {verdict.problems[:20]}"
+    assert verdict.report.answered_once > 100
+    assert sum(verdict.damages[one.name] for one in OF_WORKERS) > 3
+
+
 def test_the_same_seed_makes_the_same_plan() -> None:
     assert plan(7, 1800) == plan(7, 1800)
     assert plan(7, 1800) != plan(8, 1800)
@@ -42,7 +56,9 @@ def test_the_same_seed_makes_the_same_plan() -> None:
 def test_a_plan_of_a_long_run_does_every_damage_and_several_at_once() -> None:
     blows = plan(7, 1800)
 
-    assert {one for blow in blows for one in blow.damages} == set(DAMAGES)
+    assert {one for blow in blows for one in blow.damages} == set(DAMAGES) - set(OF_WORKERS)
+    with_workers = plan(7, 1800, workers=True)
+    assert {one for blow in with_workers for one in blow.damages} == set(DAMAGES)
     assert max(len(blow.damages) for blow in blows) == 3
     assert all(a.until < b.at for a, b in pairwise(blows))
     assert LONG_SECONDS < 1800

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobworker.bot.talk import Talk
+from jobworker.remote import amqp
 from linedesk import Bot
 from linedesk.compose.private_mongod import free_port
 from tests.chaos.proxy import Mode, Proxy
@@ -65,6 +67,23 @@ def test_rabbitmq_that_stands_still_or_is_gone_delays_and_loses_nothing(
         assert house.texts(user) == ["a", "b"]
     assert room.letters() == []
     eventually(lambda: not worker._held)
+
+
+def test_a_server_that_takes_connections_and_says_nothing_ends_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a RabbitMQ that stands still, or a line that passes nothing on."""
+    monkeypatch.setattr(amqp, "CONNECT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"amqp://127.0.0.1:{server.getsockname()[1]}/"
+        broker = amqp.AmqpBroker([url], lambda body: None, leader=False, name="test")
+        broker.start()
+        try:
+            eventually(lambda: "AMQPConnectorStackTimeout" in broker.state().words)
+            assert not any(link.thread.dead for link in broker._links)
+        finally:
+            broker.stop()
+            assert broker.join()
 
 
 @contextmanager

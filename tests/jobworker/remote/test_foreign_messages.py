@@ -28,6 +28,7 @@ BEAT: Message = {
     "upSeconds": 1,
     "leaving": False,
     "attempts": [],
+    "decided": [],
 }
 GARBAGE = [
     b"",
@@ -65,6 +66,7 @@ WRONG_BEATS: list[tuple[str, Any]] = [
     ("address", "x" * 300),
     ("address", "\ud800"),
     ("address", 7),
+    ("decided", 7),
     ("attempts", 7),
     ("attempts", ["x"] * 100_000),
     ("attempts", "x" * 100_000),

@@ -1,0 +1,55 @@
+"""RabbitMQ, reached by each worker process through a line of its own that can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from jobworker.remote.amqp import declare
+from linedesk.compose.private_mongod import free_port
+from tests.chaos.proxy import Mode, Proxy
+from tests.rabbitmq import RabbitMQ
+
+
+class Broker:
+    """One node and the lines to it: one for each of so many workers, the last for dispatchers."""
+
+    def __init__(self, folder: Path, *, workers: int) -> None:
+        self.node = RabbitMQ(folder / "rabbitmq")
+        self._lines = [free_port() for _ in range(workers + 1)]
+        self._proxy: Proxy | None = None
+
+    @property
+    def places(self) -> range:
+        """Its lines."""
+        return range(len(self._lines))
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What the processes need to know; a worker has a URL of its own."""
+        return {
+            "DISPATCHER_WORKERS": "amqp",
+            "AMQP_URL": self.url_of(len(self._lines) - 1),
+            "WORKER_THREADS": "6",
+            # A handler of the suite fails once in each process, and there are many.
+            "HANDLER_TRIES": "20",
+        }
+
+    def url_of(self, place: int) -> str:
+        return self.node.url.replace(f":{self.node.port}/", f":{self._lines[place]}/")
+
+    def start(self) -> None:
+        """Start it, and make what linedesk needs of it."""
+        self.node.start()
+        declare([self.node.url])
+        self._proxy = Proxy([(line, self.node.port) for line in self._lines])
+
+    def cut(self, place: int, mode: Mode) -> None:
+        assert self._proxy is not None, "started"
+        self._proxy.switch(place, mode)
+
+    def stop(self) -> None:
+        self.node.thaw()
+        self.node.kill()
+        if self._proxy is not None:
+            self._proxy.stop()
