@@ -34,7 +34,7 @@ class RabbitMQ:
     """One node. `url` is that of its user guest, who may do everything, from loopback only."""
 
     def __init__(self, folder: Path, *, cores: int = 1) -> None:
-        ports = _free_ports(3)
+        ports = free_ports(3)
         self.port = ports[0]
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
         self._folder = folder
@@ -159,7 +159,8 @@ def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _free_ports(number: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
+    """Ports of loopback that no connection gets by chance."""
     ports: list[int] = []
     while len(ports) < number:
         port = secrets.choice(PORTS)

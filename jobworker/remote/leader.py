@@ -540,6 +540,7 @@ class Workers:
         event_id = next(iter(self._alone))
         if self._woken is None or self._woken[0] != event_id:
             self._woken = (event_id, now)
+            # guard: kept-for-the-suspect -> self._alone.pop(event_id)()
             self._alone[event_id]()
         elif now - self._woken[1] > self.limits.unnamed_seconds:
             # It was paused or released meanwhile.

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jobworker.remote.amqp import declare
-from linedesk.compose.private_mongod import free_port
 from tests.chaos.proxy import Mode, Proxy
-from tests.rabbitmq import RabbitMQ
+from tests.rabbitmq import RabbitMQ, free_ports
 
 
 class Broker:
@@ -16,7 +15,7 @@ class Broker:
 
     def __init__(self, folder: Path, *, workers: int) -> None:
         self.node = RabbitMQ(folder / "rabbitmq")
-        self._lines = [free_port() for _ in range(workers + 1)]
+        self._lines = free_ports(workers + 1)
         self._proxy: Proxy | None = None
 
     @property

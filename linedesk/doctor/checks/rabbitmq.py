@@ -169,9 +169,9 @@ def _channel(url: str) -> Iterator[tuple[Any, Any]]:
 
 
 def _errors() -> tuple[type[BaseException], ...]:
-    from pika.exceptions import AMQPError
+    from jobworker.remote.amqp import LOST
 
-    return (AMQPError, OSError)
+    return LOST
 
 
 def _trouble(url: str) -> str:

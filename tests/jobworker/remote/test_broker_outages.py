@@ -14,11 +14,10 @@ import pytest
 from jobworker.bot.talk import Talk
 from jobworker.remote import amqp
 from linedesk import Bot
-from linedesk.compose.private_mongod import free_port
 from tests.chaos.proxy import Mode, Proxy
 from tests.jobworker.remote.house import House, states, until_working
 from tests.jobworker.remote.wire import Gate, Wire
-from tests.rabbitmq import RabbitMQ
+from tests.rabbitmq import RabbitMQ, free_ports
 from tests.waiting import eventually
 
 SECONDS = 60.0
@@ -86,6 +85,20 @@ def test_a_server_that_takes_connections_and_says_nothing_ends_no_thread(
             assert broker.join()
 
 
+def test_the_next_node_is_tried_where_the_first_is_away(house: House) -> None:
+    (closed,) = free_ports(1)
+    urls = [house.node.url.replace(str(house.node.port), str(closed)), house.node.url]
+    for order in (urls, urls[::-1]):
+        broker = amqp.AmqpBroker(order, lambda body: None, leader=True, name="test")
+        broker.start()
+        try:
+            eventually(lambda: broker.state().up_since)
+            assert broker.state().words == ""
+        finally:
+            broker.stop()
+            assert broker.join()
+
+
 @contextmanager
 def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
     if outage == "frozen":
@@ -105,7 +118,7 @@ def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
 @pytest.mark.parametrize("mode", ["hang", "refuse"])
 def test_a_worker_whose_line_is_cut_amid_its_handler(house: House, mode: Mode) -> None:
     """Its decision is of an attempt that was handed out again, so it is dropped."""
-    user, gate, port = house.sim.add_user("花子"), house.gate(), free_port()
+    user, gate, port = house.sim.add_user("花子"), house.gate(), free_ports(1)[0]
     line = Proxy([(port, house.node.port)])
     try:
         counting, room = Counting(gate), house.leader()

@@ -12,7 +12,9 @@ import pytest
 
 from dispatcher.keyed.queues import Run
 from jobworker.bot.talk import Talk
+from jobworker.errors import WorkerAway
 from jobworker.remote import leader as leader_module
+from jobworker.remote.leader import Attempt
 from linedesk import Bot
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linedesk.store.documents import name_of
@@ -582,6 +584,45 @@ def test_from_workers_to_handlers_of_its_own_and_back(house: House) -> None:
     third.until_quiet()
     eventually(lambda: not worker._held)
     assert house.texts(user) == ["a 1", "b", "c"]
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_an_idle_worker_is_kept_for_what_may_have_killed_two(house: House, *, comes: bool) -> None:
+    """One that does not come, since it was paused or released, keeps it for a moment only."""
+    room = house.leader()
+    house.worker(Script().bot, threads=2)
+    until_working(room, "box/1")
+    workers, woken = room.desk._workers, threading.Event()
+    assert workers is not None
+    workers._gone.update(dict.fromkeys(["one", "two"]))
+
+    def take(event_id: str, *died_with: str) -> Attempt:
+        return workers.take(
+            version=workers._version,
+            key=f"{CHANNEL}/{event_id}",
+            event_id=event_id,
+            resume=woken.set,
+            died_with=set(died_with),
+        )
+
+    first = take("first")
+    with pytest.raises(WorkerAway, match="a worker of its own"):
+        take("suspect", "one", "two")
+    with pytest.raises(WorkerAway, match="no worker is free"):
+        take("other")
+    workers.end(first)
+    assert woken.is_set()
+    with pytest.raises(WorkerAway, match="no worker is free"):
+        take("other")
+    if comes:
+        own = take("suspect", "one", "two")
+        assert own.alone
+        with pytest.raises(WorkerAway, match="no worker is free"):
+            take("other")
+        workers.end(own)
+    else:
+        eventually(lambda: not workers._alone)
+    workers.end(take("other"))
 
 
 # What the tests ask.
