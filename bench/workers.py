@@ -220,14 +220,10 @@ def compared(bench: WorkerBench, url: str, rounds: int) -> Iterator[tuple[str, l
                 rate = bench.remote(url, bot, number) if number else bench.local(globals()[bot])
                 spent = (time.process_time() - before) * 1000 / bench.events
                 found.setdefault(number, []).append((rate, spent))
-        rates = {
-            number: statistics.median(one[0] for one in ones) for number, ones in found.items()
-        }
-        spent = {
-            number: statistics.median(one[1] for one in ones) for number, ones in found.items()
-        }
-        cells = [f"{rate:.0f} ({rate / rates[0]:.2f})" for rate in rates.values()]
-        yield name, [*cells, f"{spent[4]:.2f}"]
+        rates = [statistics.median(one[0] for one in ones) for ones in found.values()]
+        local, remote = (statistics.median(one[1] for one in found[number]) for number in (0, 4))
+        cells = [f"{rate:.0f} ({rate / rates[0]:.2f})" for rate in rates]
+        yield name, [*cells, f"{local:.2f}, {remote:.2f}"]
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -92,11 +93,15 @@ def test_the_next_node_is_tried_where_the_first_is_away(house: House) -> None:
         broker = amqp.AmqpBroker(order, lambda body: None, leader=True, name="test")
         broker.start()
         try:
-            eventually(lambda: broker.state().up_since)
+            eventually(partial(_is_up, broker))
             assert broker.state().words == ""
         finally:
             broker.stop()
             assert broker.join()
+
+
+def _is_up(broker: amqp.AmqpBroker) -> bool:
+    return broker.state().up_since is not None
 
 
 @contextmanager
