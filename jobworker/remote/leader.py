@@ -113,10 +113,7 @@ class Attempt:
 
 
 class Workers:
-    """All workers that the leader knows; `places` is told how many jobs may be out at a time.
-
-    `changed_bot` is called with the bot's rules whenever another version is to run.
-    """
+    """All workers that the leader knows; `places` is told how many jobs may be out at a time."""
 
     def __init__(
         self,
@@ -479,6 +476,10 @@ class Workers:
 
     def _choose_version(self) -> None:
         """The version with most threads, of several the one that was started last."""
+        known = {one.bot for one in self._workers.values()}
+        for versions in (self._asked, self._refused):
+            for gone in versions.keys() - known:
+                del versions[gone]
         threads: Counter[str] = Counter()
         latest: dict[str, float] = {}
         for one in self._workers.values():
