@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -64,9 +65,7 @@ class Machine:
 
     def remove(self) -> None:
         """End its processes and remove the namespace, and the link with it."""
-        for process in self._processes.values():
-            process.kill()
-            process.wait(STOP_SECONDS)
+        self._kill_all()
         subprocess.run(["ip", "netns", "del", self._name], check=False, capture_output=True)
 
     def run(self, name: str, command: list[str]) -> None:
@@ -96,11 +95,7 @@ class Machine:
     def go_off(self) -> None:
         """Cut its link, then kill all that runs on it."""
         ip("link", "set", self._link, "down")
-        for process in self._processes.values():
-            process.kill()
-        for process in self._processes.values():
-            process.wait(STOP_SECONDS)
-        self._processes.clear()
+        self._kill_all()
 
     def come_back(self) -> None:
         """Bring its link up. Nothing runs yet."""
@@ -118,6 +113,20 @@ class Machine:
     def begin_logs(self) -> None:
         """From now on the processes write into new logs."""
         self._starts += 1
+
+    def _kill_all(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait(STOP_SECONDS)
+        self._processes.clear()
+        # Children of theirs, such as nginx's workers, which keep a removed namespace alive.
+        told = subprocess.run(
+            ["ip", "netns", "pids", self._name], check=False, capture_output=True, text=True
+        )
+        for pid in map(int, told.stdout.split()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}-{self._starts}.log"
