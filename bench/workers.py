@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -85,6 +85,11 @@ def worker_processes(url: str, bot: str, number: int, threads: int) -> Iterator[
 class WorkerBench(Bench):
     """Drains the same events with handlers in one place or another."""
 
+    @property
+    def events(self) -> int:
+        """How many each variant handles."""
+        return self._events
+
     def local(self, bot: Bot) -> float:
         """Events per second with the dispatcher's own threads."""
         return self.dispatched(partial(self._desk, bot, None))
@@ -95,6 +100,19 @@ class WorkerBench(Bench):
         with worker_processes(url, bot, number, THREADS):
             wait_for_workers(url, number)
             return self.dispatched(partial(self._desk, None, broker))
+
+    def dispatched(self, make_worker: Callable[..., Any]) -> float:
+        """As it is there; a leader that has ended must not go on listening to workers."""
+        made: list[BotWorker] = []
+
+        def make(**tools: Any) -> BotWorker:
+            made.append(make_worker(**tools))
+            return made[0]
+
+        try:
+            return super().dispatched(make)
+        finally:
+            made[0].close()
 
     def _desk(self, bot: Bot | None, connect: Any, **tools: Any) -> BotWorker:
         line = LineSettings("http://127.0.0.1:9", "unused", interval_seconds=0, threads=THREADS)
@@ -190,6 +208,24 @@ def _one_job(workers: Workers, version: str, number: int) -> None:
     workers.run(attempt, job)
 
 
+def compared(bench: WorkerBench, url: str, rounds: int) -> Iterator[tuple[str, list[str]]]:
+    """The rows of the table: events a second, with the ratio to the dispatcher's own threads, and
+    the milliseconds of the dispatcher's processor that an event takes.
+    """
+    for name, bot in (("sleeps 50 ms", "sleeping"), ("computes 20 ms", "computing")):
+        found: dict[int, list[tuple[float, float]]] = {}
+        for _ in range(rounds):
+            for number in (0, 1, 2, 4):
+                before = time.process_time()
+                rate = bench.remote(url, bot, number) if number else bench.local(globals()[bot])
+                spent = (time.process_time() - before) * 1000 / bench.events
+                found.setdefault(number, []).append((rate, spent))
+        rates = [statistics.median(one[0] for one in ones) for ones in found.values()]
+        local, remote = (statistics.median(one[1] for one in found[number]) for number in (0, 4))
+        cells = [f"{rate:.0f} ({rate / rates[0]:.2f})" for rate in rates]
+        yield name, [*cells, f"{local:.2f}, {remote:.2f}"]
+
+
 def main() -> None:
     """Measure by turns and print tables."""
     options = argparse.ArgumentParser(description=__doc__)
@@ -209,19 +245,11 @@ def main() -> None:
             title=f"events a second, {THREADS} threads in all, MongoDB "
             f"{server_version(mongod.uri)}, medians of {chosen.rounds} rounds"
         )
-        for heading in ("handler", "dispatcher's threads", "1 worker", "2 workers", "4 workers"):
+        headings = ("handler", "own threads", "1 worker", "2 workers", "4 workers", "ms an event")
+        for heading in headings:
             table.add_column(heading, justify="left" if heading == "handler" else "right")
-        for name, bot in (("sleeps 50 ms", "sleeping"), ("computes 20 ms", "computing")):
-            found: dict[str, list[float]] = {}
-            for _ in range(chosen.rounds):
-                found.setdefault("local", []).append(bench.local(globals()[bot]))
-                for number in (1, 2, 4):
-                    rate = bench.remote(chosen.url, bot, number)
-                    found.setdefault(str(number), []).append(rate)
-            local = statistics.median(found.pop("local"))
-            others = [statistics.median(rates) for rates in found.values()]
-            cells = [f"{rate:.0f} ({rate / local:.2f})" for rate in others]
-            table.add_row(name, f"{local:.0f}", *cells)
+        for name, cells in compared(bench, chosen.url, chosen.rounds):
+            table.add_row(name, *cells)
         console.print(table)
     single, rate = relayed(chosen.url)
     quantiles = statistics.quantiles(single, n=100)

@@ -24,7 +24,7 @@ lay_secrets() {
   local name missing=()
   for name in $(secrets_of_kind); do
     lay_secret "$name" || missing+=("$name")
-    [[ -n $WORKER ]] || lay_link "$name"
+    [[ $name == AMQP_URL ]] || lay_link "$name"
   done
   [[ ${#missing[@]} -gt 0 ]] || return 0
   if [[ -n $NO_START || -n $DRY_RUN ]]; then
@@ -34,14 +34,19 @@ lay_secrets() {
   fail "$EXIT_NOT_SET" "missing: ${missing[*]}. Run this on a terminal, which asks for them; or set them in the environment; or name a folder with a file for each: --secrets DIR"
 }
 
+# Those that have to be there. A dispatcher takes an AMQP_URL that is given, and else has one from
+# `linedesk init --amqp`, or needs none; what `init` itself is given names no user.
 secrets_of_kind() {
   [[ -z $WORKER ]] || { echo AMQP_URL && return; }
   echo LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN
+  [[ $(given_secret AMQP_URL) != *@* ]] || echo AMQP_URL
 }
 
 secret_file() {
   local folder=$ROOT/etc/linedesk/credentials
-  [[ $1 != AMQP_URL ]] || folder+=/worker
+  if [[ $1 == AMQP_URL ]]; then
+    [[ -n $WORKER ]] && folder+=/worker || folder+=/dispatcher
+  fi
   printf '%s/%s\n' "$folder" "$1"
 }
 
@@ -60,6 +65,8 @@ lay_secret() {
   [[ $value =~ ^[!-~]+$ ]] || fail "$EXIT_NOT_SET" "$name is not one word of plain characters"
   [[ $name != LINE_CHANNEL_SECRET || $value =~ ^[0-9a-fA-F]{32}(,[0-9a-fA-F]{32})*$ ]] ||
     fail "$EXIT_NOT_SET" "$name is not 32 hexadecimal digits: copy it from Basic settings in LINE's console"
+  [[ $name != AMQP_URL || $value =~ ^amqps?://[^/]+@ ]] ||
+    fail "$EXIT_NOT_SET" "$name is no URL with a user: copy it from worker/AMQP_URL, which linedesk init --amqp makes"
   if [[ -r $target && $(<"$target") == "$value" ]]; then
     same "$target"
     return
@@ -134,7 +141,6 @@ END
 lay_amqp_urls() {
   local who folder=$ROOT/etc/linedesk/credentials
   for who in dispatcher worker; do
-    lay_folder "$folder/$who" 0700
     change_once "$folder/$who/AMQP_URL" write_secret "$folder/$who/AMQP_URL" </dev/null
   done
 }

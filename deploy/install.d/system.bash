@@ -65,10 +65,9 @@ lay_folders() {
   lay_folder "$ROOT/etc/linedesk" 0755
   lay_folder "$ROOT/etc/linedesk/tls" 0750 root:linedesk
   lay_folder "$ROOT/etc/linedesk/credentials" 0700
-  if [[ -n $WORKER ]]; then
-    lay_folder "$ROOT/etc/linedesk/credentials/worker" 0700
-    return
-  fi
+  lay_folder "$ROOT/etc/linedesk/credentials/worker" 0700
+  [[ -z $WORKER ]] || return 0
+  lay_folder "$ROOT/etc/linedesk/credentials/dispatcher" 0700
   lay_folder "$ROOT/etc/linedesk/credentials/operator" 0700
   lay_folder "$ROOT/etc/linedesk/credentials/console" 0700
 }

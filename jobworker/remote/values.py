@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bson import json_util
+from bson.errors import BSONError
 
 from jobworker.errors import BotError
 
@@ -56,7 +57,7 @@ def from_json(value: Any) -> Any:
         return moment_from_json(inner["$date"])
     try:
         return json_util.object_hook(inner, _READING)
-    except (TypeError, KeyError, ArithmeticError) as error:
+    except (TypeError, KeyError, AttributeError, ArithmeticError, BSONError) as error:
         raise ValueError(f"no Extended JSON: {', '.join(sorted(inner))[:80]}") from error
 
 

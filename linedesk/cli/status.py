@@ -31,8 +31,7 @@ from linedesk.console.format import brief, clock, echo_json, for_long, local, on
 from linedesk.console.health import HealthProblem, overview_as_json, problems_of
 from linedesk.console.history import read_history
 from linedesk.console.overview import GateView, Latency, Overview, read_overview
-from linedesk.console.processes import Process
-from linedesk.console.workers import WorkersView
+from linedesk.console.processes import Process, WorkersView
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings

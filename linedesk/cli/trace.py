@@ -17,8 +17,7 @@ from linedesk.cli.people import (
     who_briefly,
 )
 from linedesk.compose.database import open_database
-from linedesk.console.call_words import reason_words
-from linedesk.console.calls import Wanted, newest_calls
+from linedesk.console.calls import Wanted, newest_calls, reason_words
 from linedesk.console.conversation import find_conversation
 from linedesk.console.format import brief, clock, echo_json, local, one_line, show_page
 from linedesk.console.search import Recent, recent

@@ -16,7 +16,7 @@ from jobworker.line.rate_limits import RATE
 from linedesk.console import processes
 from linedesk.console.format import as_json, for_long, local, scope_words
 from linedesk.console.overview import LATELY, GateView, Overview
-from linedesk.console.workers import STOPPING, WorkerView
+from linedesk.console.processes import STOPPING, WorkerView
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document

@@ -23,9 +23,8 @@ from linedesk.console import dead_letters, processes
 from linedesk.console.calls import LISTED
 from linedesk.console.conversation import known_channels, names_of
 from linedesk.console.format import as_json
-from linedesk.console.processes import Process, ProcessRow, Row
+from linedesk.console.processes import Process, ProcessRow, Row, WorkersView, workers_of
 from linedesk.console.reading import reported
-from linedesk.console.workers import WorkersView, workers_of
 from linedesk.runtime.metrics import LATELY_SECONDS
 from linedesk.store.control import Pause
 from linedesk.store.documents import (

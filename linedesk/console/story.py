@@ -16,7 +16,7 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console import dead_letters, processes
-from linedesk.console.call_words import (
+from linedesk.console.calls import (
     company_words,
     cost_words,
     reason_words,

@@ -15,7 +15,8 @@ NOW, NEXT = "/src/now", "/src/next"
 NEXT_VERSION = "99.0.0"
 OPTIONS = ("--wheels", "/wheels", "--capped-mb", "64")
 RUNNING = (*(f"linedesk-{name}.service" for name in SERVICES), "linedesk-frontdesk.socket")
-UNITS = (*RUNNING, "linedesk-export.service", "linedesk-export.timer", "linedesk.target")
+UNITS = (*RUNNING, "linedesk-worker.service", "linedesk-export.service")
+UNITS += ("linedesk-export.timer", "linedesk.target")
 MOST_EXPOSED = 2.0
 
 

@@ -130,6 +130,22 @@ def test_a_worker_without_its_url_is_not_installed(box: Box) -> None:
     assert "missing: AMQP_URL" in answer.stderr
 
 
+def test_a_url_without_a_user_is_no_secret_of_a_worker_and_none_of_a_dispatcher(
+    box: Box, running: Box
+) -> None:
+    answer = box.install("--worker", AMQP_URL="amqp://10.0.0.5/linedesk")
+    assert answer.returncode == 78
+    assert "no URL with a user" in answer.stderr
+    # As it is set for `linedesk init --amqp`.
+    laid = running.path("etc/linedesk/credentials/dispatcher/AMQP_URL")
+    assert running.install(AMQP_URL="amqp://10.0.0.5/linedesk").returncode == 0
+    assert laid.read_text() == ""
+    url = URL.replace("-worker", "-dispatcher")
+    assert running.install(AMQP_URL=url).returncode == 0
+    assert (laid.read_text(), mode(laid)) == (f"{url}\n", 0o600)
+    assert running.install().stdout.endswith("changed: 0\n")
+
+
 def test_a_machine_with_all_of_linedesk_does_not_become_a_worker(running: Box) -> None:
     answer = running.install("--worker", AMQP_URL=URL)
     assert answer.returncode == 2

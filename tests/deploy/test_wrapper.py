@@ -91,13 +91,9 @@ def test_init_sees_to_the_users_of_the_box(command: str, asked: str, installed: 
     assert answer.stdout == f"{etc}/linedesk.toml {etc}/credentials/admin {with_users}\n"
 
 
-@pytest.mark.parametrize("command", ["init --amqp", "init --amqp --new-passwords"])
+@pytest.mark.parametrize("command", ["init --amqp /folder", "init --new-passwords --amqp=/folder"])
 def test_init_of_rabbitmq_leaves_the_users_of_mongodb(command: str, installed: Path) -> None:
-    asked = call(installed, *command.split()).stdout.split()
-    assert "--users" not in asked
-    assert asked[-2:] == ["--amqp", f"{installed}/etc/linedesk/credentials"]
-    elsewhere = call(installed, "init", "--amqp", "/elsewhere")
-    assert elsewhere.stdout.split()[-3:] == ["init", "--amqp", "/elsewhere"]
+    assert call(installed, *command.split()).stdout.endswith(f"/admin {command}\n")
 
 
 @pytest.mark.parametrize("command", ["", "--version", "dead list --help", "demo --once"])

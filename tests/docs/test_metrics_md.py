@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 import dispatcher.metrics
 import frontdesk.metrics
 import jobworker.metrics
+import jobworker.remote.metrics
 import linedesk.scheduler.metrics
 from linedesk.console import processes
 from linedesk.runtime.metrics import PREFIX, figure_name
@@ -66,7 +67,17 @@ def the_scheduler(registry: CollectorRegistry) -> None:
     linedesk.scheduler.metrics.SchedulerMetrics(registry)
 
 
+def leader_of_workers(registry: CollectorRegistry) -> None:
+    jobworker.remote.metrics.watch_workers(registry, dict)
+
+
+def worker_process(registry: CollectorRegistry) -> None:
+    jobworker.remote.metrics.HandlerMetrics(registry, abandoned=lambda: 0)
+
+
 ROOMS = {
+    "leader of workers": leader_of_workers,
+    "worker": worker_process,
     "front desk": front_desk,
     "dispatcher": the_dispatcher,
     "bot and LINE": worker,

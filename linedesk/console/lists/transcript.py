@@ -14,8 +14,7 @@ from typing import Any, Literal
 import pymongo
 from pymongo.database import Database
 
-from linedesk.console.call_words import reason_words
-from linedesk.console.calls import channels_of_events
+from linedesk.console.calls import channels_of_events, reason_words
 from linedesk.console.dead_letters import LISTED, summary
 from linedesk.console.lists.events import EventLine, events_of
 from linedesk.console.lists.timers import TimerLine, timers_due

@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader
 from pymongo.database import Database
 
-from linedesk.console.call_words import cost_words, reason_words
+from linedesk.console.calls import cost_words, reason_words
 from linedesk.console.conversation import with_names
 from linedesk.console.lists.conversations import pause_of_everything
 from linedesk.console.lists.mass_act import MassAct

@@ -15,9 +15,15 @@ from urllib.parse import unquote, urlsplit
 
 from linedesk.console import health
 from linedesk.console.overview import MOST_ROWS
-from linedesk.console.processes import DISPATCHER, combined, is_fresh, leading
+from linedesk.console.processes import (
+    DISPATCHER,
+    WorkersView,
+    combined,
+    is_fresh,
+    leading,
+    workers_of,
+)
 from linedesk.console.reading import reported
-from linedesk.console.workers import WorkersView, workers_of
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.store.documents import STATUS

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pymongo.database import Database
 
 from linedesk.cli import main
-from linedesk.console.workers import WorkersView, WorkerView
+from linedesk.console.processes import WorkersView, WorkerView
 from linedesk.doctor.checks import rabbitmq
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import FindingLevel

@@ -118,6 +118,7 @@ class Pretended:
 
     def __init__(self, *, stalled: str | None = None, threads_left: bool = True) -> None:
         self.has_threads_left = threads_left
+        self.is_outdated = False
         self.stalls = stalled
 
     def stalled(self) -> str | None:

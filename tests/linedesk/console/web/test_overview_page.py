@@ -423,3 +423,42 @@ def test_pictures_are_taken_for_a_look(open_page: Open, size: str, scheme: str) 
     page = open_page("/?hours=6", color_scheme=scheme, **more)
     page.screenshot(path=PICTURES / f"overview-{size}-{scheme}.png", full_page=True)
     assert (PICTURES / f"overview-{size}-{scheme}.png").stat().st_size > 10_000
+
+
+def test_workers_are_listed_with_their_jobs_and_what_keeps_them_from_getting_any(
+    browser: Any, database: Full
+) -> None:
+    quiet(database)
+    job = {"eventId": a_day.EVENT, "key": f"main/{USER}", "since": datetime.now(UTC)}
+    one = {"threads": 20, "out": 1, "bot": "3f2a", "release": "0.1.0", "silentSeconds": 0.3}
+    workers = [
+        {**one, "name": "far/8", "state": "working", "jobs": [job]},
+        {**one, "name": "old/9", "state": "speaks contract 2, needed is 1", "out": 0, "jobs": []},
+    ]
+    leader = {"role": "dispatcher"}
+    with served(database) as url, a_page(browser, url) as page:
+        page.locator(".verdict.good").wait_for()
+        assert page.locator("#workers").count() == 0
+        database.status.update_one(leader, {"$set": {"broker": "", "workers": workers}})
+        page.locator("#workers").wait_for()
+        text = page.locator("#workers").inner_text()
+        assert "1 of 2 get jobs, 20 threads, 1 job out; RabbitMQ is connected" in text
+        assert "▲ speaks contract 2, needed is 1" in text
+        assert page.locator("#workers table").nth(1).locator("tbody tr").count() == 1
+        saw = page.locator(".wrongs").inner_text()
+        assert "old/9 gets no jobs: speaks contract 2" in saw
+        assert page.locator(".wrongs .button").first.get_attribute("href") == "#workers"
+        page.screenshot(path=PICTURES / "overview-workers.png", full_page=True)
+        database.status.update_one(leader, {"$set": {"workers": []}})
+        page.wait_for_function("() => document.title.startsWith('✕')")
+        assert "No worker is connected." in page.locator("#workers").inner_text()
+
+
+def test_workers_fit_on_a_phone(browser: Any, database: Full) -> None:
+    quiet(database)
+    one = {"threads": 20, "out": 3, "bot": "3f2a9c11", "release": "0.1.0", "silentSeconds": 0.3}
+    rows = [{**one, "name": f"machine-{n}/{n}", "state": "working", "jobs": []} for n in range(3)]
+    database.status.update_one({"role": "dispatcher"}, {"$set": {"broker": "", "workers": rows}})
+    with served(database) as url, a_page(browser, url, **PHONE) as page:
+        page.locator("#workers").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
