@@ -40,7 +40,7 @@ DATABASE = "line_bot"
 RATE = 20.0
 USERS = 24
 MORE = 40
-SECONDS = 60.0
+SECONDS = 90.0
 # By default MongoDB takes 10 s of silence and heartbeats of 2 s; the test would take 100 s.
 SOONER = {"electionTimeoutMillis": 3000, "heartbeatIntervalMillis": 500}
 # For a judgement of nginx's answers, and not of this machine's speed. LINE itself waits for 2 s.
@@ -88,7 +88,11 @@ class Site:
         self.sim.webhook_url = f"http://{self.balancer.address}:{NGINX_PORT}/callback"
 
     def start_again(self, machine: Machine) -> None:
-        """Bring it back and wait until it is a whole member again."""
+        """Bring it back, under load, and wait until it is a whole member again.
+
+        The first front desk has its webhooks again: with a second failure before that, both spools
+        would hold messages, and no order is kept between two spools.
+        """
         machine.come_back()
         machine.begin_logs()
         self._start_mongod(machine)
@@ -96,6 +100,12 @@ class Site:
         eventually(lambda: machine.address in self.states("SECONDARY", "PRIMARY"), seconds=SECONDS)
         if machine in self.desks:
             eventually(lambda: self.readiness(machine).get("status") == "ready", seconds=SECONDS)
+        if machine is self.desks[0]:
+            eventually(lambda: "accepted " in machine.log_of("frontdesk"), seconds=SECONDS)
+
+    def lose_data(self, machine: Machine) -> None:
+        """Remove all that its mongod has stored."""
+        shutil.rmtree(self._data / machine.address)
 
     def client(self) -> Client:
         """A client of all three, as the administrator."""
@@ -159,7 +169,8 @@ class Site:
             "MONGODB_DATABASE": DATABASE,
             "FRONTDESK_HOST": machine.address,
             "FRONTDESK_PORT": str(FRONTDESK_PORT),
-            "SPOOL_PATH": str(machine.folder / "spool.db"),
+            # In memory, where the syncs of other tests do not delay it.
+            "SPOOL_PATH": str(self._data / f"spool-{machine.address}.db"),
             "BOT": "acceptance_bots:echo",
             "PYTHONPATH": f"{BOTS}{os.pathsep}{ROOT}",
         }
@@ -244,10 +255,12 @@ def answered_after(sim: linesim.Sim, load: linesim.Load) -> None:
     """Wait until all that was accepted up to now and so many more messages are answered."""
     goal = load.counts.accepted + MORE
     eventually(lambda: load.counts.accepted >= goal, seconds=SECONDS)
-    eventually(lambda: linesim.check(sim).answered_once >= goal, seconds=SECONDS)
+    # Counted cheaply: the checker would take the processor from what it judges.
+    chats = list(sim.platform.world.users.values())
+    eventually(lambda: sum(len(sim.answers(user)) for user in chats) >= goal, seconds=SECONDS)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_any_machine_goes_off_under_load_and_no_webhook_fails_or_is_lost(
     mongod: Any, tmp_path: Path
 ) -> None:
@@ -273,6 +286,8 @@ def test_any_machine_goes_off_under_load_and_no_webhook_fails_or_is_lost(
             (third,) = {*here.three} - {first, second}
             third.go_off()
             answered_after(here.sim, load)
+            # Its disk is lost, too, so it copies all from the others.
+            here.lose_data(third)
             here.start_again(third)
         finally:
             load.stop()
