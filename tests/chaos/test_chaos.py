@@ -39,7 +39,7 @@ def test_every_promise_is_kept_whatever_is_killed(seed: int, tmp_path: Path) -> 
 def test_every_promise_is_kept_whatever_befalls_worker_processes(tmp_path: Path) -> None:
     if not is_installed():
         missing("no RabbitMQ on this machine (apt install rabbitmq-server)")
-    order = Order(seed=20261123, seconds=25.0, nodes=1, rate=RATE, workers=WORKERS)
+    order = Order(seed=20261386, seconds=16.0, nodes=1, rate=RATE, workers=WORKERS)
 
     verdict = run(order, tmp_path)
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 MEGABYTE = 1024 * 1024
-RULES = {"rules": [{"name": "any", "limit": 1.0}]}
+RULES = {"rules": [{"name": "any", "limit": 3.0}]}
 HELLO = {"type": "hello", "contract": 1, "version": "odd", "rules": RULES}
 OUT = sys.stdout.buffer
 

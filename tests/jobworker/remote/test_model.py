@@ -138,7 +138,7 @@ def violation(world: World) -> str | None:
     return None
 
 
-def explored(rules: Rules) -> tuple[set[World], set[str]]:
+def explored(rules: Rules, *, until_wrong: bool = False) -> tuple[set[World], set[str]]:
     """Every world that can be reached, and what is wrong in some of them."""
     seen, found = {World()}, set[str]()
     waiting = [World()]
@@ -149,6 +149,8 @@ def explored(rules: Rules) -> tuple[set[World], set[str]]:
             seen.add(after)
             if wrong := violation(after):
                 found.add(wrong)
+                if until_wrong:
+                    return seen, found
             else:
                 waiting.append(after)
     return seen, found
@@ -164,4 +166,4 @@ def test_no_interleaving_records_twice_late_or_out_of_order() -> None:
 
 @pytest.mark.parametrize("rules", [Rules(current_only=False), Rules(adopts=False)], ids=str)
 def test_without_one_of_its_rules_a_promise_is_broken(rules: Rules) -> None:
-    assert explored(rules)[1]
+    assert explored(rules, until_wrong=True)[1]
