@@ -66,7 +66,9 @@ class Machine:
     def remove(self) -> None:
         """End its processes and remove the namespace, and the link with it."""
         self._kill_all()
-        subprocess.run(["ip", "netns", "del", self._name], check=False, capture_output=True)
+        # By itself the link would stay for as long as the kernel repeats what killed ones had sent.
+        for part in (("link", "del", self._link), ("netns", "del", self._name)):
+            subprocess.run(["ip", *part], check=False, capture_output=True)
 
     def run(self, name: str, command: list[str]) -> None:
         """Start a program; its output goes to a log of that name."""
