@@ -101,7 +101,7 @@ def job_of(
         "now": moment_to_json(talk.now),
         "channel": talk.channel,
         "key": talk.key,
-        "eventId": talk.event_id,
+        EVENT_ID: talk.event_id,
         "events": [_event_to_json(one["event"]) for one in documents],
         "together": is_list,
         "accepted": moment_to_json(talk.accepted),
@@ -162,7 +162,7 @@ def talk_of(
     document = {
         "channel": told["channel"],
         "key": told["key"],
-        EVENT_ID: told["eventId"],
+        EVENT_ID: told[EVENT_ID],
         ACCEPT_TIME: moment_from_json(told["accepted"]),
         "event": raws[-1],
     }

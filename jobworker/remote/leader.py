@@ -36,6 +36,7 @@ from jobworker.remote.job import (
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import to_line
 from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
@@ -287,7 +288,7 @@ class Workers:
                     "state": self._state_of(one),
                     "jobs": [
                         {
-                            "eventId": attempt.event_id,
+                            EVENT_ID: attempt.event_id,
                             "key": attempt.key,
                             "since": attempt.at,
                         }

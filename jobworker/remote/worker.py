@@ -35,6 +35,7 @@ from jobworker.remote.job import (
 )
 from jobworker.remote.values import to_line
 from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
@@ -368,7 +369,7 @@ class WorkerProcess:
                 held.sent = now
             log.error(
                 "handler did not return, abandoned seconds=%.1f event_id=%s",
-                *(now - (held.began or now), held.job.message.get("eventId")),
+                *(now - (held.began or now), held.job.message.get(EVENT_ID)),
             )
             self._broker.send(LEADERS, held.decision)
             self._observe(now - (held.began or now), True)

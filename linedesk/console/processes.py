@@ -19,6 +19,7 @@ from linedesk.runtime.status_row import (
     WORKERS,
 )
 from linedesk.store.documents import Document
+from linedesk.store.records.events import EVENT_ID
 
 FRONTDESK, DISPATCHER, SCHEDULER = "frontdesk", "dispatcher", "scheduler"
 ROLES = (FRONTDESK, DISPATCHER, SCHEDULER)
@@ -320,7 +321,7 @@ def _job(row: Mapping[str, Any], worker: str) -> Document:
         "worker": worker,
         "channel": channel,
         "key": key,
-        "eventId": row.get("eventId"),
+        EVENT_ID: row.get(EVENT_ID),
         "since": since if isinstance(since, datetime) else None,
     }
 

@@ -68,8 +68,7 @@ class UriFile:
 
     def become(self, other: UriFile) -> None:
         """Take the other one's place, and have that on the disk."""
-        self.path.replace(other.path)
-        _sync(other.path.parent)
+        _take_place(self.path, other.path)
 
     def _useless(self) -> SettingsError:
         words = (
@@ -94,8 +93,13 @@ def write_for_owner(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
-    _sync(path.parent)
+    _take_place(beside, path)
+
+
+def _take_place(path: Path, other: Path) -> None:
+    """Let a file take another one's place, and have that on the disk. Raises OSError."""
+    path.replace(other)
+    _sync(other.parent)
 
 
 @contextmanager

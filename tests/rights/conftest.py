@@ -55,7 +55,7 @@ class Guarded:
 
 
 STEPS: list[tuple[Any, str]] = [
-    (urifiles.UriFile, "become"),
+    (urifiles, "_take_place"),
     (users, "_make_user"),
     (users, "_change"),
     (users, "_write_role"),

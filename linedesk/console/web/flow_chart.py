@@ -26,7 +26,7 @@ ABOUT = {
     "frontdesk": (processes.FRONTDESK, "certificate"),
     "recvq": ("recvq", "lag", "oplog", "database"),
     "dispatcher": (processes.DISPATCHER, "queue"),
-    "threads": ("threads",),
+    "threads": ("threads", "workers"),
     "gate": ("gate",),
     "api": ("LINE", "quota"),
     "spool": ("spool",),
