@@ -32,6 +32,10 @@ from tests.deploy.machines import Machine, machines, mongod_conf
 from tests.servers import data_folder
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.skipif(
+    os.environ.get("LINEDESK_MACHINES") != "1", reason="run by scripts/test-machines"
+)
+
 ROOT = Path(__file__).parents[2]
 BOTS = ROOT / "tests" / "acceptance"
 NGINX = ROOT / "deploy" / "nginx" / "linedesk-two-hosts.conf"
