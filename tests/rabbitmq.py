@@ -1,4 +1,4 @@
-"""A RabbitMQ of the tests' own: a node on loopback with its files in a temporary folder."""
+"""A RabbitMQ of the tests' own: nodes on loopback with their files in a temporary folder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 import pika
 
@@ -30,35 +31,63 @@ class Died(Exception):
     """The node ended while it started; the text is the end of what it printed."""
 
 
+class Pair(Protocol):
+    """The files of a certificate and its key."""
+
+    @property
+    def certificate(self) -> Path:
+        """With its chain."""
+
+    @property
+    def key(self) -> Path:
+        """In plain text."""
+
+
 class RabbitMQ:
     """One node. `url` is that of its user guest, who may do everything, from loopback only."""
 
-    def __init__(self, folder: Path, *, cores: int = 1) -> None:
+    def __init__(self, folder: Path, *, cores: int = 1, epmd_port: int | None = None) -> None:
         ports = free_ports(3)
         self.port = ports[0]
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
-        self._folder = folder
+        self.name = f"linedesk-{self.port}@localhost"
+        self.home = folder
         folder.mkdir(parents=True, exist_ok=True)
         # So that a node on a machine with one disk that is nearly full raises no alarm.
-        config = folder / "rabbitmq.conf"
-        config.write_text("disk_free_limit.absolute = 1MB\nlog.file.level = error\n")
+        self._config = folder / "rabbitmq.conf"
+        self.configure("disk_free_limit.absolute = 1MB", "log.file.level = error")
         self._environ = os.environ | {
             "HOME": str(folder),
-            "RABBITMQ_NODENAME": f"linedesk-{self.port}@localhost",
+            "RABBITMQ_NODENAME": self.name,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(ports[1]),
-            "ERL_EPMD_PORT": str(ports[2]),
+            "ERL_EPMD_PORT": str(epmd_port or ports[2]),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_MNESIA_BASE": str(folder / "db"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
             "ERL_CRASH_DUMP": os.devnull,
-            "RABBITMQ_CONFIG_FILE": str(config),
+            "RABBITMQ_CONFIG_FILE": str(self._config),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"+S {cores}:{cores} +sbwt none",
         }
         self._process: subprocess.Popen[bytes] | None = None
+
+    def configure(self, *lines: str) -> None:
+        """Add lines to its configuration, before it starts."""
+        with self._config.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def serve_tls(self, pair: Pair) -> None:
+        """Take connections with TLS only, by this certificate; `url` says so."""
+        self.configure(
+            "listeners.tcp = none",
+            f"listeners.ssl.1 = 127.0.0.1:{self.port}",
+            f"ssl_options.certfile = {pair.certificate}",
+            f"ssl_options.keyfile = {pair.key}",
+        )
+        self.url = self.url.replace("amqp:", "amqps:")
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
@@ -67,7 +96,7 @@ class RabbitMQ:
 
     def launch(self) -> None:
         """Start it."""
-        with (self._folder / "out.log").open("ab") as output:
+        with (self.home / "out.log").open("ab") as output:
             self._process = subprocess.Popen(
                 [PROGRAMS / "rabbitmq-server"],
                 env=self._environ,
@@ -81,7 +110,7 @@ class RabbitMQ:
         """Whether it takes connections. Raises AssertionError where it has ended."""
         assert self._process is not None
         if self._process.poll() is not None:
-            raise Died((self._folder / "out.log").read_text()[-2000:])
+            raise Died((self.home / "out.log").read_text()[-2000:])
         with suppress(Exception):
             pika.BlockingConnection(pika.URLParameters(self.url)).close()
             return True
@@ -108,7 +137,7 @@ class RabbitMQ:
 
     def on_disk(self) -> bytes:
         """All that its files hold."""
-        files = [one for one in self._folder.rglob("*") if one.is_file()]
+        files = [one for one in self.home.rglob("*") if one.is_file()]
         return b"".join(one.read_bytes() for one in files)
 
     def freeze(self) -> None:
@@ -156,6 +185,44 @@ def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
     finally:
         node.thaw()
         node.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def throwaway_cluster(pair: Pair, nodes: int = 3) -> Iterator[Sequence[RabbitMQ]]:
+    """Nodes of one cluster, with TLS, that run until the end of the block.
+
+    A part of them that has lost sight of the greater one stands still until it sees it again.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="linedesk-rabbitmq-"))
+    (epmd_port,) = free_ports(1)
+    cluster = [RabbitMQ(folder / str(number), epmd_port=epmd_port) for number in range(nodes)]
+    for node in cluster:
+        # The cookie by which nodes know each other.
+        cookie = node.home / ".erlang.cookie"
+        cookie.write_text("linedesk")
+        cookie.chmod(0o400)
+        node.serve_tls(pair)
+        node.configure(
+            "cluster_partition_handling = pause_minority",
+            "cluster_formation.peer_discovery_backend = classic_config",
+            *(
+                f"cluster_formation.classic_config.nodes.{number} = {one.name}"
+                for number, one in enumerate(cluster, 1)
+            ),
+        )
+    try:
+        # The others join it.
+        cluster[0].start()
+        for node in cluster[1:]:
+            node.launch()
+        for node in cluster[1:]:
+            eventually(node.answers, seconds=START_SECONDS)
+        yield cluster
+    finally:
+        for node in cluster:
+            node.thaw()
+            node.kill()
         shutil.rmtree(folder, ignore_errors=True)
 
 

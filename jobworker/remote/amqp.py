@@ -10,6 +10,7 @@ leader sends through the default exchange to the queue that a worker names.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 import uuid
@@ -99,8 +100,7 @@ class _Link:
     def __init__(self, urls: Sequence[str], *, name: str, kind: str) -> None:
         self.thread = BackgroundThread(f"amqp-{kind}", self._run)
         self._kind = kind
-        self._parameters = [_parameters(url, f"{name} {kind}") for url in urls]
-        self._turn = 0
+        self._turns = itertools.cycle([_parameters(url, f"{name} {kind}") for url in urls])
         self._connection: pika.BlockingConnection | None = None
         self.up_since: float | None = None
         self.trouble = ""
@@ -121,7 +121,7 @@ class _Link:
             self.thread.activity.busy()
             began = time.monotonic()
             try:
-                self._connected(self._next())
+                self._connected(next(self._turns))
             except LOST as error:
                 if not self.thread.stop_asked.is_set():
                     self._lost(error)
@@ -132,10 +132,6 @@ class _Link:
             pause = min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS)
             failures = min(failures + 1, 10)
             self.thread.stop_asked.wait(pause)
-
-    def _next(self) -> pika.URLParameters:
-        self._turn += 1
-        return self._parameters[self._turn % len(self._parameters)]
 
     def _connected(self, parameters: pika.URLParameters) -> None:
         connection = self._connection = pika.BlockingConnection(parameters)

@@ -59,7 +59,7 @@ def rights(box: DoctorContext) -> Finding:
     from pika.exceptions import ConnectionBlockedTimeout
 
     try:
-        return _rights(box.amqp_urls("dispatcher")[0], next(iter(box.amqp_urls("worker")), None))
+        return _rights(_usable(box.amqp_urls("dispatcher")), _usable(box.amqp_urls("worker")))
     except ConnectionBlockedTimeout:
         return of(health.broker_away("RabbitMQ takes nothing: it is short of memory or disk"))
     except _errors() as error:
@@ -96,9 +96,16 @@ def judge_workers(found: WorkersView, *, dispatcher_threads: int) -> Finding:
     return ok(found.words())
 
 
-def _rights(leader_url: str, worker_url: str | None) -> Finding:
+def _usable(urls: Sequence[str]) -> str | None:
+    """The first URL whose node lets its user in, else the first of all."""
+    return next((url for url in urls if not _trouble(url)), next(iter(urls), None))
+
+
+def _rights(leader_url: str | None, worker_url: str | None) -> Finding:
     from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, WORKER_QUEUE
 
+    if leader_url is None:
+        return skip("AMQP_URL is not set")
     with _channel(leader_url) as (connection, leader):
         if _refusal(connection, lambda on: on.exchange_declare(EXCHANGE, passive=True)):
             return bad(f"the exchange {EXCHANGE} is missing", MAKE.format(folder=FOLDER))

@@ -84,6 +84,16 @@ def test_a_url_that_is_wrong_is_named_without_its_password(
     assert right.split(":")[2].partition("@")[0] not in found.saw
 
 
+def test_a_node_of_a_cluster_that_is_away_is_a_warning(box: Box, tmp_path: Path) -> None:
+    for who in ("dispatcher", "worker"):
+        file = tmp_path / who / "AMQP_URL"
+        right = file.read_text().strip()
+        file.write_text(f"{re.sub('@.*?/', '@127.0.0.1:1/', right)},{right}")
+    found = rabbitmq.reached(box())
+    assert (found.state, "127.0.0.1:1" in found.saw) == (WARN, True)
+    assert rabbitmq.rights(box()).state is OK
+
+
 def test_rights_that_are_too_wide_or_too_narrow_are_found(
     box: Box, shared_rabbitmq: RabbitMQ
 ) -> None:

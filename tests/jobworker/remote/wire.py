@@ -70,8 +70,8 @@ class Wire:
     what reaches them.
     """
 
-    def __init__(self, node: RabbitMQ, *, url: str | None = None) -> None:
-        self._urls = [url or node.url]
+    def __init__(self, *nodes: RabbitMQ, url: str | None = None) -> None:
+        self._urls = [url] if url else [node.url for node in nodes]
         self.out, self.into = Lane(), Lane()
         self.brokers: list[Broker] = []
 
