@@ -72,6 +72,10 @@ class NoJob:
         """There are no worker processes."""
         return []
 
+    def broker(self) -> str:
+        """There is none."""
+        return ""
+
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         """There are no sends."""
         return False
@@ -148,8 +152,11 @@ class Bench:
                 stream.next()
             return self._events / (time.monotonic() - started)
 
-    def dispatched(self, make_worker: Callable[..., Any]) -> float:
-        """Events per second from the start until progress says that all are finished."""
+    def dispatched(self, make_worker: Callable[..., Any], *, after_first: bool = False) -> float:
+        """Events per second from the start until progress says that all are finished.
+
+        With `after_first` they count from the first word of progress on.
+        """
         self._rewind()
         inbox: SimpleQueue[int | BaseException] = SimpleQueue()
         with connect(self._uri, app_name="bench-feed") as feed_client:
@@ -165,10 +172,13 @@ class Bench:
                 lease=Lease(self._database, owner=f"bench/{time.monotonic_ns()}/0"),
                 inbox=inbox,
             )
-            started = time.monotonic()
             thread = threading.Thread(target=dispatcher.run)
+            started = time.monotonic()
             thread.start()
-            self._wait_until_finished()
+            if after_first:
+                self._wait_until(lambda after: after != self._first[0])
+                started = time.monotonic()
+            self._wait_until(lambda after: after >= self._last)
             seconds = time.monotonic() - started
             inbox.put(15)
             thread.join()
@@ -186,9 +196,10 @@ class Bench:
             {"_id": DISPATCHER}, {**row, "ring": [None] * 1_000, "epoch": 0}, upsert=True
         )
 
-    def _wait_until_finished(self) -> None:
-        while self._database[PROGRESS].find_one({}, {"after": 1})["after"] != self._last:
-            time.sleep(0.01)
+    def _wait_until(self, reached: Callable[[Any], bool]) -> None:
+        # Past the last event there may be a heartbeat of the dispatcher's own.
+        while not reached((self._database[PROGRESS].find_one({}, {"after": 1}) or {})["after"]):
+            time.sleep(0.02)
 
 
 def main() -> None:

@@ -92,17 +92,19 @@ class WorkerBench(Bench):
 
     def local(self, bot: Bot) -> float:
         """Events per second with the dispatcher's own threads."""
-        return self.dispatched(partial(self._desk, bot, None))
+        return self.drained(partial(self._desk, bot, None))
 
     def remote(self, url: str, bot: str, number: int) -> float:
-        """Events per second with so many processes, from the first hello on."""
+        """Events per second with so many processes."""
         broker = partial(AmqpBroker, [url], name="bench")
         with worker_processes(url, bot, number, THREADS):
             wait_for_workers(url, number)
-            return self.dispatched(partial(self._desk, None, broker))
+            return self.drained(partial(self._desk, None, broker))
 
-    def dispatched(self, make_worker: Callable[..., Any]) -> float:
-        """As it is there; a leader that has ended must not go on listening to workers."""
+    def drained(self, make_worker: Callable[..., Any]) -> float:
+        """Events per second. A leader that has ended must not go on listening to workers, and a
+        new one knows them after a second.
+        """
         made: list[BotWorker] = []
 
         def make(**tools: Any) -> BotWorker:
@@ -110,7 +112,7 @@ class WorkerBench(Bench):
             return made[0]
 
         try:
-            return super().dispatched(make)
+            return self.dispatched(make, after_first=True)
         finally:
             made[0].close()
 
