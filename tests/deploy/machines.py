@@ -14,11 +14,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
 import yaml
 
 from linedesk.compose import children
 from tests.conftest import missing
 from tests.fork_server import nursery
+
+several_machines = pytest.mark.skipif(
+    os.environ.get("LINEDESK_MACHINES") != "1", reason="run by scripts/test-machines"
+)
 
 # For measuring networks (RFC 2544): no real machine has such an address.
 NETWORK = f"198.18.{os.getpid() % 250}"

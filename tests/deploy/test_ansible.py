@@ -19,7 +19,7 @@ import yaml
 
 from tests.conftest import missing
 from tests.deploy.box import PRETENDED, ROOT, Box
-from tests.deploy.machines import mongod_conf
+from tests.deploy.machines import mongod_conf, several_machines
 from tests.frontdesk.desk import SECRET
 
 PLAYBOOK = ROOT / "deploy" / "ansible" / "linedesk.yml"
@@ -179,6 +179,7 @@ def changed(said: str) -> list[int]:
     return [int(count) for count, _ in found]
 
 
+@several_machines
 def test_three_machines_get_one_replica_set_and_nginx_both_front_desks(
     ansible: Path, tmp_path: Path
 ) -> None:

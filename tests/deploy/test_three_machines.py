@@ -28,13 +28,11 @@ from linedesk.store.client import Client, connect
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, RECVQ
 from linedesk.store.replica_set import STILL_CHANGING
 from tests.conftest import missing
-from tests.deploy.machines import Machine, machines, mongod_conf
+from tests.deploy.machines import Machine, machines, mongod_conf, several_machines
 from tests.servers import data_folder
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("LINEDESK_MACHINES") != "1", reason="run by scripts/test-machines"
-)
+pytestmark = several_machines
 
 ROOT = Path(__file__).parents[2]
 BOTS = ROOT / "tests" / "acceptance"
