@@ -25,9 +25,11 @@ SECONDS = 0.4
 
 @pytest.fixture(params=["http", "https"])
 def serve(
-    request: pytest.FixtureRequest, certificate: tuple[Path, Path]
+    request: pytest.FixtureRequest, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[Act], tuple[urllib3.PoolManager, str]]]:
     """`serve(act)`: a server whose connections do that, and a timed manager that trusts it."""
+    # Each with a context of its own: the process's one would go on to trust this certificate.
+    monkeypatch.setattr(deadline, "_tls_context", deadline._tls_context.__wrapped__)
     ended = threading.Event()
     with ExitStack() as stack:
 
