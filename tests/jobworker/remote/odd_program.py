@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 MEGABYTE = 1024 * 1024
-RULES = {"rules": [{"name": "any", "limit": 3.0}]}
+LIMIT_SECONDS = 3.0
+RULES = {"rules": [{"name": "any", "limit": LIMIT_SECONDS}]}
 HELLO = {"type": "hello", "contract": 1, "version": "odd", "rules": RULES}
 OUT = sys.stdout.buffer
 
@@ -101,10 +102,10 @@ def nested(depth: int) -> dict:
 
 
 def start_late(started: Path) -> None:
-    """The first one is quick; from then on each says its process id and takes two seconds."""
+    """The first one is quick; from then on each says its process id, and takes too long."""
     if started.exists():
         started.write_text(str(os.getpid()))
-        time.sleep(2)
+        time.sleep(LIMIT_SECONDS + 1.5)
     else:
         started.touch()
     put_json(HELLO)
