@@ -17,6 +17,7 @@ from linedesk.console.overview import MOST_ROWS
 from linedesk.console.processes import DISPATCHER, FRONTDESK, is_fresh
 from linedesk.console.reading import reported
 from linedesk.doctor.line_api import LineApi, Reply
+from linedesk.settings import rules
 from linedesk.settings.settings import EMBEDDED, Settings
 from linedesk.store.client import Client, aware_options, connect
 from linedesk.store.documents import STATUS
@@ -104,7 +105,8 @@ class DoctorContext:
 
     def amqp_urls(self, who: str) -> tuple[str, ...]:
         """RabbitMQ's nodes as the dispatcher or the worker has them, as far as they lie here."""
-        lying = () if self.credentials is None else _urls(self.credentials / who / "AMQP_URL")
+        path = None if self.credentials is None else self.credentials / who / "AMQP_URL"
+        lying = () if path is None else rules.between_commas(_text(path))
         return lying or (self.settings.amqp_urls if who == "dispatcher" else ())
 
     def close(self) -> None:
@@ -146,10 +148,6 @@ def with_line_credentials(environ: Mapping[str, str]) -> dict[str, str]:
     names = (*LINE_CREDENTIALS, BOT_SECRETS)
     lying = {name: _text(folder / name) for name in names if not given.get(name)}
     return given | {name: text for name, text in lying.items() if text}
-
-
-def _urls(path: Path) -> tuple[str, ...]:
-    return tuple(one.strip() for one in _text(path).split(",") if one.strip())
 
 
 def _text(path: Path) -> str:

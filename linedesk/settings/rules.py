@@ -35,7 +35,7 @@ _MONGODB_SECRET_OPTIONS = re.compile(
 
 def comma_separated(value: object) -> object:
     """Split a text at its commas, dropping blanks around and between them."""
-    return _parts(value) if isinstance(value, str) else value
+    return between_commas(value) if isinstance(value, str) else value
 
 
 def header_safe(secret: SecretStr) -> SecretStr:
@@ -120,7 +120,7 @@ def module_and_name(value: str) -> str:
 def named_values(value: object) -> object:
     """Split a text such as `a=1, b=x` into names and values; a TOML table's become texts."""
     if isinstance(value, str):
-        pairs = [part.partition("=") for part in _parts(value)]
+        pairs = [part.partition("=") for part in between_commas(value)]
         _demand(all(sign for _, sign, _ in pairs))
         names = [name.strip() for name, _, _ in pairs]
         _demand(len(set(names)) == len(names))
@@ -177,7 +177,8 @@ def without_credentials(uri: str) -> str:
     return _MONGODB_SECRET_OPTIONS.sub(r"\1=***", _MONGODB_CREDENTIALS.sub("//***@", uri))
 
 
-def _parts(text: str) -> tuple[str, ...]:
+def between_commas(text: str) -> tuple[str, ...]:
+    """The parts of a text, without blanks around them and without empty ones."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -193,14 +194,15 @@ def _demand(claim: bool) -> None:
 
 def amqp_urls(urls: SecretStr) -> SecretStr:
     """Accept URLs of RabbitMQ, comma-separated, each with a host and a virtual host or none."""
-    found = [one.strip() for one in urls.get_secret_value().split(",") if one.strip()]
+    found = between_commas(urls.get_secret_value())
     _demand(bool(found))
     for url in found:
         parts = urlsplit(url)
         _demand(parts.scheme in {"amqp", "amqps"} and bool(parts.hostname))
         # Raises ValueError for what is no port.
         _demand(parts.port is None or 1 <= parts.port <= 65_535)
-        _demand(not parts.fragment and parts.path.count("/") <= 1)
+        # With a query pika would take it for options of its own.
+        _demand(not parts.query and not parts.fragment and parts.path.count("/") <= 1)
     return urls
 
 

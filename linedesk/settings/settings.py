@@ -111,8 +111,8 @@ class Settings(BaseModel):
     dispatcher_workers: Literal["local", "amqp"] = _setting("local", "local or amqp")
     amqp_url: AmqpUrls | None = _setting(
         None,
-        "a URL such as amqp://linedesk-worker:PASSWORD@127.0.0.1:5672/linedesk, amqps with TLS "
-        "(several nodes of a cluster, comma-separated)",
+        "a URL such as amqp://linedesk-worker:PASSWORD@127.0.0.1:5672/linedesk, amqps with TLS, "
+        "without a query (several nodes of a cluster, comma-separated)",
         repr=False,
     )
     worker_threads: int = _setting(20, "a whole number, 1 to 1000", ge=1, le=1_000)
@@ -194,8 +194,7 @@ class Settings(BaseModel):
     @property
     def amqp_urls(self) -> tuple[str, ...]:
         """RabbitMQ's nodes, in plain text; empty where none is set."""
-        urls = self.amqp_url.get_secret_value() if self.amqp_url else ""
-        return tuple(one.strip() for one in urls.split(",") if one.strip())
+        return rules.between_commas(self.amqp_url.get_secret_value()) if self.amqp_url else ()
 
     @property
     def secret_values(self) -> tuple[str, ...]:

@@ -55,9 +55,8 @@ RESTART = "new password for {who}: restart {units} soon; open connections stay u
 
 @dataclass(frozen=True)
 class BrokerUser:
-    """A user with its rights in the virtual host, as RabbitMQ's regular expressions."""
+    """A user's rights in the virtual host, as RabbitMQ's regular expressions."""
 
-    name: str
     configure: str
     write: str
     read: str
@@ -71,13 +70,11 @@ def _literal(name: str) -> str:
 # A worker reaches neither other workers nor the dispatcher's queue: theirs are exclusive as well.
 WHO: Mapping[str, BrokerUser] = {
     "dispatcher": BrokerUser(
-        "linedesk-dispatcher",
         configure=f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
         write=f"^(amq\\.default$|{_literal(LEADER_QUEUE)})",
         read=f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
     ),
     "worker": BrokerUser(
-        "linedesk-worker",
         configure=f"^{_literal(WORKER_QUEUE)}",
         write=f"^{_literal(EXCHANGE)}$",
         read=f"^{_literal(WORKER_QUEUE)}",
@@ -94,26 +91,32 @@ def init_rabbitmq(settings: Settings, folder: Path, *, new_passwords: bool) -> N
             who: new_password() if new_passwords else _password_in(kept[who]) or new_password()
             for who in WHO
         }
-        urls = {who: _with_user(nodes, WHO[who].name, passwords[who]) for who in WHO}
+        vhost = _vhost(nodes)
+        urls = {who: _with_user(nodes, user_of(vhost, who), passwords[who]) for who in WHO}
         states = {who: _state(kept[who], urls[who]) for who in WHO}
         for who in WHO:
             write_for_owner(folder / who / FILE, ",".join(urls[who]) + "\n")
-        _import(definitions(_vhost(nodes), passwords), folder, is_there=_all_open(urls))
+        _import(definitions(vhost, passwords), folder, is_there=_all_open(urls))
         _require_open(urls)
     _show(states, nodes, folder)
+
+
+def user_of(vhost: str, who: str) -> str:
+    """The name of a user: RabbitMQ's users are common to all virtual hosts."""
+    return f"{'linedesk' if vhost == '/' else vhost}-{who}"
 
 
 def definitions(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
     """What RabbitMQ is to have, in the form of its definitions."""
     rights = [
-        {"vhost": vhost, "user": one.name}
+        {"vhost": vhost, "user": user_of(vhost, who)}
         | {"configure": one.configure, "write": one.write, "read": one.read}
-        for one in WHO.values()
+        for who, one in WHO.items()
     ]
     users = [
-        {"name": one.name, "hashing_algorithm": HASH, "tags": []}
+        {"name": user_of(vhost, who), "hashing_algorithm": HASH, "tags": []}
         | {"password_hash": _hashed(passwords[who])}
-        for who, one in WHO.items()
+        for who in WHO
     ]
     exchange: dict[str, Any] = {"name": EXCHANGE, "vhost": vhost, "type": "fanout", "arguments": {}}
     exchange |= {"durable": True, "auto_delete": False, "internal": False}
@@ -135,16 +138,14 @@ def _kept(path: Path) -> tuple[str, ...]:
     """The URLs of a file; none where it is missing or empty. Raises SettingsError, OSError."""
     try:
         text = path.read_text("utf-8").strip()
-        return _parted(rules.amqp_urls(SecretStr(text))) if text else ()
+        if text:
+            rules.amqp_urls(SecretStr(text))
+        return rules.between_commas(text)
     except FileNotFoundError:
         return ()
     except ValueError:
         words = "holds no URL of RabbitMQ: remove it, and `linedesk init --amqp` makes a new one"
         raise SettingsError([f"{path} {words}"]) from None
-
-
-def _parted(urls: SecretStr) -> tuple[str, ...]:
-    return tuple(one.strip() for one in urls.get_secret_value().split(",") if one.strip())
 
 
 def _password_in(urls: Sequence[str]) -> str:
@@ -157,11 +158,9 @@ def _vhost(urls: Sequence[str]) -> str:
 
 
 def _with_user(urls: Sequence[str], user: str, password: str) -> tuple[str, ...]:
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}"
     parts = [urlsplit(url) for url in urls]
-    return tuple(
-        one._replace(netloc=f"{quote(user)}:{quote(password)}@{_host(one.netloc)}").geturl()
-        for one in parts
-    )
+    return tuple(one._replace(netloc=f"{login}@{_host(one.netloc)}").geturl() for one in parts)
 
 
 def _host(netloc: str) -> str:
@@ -205,10 +204,11 @@ def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
 
 
 def _require_open(urls: Mapping[str, Sequence[str]]) -> None:
-    for who, nodes in urls.items():
+    for nodes in urls.values():
         if not can_open(nodes):
             hosts = ", ".join(_host(urlsplit(one).netloc) for one in nodes)
-            words = NOT_OPENED.format(hosts=hosts, user=WHO[who].name, control=CONTROL)
+            user = unquote(urlsplit(nodes[0]).username or "")
+            words = NOT_OPENED.format(hosts=hosts, user=user, control=CONTROL)
             raise SetupError(words)
 
 
@@ -217,7 +217,7 @@ def _show(states: Mapping[str, str], nodes: Sequence[str], folder: Path) -> None
     click.echo(f"vhost       {_vhost(nodes)}")
     click.echo(f"exchange    {EXCHANGE}")
     for who, state in states.items():
-        click.echo(f"user        {WHO[who].name}: {state}, {folder / who / FILE}")
+        click.echo(f"user        {user_of(_vhost(nodes), who)}: {state}, {folder / who / FILE}")
     renewed = [who for who, state in states.items() if state == NEW_PASSWORD]
     if renewed:
         units = ", ".join(f"linedesk-{who}" for who in renewed)

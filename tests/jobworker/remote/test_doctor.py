@@ -66,7 +66,7 @@ def test_without_its_url_the_command_that_makes_it_is_named() -> None:
 @pytest.mark.parametrize(
     ("change", "saw"),
     [
-        (lambda url: url.replace("/checked", "/none"), "NOT_ALLOWED"),
+        (lambda url: url.removesuffix("checked") + "none", "NOT_ALLOWED"),
         (lambda url: re.sub(":[^:/]+@", ":x@", url), "ACCESS_REFUSED"),
         (lambda url: "amqp://a:b@127.0.0.1:1/checked", "Connection refused"),
         (lambda url: url.replace("amqp://", "amqps://"), "TLS"),
@@ -98,14 +98,14 @@ def test_rights_that_are_too_wide_or_too_narrow_are_found(
     box: Box, shared_rabbitmq: RabbitMQ
 ) -> None:
     grant = ("set_permissions", "-p", "checked")
-    shared_rabbitmq.control(*grant, "linedesk-worker", ".*", ".*", ".*")
+    shared_rabbitmq.control(*grant, "checked-worker", ".*", ".*", ".*")
     found = rabbitmq.rights(box())
     assert found.state is WARN
     assert "the worker's user may" in found.saw
     assert "send to any queue" in found.saw
-    shared_rabbitmq.control(*grant, "linedesk-worker", "", "", "")
+    shared_rabbitmq.control(*grant, "checked-worker", "", "", "")
     assert rabbitmq.rights(box()).state is BAD
-    shared_rabbitmq.control(*grant, "linedesk-dispatcher", ".*", "linedesk.*", ".*")
+    shared_rabbitmq.control(*grant, "checked-dispatcher", ".*", "linedesk.*", ".*")
     found = rabbitmq.rights(box())
     assert (found.state, "ACCESS_REFUSED" in found.saw) == (BAD, True)
 

@@ -72,12 +72,12 @@ def test_users_are_made_once_and_again_nothing_changes(
 ) -> None:
     first = init(shared_rabbitmq, tmp_path)
     assert first.exit_code == 0, first.output
-    assert "user        linedesk-worker: made" in first.output
+    assert "user        bots-worker: made" in first.output
     before = read(tmp_path)
     for who in USERS:
         file = tmp_path / who / "AMQP_URL"
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-        assert before[who].startswith(f"amqp://linedesk-{who}:")
+        assert before[who].startswith(f"amqp://bots-{who}:")
         assert before[who].endswith(f"@127.0.0.1:{shared_rabbitmq.port}/bots")
     again = init(shared_rabbitmq, tmp_path)
     assert again.exit_code == 0, again.output
@@ -91,12 +91,33 @@ def test_users_are_made_once_and_again_nothing_changes(
 def test_rights_that_were_changed_by_hand_are_set_again(
     shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
 ) -> None:
-    everything = ("linedesk-worker", ".*", ".*", ".*")
+    everything = ("bots-worker", ".*", ".*", ".*")
     shared_rabbitmq.control("set_permissions", "-p", "bots", *everything)
     assert init(shared_rabbitmq, tmp_path).exit_code == 0
     told = shared_rabbitmq.control("list_permissions", "-p", "bots", "--formatter", "json")
-    [row] = [one for one in json.loads(told) if one["user"] == "linedesk-worker"]
+    [row] = [one for one in json.loads(told) if one["user"] == "bots-worker"]
     assert row["read"] == r"^linedesk\.worker\."
+
+
+def test_a_second_linedesk_has_users_of_its_own(
+    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
+) -> None:
+    where = f"amqp://127.0.0.1:{shared_rabbitmq.port}/second"
+    assert init(shared_rabbitmq, tmp_path / "second", AMQP_URL=where).exit_code == 0
+    for url in (*urls.values(), *read(tmp_path / "second").values()):
+        with channel(url):
+            pass
+
+
+def test_a_password_of_ones_own_is_kept_whatever_is_in_it(
+    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
+) -> None:
+    chosen = urls["worker"].replace(password(urls["worker"]), "a%2Fb%40c")
+    (tmp_path / "worker" / "AMQP_URL").write_text(chosen)
+    assert init(shared_rabbitmq, tmp_path).exit_code == 0
+    assert read(tmp_path)["worker"] == chosen
+    with channel(chosen):
+        pass
 
 
 def test_new_passwords_close_the_old_ones_out(
@@ -188,7 +209,7 @@ def test_a_rabbitmq_elsewhere_is_not_the_one_of_this_machine(
 ) -> None:
     answer = init(shared_rabbitmq, tmp_path, AMQP_URL="amqp://127.0.0.1:1/bots")
     assert answer.exit_code == 78
-    assert "does not let linedesk-dispatcher in" in answer.output
+    assert "does not let bots-dispatcher in" in answer.output
     wrong = init(shared_rabbitmq, tmp_path, RABBITMQ_NODENAME="none@localhost")
     assert wrong.exit_code == 78
     assert "rabbitmqctl import_definitions ended with 69" in wrong.output

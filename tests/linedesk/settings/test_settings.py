@@ -22,7 +22,15 @@ BAD = [
     ("DISPATCHER_WORKERS", ["remote", "rabbitmq"]),
     (
         "AMQP_URL",
-        ["127.0.0.1:5672", "http://127.0.0.1", "amqp://", "amqp://h:99999/", "amqp://h/a/b", ","],
+        [
+            "127.0.0.1:5672",
+            "http://127.0.0.1",
+            "amqp://",
+            "amqp://h:99999/",
+            "amqp://h/a/b",
+            "amqp://h/?a=b",
+            ",",
+        ],
     ),
     ("WORKER_THREADS", ["0", "1001", "two"]),
     ("WORKER_METRICS_PORT", ["0", "65536", "http"]),
