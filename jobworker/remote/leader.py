@@ -44,6 +44,7 @@ MOST_KEYS = 20_000
 MOST_GONE = 1_000
 MOST_WORKERS = 1_000
 MOST_WORKER_THREADS = 1_000
+MOST_CONTRACT = 1_000
 # A worker also names decisions that no leader has confirmed.
 MOST_NAMED = 10 * MOST_WORKER_THREADS
 
@@ -336,7 +337,7 @@ class Workers:
                 self._leaving(message)
         except NOT_UNDERSTOOD as error:
             self.dropped_total += 1
-            log.warning("not understood, dropped bytes=%d error=%s", len(body), error)
+            log.warning("not understood, dropped bytes=%d error=%s", len(body), str(error)[:200])
 
     def _beat(self, message: Mapping[str, Any]) -> None:
         now = time.monotonic()
@@ -363,11 +364,13 @@ class Workers:
 
     def _known(self, message: Mapping[str, Any], now: float) -> WorkerSeen | None:
         id_ = str(message["worker"])[:64]
-        threads = int(message["threads"])
+        threads, contract = int(message["threads"]), int(message["contract"])
         if not message["address"]:
             raise ValueError("address: empty")
         if not 0 <= threads <= MOST_WORKER_THREADS:
             raise ValueError(f"threads: 0 to {MOST_WORKER_THREADS}, not {threads}")
+        if not 0 <= contract <= MOST_CONTRACT:
+            raise ValueError(f"contract: 0 to {MOST_CONTRACT}")
         if id_ not in self._workers and len(self._workers) >= MOST_WORKERS:
             raise ValueError(f"more than {MOST_WORKERS} workers")
         worker = self._workers.get(id_)
@@ -377,7 +380,7 @@ class Workers:
         worker.name = _text(message["name"], 100)
         worker.address = address_of(message["address"])
         worker.threads = threads
-        worker.contract = int(message["contract"])
+        worker.contract = contract
         worker.bot = _text(message["bot"], 100)
         worker.release = _text(message["release"], 40)
         worker.is_leaving = message.get("leaving") is True
@@ -397,9 +400,10 @@ class Workers:
         try:
             bot = bot_of(message["rules"], version)
         except (ValueError, KeyError, TypeError) as error:
+            why = _text(error, 200)
             with self._lock:
-                self._refused[version] = str(error)[:200]
-            log.error("rules of a worker's bot refused bot=%s error=%s", version, error)  # noqa: TRY400
+                self._refused[version] = why
+            log.error("rules of a worker's bot refused bot=%s error=%s", version, why)  # noqa: TRY400
             return
         with self._lock:
             self._bots[version] = bot

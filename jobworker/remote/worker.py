@@ -252,7 +252,7 @@ class WorkerProcess:
             elif kind == "welcome":
                 self._welcomed(message)
         except NOT_UNDERSTOOD as error:
-            log.warning("not understood, dropped bytes=%d error=%s", len(body), error)
+            log.warning("not understood, dropped bytes=%d error=%s", len(body), str(error)[:200])
 
     def _take(self, message: Mapping[str, Any]) -> None:
         job = Job.from_message(message)

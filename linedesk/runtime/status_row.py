@@ -118,7 +118,7 @@ class StatusRow(BackgroundThread):
                 # second would be some 500 MB a day of it.
                 new = [{"$replaceWith": {"$literal": {"_id": self.id, **row}}}]
                 self._rows.update_one({"_id": self.id}, new, upsert=self._may_make())
-        except (PyMongoError, BSONError) as error:
+        except (PyMongoError, BSONError, OverflowError, ValueError) as error:
             # Whatever it is: what only tells of the work must not end it.
             if not self._failed:
                 log.warning("status not written, trying again error=%s", type(error).__name__)

@@ -100,6 +100,22 @@ def test_garbage_ends_no_thread_of_a_leader(house: House) -> None:
     assert not room.desk._workers._watch.dead
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("contract", 2**70), ("contract", -1), ("upSeconds", "x" * 100_000)]
+)
+def test_a_beat_with_a_value_out_of_all_bounds_is_dropped_in_few_words(
+    house: House, caplog: pytest.LogCaptureFixture, name: str, value: Any
+) -> None:
+    room = house.leader()
+    with Stranger(house.node) as stranger:
+        stranger.to_leaders({**BEAT, "worker": "v", name: value})
+        stranger.to_leaders({**BEAT, "name": "last"})
+        eventually(lambda: "last" in states(room))
+    assert set(states(room)) == {"last"}
+    (dropped,) = [text for text in caplog.messages if "not understood" in text]
+    assert len(dropped) < 300
+
+
 def test_garbage_ends_no_thread_of_a_worker(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobworker.remote.worker.LEADER_SILENT_SECONDS", 1.0)
     user, room, wire = house.sim.add_user("花子"), house.leader(), Wire(house.node)

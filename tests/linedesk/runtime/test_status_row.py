@@ -110,12 +110,16 @@ def test_once_mongodb_takes_it_again_it_is_written(
     eventually(lambda: caplog.text.count("status not written") == 2)
 
 
+@pytest.mark.parametrize(
+    ("key", "error"),
+    [(object(), "InvalidDocument"), (2**70, "OverflowError"), ("\ud800", "UnicodeEncodeError")],
+)
 def test_what_mongodb_could_never_hold_ends_no_thread(
-    desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture
+    desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture, key: Any, error: str
 ) -> None:
-    desk.told = {"state": "working", "waiting": [{"key": object()}]}
+    desk.told = {"state": "working", "waiting": [{"key": key}]}
     desk.row.start()
-    eventually(lambda: "status not written, trying again error=InvalidDocument" in caplog.text)
+    eventually(lambda: f"status not written, trying again error={error}" in caplog.text)
     desk.told = {"state": "working"}
     eventually(lambda: database[STATUS].find_one({"state": "working"}))
 
