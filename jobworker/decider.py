@@ -59,7 +59,7 @@ from jobworker.sending.button import OfferedButton, no_button
 from jobworker.sending.outbox import Outbox
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult
-from linedesk.runtime.backoff import pause_seconds
+from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.queue.replays import asks_for_effect, under_replay
@@ -181,10 +181,18 @@ class Decider:
         """The handler's worker process is away: another one gets the job, which was no try."""
         if error.worker is not None:
             (memo.died_alone if error.alone else memo.died_with).add(error.worker)
+            memo.away = 0
             log.warning("handed out again event_id=%s: %s", name_of(job.document), error)
         job.because = str(error)
-        if not error.waits:
-            pause = 0.0 if error.worker is not None else self._limits.away_pause_seconds
+        if error.worker is not None:
+            self._parts.later(0.0, job.resume)
+        elif not error.waits:
+            memo.away += 1
+            pause = growing_seconds(
+                memo.away,
+                first=self._limits.away_pause_seconds,
+                most=self._limits.store_pause_seconds,
+            )
             self._parts.later(pause, job.resume)
         return JobResult.DEFERRED
 
@@ -441,8 +449,10 @@ class Decider:
         try:
             with memo.call.under(job.begin_handler(self._handlers.limit_of(rule))):
                 self._handlers.call(one)
-        except WorkerAway:
+        except WorkerAway as error:
             memo.tries -= 1
+            if error.worker is None:
+                run.never_began()
             raise
         finally:
             run.end_handler()

@@ -27,9 +27,9 @@ class RetryLimits:
     """Before the second try of a handler; the pause grows with each further one."""
     longest_pause_seconds: float = 30.0
     store_pause_seconds: float = 5.0
-    """At most, while MongoDB or the gate does not let the job be decided."""
+    """At most, while MongoDB, the gate or a want of workers does not let the job be decided."""
     away_pause_seconds: float = 0.2
-    """While no worker process is free for it."""
+    """While no worker process is free for it; the pause grows with each further look."""
     trying_seconds: float = 6 * 3600.0
     """A handler is not tried beyond this since its first try: the answer comes too late by then,
     and all that the user wrote since waits behind it."""

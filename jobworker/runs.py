@@ -51,6 +51,8 @@ class JobMemo:
     """How often the handler was called."""
     failures: int = 0
     store_failures: int = 0
+    away: int = 0
+    """How often in a row no worker process was free for it."""
     checked: bool = False
     profile: Document | None = None
     profile_asked: bool = False
@@ -117,6 +119,10 @@ class JobRun:
     def begin_handler(self) -> None:
         """The handler is called now."""
         self.handler_began = time.monotonic()
+
+    def never_began(self) -> None:
+        """It was not called after all: no worker process was free for it."""
+        self.handler_began = None
 
     def end_handler(self) -> None:
         """It has returned or raised."""

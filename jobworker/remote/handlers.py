@@ -65,15 +65,6 @@ class RemoteHandlers:
             told = f"{POISON} {len(memo.died_with) + len(memo.died_alone)} times"
             raise HandlerFailed(Failure(told, "-", "", lasting=True))
         began = one.talk.now
-        message = job_of(
-            one.talk,
-            one.documents,
-            rule=handler.name,
-            is_list=isinstance(one.event, list),
-            limit_seconds=one.rule.limit or self._handler_seconds,
-            epoch=self.workers.epoch,
-            tries=memo.failures + 1,
-        )
         attempt = self.workers.take(
             version=handler.version,
             key=conversation_id(one.job.document),
@@ -83,6 +74,19 @@ class RemoteHandlers:
         )
         one.run.thread = attempt.worker.name
         one.context.when_abandoned(attempt.over.set)
+        try:
+            message = job_of(
+                one.talk,
+                one.documents,
+                rule=handler.name,
+                is_list=isinstance(one.event, list),
+                limit_seconds=one.rule.limit or self._handler_seconds,
+                epoch=self.workers.epoch,
+                tries=memo.failures + 1,
+            )
+        except BaseException:
+            self.workers.end(attempt)
+            raise
         decision = self.workers.run(attempt, {**message, "attempt": attempt.id})
         try:
             failure = failure_of(decision, self._masked)

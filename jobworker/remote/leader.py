@@ -9,6 +9,7 @@ has; what it does not name for a while is handed out again, as is all of a worke
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -105,7 +106,8 @@ class Attempt:
         self.event_id = event_id
         self.key = key
         self.began = began
-        self.named = began
+        self.named = math.inf
+        """When its worker named it last: no word of it is due before it is sent."""
         self.at = datetime.now(UTC)
         self.alone = alone
         self.over = threading.Event()
@@ -229,11 +231,13 @@ class Workers:
             alone = self._deaths(died_with) >= self.limits.alone_from
             worker = self._idle(event_id, resume) if alone else self._best(key, died_with)
             if worker is None:
+                self._tell_places()
                 words = "waits for a worker of its own" if alone else "no worker is free"
                 raise WorkerAway(words, waits=alone)
             attempt = Attempt(worker, event_id, key, alone=alone)
             self._attempts[attempt.id] = attempt
             worker.attempts.add(attempt.id)
+            self._tell_places()
             self._warm[key] = worker.id
             self._warm.move_to_end(key)
             if len(self._warm) > MOST_KEYS:
@@ -248,7 +252,8 @@ class Workers:
     def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send the job and wait for its decision. Raises WorkerAway where it is lost.
 
-        Where the attempt was ended meanwhile (`end`), raises WorkerAway, too.
+        Where the attempt was ended meanwhile (`end`), raises WorkerAway, too. An attempt that ends
+        before it is sent is not sent, and no worker has lost it.
         """
         try:
             body = to_line(message)
@@ -258,6 +263,10 @@ class Workers:
         if len(body) > 4 * MOST_BYTES:
             self.end(attempt)
             raise HandlerFailed(_unsendable(f"{len(body)} bytes"))
+        if attempt.over.is_set():
+            self.end(attempt)
+            raise WorkerAway(attempt.lost or "abandoned")
+        attempt.named = time.monotonic()
         self._broker.send(attempt.worker.address, body)
         attempt.over.wait()
         if attempt.decision is not None:
@@ -503,27 +512,30 @@ class Workers:
     def _tell_places(self) -> None:
         places = 0
         if self._stopping_at is None:
-            places = sum(max(0, one.threads - one.strangers) for one in self._usable())
+            usable = self._usable()
+            reserved = self._reserved(usable)
+            places = sum(_places(one, is_reserved=one.id in reserved) for one in usable)
         if places != self._told_places:
             self._told_places = places
             self._places(places)
 
     def _best(self, key: str, lost_by: set[str]) -> WorkerSeen | None:
         """The worker that had the key last, else the one with most free places."""
-        free = [one for one in self._usable() if one.free and not self._is_reserved(one)]
+        usable = self._usable()
+        reserved = self._reserved(usable)
+        free = [one for one in usable if one.free and one.id not in reserved]
         # guard: another-worker-than-lost-it
         free = [one for one in free if one.id not in lost_by] or free
         warm = self._warm.get(key)
         found = next((one for one in free if one.id == warm), None)
         return found or max(free, key=lambda one: one.free, default=None)
 
-    def _is_reserved(self, worker: WorkerSeen) -> bool:
-        """Whether it is to be left to a job that runs alone: the least busy one is."""
-        if any(self._attempts[id_].alone for id_ in worker.attempts):
-            return True
-        if not self._alone:
-            return False
-        return worker is min(self._usable(), key=lambda one: (len(one.attempts), one.id))
+    def _reserved(self, usable: list[WorkerSeen]) -> set[str]:
+        """Those that are left to jobs that run alone: where one waits, the least busy worker."""
+        found = {one.worker.id for one in self._attempts.values() if one.alone}
+        if self._alone and usable:
+            found.add(min(usable, key=lambda one: (len(one.attempts), one.id)).id)
+        return found
 
     def _idle(self, event_id: str, resume: Callable[[], None]) -> WorkerSeen | None:
         if self._woken is not None and self._woken[0] == event_id:
@@ -588,6 +600,12 @@ class Workers:
             if len(self._gone) > MOST_GONE:
                 self._gone.popitem(last=False)
         self._lose_all(worker, "its worker has vanished")
+
+
+def _places(worker: WorkerSeen, *, is_reserved: bool) -> int:
+    """How many jobs may be at a worker; at a reserved one those that it has, or the lone one."""
+    most = max(0, worker.threads - worker.strangers)
+    return min(most, max(1, len(worker.attempts))) if is_reserved else most
 
 
 def _named(attempts: object) -> set[str]:

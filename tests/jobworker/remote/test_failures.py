@@ -18,7 +18,7 @@ from jobworker.remote.leader import Attempt
 from linedesk import Bot
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linedesk.store.documents import name_of
-from linedesk.store.errors import Replaced
+from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.queue.replays import event_again
 from linedesk.store.timers import make_timer_document
 from tests.jobworker.remote.house import House, out, states, until_working
@@ -606,12 +606,16 @@ def test_an_idle_worker_is_kept_for_what_may_have_killed_two(house: House, *, co
         )
 
     first = take("first")
+    assert workers._told_places == 2
     with pytest.raises(WorkerAway, match="a worker of its own"):
         take("suspect", "one", "two")
+    # The place that is free there is for none that would be sent away.
+    assert workers._told_places == 1
     with pytest.raises(WorkerAway, match="no worker is free"):
         take("other")
     workers.end(first)
     assert woken.is_set()
+    assert workers._told_places == 1
     with pytest.raises(WorkerAway, match="no worker is free"):
         take("other")
     if comes:
@@ -619,10 +623,65 @@ def test_an_idle_worker_is_kept_for_what_may_have_killed_two(house: House, *, co
         assert own.alone
         with pytest.raises(WorkerAway, match="no worker is free"):
             take("other")
+        assert workers._told_places == 1
         workers.end(own)
     else:
         eventually(lambda: not workers._alone)
+    eventually(lambda: workers._told_places == 2)
     workers.end(take("other"))
+
+
+def test_what_finds_no_worker_free_looks_ever_less_often_and_leaves_no_row(house: House) -> None:
+    user, room = house.sim.add_user("花子"), house.leader()
+    house.worker(Script().bot, threads=2)
+    until_working(room, "box/1")
+    workers, pauses = room.desk._workers, list[float]()
+    assert workers is not None
+    workers._gone.update(dict.fromkeys(["one", "two"]))
+    own = workers.take(
+        version=workers._version,
+        key=f"{CHANNEL}/suspect",
+        event_id="suspect",
+        resume=lambda: None,
+        died_with={"one", "two"},
+    )
+    later = room.clock.later
+
+    def noted(seconds: float, action: Callable[[], None]) -> None:
+        if getattr(action, "__name__", "") == "resume":
+            pauses.append(seconds)
+        later(seconds, action)
+
+    room.clock.later = noted  # type: ignore[method-assign]
+    room.says(user, "a")
+    eventually(lambda: len(pauses) > 2)
+    workers.end(own)
+    room.until_quiet()
+    assert pauses[0] < pauses[1] < pauses[2]
+    assert house.texts(user) == ["a"]
+    assert [row["outcome"] for row in eventually(lambda: list(house.database.jobs.find()))] == [
+        "recorded"
+    ]
+    assert room.figures()["handlerSeconds"]["count"] == 1
+
+
+def test_an_attempt_whose_job_cannot_be_made_holds_no_place(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, script, room = house.sim.add_user("花子"), Script(), house.leader()
+    house.worker(script.bot)
+    until_working(room, "box/1")
+
+    def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jobworker.remote.handlers.job_of", away)
+        room.says(user, "a")
+        eventually(lambda: because(room))
+        eventually(lambda: out(room) == 0)
+    room.until_quiet()
+    assert house.texts(user) == script.runs == ["a"]
 
 
 # What the tests ask.
