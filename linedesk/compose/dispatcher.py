@@ -21,6 +21,7 @@ from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.remote.broker import MakeBroker
+from jobworker.remote.leader import LeaderLimits
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
@@ -39,6 +40,10 @@ from linedesk.store.documents import RECVQ
 from linedesk.store.errors import AccessRefused
 
 log = logging.getLogger(__name__)
+
+# So long before the drain ends the wait for workers does, or a job that is out would leave its
+# thread no time to end.
+THREADS_END_SECONDS = 2.0
 
 EXITS: Mapping[ExitReason, Exit] = {
     ExitReason.STOPPED: Exit.OK,
@@ -79,6 +84,7 @@ def run_dispatcher(settings: Settings) -> int:
             now=system_now if clock is None else clock.now,
             registry=registry,
             connect=_broker(settings) if is_remote else None,
+            leader_limits=leader_limits(settings.drain_seconds),
             **tools,
         )
         desks.append(desk)
@@ -112,6 +118,11 @@ def run_dispatcher(settings: Settings) -> int:
         for desk in desks:
             desk.close()
     return EXITS[ending]
+
+
+def leader_limits(drain_seconds: float) -> LeaderLimits:
+    """Handlers in workers may go on at a stop for as long as the drain lets their threads."""
+    return LeaderLimits(stop_seconds=max(0.0, drain_seconds - THREADS_END_SECONDS))
 
 
 def _broker(settings: Settings) -> MakeBroker:
