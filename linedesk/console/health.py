@@ -16,7 +16,7 @@ from jobworker.line.rate_limits import RATE
 from linedesk.console import processes
 from linedesk.console.format import as_json, for_long, local, scope_words
 from linedesk.console.overview import LATELY, GateView, Overview
-from linedesk.console.processes import STOPPING, WorkerView
+from linedesk.console.processes import NEW, SILENT, STOPPING, WorkerView
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
@@ -78,6 +78,15 @@ SAME_WORKERS = (
     "install the same release and the same bot on every worker and restart it; the version that "
     "most threads have gets the jobs"
 )
+# What ends by itself, or with its worker.
+WORKER_ADVICE = {
+    STOPPING: "start another one: `systemctl start linedesk-worker` on a machine that has none",
+    SILENT: (
+        "its process hangs, or its way to RabbitMQ is cut: `systemctl status linedesk-worker` on "
+        "its machine; after 10 s without a word its jobs go to other workers"
+    ),
+    NEW: "normal for a moment after its start; else its log shows the reason",
+}
 RENEW = "`certbot renew --dry-run` shows why it is not renewed; see deploy/tls for the hook"
 # What each level is called wherever operators see it, and its sign beside the colour.
 NAMES: dict[Level | None, str] = {"bad": "Critical", "warn": "Warning", None: "OK"}
@@ -429,9 +438,9 @@ def no_worker(found: Sequence[WorkerView]) -> HealthProblem:
         saw = "no worker is connected: events wait"
         do = "start one: `systemctl start linedesk-worker` on its machine; its log shows the reason"
         return HealthProblem("bad", "workers", saw, do)
-    first = found[0]
+    first = _lasting_first(found)
     saw = f"no worker gets jobs: events wait; {first.name}: {first.state}"
-    return HealthProblem("bad", "workers", saw, SAME_WORKERS)
+    return HealthProblem("bad", "workers", saw, WORKER_ADVICE.get(first.state, SAME_WORKERS))
 
 
 def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
@@ -440,8 +449,14 @@ def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
     if not idle:
         return None
     others = f" (and {len(idle) - 1} more)" if len(idle) > 1 else ""
-    saw = f"{idle[0].name} gets no jobs: {idle[0].state}{others}"
-    return HealthProblem("warn", "workers", saw, SAME_WORKERS)
+    first = _lasting_first(idle)
+    saw = f"{first.name} gets no jobs: {first.state}{others}"
+    return HealthProblem("warn", "workers", saw, WORKER_ADVICE.get(first.state, SAME_WORKERS))
+
+
+def _lasting_first(found: Sequence[WorkerView]) -> WorkerView:
+    """The first worker whose state does not end by itself, else the first."""
+    return min(found, key=lambda one: one.state in WORKER_ADVICE)
 
 
 def _events(count: float) -> str:

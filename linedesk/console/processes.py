@@ -33,7 +33,7 @@ SMALLEST = ("certificateEndsSeconds", "spoolAvailable")
 OF_SCHEDULER = ("rungTimers", "ringLateSeconds", "nextTimerSeconds")
 
 # What a worker process is at; other states are the reasons why it gets no jobs.
-WORKING, STOPPING = "working", "stopping"
+WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
 
 Row = Mapping[str, Any]
 

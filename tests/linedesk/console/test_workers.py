@@ -84,6 +84,34 @@ def test_it_is_critical_where_no_job_can_leave(
     assert alert["href"] == "#workers"
 
 
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        ("another version of the bot is in force", "install the same release"),
+        ("silent", "its process hangs"),
+        ("asked for its rules", "normal for a moment"),
+    ],
+)
+def test_each_state_of_a_worker_has_its_own_advice(state: str, advice: str, alone: bool) -> None:
+    others = [] if alone else [a_worker_row("far/8")]
+    [wrong] = problems_of(overview(a_worker_row(state=state), *others))
+    assert f": {state}" in wrong.saw
+    assert wrong.do.startswith(advice)
+
+
+def test_where_all_workers_stop_another_one_is_wanted() -> None:
+    [wrong] = problems_of(overview(a_worker_row(state="stopping")))
+    assert wrong.do.startswith("start another one")
+
+
+def test_what_does_not_end_by_itself_is_shown_before_what_does() -> None:
+    new = a_worker_row("new/1", state="asked for its rules")
+    old = a_worker_row("old/2", state="speaks contract 2, needed is 1")
+    [wrong] = problems_of(overview(a_worker_row(), new, old))
+    assert wrong.saw == "old/2 gets no jobs: speaks contract 2, needed is 1 (and 1 more)"
+
+
 def test_a_worker_that_stops_is_no_problem() -> None:
     assert problems_of(overview(a_worker_row(), a_worker_row("far/8", state="stopping"))) == []
 
