@@ -42,7 +42,7 @@ class RemoteHandlers:
     def bot(self) -> Bot:
         bot = self.workers.bot()
         if bot is None:
-            raise WorkerAway("no worker is connected")
+            raise WorkerAway(self.workers.none_words())
         return bot
 
     def rule_in(self, talk: Talk, event: Any) -> Rule | None:
@@ -61,9 +61,8 @@ class RemoteHandlers:
     def call(self, one: HandlerTry) -> None:
         handler, memo = one.rule.handler, one.memo
         assert isinstance(handler, RemoteHandler), "the rules are a worker's"
-        if self.workers.is_condemned(memo.died_alone):
-            told = f"{POISON} {len(memo.died_with) + len(memo.died_alone)} times"
-            raise HandlerFailed(Failure(told, "-", "", lasting=True))
+        if deaths := self.workers.condemned_by(memo.died_with, memo.died_alone):
+            raise HandlerFailed(Failure(f"{POISON} {deaths} times", "-", "", lasting=True))
         began = one.talk.now
         attempt = self.workers.take(
             version=handler.version,

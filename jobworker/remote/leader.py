@@ -195,8 +195,12 @@ class Workers:
             usable = self._usable()
             words = f"{len(usable)} workers, {len(self._attempts)} jobs out"
         if not usable:
-            words = "no worker is connected"
+            words = self.none_words()
         return f"{words}, {broker.words}" if broker.words else words
+
+    def none_words(self) -> str:
+        """Why no worker gets jobs, where none does."""
+        return "no worker can take jobs" if self._workers else "no worker is connected"
 
     # What the decider asks.
 
@@ -244,10 +248,14 @@ class Workers:
                 self._warm.popitem(last=False)
             return attempt
 
-    def is_condemned(self, died_alone: set[str]) -> bool:
-        """Whether a job took so many workers down that had nothing else that no more meet it."""
+    def condemned_by(self, died_with: set[str], died_alone: set[str]) -> int:
+        """How many workers a job took down, where so many of them had nothing else that no more
+        meet it; 0 where it may go on.
+        """
         with self._lock:
-            return self._deaths(died_alone) >= self.limits.most_deaths
+            if self._deaths(died_alone) < self.limits.most_deaths:
+                return 0
+            return self._deaths(died_with | died_alone)
 
     def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send the job and wait for its decision. Raises WorkerAway where it is lost.

@@ -631,6 +631,15 @@ def test_an_idle_worker_is_kept_for_what_may_have_killed_two(house: House, *, co
     workers.end(take("other"))
 
 
+def test_a_worker_that_only_lost_a_job_is_not_counted_as_taken_down(house: House) -> None:
+    room = house.leader()
+    workers = room.desk._workers
+    assert workers is not None
+    workers._gone.update(dict.fromkeys(["one", "two", "a", "b", "c"]))
+    assert workers.condemned_by({"one", "two", "left"}, {"a", "b", "left, too"}) == 0
+    assert workers.condemned_by({"one", "two", "left"}, {"a", "b", "c"}) == 5
+
+
 def test_what_finds_no_worker_free_looks_ever_less_often_and_leaves_no_row(house: House) -> None:
     user, room = house.sim.add_user("花子"), house.leader()
     house.worker(Script().bot, threads=2)
