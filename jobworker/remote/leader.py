@@ -235,13 +235,15 @@ class Workers:
             alone = self._deaths(died_with) >= self.limits.alone_from
             worker = self._idle(event_id, resume) if alone else self._best(key, died_with)
             if worker is None:
-                self._tell_places()
+                if alone:
+                    self._tell_places()
                 words = "waits for a worker of its own" if alone else "no worker is free"
                 raise WorkerAway(words, waits=alone)
             attempt = Attempt(worker, event_id, key, alone=alone)
             self._attempts[attempt.id] = attempt
             worker.attempts.add(attempt.id)
-            self._tell_places()
+            if self._alone or alone:
+                self._tell_places()
             self._warm[key] = worker.id
             self._warm.move_to_end(key)
             if len(self._warm) > MOST_KEYS:
