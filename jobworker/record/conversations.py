@@ -630,7 +630,7 @@ def checked(decision: Decision) -> Decision:
     """The decision itself. Raises BotError for what MongoDB could not hold."""
     if decision.is_empty:
         return decision
-    if _nests_deeper([decision.changes, decision.effects], MOST_LEVELS):
+    if nests_deeper([decision.changes, decision.effects], MOST_LEVELS):
         raise BotError(
             f"state or messages nested deeper than {MOST_LEVELS} levels", reason=NOT_STORABLE
         )
@@ -647,8 +647,9 @@ def checked(decision: Decision) -> Decision:
     return decision
 
 
-def _nests_deeper(value: Any, levels: int) -> bool:
+def nests_deeper(value: Any, levels: int) -> bool:
+    """Whether a value has more levels of objects and lists; looks no deeper than these."""
     if not isinstance(value, (Mapping, list, tuple)):
         return False
     parts = value.values() if isinstance(value, Mapping) else value
-    return levels == 0 or any(_nests_deeper(part, levels - 1) for part in parts)
+    return levels == 0 or any(nests_deeper(part, levels - 1) for part in parts)

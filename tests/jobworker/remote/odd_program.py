@@ -69,7 +69,7 @@ def misbehave(words: str, job: dict, former: dict) -> None:
             json.dumps({**answer, "data": 0})[:-2].encode() + b"[" * 100_000 + b"]" * 100_000 + b"}"
         )
     elif word == "nested":
-        put_json({**answer, "data": nested(500)})
+        put_json({**answer, "data": nested(int(rest))})
     elif word == "earlier":
         put_json({**decided(job, text_of(former)), "attempt": former["attempt"]})
     elif word == "outcome":

@@ -93,11 +93,11 @@ def test_a_bot_of_another_language_has_what_a_python_one_has(
     user, other = sim.add_user("花子"), sim.add_user("太郎")
     with at_work(room, shared_rabbitmq, command):
         began = datetime.now(UTC)
-        for words in ("やあ😀", "名前", "花子", "やあ", "混雑", "180"):
+        for words in ("やあ\u2028\u2029😀", "名前", "花子", "やあ", "混雑", "180"):
             room.says(user, words)
         room.until_quiet()
         assert texts(sim, user) == [
-            "お客さん、1回目の「やあ😀」ですね。",
+            "お客さん、1回目の「やあ\u2028\u2029😀」ですね。",
             "お名前は？",
             "花子さん、はじめまして。",
             "花子さん、2回目の「やあ」ですね。",

@@ -79,7 +79,8 @@ def room(
         ("earlier", "program answered something else than a decision of this job", 2),
         ("outcome", "program gave no outcome", 2),
         ("half", "BotError", 1),
-        ("nested", "BotError: invalid decision", 1),
+        ("nested 900", "program wrote a line of", 2),
+        ("nested 190", "BotError: cannot be stored", 1),
         ("action", "BotError: invalid decision", 1),
     ],
 )
