@@ -40,7 +40,6 @@ CHUNK = 65_536
 MOST_LOG = 2_000
 KEPT_LINES = 100
 DEFAULT_RULES: Mapping[str, Any] = {"perMember": False, "rules": [{"name": "default"}]}
-SECRET_SETTINGS = ("AMQP_URL", "BOT_SECRETS", "CREDENTIALS_DIRECTORY")
 
 
 class ProgramFailed(Exception):
@@ -190,7 +189,7 @@ class ProgramBot:
             raise ProgramFailed(f"cannot be read as a command: {error}") from error
         if not self._command:
             raise ProgramFailed("must be a program and its arguments")
-        self._environ = {name: one for name, one in environ.items() if name not in SECRET_SETTINGS}
+        self._environ = environ
         self._settings = settings
         self._secrets = secrets
         self._hello_seconds = hello_seconds

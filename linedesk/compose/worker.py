@@ -28,6 +28,7 @@ from linedesk.runtime.service_manager import ServiceManager, service_from, word_
 from linedesk.runtime.signals import take_signals
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings, require
+from linedesk.settings.sources import CREDENTIALS
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 END_SECONDS = 15.0
 # A tenth of Python's own. bench/workers.py shows what it does for handlers that compute.
 SWITCH_SECONDS = 0.0005
+# A program has none of these in its environment; the bot's secrets come in its first line.
+KEPT_SECRET = {*(name.upper() for name in CREDENTIALS), "CREDENTIALS_DIRECTORY"}
 
 
 def run_worker(settings: Settings, *, command: str | None = None) -> int:
@@ -115,7 +118,7 @@ def _bot(settings: Settings, command: str | None) -> Bot:
                 command,
                 settings=settings.bot_settings,
                 secrets=given,
-                environ=os.environ,
+                environ={name: one for name, one in os.environ.items() if name not in KEPT_SECRET},
                 masked=masked,
             )
         except ProgramFailed as error:

@@ -219,7 +219,7 @@ def test_a_program_that_does_not_begin_is_a_wrong_setting(command: str, words: s
     assert words in done.stderr
 
 
-def test_a_program_gets_settings_and_secrets_and_no_password_of_the_broker(
+def test_a_program_gets_settings_and_secrets_of_the_bot_and_no_others(
     room: Room, shared_rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
     seen, program = tmp_path / "seen", tmp_path / "program.py"
@@ -233,9 +233,17 @@ def test_a_program_gets_settings_and_secrets_and_no_password_of_the_broker(
     )
     command = shlex.join([sys.executable, "-I", str(program)])
     more = {"BOT_SETTINGS": "GREETING=やあ", "BOT_SECRETS": "KEY=secret-key"}
+    more |= {
+        "LINE_CHANNEL_SECRET": "0" * 32,
+        "LINE_CHANNEL_ACCESS_TOKEN": "a-token",
+        "MONGODB_URI": "mongodb://user:word@127.0.0.1:1/",
+        "CONSOLE_PASSWORD": "a-long-password",
+        "CONSOLE_TOKEN": "another-token-of-the-console",
+        "CREDENTIALS_DIRECTORY": str(tmp_path),
+    }
     with at_work(room, shared_rabbitmq, command, **more):
         told = seen.read_text()
     assert '[{"GREETING": "\\u3084\\u3042"}, {"KEY": "secret-key"}, {' in told
-    assert "AMQP_URL" not in told
-    assert "BOT_SECRETS" not in told
+    for name in ("AMQP_URL", *more.keys() - {"BOT_SETTINGS"}):
+        assert name not in told
     assert "LANG" in told or "PATH" in told
