@@ -8,6 +8,7 @@ starts another one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -39,11 +40,17 @@ CHUNK = 65_536
 # A line of its standard error; what is longer is cut. The last lines are a dead letter's traceback.
 MOST_LOG = 2_000
 KEPT_LINES = 100
+# What a command that names no program gives; others, as a lack of memory, pass.
+NO_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
 DEFAULT_RULES: Mapping[str, Any] = {"perMember": False, "rules": [{"name": "default"}]}
 
 
 class ProgramFailed(Exception):
     """The program ended, or wrote what it must not; the words name no user's text."""
+
+
+class WrongProgram(ProgramFailed):
+    """No other start mends it: the command, or the program's contract or rules."""
 
 
 class Program:
@@ -63,7 +70,8 @@ class Program:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ProgramFailed(f"cannot be started: {error.strerror}") from error
+            kind = WrongProgram if error.errno in NO_PROGRAM else ProgramFailed
+            raise kind(f"cannot be started: {error.strerror}") from error
         assert self._process.stdin is not None, "opened as a pipe"
         assert self._process.stdout is not None, "opened as a pipe"
         self._input, self._output = self._process.stdin, self._process.stdout
@@ -170,7 +178,7 @@ class Program:
 class ProgramBot:
     """See `jobworker.remote.worker.Bot`. `command` is split as a shell does.
 
-    Raises ProgramFailed where the program does not start, or its rules are none.
+    Raises WrongProgram, and ProgramFailed where the program does not start this time.
     """
 
     def __init__(
@@ -186,9 +194,9 @@ class ProgramBot:
         try:
             self._command = shlex.split(command)
         except ValueError as error:
-            raise ProgramFailed(f"cannot be read as a command: {error}") from error
+            raise WrongProgram(f"cannot be read as a command: {error}") from error
         if not self._command:
-            raise ProgramFailed("must be a program and its arguments")
+            raise WrongProgram("must be a program and its arguments")
         self._environ = environ
         self._settings = settings
         self._secrets = secrets
@@ -204,7 +212,7 @@ class ProgramBot:
             bot_of(self.rules, self.version)
         except ValueError as error:
             program.end()
-            raise ProgramFailed(f"has wrong rules: {error}") from error
+            raise WrongProgram(f"has wrong rules: {error}") from error
 
     def open(self) -> ProgramThread:
         """A program of its own for a thread; it starts with the first job."""
@@ -229,7 +237,7 @@ class ProgramBot:
             program.send({**start, "settings": settings, "secrets": secrets})
             hello = program.receive(self._hello_seconds)
             if hello.get("type") != "hello" or hello.get("contract") != CONTRACT:
-                raise ProgramFailed(f"did not say hello with contract {CONTRACT}")
+                raise WrongProgram(f"did not say hello with contract {CONTRACT}")
         except ProgramFailed:
             program.end()
             raise

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from jobworker.remote.amqp import AmqpBroker
 from jobworker.remote.metrics import HandlerMetrics
-from jobworker.remote.program import ProgramBot, ProgramFailed
+from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.worker import Bot, WorkerProcess
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
@@ -49,7 +49,11 @@ def run_worker(settings: Settings, *, command: str | None = None) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     service = service_from(os.environ)
     require(settings, "amqp_url")
-    bot = _bot(settings, command)
+    try:
+        bot = _bot(settings, command)
+    except ProgramFailed as error:
+        log.error("the program of --command %s", error)  # noqa: TRY400
+        return Exit.STUCK
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     take_signals(inbox)
     threading.excepthook = lambda args: inbox.put(args.exc_value or SystemExit())
@@ -110,6 +114,7 @@ def _until_signal(
 
 
 def _bot(settings: Settings, command: str | None) -> Bot:
+    """Raises SettingsError, and ProgramFailed for what another start may mend."""
     masked = masking(settings.secret_values)
     if command is not None:
         given = {name: one.get_secret_value() for name, one in settings.bot_secrets.items()}
@@ -121,7 +126,7 @@ def _bot(settings: Settings, command: str | None) -> Bot:
                 environ={name: one for name, one in os.environ.items() if name not in KEPT_SECRET},
                 masked=masked,
             )
-        except ProgramFailed as error:
+        except WrongProgram as error:
             raise SettingsError([f"--command: the program {error}"]) from error
     bot = load_bot(settings.bot)
     if bot.sends_by_itself:

@@ -17,8 +17,8 @@ class Exit(IntEnum):
     SOFTWARE = 70
     STUCK = 75
     """A bot's handler did not return within the drain, or as many handlers as there are threads
-    never returned, or a worker's program was exchanged; their events will be handled again, or
-    given up after so many tries."""
+    never returned, or a worker's program was exchanged or did not start; their events will be
+    handled again, or given up after so many tries."""
     REPLACED = 76
     """Another dispatcher has taken over; this one did nothing more."""
     CONFIG = 78

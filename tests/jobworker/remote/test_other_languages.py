@@ -206,17 +206,34 @@ def test_a_worker_whose_program_was_exchanged_ends_to_be_started_again(
     ("command", "words"),
     [
         ("/nowhere/bot", "--command: the program cannot be started: No such file or directory"),
-        (f"{ODD} exit", "--command: the program ended with exit code 3"),
-        (f"{ODD} greeting", "--command: the program wrote a line of 17 bytes that is no JSON"),
+        (f"{Path(__file__)}", "--command: the program cannot be started: Permission denied"),
+        ("'bot", "--command: the program cannot be read as a command: No closing quotation"),
         (f"{ODD} contract", "--command: the program did not say hello with contract 1"),
         (f"{ODD} rules", "--command: the program has wrong rules: rules: number 0: 'nonsense'"),
     ],
 )
-def test_a_program_that_does_not_begin_is_a_wrong_setting(command: str, words: str) -> None:
-    environ = {"PATH": os.environ["PATH"], "AMQP_URL": "amqp://127.0.0.1:1/"}
-    done = nursery.run("linedesk", "worker", "--command", command, env=environ)
+def test_a_program_that_no_start_mends_is_a_wrong_setting(command: str, words: str) -> None:
+    done = a_worker_without_broker(command)
     assert done.returncode == Exit.CONFIG
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("exit", "the program of --command ended with exit code 3"),
+        ("greeting", "the program of --command wrote a line of 17 bytes that is no JSON object"),
+    ],
+)
+def test_a_worker_whose_program_does_not_begin_is_started_again(how: str, words: str) -> None:
+    done = a_worker_without_broker(f"{ODD} {how}")
+    assert done.returncode == Exit.STUCK
+    assert words in done.stdout + done.stderr
+
+
+def a_worker_without_broker(command: str) -> Any:
+    environ = {"PATH": os.environ["PATH"], "AMQP_URL": "amqp://127.0.0.1:1/"}
+    return nursery.run("linedesk", "worker", "--command", command, env=environ)
 
 
 def test_a_program_gets_settings_and_secrets_of_the_bot_and_no_others(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from jobworker.remote.program import ProgramBot, ProgramFailed
+from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.worker import WorkerProcess
 from linesim import Sim
 from tests.jobworker.remote.remote_room import amqp, are_working, leave
@@ -192,18 +192,21 @@ def test_a_program_that_was_exchanged_costs_no_try_and_ends_the_worker(
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("how", "words", "kind"),
     [
-        ("exit", "ended with exit code 3"),
-        ("greeting", "wrote a line of 17 bytes that is no JSON object"),
-        ("contract", "did not say hello with contract 1"),
-        ("rules", "has wrong rules: rules: number 0: 'nonsense'"),
-        ("silent", "wrote nothing within 1 s"),
+        ("exit", "ended with exit code 3", ProgramFailed),
+        ("greeting", "wrote a line of 17 bytes that is no JSON object", ProgramFailed),
+        ("contract", "did not say hello with contract 1", WrongProgram),
+        ("rules", "has wrong rules: rules: number 0: 'nonsense'", WrongProgram),
+        ("silent", "wrote nothing within 1 s", ProgramFailed),
     ],
 )
-def test_a_program_that_does_not_begin_is_refused(how: str, words: str) -> None:
-    with pytest.raises(ProgramFailed, match=words):
+def test_a_program_that_does_not_begin_is_refused(
+    how: str, words: str, kind: type[ProgramFailed]
+) -> None:
+    with pytest.raises(ProgramFailed, match=words) as caught:
         a_program(how, hello_seconds=1 if how == "silent" else 20)
+    assert caught.type is kind
 
 
 @pytest.mark.parametrize(
@@ -215,7 +218,7 @@ def test_a_program_that_does_not_begin_is_refused(how: str, words: str) -> None:
     ],
 )
 def test_what_is_no_command_is_refused(command: str, words: str) -> None:
-    with pytest.raises(ProgramFailed, match=words):
+    with pytest.raises(WrongProgram, match=words):
         ProgramBot(command, settings={}, secrets={}, environ={})
 
 
