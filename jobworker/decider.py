@@ -511,10 +511,11 @@ class Decider:
     def _handler_failed(self, job: Job, memo: JobMemo, failure: Failure) -> bool:
         """Try again later, or decide to give up; True if that is decided."""
         memo.failures += 1
+        memo.passing_failures += failure.passing
         first_at = memo.first_at or datetime.now(UTC)
         name, what, place = name_of(job.document), failure.what, failure.place
         if not failure.ends_it(
-            failures=memo.failures, tries=self._tries, first_at=first_at, limits=self._limits
+            failures=memo.failed_tries, tries=self._tries, first_at=first_at, limits=self._limits
         ):
             pause = pause_seconds(
                 memo.failures,

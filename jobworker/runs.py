@@ -50,6 +50,8 @@ class JobMemo:
     tries: int = 0
     """How often the handler was called."""
     failures: int = 0
+    passing_failures: int = 0
+    """Those of them that are no fault of the handler's and count as no try."""
     store_failures: int = 0
     away: int = 0
     """How often in a row no worker process was free for it."""
@@ -81,6 +83,11 @@ class JobMemo:
     died_alone: set[str] = field(default_factory=set)
     found_applied: frozenset[str] = frozenset()
     """Names of which another process's record was found."""
+
+    @property
+    def failed_tries(self) -> int:
+        """How many tries count as failed."""
+        return self.failures - self.passing_failures
 
     def decided_with(self, document: Document) -> Sequence[Document]:
         """The documents that are decided together with the job's own, which is the first."""

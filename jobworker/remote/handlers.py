@@ -81,7 +81,7 @@ class RemoteHandlers:
                 is_list=isinstance(one.event, list),
                 limit_seconds=one.rule.limit or self._handler_seconds,
                 epoch=self.workers.epoch,
-                tries=memo.failures + 1,
+                tries=memo.failed_tries + 1,
             )
         except BaseException:
             self.workers.end(attempt)

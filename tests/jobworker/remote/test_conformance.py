@@ -13,6 +13,7 @@ from linebot.v3.messaging import FlexMessage, TextMessage
 from linebot.v3.webhooks import FollowEvent, MessageEvent, PostbackEvent, TextMessageContent
 
 from jobworker.bot.talk import Talk
+from jobworker.errors import ContentFailed, ContentNotReady
 from linedesk import Bot
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
@@ -244,6 +245,20 @@ def test_a_burst_is_handled_together(room: Rooms, sim: Sim) -> None:
         desk.says(user, text)
     desk.until_quiet()
     assert texts(sim, user) == ["a+b+c"]
+
+
+def test_a_failure_that_passes_counts_as_no_try(room: Rooms, sim: Sim) -> None:
+    user, errors = sim.add_user("花子"), [ContentNotReady("202"), ContentFailed("503"), KeyError()]
+
+    def handler(event: Any, talk: Talk) -> None:
+        if errors:
+            raise errors.pop(0)
+        talk.reply("はい")
+
+    desk = room(a_bot(handler), tries=2)
+    desk.says(user, "やあ")
+    desk.until_quiet()
+    assert (texts(sim, user), desk.letters()) == (["はい"], [])
 
 
 def test_one_that_raises_is_tried_again_and_then_given_up(room: Rooms, sim: Sim) -> None:
