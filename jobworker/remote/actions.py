@@ -43,8 +43,10 @@ class NotingTalk(Talk):
 
     def multicast(self, to: Sequence[str], *messages: Any) -> None:
         content = to_messages(*messages)
-        super().multicast(to, *content)
-        self._note("multicast", to=[to] if isinstance(to, str) else list(to), messages=content)
+        # A generator gives its users once.
+        users = [to] if isinstance(to, str) else list(to)
+        super().multicast(users, *content)
+        self._note("multicast", to=users, messages=content)
 
     @property
     def state(self) -> str | None:

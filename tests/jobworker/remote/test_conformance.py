@@ -68,7 +68,8 @@ def test_a_reply_its_second_half_and_pushes_leave_as_they_were_made(room: Rooms,
         talk.reply(FlexMessage.from_dict(flex))
         talk.push("三")
         talk.push("四", to=other.user_id, until=datetime.now(UTC) + timedelta(hours=1))
-        talk.multicast([user.user_id, other.user_id], "五")
+        once: Any = (one.user_id for one in (user, other))
+        talk.multicast(once, "五")
 
     desk = room(a_bot(handler))
     document = desk.says(user, "やあ")
