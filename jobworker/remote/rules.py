@@ -19,9 +19,15 @@ from jobworker.errors import BotError
 
 MOST_RULES = 10_000
 UNKNOWN = "unknown"
-FIELDS = frozenset(
-    ("name", "event", "message", "state", "timer", "timeout", "profile", "limit", "gather", "most")
-)
+# What a rule of each kind may have; the last kind is for all other events.
+_ALL = ("name", "profile", "limit")
+KINDS: Mapping[str, frozenset[str]] = {
+    "timer": frozenset((*_ALL, "timer")),
+    "timeout": frozenset((*_ALL, "timeout")),
+    "event": frozenset((*_ALL, "event", "message", "state", "gather", "most")),
+    "default": frozenset((*_ALL, "state")),
+}
+FIELDS = frozenset[str]().union(*KINDS.values())
 
 
 def _classes(base: Any) -> dict[str, type]:
@@ -31,6 +37,7 @@ def _classes(base: Any) -> dict[str, type]:
 
 EVENTS: Mapping[str, type] = {**_classes(Event), UNKNOWN: UnknownEvent}
 MESSAGES: Mapping[str, type] = _classes(MessageContent)
+WITH_MESSAGE = {type_ for type_, one in EVENTS.items() if "message" in one.__annotations__}
 _TYPES = {one: type_ for type_, one in (*EVENTS.items(), *MESSAGES.items())}
 
 
@@ -82,6 +89,9 @@ def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
             continue
         named = {"event": event, "message": message}
         where = {name: _TYPES[one] for name, one in named.items() if one is not None}
+        if "message" in where and where["event"] not in WITH_MESSAGE:
+            # No such event has a message, so its handler never runs either.
+            continue
         yield {**where, **({} if state is None else {"state": state})}, rule
     for name, rule in bot.timers.items():
         yield {"timer": name}, rule
@@ -90,8 +100,7 @@ def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
 
 
 def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> None:
-    if unknown := set(row) - FIELDS:
-        raise ValueError(f"unknown field {sorted(unknown)[0]!r:.40}")
+    kind = _kind_of(row)
     name = row["name"]
     if not isinstance(name, str) or not name or name in names:
         raise ValueError("name: a text that no other rule has")
@@ -100,14 +109,27 @@ def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> Non
     own = {"profile": row.get("profile"), "limit": row.get("limit")}
     if own["profile"] not in (None, True, False, "later"):
         raise ValueError("profile: true, false or later")
-    if "timer" in row:
+    if kind == "timer":
         bot.timer(row["timer"], **own)(handler)
-    elif "timeout" in row:
+    elif kind == "timeout":
         bot.timeout(row["timeout"], **own)(handler)
-    elif "event" in row:
+    elif kind == "event":
         message = MESSAGES[row["message"]] if row.get("message") is not None else None
+        if message is not None and row["event"] not in WITH_MESSAGE:
+            raise ValueError(f"message: not for the event {row['event']!r:.40}")
         more = {"gather": row.get("gather"), "most": row.get("most")}
         event = EVENTS[row["event"]]
         bot.add(event, message, state=row.get("state"), **own, **more)(handler)
     else:
         bot.default(state=row.get("state"), **own)(handler)
+
+
+def _kind_of(row: Mapping[str, Any]) -> str:
+    """Raises ValueError for a field that a rule of its kind does not have."""
+    if unknown := set(row) - FIELDS:
+        raise ValueError(f"unknown field {sorted(unknown)[0]!r:.40}")
+    kind = next((one for one in KINDS if one in row), "default")
+    if wrong := sorted(set(row) - KINDS[kind]):
+        where = "without event, timer or timeout" if kind == "default" else f"with {kind}"
+        raise ValueError(f"{wrong[0]}: not in a rule {where}")
+    return kind

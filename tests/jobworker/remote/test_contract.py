@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
@@ -138,6 +138,36 @@ def test_rules_have_the_fields_of_the_schema() -> None:
     check(table, "rules")
     assert {name for row in table["rules"] for name in row} == FIELDS
     assert rules_of(bot_of(table, "1"))[0] == table
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"message": "text"}, "message: not in a rule without event"),
+        ({"gather": 2}, "gather: not in a rule without event"),
+        ({"timer": "ring", "state": "asked"}, "state: not in a rule with timer"),
+        ({"timer": "ring", "event": "follow"}, "event: not in a rule with timer"),
+        ({"timer": "ring", "timeout": "asked"}, "timeout: not in a rule with timer"),
+        ({"timeout": "asked", "gather": 2}, "gather: not in a rule with timeout"),
+        ({"event": "follow", "message": "text"}, "message: not for the event 'follow'"),
+        ({"event": "follow", "gather": 2}, "gather= is for MessageEvent"),
+        ({"event": "message", "most": 2}, "most= is for a handler with gather="),
+        ({"event": "message", "states": "asked"}, "unknown field 'states'"),
+    ],
+)
+def test_a_rule_has_fields_of_its_kind_only(row: dict[str, Any], words: str) -> None:
+    table = {"rules": [{"name": "any", **row}]}
+    with pytest.raises(ValueError, match=re.escape(f"rules: number 0: {words}")):
+        bot_of(table, "1")
+    with pytest.raises(ValidationError):
+        check(table, "rules")
+
+
+def test_a_rule_of_a_python_bot_that_never_fires_is_left_out() -> None:
+    bot = Bot()
+    bot.add(type_of("FollowEvent"), message=type_of("TextMessageContent"))(everything)
+    bot.default()(everything)
+    assert [set(row) for row in rules_of(bot)[0]["rules"]] == [{"name", "profile"}]
 
 
 def type_of(name: str) -> Any:
