@@ -41,6 +41,8 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
 # What waits longer is repeated by its sender in any case.
 STALE_SECONDS = 3.0
 MOST_WAITING = 10_000
+# For so long a stop sends what waits.
+LAST_SECONDS = 1.0
 # A queue whose reader stands still holds no more, for no longer.
 QUEUE_LIMITS = {
     "x-message-ttl": 60_000,
@@ -146,6 +148,7 @@ class _Link:
             while not self.thread.stop_asked.is_set():
                 self.thread.activity.busy()
                 self._serve(connection, channel)
+            self._finish(connection, channel)
         finally:
             with suppress(*LOST):
                 connection.close()
@@ -170,6 +173,9 @@ class _Link:
 
     def _serve(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
         raise NotImplementedError
+
+    def _finish(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
+        """After the last `_serve`, where a stop ends it; quick."""
 
 
 class _Receiver(_Link):
@@ -229,9 +235,22 @@ class _Sender(_Link):
             item = self._waiting.get(timeout=LOOK_SECONDS)
         except Empty:
             return
-        if item is None or time.monotonic() - item[0] > STALE_SECONDS:
+        if item is not None:
+            self._publish(channel, *item)
+
+    def _finish(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
+        """Send what was put before the stop: a worker's last word is that it leaves."""
+        deadline = time.monotonic() + LAST_SECONDS
+        with suppress(Empty):
+            while not self.is_blocked and time.monotonic() < deadline:
+                item = self._waiting.get_nowait()
+                if item is None:
+                    return
+                self._publish(channel, *item)
+
+    def _publish(self, channel: BlockingChannel, since: float, to: str, body: bytes) -> None:
+        if time.monotonic() - since > STALE_SECONDS:
             return
-        _, to, body = item
         exchange, key = (EXCHANGE, "") if to == LEADERS else ("", to)
         # Transient, which is the default of both delivery mode and this queue.
         channel.basic_publish(exchange, key, body)

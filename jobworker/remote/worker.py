@@ -192,8 +192,6 @@ class WorkerProcess:
             self._jobs.put(None)
         self._beats.stop()
         self._beats.join()
-        # The sender's thread has the last word in hand.
-        time.sleep(0 if self._broker.state().up_since is None else 0.1)
         self._broker.stop()
         self._broker.join(2.0)
         with ThreadPoolExecutor(self._number) as pool:

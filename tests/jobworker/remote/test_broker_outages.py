@@ -13,6 +13,7 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.remote import amqp
+from jobworker.remote.broker import LEADERS
 from linedesk import Bot
 from tests.chaos.proxy import Mode, Proxy
 from tests.jobworker.remote.house import House, states, until_working
@@ -172,3 +173,21 @@ def test_while_rabbitmq_is_short_of_memory_everything_waits_and_says_so(house: H
         assert house.texts(user) == ["a", "b"]
     assert states(room) == {"box/1": "working"}
     assert room.letters() == []
+
+
+def test_what_was_sent_before_a_stop_goes_out(shared_rabbitmq: RabbitMQ) -> None:
+    arrived: list[bytes] = []
+    leader = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=True, name="test")
+    worker = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=False, name="test")
+    sent = [str(number).encode() for number in range(300)]
+    for broker in (leader, worker):
+        broker.start()
+        eventually(lambda broker=broker: broker.state().up_since)
+    for body in sent:
+        worker.send(LEADERS, body)
+    worker.stop()
+    assert worker.join(10)
+    eventually(lambda: len(arrived) == len(sent))
+    assert arrived == sent
+    leader.stop()
+    assert leader.join(10)
