@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
@@ -13,6 +16,10 @@ from jobworker.handler_retry import Failure
 from jobworker.remote.job import Job, failed, run_handler
 from jobworker.remote.rules import rules_of
 from jobworker.remote.values import to_line
+from linedesk.runtime.logging import PACKAGES
+
+INSTALLED = {"site-packages", "dist-packages"}
+NOT_OWN = {*PACKAGES, *sys.stdlib_module_names, "__main__"}
 
 
 class PythonBot:
@@ -34,14 +41,11 @@ class PythonBot:
 
     @cached_property
     def version(self) -> str:
-        """A hash of its rules, of its settings, and of the source of its handlers' modules."""
+        """A hash of its rules, of its settings, and of the source of its modules."""
         found = hashlib.sha256(to_line(self.rules))
         found.update(repr(sorted(self._settings.items())).encode())
-        modules = {
-            inspect.getmodule(inspect.unwrap(rule.handler)) for rule in self._by_name.values()
-        }
-        for module in sorted(filter(None, modules), key=lambda one: one.__name__):
-            found.update(_source(module))
+        for name, module in sorted(_modules(rule.handler for rule in self._by_name.values())):
+            found.update(name.encode() + b"\0" + _source(module))
         return found.hexdigest()[:12]
 
     def open(self) -> PythonBot:
@@ -69,8 +73,39 @@ class PythonBot:
         """Nothing is open."""
 
 
-def _source(module: Any) -> bytes:
+def _modules(handlers: Iterable[Callable[..., object]]) -> Iterator[tuple[str, ModuleType]]:
+    """The handlers' modules, and what is loaded of the folders that the bot lies in."""
+    given = filter(None, (inspect.getmodule(inspect.unwrap(one)) for one in handlers))
+    own = {module.__name__: module for module in given}
+    folders = tuple({folder for one in own.values() if (folder := _folder(one))})
+    for name, module in list(sys.modules.items()):
+        file = str(getattr(module, "__file__", None) or "")
+        if name in own or _is_own(name, file, folders):
+            yield name, module
+
+
+def _is_own(name: str, file: str, folders: tuple[str, ...]) -> bool:
+    if name.partition(".")[0] in NOT_OWN or not file.endswith(".py"):
+        return False
+    # A virtual environment may lie in the bot's folder.
+    return any(
+        file.startswith(one) and INSTALLED.isdisjoint(Path(file.removeprefix(one)).parts)
+        for one in folders
+    )
+
+
+def _folder(module: ModuleType) -> str | None:
+    """What holds the module's top-level package; of an installed one only the package itself."""
+    top, *inner = module.__name__.split(".")
+    if top in NOT_OWN or not module.__file__:
+        return None
+    file = Path(module.__file__)
+    folder = file.parents[len(inner) + (file.name == "__init__.py")]
+    return f"{folder / top if folder.name in INSTALLED else folder}/"
+
+
+def _source(module: ModuleType) -> bytes:
     try:
-        return inspect.getsource(module).encode()
-    except (OSError, TypeError):
-        return str(getattr(module, "__name__", "")).encode()
+        return Path(module.__file__ or "").read_bytes()
+    except OSError:
+        return b""
