@@ -176,7 +176,7 @@ class Program:
 
 
 class ProgramBot:
-    """See `jobworker.remote.worker.Bot`. `command` is split as a shell does.
+    """See `jobworker.remote.worker.WorkerBot`. `command` is split as a shell does.
 
     Raises WrongProgram, and ProgramFailed where the program does not start this time.
     """

@@ -23,7 +23,7 @@ NOT_OWN = {*PACKAGES, *sys.stdlib_module_names, "__main__"}
 
 
 class PythonBot:
-    """See `jobworker.remote.worker.Bot`. `settings` and `secrets` are what its talks give."""
+    """See `jobworker.remote.worker.WorkerBot`. `settings` and `secrets` are what its talks give."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ LEADER_SILENT_SECONDS = 10.0
 FORGET_SECONDS = 3_600.0
 
 
-class Runs(Protocol):
+class HandlerRunner(Protocol):
     """What handlers of one thread run in: this process, or a program of the thread's own."""
 
     def run(self, job: Job, received: float) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Runs(Protocol):
         ...
 
 
-class Bot(Protocol):
+class WorkerBot(Protocol):
     """The bot of a worker process."""
 
     @property
@@ -82,7 +82,7 @@ class Bot(Protocol):
         """Whether its code was exchanged, so that the process has to begin anew."""
         ...
 
-    def open(self) -> Runs:
+    def open(self) -> HandlerRunner:
         """What a new thread runs its jobs in."""
         ...
 
@@ -108,9 +108,11 @@ class Held:
 class RunnerThread(threading.Thread):
     """One thread for handlers."""
 
-    def __init__(self, number: int, main: Callable[[RunnerThread], None], runs: Runs) -> None:
+    def __init__(
+        self, number: int, main: Callable[[RunnerThread], None], runner: HandlerRunner
+    ) -> None:
         super().__init__(name=f"handler-{number:02d}", daemon=True)
-        self.runs = runs
+        self.runner = runner
         self.is_abandoned = False
         self._main = main
 
@@ -132,7 +134,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        bot: Bot,
+        bot: WorkerBot,
         connect: MakeBroker,
         *,
         threads: int,
@@ -196,7 +198,7 @@ class WorkerProcess:
         self._broker.join(2.0)
         with ThreadPoolExecutor(self._number) as pool:
             for thread in self._threads:
-                pool.submit(thread.runs.close)
+                pool.submit(thread.runner.close)
         return all_ended
 
     @property
@@ -312,7 +314,7 @@ class WorkerProcess:
                 if held.job.attempt not in self._held:
                     continue
                 held.thread, held.began = me, time.monotonic()
-            decision = me.runs.run(held.job, held.received)
+            decision = me.runner.run(held.job, held.received)
             self._decided(held, decision)
 
     def _decided(self, held: Held, decision: Mapping[str, Any]) -> None:
@@ -332,7 +334,7 @@ class WorkerProcess:
             return None
         thread.is_abandoned = True
         self.abandoned_total += 1
-        thread.runs.abandon()
+        thread.runner.abandon()
         fresh = self._make()
         self._threads[self._threads.index(thread)] = fresh
         self._lost.append(thread)

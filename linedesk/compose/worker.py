@@ -19,7 +19,7 @@ from jobworker.remote.amqp import AmqpBroker
 from jobworker.remote.metrics import HandlerMetrics
 from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.python_bot import PythonBot
-from jobworker.remote.worker import Bot, WorkerProcess
+from jobworker.remote.worker import WorkerBot, WorkerProcess
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.logging import masking
@@ -113,7 +113,7 @@ def _until_signal(
         return Exit.OK
 
 
-def _bot(settings: Settings, command: str | None) -> Bot:
+def _bot(settings: Settings, command: str | None) -> WorkerBot:
     """Raises SettingsError, and ProgramFailed for what another start may mend."""
     masked = masking(settings.secret_values)
     if command is not None:
