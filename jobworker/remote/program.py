@@ -25,14 +25,18 @@ from contextlib import suppress
 from typing import Any
 
 from jobworker.handler_retry import Failure
+from jobworker.record.conversations import nests_deeper
 from jobworker.remote.job import CONTRACT, DECIDED, FAILED, MOST_BYTES, Job
 from jobworker.remote.job import failed as failed_job
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import from_line, to_line
+from linedesk.store.limits import MOST_LEVELS
 
 log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 20.0
+# Of a whole message: more than what is stored ever has, and less than Python's own limit.
+MOST_DEPTH = 2 * MOST_LEVELS
 END_SECONDS = 2.0
 # A process that left the program's group may hold its output open: look now and then.
 LOOK_SECONDS = 1.0
@@ -110,11 +114,14 @@ class Program:
             self._buffer += self._chunk(deadline, timeout_seconds)
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
+        words = f"wrote a line of {len(line)} bytes"
         try:
-            return from_line(line)
+            found = from_line(line)
         except ValueError as error:
-            words = f"wrote a line of {len(line)} bytes that is no JSON object"
-            raise ProgramFailed(words) from error
+            raise ProgramFailed(f"{words} that is no JSON object") from error
+        if nests_deeper(found, MOST_DEPTH):
+            raise ProgramFailed(f"{words} that is nested deeper than {MOST_DEPTH} levels")
+        return found
 
     def kill(self) -> None:
         """Kill it with all that it has started; its owner thread then gets ProgramFailed."""

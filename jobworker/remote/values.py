@@ -17,13 +17,9 @@ from bson import json_util
 from bson.errors import BSONError
 
 from jobworker.errors import BotError
-from jobworker.record.conversations import nests_deeper
-from linedesk.store.limits import MOST_LEVELS
 
 # Beyond it a double does not hold every whole number.
 MOST_SAFE = 2**53
-# Of a whole message: more than what is stored ever has, and less than Python's own limit.
-MOST_DEPTH = 2 * MOST_LEVELS
 _READING = json_util.JSONOptions(tz_aware=True, tzinfo=UTC)
 _WRITING = json_util.JSONOptions(
     json_mode=json_util.JSONMode.RELAXED, tz_aware=True, tzinfo=UTC, strict_uuid=True
@@ -82,11 +78,7 @@ def moment_from_json(text: object) -> datetime:
 
 
 def to_line(message: Mapping[str, Any]) -> bytes:
-    """A message as one line of UTF-8.
-
-    Raises ValueError for numbers that JSON has no form for, and for what is nested too deeply.
-    """
-    _check_depth(message)
+    """A message as one line of UTF-8. Raises ValueError for numbers that JSON has no form for."""
     text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # Readers of lines in JavaScript, and others, end a line at these two as well.
     text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -103,13 +95,7 @@ def from_line(line: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
     if not isinstance(found, dict):
         raise ValueError(f"no JSON object: {type(found).__name__}")
-    _check_depth(found)
     return found
-
-
-def _check_depth(message: Mapping[str, Any]) -> None:
-    if nests_deeper(message, MOST_DEPTH):
-        raise ValueError("nested too deeply")
 
 
 def _no_constant(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import bson
 import pytest
 
-from jobworker.remote.values import MOST_DEPTH, from_json, from_line, to_json, to_line
+from jobworker.remote.values import from_json, from_line, to_json, to_line
 
 FORMS = [
     "$date",
@@ -80,25 +80,6 @@ def test_a_line_that_is_no_object_is_a_value_error(line: bytes) -> None:
 def test_what_json_has_no_form_for_is_a_value_error(value: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         to_line({"x": value})
-
-
-@pytest.mark.parametrize("depth", [200, 950, 100_000])
-def test_what_is_nested_too_deeply_is_a_value_error(depth: int) -> None:
-    value: Any = 0
-    for _ in range(depth):
-        value = [value]
-    with pytest.raises(ValueError, match="nested too deeply"):
-        to_line({"x": value})
-    with pytest.raises(ValueError, match="nested too deeply"):
-        from_line(b'{"x":' + b"[" * depth + b"]" * depth + b"}")
-
-
-def test_the_deepest_message_comes_back() -> None:
-    value: Any = 0
-    for _ in range(MOST_DEPTH - 1):
-        value = {"x": value}
-    found = from_line(to_line({"x": to_json(value)}))["x"]
-    assert from_json(found) == value
 
 
 def test_a_line_has_no_other_end_of_a_line_in_it() -> None:
