@@ -24,6 +24,7 @@ from linedesk.store.collections import MEGABYTE, create_collections
 from linesim import Sim
 from tests.conftest import missing
 from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +62,11 @@ def room(database: Database[Any], sim: Sim) -> Iterator[Callable[..., Room]]:
     with ExitStack() as stack:
 
         def make(bot: Bot, **options: Any) -> Room:
-            return stack.enter_context(Room(database, options.pop("sim", sim), bot, **options))
+            made = stack.enter_context(Room(database, options.pop("sim", sim), bot, **options))
+            if made.epoch == 1:
+                # Else its look for outboxes may come on what a successor has, and end it.
+                eventually(lambda: made.desk.outbox.is_loaded)
+            return made
 
         yield make
 
