@@ -9,14 +9,17 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import pika
 
 from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.frontdesk.authority import Pair
 
 # Debian's package; its wrapper in /usr/sbin would change the user.
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
@@ -29,18 +32,6 @@ STARTS = 3
 
 class Died(Exception):
     """The node ended while it started; the text is the end of what it printed."""
-
-
-class Pair(Protocol):
-    """The files of a certificate and its key."""
-
-    @property
-    def certificate(self) -> Path:
-        """With its chain."""
-
-    @property
-    def key(self) -> Path:
-        """In plain text."""
 
 
 class RabbitMQ:
@@ -169,23 +160,8 @@ def is_installed() -> bool:
 @contextmanager
 def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
     """A node that runs until the end of the block."""
-    folder = Path(tempfile.mkdtemp(prefix="linedesk-rabbitmq-"))
-    node = RabbitMQ(folder / "0")
-    try:
-        for number in range(1, STARTS):
-            try:
-                node.start()
-                break
-            except Died:
-                # Another process took one of its ports since it was found free.
-                node = RabbitMQ(folder / str(number))
-        else:
-            node.start()
+    with _throwaway(lambda folder: [RabbitMQ(folder)]) as (node,):
         yield node
-    finally:
-        node.thaw()
-        node.kill()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -194,36 +170,65 @@ def throwaway_cluster(pair: Pair, nodes: int = 3) -> Iterator[Sequence[RabbitMQ]
 
     A part of them that has lost sight of the greater one stands still until it sees it again.
     """
-    folder = Path(tempfile.mkdtemp(prefix="linedesk-rabbitmq-"))
-    (epmd_port,) = free_ports(1)
-    cluster = [RabbitMQ(folder / str(number), epmd_port=epmd_port) for number in range(nodes)]
-    for node in cluster:
-        # The cookie by which nodes know each other.
-        cookie = node.home / ".erlang.cookie"
-        cookie.write_text("linedesk")
-        cookie.chmod(0o400)
-        node.serve_tls(pair)
-        node.configure(
-            "cluster_partition_handling = pause_minority",
-            "cluster_formation.peer_discovery_backend = classic_config",
-            *(
-                f"cluster_formation.classic_config.nodes.{number} = {one.name}"
-                for number, one in enumerate(cluster, 1)
-            ),
-        )
-    try:
-        # The others join it.
-        cluster[0].start()
-        for node in cluster[1:]:
-            node.launch()
-        for node in cluster[1:]:
-            eventually(node.answers, seconds=START_SECONDS)
-        yield cluster
-    finally:
+
+    def made(folder: Path) -> list[RabbitMQ]:
+        (epmd_port,) = free_ports(1)
+        cluster = [RabbitMQ(folder / str(number), epmd_port=epmd_port) for number in range(nodes)]
         for node in cluster:
-            node.thaw()
-            node.kill()
+            # The cookie by which nodes know each other.
+            cookie = node.home / ".erlang.cookie"
+            cookie.write_text("linedesk")
+            cookie.chmod(0o400)
+            node.serve_tls(pair)
+            node.configure(
+                "cluster_partition_handling = pause_minority",
+                "cluster_formation.peer_discovery_backend = classic_config",
+                *(
+                    f"cluster_formation.classic_config.nodes.{number} = {one.name}"
+                    for number, one in enumerate(cluster, 1)
+                ),
+            )
+        return cluster
+
+    with _throwaway(made) as cluster:
+        yield cluster
+
+
+@contextmanager
+def _throwaway(make: Callable[[Path], list[RabbitMQ]]) -> Iterator[list[RabbitMQ]]:
+    """Nodes, started in a folder of their own, that run until the end of the block."""
+    folder = Path(tempfile.mkdtemp(prefix="linedesk-rabbitmq-"))
+    nodes = list[RabbitMQ]()
+    try:
+        for number in range(1, STARTS + 1):
+            nodes = make(folder / str(number))
+            try:
+                _start(nodes)
+                break
+            except Died:
+                # Another process took one of its ports since it was found free.
+                if number == STARTS:
+                    raise
+                _end(nodes)
+        yield nodes
+    finally:
+        _end(nodes)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(nodes: Sequence[RabbitMQ]) -> None:
+    """The others join the first."""
+    nodes[0].start()
+    for node in nodes[1:]:
+        node.launch()
+    for node in nodes[1:]:
+        eventually(node.answers, seconds=START_SECONDS)
+
+
+def _end(nodes: Sequence[RabbitMQ]) -> None:
+    for node in nodes:
+        node.thaw()
+        node.kill()
 
 
 def free_ports(number: int) -> list[int]:

@@ -71,9 +71,9 @@ class RemoteHandlers:
             resume=one.job.resume,
             died_with=memo.died_with,
         )
-        one.run.thread = attempt.worker.name
-        one.context.when_abandoned(attempt.over.set)
         try:
+            one.run.thread = attempt.worker.name
+            one.context.when_abandoned(attempt.over.set)
             message = job_of(
                 one.talk,
                 one.documents,
@@ -83,10 +83,9 @@ class RemoteHandlers:
                 epoch=self.workers.epoch,
                 tries=memo.failed_tries + 1,
             )
-        except BaseException:
+            decision = self.workers.run(attempt, {**message, "attempt": attempt.id})
+        finally:
             self.workers.end(attempt)
-            raise
-        decision = self.workers.run(attempt, {**message, "attempt": attempt.id})
         try:
             failure = failure_of(decision, self._masked)
         except ValueError as error:

@@ -38,8 +38,6 @@ MOST_BYTES = 16 * 1024 * 1024
 MOST_TRACEBACK = 20_000
 MOST_WORDS = 500
 DECIDED, FAILED = "decided", "failed"
-# How the leader sees a worker; other states say why it gets no jobs.
-WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
 MOST_ADDRESS = 200
 # What a message from outside may raise where it is taken apart.
 NOT_UNDERSTOOD = (

@@ -26,16 +26,13 @@ from jobworker.remote.broker import Broker, MakeBroker
 from jobworker.remote.job import (
     CONTRACT,
     MOST_BYTES,
-    NEW,
     NOT_UNDERSTOOD,
-    SILENT,
-    STOPPING,
-    WORKING,
     address_of,
     read,
 )
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import to_line
+from linedesk.runtime.status_row import NEW, SILENT, STOPPING, WORKING
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.records.events import EVENT_ID
 
@@ -268,29 +265,24 @@ class Workers:
         try:
             body = to_line(message)
         except (ValueError, TypeError) as error:
-            self.end(attempt)
             raise HandlerFailed(_unsendable(type(error).__name__)) from error
         if len(body) > 4 * MOST_BYTES:
-            self.end(attempt)
             raise HandlerFailed(_unsendable(f"{len(body)} bytes"))
         if attempt.over.is_set():
-            self.end(attempt)
             raise WorkerAway(attempt.lost or "abandoned")
         attempt.named = time.monotonic()
         self._broker.send(attempt.worker.address, body)
         attempt.over.wait()
         if attempt.decision is not None:
             return attempt.decision
-        if attempt.lost is None:
-            self.end(attempt)
         raise WorkerAway(attempt.lost or "abandoned", worker=attempt.worker.id, alone=attempt.alone)
 
     def end(self, attempt: Attempt) -> None:
-        """The job's handler is not wanted any more."""
+        """The job's handler is not wanted any more, where it is not over already."""
         with self._lock:
             if self._end(attempt, lost="abandoned"):
                 self._abandon(attempt.worker, attempt.id)
-            self._tell_places()
+                self._tell_places()
 
     def rows(self) -> list[dict[str, Any]]:
         """Each worker, for operators."""
@@ -384,8 +376,6 @@ class Workers:
     def _known(self, message: Mapping[str, Any], now: float) -> WorkerSeen | None:
         id_ = str(message["worker"])[:64]
         threads, contract = int(message["threads"]), int(message["contract"])
-        if not message["address"]:
-            raise ValueError("address: empty")
         if not 0 <= threads <= MOST_WORKER_THREADS:
             raise ValueError(f"threads: 0 to {MOST_WORKER_THREADS}, not {threads}")
         if not 0 <= contract <= MOST_CONTRACT:

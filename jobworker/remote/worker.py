@@ -23,17 +23,14 @@ from jobworker.handler_retry import did_not_return
 from jobworker.remote.broker import LEADERS, Broker, MakeBroker
 from jobworker.remote.job import (
     CONTRACT,
-    NEW,
     NOT_UNDERSTOOD,
-    SILENT,
-    STOPPING,
-    WORKING,
     Job,
     failed,
     read,
     written,
 )
 from jobworker.remote.values import to_line
+from linedesk.runtime.status_row import NEW, SILENT, STOPPING, WORKING
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.records.events import EVENT_ID
 

@@ -16,8 +16,8 @@ from jobworker.line.rate_limits import RATE
 from linedesk.console import processes
 from linedesk.console.format import as_json, for_long, local, scope_words
 from linedesk.console.overview import LATELY, GateView, Overview
-from linedesk.console.processes import NEW, SILENT, STOPPING, WorkerView
-from linedesk.runtime.status_row import HAND, SYSTEMD, UP
+from linedesk.console.processes import WorkerView
+from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.queue.gauge import CLOSE_SHARE, WARN_SHARE

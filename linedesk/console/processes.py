@@ -17,6 +17,7 @@ from linedesk.runtime.status_row import (
     STARTED_AT,
     STARTED_BY,
     WORKERS,
+    WORKING,
 )
 from linedesk.store.documents import Document
 from linedesk.store.records.events import EVENT_ID
@@ -31,9 +32,6 @@ LARGEST = (
 )
 SMALLEST = ("certificateEndsSeconds", "spoolAvailable")
 OF_SCHEDULER = ("rungTimers", "ringLateSeconds", "nextTimerSeconds")
-
-# What a worker process is at; other states are the reasons why it gets no jobs.
-WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
 
 Row = Mapping[str, Any]
 

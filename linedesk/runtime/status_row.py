@@ -37,6 +37,8 @@ PER_SECOND = "perSecond"
 # Of a dispatcher whose handlers run in worker processes.
 BROKER = "broker"
 WORKERS = "workers"
+# What each of them is at; other states are the reasons why it gets no jobs.
+WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
 
 Tell = Callable[[], dict[str, Any]]
 """What stands in the row beside the figures: see `StatusRow`."""

@@ -50,7 +50,7 @@ START = {
     HAND: "linedesk console",
 }
 # An act is several writes, each on a majority. While MongoDB is away it is answered within 2 s.
-ACT_SECONDS, ACT_SPARE_SECONDS = 1.5, 0.3
+ACT_SECONDS, ACT_SPARE_SECONDS = 1.2, 0.3
 
 
 @dataclass(frozen=True)
