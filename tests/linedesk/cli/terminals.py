@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.waiting import eventually
+
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -53,6 +55,18 @@ def until(master: int, words: str) -> str:
         shown += os.read(master, 65536)
     # A read may end amid a character.
     return shown.decode(errors="replace")
+
+
+def until_asked(master: int, process: subprocess.Popen[bytes], words: str) -> str:
+    """What is shown until this question is and its answer is waited for.
+
+    Between the two a Ctrl-C is noticed at the next key only: Python's `input` has gone past its
+    look for signals, and does not sleep yet.
+    """
+    shown = until(master, words)
+    stat = Path(f"/proc/{process.pid}/stat")
+    eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
+    return shown
 
 
 def to_the_end(master: int) -> str:

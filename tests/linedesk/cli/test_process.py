@@ -25,7 +25,7 @@ from linedesk.settings.settings import load_settings
 from linedesk.store.control import Control, Scope
 from linedesk.store.errors import NewerSchema, StoreUnavailable
 from tests.conftest import missing
-from tests.linedesk.cli.terminals import terminal, to_the_end, until
+from tests.linedesk.cli.terminals import terminal, to_the_end, until, until_asked
 
 # Each takes tens of milliseconds to import.
 HEAVY = {
@@ -266,7 +266,7 @@ def test_everything_is_paused_only_after_its_word_was_typed(
     environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
     for typed, code, paused in (("yes", 1, 0), ("\x03", Exit.INTERRUPTED, 0), ("all", 0, 1)):
         with terminal(environ, "pause") as (master, process):
-            shown = until(master, "Type all to pause everything")
+            shown = until_asked(master, process, "Type all to pause everything")
             os.write(master, typed.encode() + b"\n" * (typed != "\x03"))
             shown += to_the_end(master)
             assert process.wait(20) == code, shown
