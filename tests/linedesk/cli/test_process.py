@@ -25,7 +25,7 @@ from linedesk.settings.settings import load_settings
 from linedesk.store.control import Control, Scope
 from linedesk.store.errors import NewerSchema, StoreUnavailable
 from tests.conftest import missing
-from tests.linedesk.cli.terminals import terminal, to_the_end, until, until_asked
+from tests.linedesk.cli.terminals import terminal, to_the_end, until_asked
 
 # Each takes tens of milliseconds to import.
 HEAVY = {

@@ -41,7 +41,7 @@ def open_page(browser, sim, echo):
     def open_page(**more):
         size = {"width": 1100, "height": 760}
         context = browser.new_context(**{"viewport": size, "locale": "ja-JP"} | more)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(10_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
