@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobworker.remote.leader import LeaderLimits
 from linedesk.runtime.exit_codes import Exit
 from tests.acceptance.conftest import House
 from tests.conftest import missing
 from tests.fork_server import Child, Written, nursery
 from tests.rabbitmq import RabbitMQ, is_installed, throwaway_rabbitmq
 from tests.waiting import eventually
+
+# Longer than a leader waits that knows nothing of DRAIN_SECONDS (`LeaderLimits.stop_seconds`).
+HANDLER_SECONDS = LeaderLimits().stop_seconds + 1.0
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +67,7 @@ def test_events_wait_until_a_worker_is_there_and_status_says_so(
 
     house.wait_for(lambda: wrong() == ["no worker is connected: events wait"], dispatcher)
     assert status()[0] == Exit.FAILED
-    with Written() as log:
-        worker = start_worker(log, AMQP_URL=urls["worker"], BOT="acceptance_bots:echo")
+    with running_worker(AMQP_URL=urls["worker"], BOT="acceptance_bots:echo") as worker:
         eventually(lambda: status()[0] == Exit.OK, seconds=20)
         eventually(lambda: house.sim.answers(user), seconds=20)
         [one] = status()[1]["workers"]["processes"]
@@ -72,8 +78,42 @@ def test_events_wait_until_a_worker_is_there_and_status_says_so(
     assert house.stop(dispatcher) == Exit.OK
 
 
-def start_worker(log: Written, **environ: str) -> Child:
+def test_a_stop_waits_for_a_handler_in_a_worker_as_long_as_for_one_of_its_own(
+    house: House, rabbitmq: RabbitMQ, tmp_path: Path
+) -> None:
+    amqp = {"AMQP_URL": rabbitmq.url}
+    answer_when = tmp_path / "now"
+    house.start_frontdesk()
+    bot = "tests.jobworker.remote.waiting_bot:bot"
+    with running_worker(**amqp, BOT=bot, BOT_SETTINGS=f"answer_when={answer_when}") as worker:
+        settings = {"DISPATCHER_WORKERS": "amqp", **amqp, "BOT": "not_here:bot"}
+        dispatcher = house.start_dispatcher(DRAIN_SECONDS="20", **settings)
+        user = house.sim.add_user("花子")
+        house.sim.say(user, "やあ")
+        house.wait_for(answer_when.with_suffix(".begun").exists, dispatcher)
+        dispatcher.send_signal(signal.SIGTERM)
+        until = time.monotonic() + HANDLER_SECONDS
+        house.wait_for(lambda: time.monotonic() > until, dispatcher)
+        answer_when.touch()
+        assert dispatcher.wait(30) == Exit.OK
+        worker.terminate()
+        assert worker.wait(30) == Exit.OK
+    # A process that stops calls LINE no more. The next one does, and has no worker that could run
+    # the handler again.
+    dispatcher = house.start_dispatcher(ready=False, **settings)
+    house.wait_for(lambda: house.sim.answers(user), dispatcher)
+    assert house.stop(dispatcher) == Exit.OK
+
+
+@contextmanager
+def running_worker(**environ: str) -> Iterator[Child]:
     """With what a worker's machine has: neither MongoDB nor a secret of LINE."""
     path = str(Path(__file__).parent)
     given = {**os.environ, "PYTHONPATH": path, **environ}
-    return nursery.start("linedesk", "worker", env=given, stdout=log.fd, stderr=log.fd)
+    with Written() as log:
+        worker = nursery.start("linedesk", "worker", env=given, stdout=log.fd, stderr=log.fd)
+        try:
+            yield worker
+        finally:
+            worker.kill()
+            worker.wait(10)
