@@ -146,6 +146,17 @@ class RabbitMQ:
             self._process.wait(10)
             self._process = None
 
+    def end_port_mapper(self) -> None:
+        """End epmd, by which nodes find each other: the first one starts it, and leaves it."""
+        # It refuses while it takes a node for alive.
+        eventually(lambda: self._epmd("-kill").returncode == 0 or self._epmd("-names").returncode)
+
+    def _epmd(self, word: str) -> subprocess.CompletedProcess[bytes]:
+        command = ["epmd", word]
+        return subprocess.run(
+            command, env=self._environ, capture_output=True, timeout=60, check=False
+        )
+
     def _signal(self, number: int) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError):
@@ -229,6 +240,8 @@ def _end(nodes: Sequence[RabbitMQ]) -> None:
     for node in nodes:
         node.thaw()
         node.kill()
+    for node in nodes:
+        node.end_port_mapper()
 
 
 def free_ports(number: int) -> list[int]:

@@ -50,5 +50,6 @@ class Broker:
     def stop(self) -> None:
         self.node.thaw()
         self.node.kill()
+        self.node.end_port_mapper()
         if self._proxy is not None:
             self._proxy.stop()
