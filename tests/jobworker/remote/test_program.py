@@ -223,6 +223,16 @@ def test_what_is_no_command_is_refused(command: str, words: str) -> None:
         ProgramBot(command, settings={}, secrets={}, environ={})
 
 
+def test_a_program_that_an_upgrade_still_writes_may_begin_later(tmp_path: Path) -> None:
+    program = tmp_path / "bot"
+    with program.open("w") as written:
+        program.chmod(0o755)
+        written.write("#!/bin/sh\n")
+        with pytest.raises(ProgramFailed, match="Text file busy") as caught:
+            ProgramBot(str(program), settings={}, secrets={}, environ={})
+    assert caught.type is ProgramFailed
+
+
 def test_another_set_of_rules_or_settings_is_another_version() -> None:
     found = [a_program(), a_program(), a_program(settings={"A": "1"})]
     for bot in found:
