@@ -190,7 +190,8 @@ class Workers:
         broker = self._broker.state()
         with self._lock:
             usable = self._usable()
-            words = f"{len(usable)} workers, {len(self._attempts)} jobs out"
+            workers = "1 worker" if len(usable) == 1 else f"{len(usable)} workers"
+            words = f"{workers}, {len(self._attempts)} jobs out"
         if not usable:
             words = self.none_words()
         return f"{words}, {broker.words}" if broker.words else words
