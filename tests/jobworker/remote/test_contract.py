@@ -166,6 +166,8 @@ def test_a_rule_has_fields_of_its_kind_only(row: dict[str, Any], words: str) -> 
 def test_a_rule_of_a_python_bot_that_never_fires_is_left_out() -> None:
     bot = Bot()
     bot.add(type_of("FollowEvent"), message=type_of("TextMessageContent"))(everything)
+    # A base class: no event of LINE's is just that.
+    bot.add(type_of("Event"))(everything)
     bot.default()(everything)
     assert [set(row) for row in rules_of(bot)[0]["rules"]] == [{"name", "profile"}]
 
