@@ -5,16 +5,20 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
 import uvicorn
 from pymongo.database import Database
 
 from linedesk.compose.console import server_config
+from linedesk.console.web import live
 from linedesk.console.web.app import create_app
 from linedesk.console.web.page_context import Console
 from tests.waiting import eventually
+
+READING_SECONDS = 15.0
 
 
 @contextmanager
@@ -23,18 +27,26 @@ def served(
     console: Console | None = None,
     *,
     server: Mapping[str, Any] | None = None,
+    waits_for_readings: bool = True,
     **limits: Any,
 ) -> Iterator[str]:
     """The page's URL, without a slash at its end; `limits` are those of `create_app`, `server`
     those of `server_config`.
+
+    A page waits for its reading, however busy the machine is, unless `waits_for_readings` is off:
+    then it shows what it knew, as it does where MongoDB hangs.
     """
+    waits = dict.fromkeys(("FIRST_SECONDS", "PATIENCE_SECONDS"), READING_SECONDS)
     console = console or Console()
     app = create_app(console, reading=database, **limits)
     config = server_config(app, console, **(server or {}))
     # On a busy machine a test may let a connection rest for longer than the page does.
     config.timeout_keep_alive = 60
     running = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with (
+        mock.patch.multiple(live, **waits) if waits_for_readings else nullcontext(),
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
         port = listener.getsockname()[1]
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
