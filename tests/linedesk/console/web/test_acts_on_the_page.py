@@ -340,7 +340,7 @@ def test_while_mongodb_is_frozen_or_stopped_an_act_answers_within_two_seconds(
     ):
         database = client["frozen"]
         create_collections(database, capped_bytes=MEGABYTE)
-        with served(database) as url:
+        with served(database, waits_for_readings=False) as url:
             form = form_of(browser, url)
             assert "is paused" in post(browser, url, "/pause", channel="main", key=USER)
             pid = client.admin.command("serverStatus")["pid"]
