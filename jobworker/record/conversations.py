@@ -32,7 +32,7 @@ from jobworker.record.record import epoch_of, n_of, still, unrecorded, update_of
 from linedesk.store.client import durable
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
-from linedesk.store.limits import MOST_LEVELS
+from linedesk.store.limits import MOST_LEVELS, nests_deeper
 from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.conversations import NAME_PARTS
 from linedesk.store.records.effects import (
@@ -645,11 +645,3 @@ def checked(decision: Decision) -> Decision:
             f"{size} bytes of state and messages, at most {MOST_RECORD_BYTES}", reason=NOT_STORABLE
         )
     return decision
-
-
-def nests_deeper(value: Any, levels: int) -> bool:
-    """Whether a value has more levels of objects and lists; looks no deeper than these."""
-    if not isinstance(value, (Mapping, list, tuple)):
-        return False
-    parts = value.values() if isinstance(value, Mapping) else value
-    return levels == 0 or any(nests_deeper(part, levels - 1) for part in parts)

@@ -25,12 +25,11 @@ from contextlib import suppress
 from typing import Any
 
 from jobworker.handler_retry import Failure
-from jobworker.record.conversations import nests_deeper
 from jobworker.remote.job import CONTRACT, DECIDED, FAILED, MOST_BYTES, Job
 from jobworker.remote.job import failed as failed_job
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import from_line, to_line
-from linedesk.store.limits import MOST_LEVELS
+from linedesk.store.limits import MOST_LEVELS, nests_deeper
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 # MongoDB's limit of one document (its BSONObjMaxUserSize).
 MOST_DOCUMENT_BYTES = 16 * 1024 * 1024
@@ -31,3 +33,11 @@ TOKEN_LIFE = timedelta(minutes=1)
 MOST_MESSAGES = 5
 # LINE's reference, "Send multicast message": 1 to 500 users in one call.
 MOST_USERS = 500
+
+
+def nests_deeper(value: Any, levels: int) -> bool:
+    """Whether a value has more levels of objects and lists; looks no deeper than these."""
+    if not isinstance(value, (Mapping, list, tuple)):
+        return False
+    parts = value.values() if isinstance(value, Mapping) else value
+    return levels == 0 or any(nests_deeper(part, levels - 1) for part in parts)

@@ -551,6 +551,7 @@ def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: 
     assert figures(room)["out"] == 0
     worker = house.worker(script.bot)
     room.until_quiet()
+    assert "1 worker, 0 jobs out" in room.desk.status()
     leave(worker)
     eventually(lambda: "no worker is connected" in room.desk.status())
     for user in users:

@@ -36,7 +36,9 @@ def served(
     A page waits for its reading, however busy the machine is, unless `waits_for_readings` is off:
     then it shows what it knew, as it does where MongoDB hangs.
     """
-    waits = dict.fromkeys(("FIRST_SECONDS", "PATIENCE_SECONDS"), READING_SECONDS)
+    times = mock.patch.multiple(
+        live, FIRST_SECONDS=READING_SECONDS, PATIENCE_SECONDS=READING_SECONDS
+    )
     console = console or Console()
     app = create_app(console, reading=database, **limits)
     config = server_config(app, console, **(server or {}))
@@ -44,7 +46,7 @@ def served(
     config.timeout_keep_alive = 60
     running = uvicorn.Server(config)
     with (
-        mock.patch.multiple(live, **waits) if waits_for_readings else nullcontext(),
+        times if waits_for_readings else nullcontext(),
         socket.create_server(("127.0.0.1", 0)) as listener,
     ):
         port = listener.getsockname()[1]
