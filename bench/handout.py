@@ -1,14 +1,12 @@
 """Events per second through the dispatcher, against a bare loop over the same change stream.
 
 All variants drain the same stored events in the same run, by turns: the bare loop, the dispatcher
-with a job that does nothing, and the dispatcher with a bot whose handler does nothing. Run it as
-`python bench/handout.py`; it needs about a minute.
+with a job that does nothing, and the dispatcher with a bot whose handler does nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import threading
 import time
@@ -23,8 +21,8 @@ from linebot.v3.webhooks import MessageEvent
 from pymongo.database import Database
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
+from bench.report import Report, by_turns
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
@@ -202,44 +200,31 @@ class Bench:
             time.sleep(0.02)
 
 
-def main() -> None:
-    """Measure by turns and print a table."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--events", type=int, default=60_000)
-    options.add_argument("--rounds", type=int, default=5)
-    chosen = options.parse_args()
-    console = Console()
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.add_argument("--events", type=int, default=60_000)
+
+
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """Drain the same events in each way, by turns."""
     with (
         tempfile.TemporaryDirectory() as folder,
         EmbeddedMongod(Path(folder)) as mongod,
         connect(mongod.uri, app_name="bench") as client,
     ):
-        bench = Bench(mongod.uri, client, chosen.events)
+        bench = Bench(mongod.uri, client, options.events)
         variants: dict[str, Callable[[], float]] = {
             "bare loop": bench.bare,
             "dispatcher, no-op job": lambda: bench.dispatched(lambda **tools: NoJob()),
             "dispatcher, no-op bot handler": lambda: bench.dispatched(bench.no_bot_desk),
         }
-        rounds = [
-            {name: run() for name, run in variants.items()}
-            for _ in track(range(chosen.rounds), "measuring", console=console)
-        ]
-        title = f"{chosen.events} events, MongoDB {server_version(mongod.uri)}"
-    console.print(table_of(rounds, title))
-
-
-def table_of(rounds: list[dict[str, float]], title: str) -> Table:
-    """Medians, and the ratio to the bare loop round by round."""
-    table = Table("variant", "events/s", "ratio: median", "min", "max", title=title)
-    for name in rounds[0]:
-        ratios = [one[name] / one["bare loop"] for one in rounds]
-        table.add_row(
-            name,
-            f"{statistics.median(one[name] for one in rounds):,.0f}",
-            *(f"{value:.2f}" for value in (statistics.median(ratios), min(ratios), max(ratios))),
+        measured = {
+            name: lambda drain=drain: {"events/s": drain()} for name, drain in variants.items()
+        }
+        rows = by_turns(measured, options.rounds, console)
+        versions = {"MongoDB": server_version(mongod.uri)}
+    return [
+        Report(
+            f"{options.events:,} stored events, handed out", rows, "bare loop", versions=versions
         )
-    return table
-
-
-if __name__ == "__main__":
-    main()
+    ]

@@ -1,0 +1,1 @@
+"""Measurements of linedesk, by itself and beside others: `python -m bench list`."""
