@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.report import BenchFailed, Report, table_of, write_json
 
-BENCHES = ("handout",)
+BENCHES = ("handout", "record")
 """Modules of this package. Each has `add_options(parser)` and `run(options, console)`, which gives
 its reports; the first line of its docstring is what the list shows."""
 

@@ -1,0 +1,277 @@
+"""Events per second through a bot that records something each time: state and one send.
+
+The dispatcher is the real process with 20 threads on a real mongod; LINE is a server that takes
+every call at once. The events are stored beforehand, as many of each conversation as of any other,
+and it ends when all are recorded, every answer has reached LINE, and no outbox holds anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import httptools
+import urllib3
+import uvloop
+from linebot.v3.webhooks import MessageEvent
+from pymongo.database import Database
+from rich.console import Console
+from ulid import ULID
+
+from bench.report import BenchFailed, Figures, Report, by_turns
+from bench.stack import DATABASE, ROOT, mongod_and_database
+from linedesk import Bot, Talk
+from linedesk.compose import children
+from linedesk.compose.private_mongod import free_port, server_version
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import CONVERSATIONS, RECVQ, Document, make_document
+from linedesk.store.insert import insert_documents
+from linedesk.store.records.effects import WITH_EFFECTS
+
+THREADS = 20
+CONCURRENCY = 10
+LONGEST_SECONDS = 300.0
+ANSWER = b'{"sentMessages":[{"id":"1","quoteToken":"q"}]}'
+
+NAIVE, LINEDESK = "threads that write and call", "linedesk"
+LACKS = {NAIVE: "that anything survives a crash, order by key, exactly once", LINEDESK: ""}
+
+bot = Bot()
+
+
+@bot.add(MessageEvent)
+def count(event: MessageEvent, talk: Talk) -> None:
+    """Counts the messages of its user, and answers with their number."""
+    talk.data["messages"] = talk.data.get("messages", 0) + 1
+    talk.reply(f"{talk.data['messages']} 通目のメッセージです。")
+
+
+class FreeLine(asyncio.Protocol):
+    """Takes every call at once; `GET /` says how many messages it has got."""
+
+    messages = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._parser = httptools.HttpRequestParser(self)
+        self._body = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        FreeLine.messages += self._body.count(b'"type"')
+        is_call = self._parser.get_method() == b"POST"
+        content = ANSWER if is_call else str(FreeLine.messages).encode()
+        head = (
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+            f"x-line-request-id: {FreeLine.messages}\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        self._transport.write(head.encode() + content)
+        self._body = b""
+
+
+async def serve_line(port: int) -> None:
+    """Until the process is ended."""
+    server = await asyncio.get_running_loop().create_server(FreeLine, "127.0.0.1", port)
+    await server.serve_forever()
+
+
+def text_event(number: int, conversations: int) -> Document:
+    """A text message as LINE sends it, with an id and a reply token of its own."""
+    return {
+        "type": "message",
+        "message": {"type": "text", "id": f"{number}", "quoteToken": "q" * 40, "text": "今日は"},
+        "webhookEventId": str(ULID()),
+        "deliveryContext": {"isRedelivery": False},
+        "timestamp": int(time.time() * 1000),
+        "source": {"type": "user", "userId": f"U{number % conversations:032x}"},
+        "replyToken": f"{number:032x}",
+        "mode": "active",
+    }
+
+
+@contextmanager
+def free_line() -> Iterator[str]:
+    """A LINE of its own as a process; yields its address."""
+    port = free_port()
+    process = children.start([sys.executable, "-m", "bench.record", str(port)], cwd=ROOT)
+    try:
+        _until(lambda: _listens(port), "the free LINE does not listen", seconds=20)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        children.stop(process, timeout_seconds=10)
+
+
+class Stack:
+    """One mongod, a free LINE and the real dispatcher, for all rounds."""
+
+    def __init__(self, database: Database[Any], line: str, dispatcher: int, mongod: int) -> None:
+        self._database = database
+        self._line = line
+        self._pids = {"dispatcher": dispatcher, "mongod": mongod}
+        self._http = urllib3.PoolManager(maxsize=THREADS)
+
+    def recorded(self, events: int, conversations: int) -> Figures:
+        """Through linedesk: from storing the events until nothing of them waits."""
+        before, processor = self.sent(), self._processor()
+        documents = self._documents(events, conversations)
+        began = time.monotonic()
+        for first in range(0, events, 1_000):
+            part = documents[first : first + 1_000]
+            insert_documents(self._database[RECVQ], part, timeout_seconds=10)
+        outboxes = self._database[CONVERSATIONS]
+        _until(
+            lambda: self.sent() >= before + events and outboxes.find_one(WITH_EFFECTS) is None,
+            f"{events} events were not answered",
+        )
+        seconds = time.monotonic() - began
+        if (extra := self.sent() - before - events) > 0:
+            raise BenchFailed(f"{extra} answers too many")
+        spent = {name: at - processor[name] for name, at in self._processor().items()}
+        per_event = {f"{name} ms/event": ms * 1000 / events for name, ms in spent.items()}
+        return {"events/s": events / seconds, **per_event}
+
+    def naive(self, events: int, conversations: int) -> Figures:
+        """The same work with no promise: each thread writes the state durably and calls LINE."""
+        states = self._database["naive"]
+        documents = iter(self._documents(events, conversations))
+        lock = threading.Lock()
+
+        def work() -> None:
+            while True:
+                with lock:
+                    document = next(documents, None)
+                if document is None:
+                    return
+                key, token = document["key"], document["event"]["replyToken"]
+                row = states.find_one_and_update(
+                    {"_id": key}, {"$inc": {"messages": 1}}, upsert=True, return_document=True
+                )
+                text = f"{row['messages']} 通目のメッセージです。"
+                body = {"replyToken": token, "messages": [{"type": "text", "text": text}]}
+                answer = self._http.request("POST", f"{self._line}/v2/bot/message/reply", json=body)
+                if answer.status != 200:
+                    raise BenchFailed(f"LINE answered {answer.status}")
+
+        before = self.sent()
+        began = time.monotonic()
+        with ThreadPoolExecutor(THREADS) as pool:
+            for done in [pool.submit(work) for _ in range(THREADS)]:
+                done.result()
+        seconds = time.monotonic() - began
+        if self.sent() != before + events:
+            raise BenchFailed("not every call reached LINE")
+        return {"events/s": events / seconds}
+
+    def sent(self) -> int:
+        """How many messages LINE has got."""
+        return int(self._http.request("GET", self._line).data)
+
+    def _documents(self, events: int, conversations: int) -> list[Document]:
+        now = datetime.now(UTC)
+        return [
+            make_document(text_event(n, conversations), channel="main", accept_time=now)
+            for n in range(events)
+        ]
+
+    def _processor(self) -> dict[str, float]:
+        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[Stack, str]]:
+    """The stack, and the version of MongoDB."""
+    with mongod_and_database(folder) as (mongod, database), free_line() as line:
+        create_collections(database, capped_bytes=512 * MEGABYTE)
+        environ = {
+            **os.environ,
+            "LINE_CHANNEL_SECRET": "0" * 32,
+            "LINE_CHANNEL_ACCESS_TOKEN": "t" * 40,
+            "LINE_API_BASE": line,
+            "LINE_API_DATA_BASE": line,
+            "LINE_ACCESS_INTERVAL_MS": "0",
+            "LINE_CONCURRENCY": str(CONCURRENCY),
+            "DISPATCHER_THREADS": str(THREADS),
+            "MONGODB_URI": mongod.uri,
+            "MONGODB_DATABASE": DATABASE,
+            "BOT": "bench.record:bot",
+            "LOG_LEVEL": "warning",
+            "PYTHONPATH": str(ROOT),
+        }
+        command = [sys.executable, "-m", "dispatcher"]
+        process = children.start(command, env=environ, cwd=folder)
+        try:
+            yield (
+                Stack(database, line, process.pid, mongod.pid or 0),
+                server_version(mongod.uri),
+            )
+        finally:
+            children.stop(process, timeout_seconds=30)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has had of the processor."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.add_argument("--events", type=int, default=4_000, help="a round")
+    parser.add_argument("--conversations", type=int, default=1_000)
+
+
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """All ways by turns, after a round in which each conversation gets its first event."""
+    events, conversations = options.events, options.conversations
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as (stack, version):
+        stack.recorded(conversations, conversations)
+        variants = {
+            NAIVE: lambda: stack.naive(events, conversations),
+            LINEDESK: lambda: stack.recorded(events, conversations),
+        }
+        rows = by_turns(variants, options.rounds, console)
+    title = f"{events:,} events of {conversations:,} conversations, state and one send each"
+    return [
+        Report(
+            title,
+            rows,
+            NAIVE,
+            lacks=LACKS,
+            versions={"MongoDB": version},
+            settings={"threads": THREADS, "LINE_CONCURRENCY": CONCURRENCY},
+        )
+    ]
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _until(reached: Callable[[], bool], failed: str, *, seconds: float = LONGEST_SECONDS) -> None:
+    until, pause = time.monotonic() + seconds, threading.Event()
+    while not reached():
+        if time.monotonic() > until:
+            raise BenchFailed(failed)
+        pause.wait(0.02)
+
+
+if __name__ == "__main__":
+    uvloop.run(serve_line(int(sys.argv[1])))
