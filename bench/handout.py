@@ -31,6 +31,7 @@ from jobworker.assembly import BotWorker, LineSettings
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.contract import Job, JobResult
+from linedesk.runtime.garbage import spare_the_collector
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
 from linedesk.store.documents import PROGRESS, RECVQ, Document, make_document
@@ -207,6 +208,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> list[Report]:
     """Drain the same events in each way, by turns."""
+    # As the dispatcher's process does.
+    spare_the_collector()
     with (
         tempfile.TemporaryDirectory() as folder,
         EmbeddedMongod(Path(folder)) as mongod,

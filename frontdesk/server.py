@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import os
 import resource
@@ -31,6 +30,7 @@ from frontdesk.errors import CannotListen
 from frontdesk.http import MOST_CONNECTIONS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics, status_words
 from frontdesk.tls import HANDSHAKE_SECONDS, CertificateFiles, Handshake, TlsServer
+from linedesk.runtime.garbage import spare_the_collector
 from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.store.documents import Document
@@ -130,7 +130,7 @@ class FrontdeskServer(uvicorn.Server):
             self.servers.append(await self._listen(listener))
             tls = self._certificate is not None
             log.info("listening host=%s port=%d tls=%s pid=%d", *place, tls, os.getpid())
-        _spare_the_collector()
+        spare_the_collector()
         self._state = "working"
         self._words = self._status()
         self._service.ready(self._words)
@@ -271,18 +271,6 @@ class FrontdeskServer(uvicorn.Server):
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(LOOK_SECONDS)
-
-
-def _spare_the_collector() -> None:
-    """Keep what start-up made out of every later collection, and collect less often.
-
-    A full collection over all imported modules was measured to stop every request for 40 ms, and
-    the requests of a single group to be enough for a young one; they leave no cycles behind. Not
-    even one goes before: it would take 80 ms, in which callers wait already.
-    """
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
-    gc.enable()
 
 
 # As many connections as may be open come at once; the kernel takes 4,096 (net.core.somaxconn).

@@ -25,6 +25,7 @@ from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.rate_limits import RateLimits
+from jobworker.overdue import Overdue
 from jobworker.record.conversations import Conversation
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.errors import StoreUnavailable
@@ -156,6 +157,7 @@ class LoadingAnimations:
         self._post = post
         self._load = load
         self._monotonic = monotonic
+        self.young = Overdue(limits.after_seconds, _Animation.due, later=later, monotonic=monotonic)
         # Written by any thread, as a whole.
         self._quiet_until = -math.inf
 
@@ -164,7 +166,7 @@ class LoadingAnimations:
         if not may_be_shown(document, call):
             return no_animation(document, call)
         animation = _Animation(document, call, self)
-        self.later(self.limits.after_seconds, animation.due)
+        self.young.begin(animation)
         return animation.end
 
     def is_friend(self, document: Document) -> bool:
@@ -237,6 +239,7 @@ class _Animation:
 
     def end(self) -> None:
         """The handler has ended: make no call any more, and wait for one that is under way."""
+        self._all.young.end(self)
         with self._changed:
             self._show.end()
             ticket = self._ticket

@@ -12,6 +12,8 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +30,8 @@ from pymongo.errors import DuplicateKeyError
 
 from jobworker.effects import Call, is_timer, moved, numbered
 from jobworker.errors import BotError
-from jobworker.record.record import epoch_of, n_of, still, unrecorded, update_of
+from jobworker.record.group_commit import GroupCommit
+from jobworker.record.record import APPLIED, epoch_of, n_of, still, unrecorded, update_of
 from linedesk.store.client import durable
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
@@ -50,6 +53,8 @@ log = logging.getLogger(__name__)
 Placed = tuple[str, Document]
 
 SETTLE_TRIES = 5
+# Conversations of which it is known how many names they have.
+MOST_COUNTED = 20_000
 # The numbers below it are for entries of the array that held the outbox before.
 FIRST_NUMBER = 1_000_000
 # The places of an outbox without what stands there, as a projection.
@@ -232,6 +237,36 @@ class LateCall:
         return late.get("day") == self.day and late.get("calls", 0) >= self.most
 
 
+class NameCounts:
+    """How many names the conversations written lately have in `applied`, at most.
+
+    A record takes the oldest away where there may be twice as many as are kept.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def learn(self, id_: str, count: int) -> None:
+        """So many were read."""
+        with self._lock:
+            self._note(id_, count)
+
+    def trims(self, id_: str, more: int) -> bool:
+        """Whether a record of so many more takes the oldest away; also where nothing is known."""
+        with self._lock:
+            count = self._counts.get(id_, 2 * APPLIED) + more
+            is_full = count > 2 * APPLIED
+            self._note(id_, APPLIED if is_full else count)
+            return is_full
+
+    def _note(self, id_: str, count: int) -> None:
+        self._counts[id_] = count
+        self._counts.move_to_end(id_)
+        if len(self._counts) > MOST_COUNTED:
+            self._counts.popitem(last=False)
+
+
 class Conversations:
     """Reads and writes for the holder of one epoch.
 
@@ -241,6 +276,8 @@ class Conversations:
 
     def __init__(self, collection: Collection[Any]) -> None:
         self._collection = durable(collection)
+        self._together = GroupCommit(self._collection)
+        self._names = NameCounts()
         self.epoch = 0
         self._numbers = itertools.count(FIRST_NUMBER)
 
@@ -285,6 +322,10 @@ class Conversations:
             places = [self.next_place() for _ in wanted.effects]
             effects = list(zip(places, wanted.effects, strict=True))
             try:
+                if adopted and self._written_together(
+                    document, wanted, effects, {**condition, **still(n)}, [*unsaved, *names]
+                ):
+                    return Recorded(effects)
                 # guard: applied-along ->
                 #     before = self._write(
                 #         document, wanted, effects, {**condition, **still(n)}, names
@@ -342,19 +383,44 @@ class Conversations:
         applied: Sequence[str],
     ) -> Document:
         """Record it; returns the epoch, and whether the outbox held anything, as it was before."""
-        update = update_of(
-            document,
-            decision.changes,
-            effects,
-            gone=decision.gone,
-            applied=applied,
-            epoch=self.epoch,
-        )
+        update = self._update_of(document, decision, effects, applied)
         with writing_one():
             before: Document | None = self._collection.find_one_and_update(
                 condition, update, {"epoch": 1, "waits": {"$gt": ["$outbox", {}]}}, upsert=True
             )
         return before or {}
+
+    def _written_together(
+        self,
+        document: Mapping[str, Any],
+        decision: Decision,
+        effects: Sequence[Placed],
+        condition: Document,
+        applied: Sequence[str],
+    ) -> bool:
+        """Record it in a conversation of this epoch's, whose outbox memory knows; whether it
+        certainly is.
+        """
+        update = self._update_of(document, decision, effects, applied)
+        del update["$setOnInsert"]
+        return self._together.update({**condition, "epoch": self.epoch}, update)
+
+    def _update_of(
+        self,
+        document: Mapping[str, Any],
+        decision: Decision,
+        effects: Sequence[Placed],
+        applied: Sequence[str],
+    ) -> Document:
+        return update_of(
+            document,
+            decision.changes,
+            effects,
+            gone=decision.gone,
+            applied=applied,
+            trims=self._names.trims(conversation_id(document), len(applied)),
+            epoch=self.epoch,
+        )
 
     def next_place(self) -> str:
         """The place of the next effect that is recorded."""
@@ -432,6 +498,7 @@ class Conversations:
             else:
                 if found is None:
                     raise Replaced(f"a conversation belongs to an epoch above {self.epoch}")
+                self._names.learn(id_, len(found.get("applied") or ()))
                 return self._without_array(found)
         raise StoreUnavailable("the conversation is not adopted: it may be waiting for a majority")
 
@@ -483,18 +550,25 @@ class Conversations:
 
     # The outbox.
 
-    def note_call(self, id_: str, call: Call, late: LateCall | None = None) -> Noted:
+    def note_call(
+        self, id_: str, call: Call, late: LateCall | None = None, *, seconds: float | None = None
+    ) -> Noted:
         """Write down the call that is made next, and count it if it is a late reply.
 
         A call that stands there stays: another one of this process's may be under way, and this
-        write be late. One that memory does not know of was itself written late, and gives way.
+        write be late. One that memory does not know of was itself written late, and gives way. A
+        `pymongo.timeout` around it should have these `seconds`.
         """
         first, stray = call.members[0], None
+        noted = {"$set": {"call": call.as_document()}}
+        # What counts a late reply cannot be repeated.
+        if late is None and self._together.update(
+            self._may_call(id_, first), noted, seconds=seconds
+        ):
+            return Noted.NOTED
+        update: Document | list[Document] = noted
         for _ in range(SETTLE_TRIES):
-            condition = {"_id": id_, "epoch": self.epoch, **there([first])}
-            # guard: no-call-stands
-            condition["call.at"] = {"$in": [None, stray]}
-            update: Document | list[Document] = {"$set": {"call": call.as_document()}}
+            condition = self._may_call(id_, first, stray)
             if late is not None:
                 condition |= late.condition
                 update = [{"$set": {"call": {"$literal": call.as_document()}, **late.count}}]
@@ -508,6 +582,13 @@ class Conversations:
                 return Noted.TOO_MANY_LATE
             stray = (found.get("call") or {}).get("at")
         raise StoreUnavailable("the call is not written down: it may be waiting for a majority")
+
+    def _may_call(self, id_: str, first: str, stray: datetime | None = None) -> Document:
+        """The condition for the note of a call that begins with the send at `first`."""
+        condition = {"_id": id_, "epoch": self.epoch, **there([first])}
+        # guard: no-call-stands
+        condition["call.at"] = {"$in": [None, stray]}
+        return condition
 
     def end_call(
         self, id_: str, call: Call, *, done: Sequence[str] = (), used_up: Sequence[str] = ()
@@ -553,20 +634,16 @@ class Conversations:
         if call is not None:
             # A write that comes late ends no later call.
             condition["call.at"] = call.at
-        with writing_one():
-            answer = self._collection.update_one(condition, update)
-        if answer.matched_count == 0:
-            self._refuse_successor(id_)
+        if not self._together.update(condition, update):
+            with writing_one():
+                answer = self._collection.update_one(condition, update)
+            if answer.matched_count == 0:
+                self._refuse_successor(id_)
 
     def remove(self, id_: str, *places: str) -> None:
         """Take carried-out effects from the outbox; harmless if they are gone."""
         gone = dict.fromkeys((f"outbox.{place}" for place in places), "")
-        with writing_one():
-            answer = self._collection.update_one(
-                {"_id": id_, "epoch": self.epoch}, {"$unset": gone}
-            )
-        if answer.matched_count == 0:
-            self._refuse_successor(id_)
+        self._end(id_, None, (), {"$unset": gone})
 
     @property
     def _mine(self) -> Document:

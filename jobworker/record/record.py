@@ -8,7 +8,8 @@ from typing import Any
 
 from linedesk.store.documents import Document
 
-# Names of events that a conversation keeps.
+# Names of events that a conversation keeps at least. It has up to twice as many: taking the oldest
+# away writes all others anew, also to the oplog.
 APPLIED = 100
 # What a conversation holds of its people before anything was recorded.
 NEW: Mapping[str, Any] = {
@@ -27,11 +28,13 @@ def update_of(
     *,
     gone: Sequence[str] = (),
     applied: Sequence[str],
+    trims: bool,
     epoch: int,
 ) -> Document:
     """What the record of a recvq document writes, also where there is no conversation yet.
 
-    `effects` come with their places in the outbox.
+    `effects` come with their places in the outbox. `trims`: of the names in `applied` the last ones
+    stay.
     """
     fields = {**named(document), **changes}
     sent = {f"outbox.{place}": effect for place, effect in effects}
@@ -41,7 +44,7 @@ def update_of(
         "$set": {**fields, **sent, "epoch": epoch, "at": datetime.now(UTC)},
         "$setOnInsert": {k: v for k, v in empty.items() if k not in fields},
         "$inc": {"n": 1},
-        "$push": {"applied": {"$each": applied, "$slice": -APPLIED}},
+        "$push": {"applied": {"$each": applied, **({"$slice": -APPLIED} if trims else {})}},
     }
 
 

@@ -25,6 +25,7 @@ from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate, Turn
 from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
 from jobworker.line.rate_limits import RateLimits
+from jobworker.overdue import Overdue
 from jobworker.record.waiting_answers import ButtonShown, WaitingAnswers
 from jobworker.sending.conversation_outbox import Moment, told_of
 from jobworker.sending.verdict import CallOutcome, ReplyUnknown, SendVerdict, Tried, judge
@@ -218,6 +219,7 @@ class Buttons:
         self.step = step
         self.later = later
         self.limits = limits
+        self.young = Overdue(limits.after_seconds, OfferedButton.begin, later=later)
         self._post = post
         self._is_on = slow_answers is SlowAnswers.BUTTON
 
@@ -237,7 +239,7 @@ class Buttons:
             return None
         offered = OfferedButton(document, known, self, has_sent=has_sent)
         if self._is_on:
-            offered.begin()
+            self.young.begin(offered)
         return offered
 
     def call(self, document: Document, attempt: int) -> LineAnswer:
@@ -277,7 +279,7 @@ class OfferedButton:
     def begin(self) -> None:
         """Have the clock look when the token is about to end."""
         limits = self._all.limits
-        seconds = max(self._token_seconds - limits.before_end_seconds, limits.after_seconds)
+        seconds = max(self._token_seconds - limits.before_end_seconds, 0.0)
         if self._token_seconds - seconds > limits.reserve_seconds:
             self._all.later(seconds, self._due)
 
@@ -285,6 +287,7 @@ class OfferedButton:
         """The event is decided: make no call any more, and wait for one that is under way. Returns
         what is known of the button; the same a second time.
         """
+        self._all.young.end(self)
         with self._changed:
             self._offer.end()
             ticket = self._ticket

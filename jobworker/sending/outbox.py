@@ -477,8 +477,9 @@ class Outbox:
             return None
         late = LateCall(go.late_on, self._late.a_day) if go.late_on else None
         try:
-            with pymongo.timeout(self._limits.note_seconds):
-                noted = self._conversations.note_call(box.id, go.call, late)
+            seconds = self._limits.note_seconds
+            with pymongo.timeout(seconds):
+                noted = self._conversations.note_call(box.id, go.call, late, seconds=seconds)
         except WriteRefused as error:
             # No call without its note; as a dead letter it leaves room for those behind it.
             return partial(self._do, box, MakeLetters(str(error), box.given_up_places()))

@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from linedesk.compose.addresses import webhook_url
+from linedesk.runtime.garbage import spare_the_collector
 from linedesk.runtime.service_manager import service_from, sockets_from
 from linedesk.settings.errors import CannotServe
 from linedesk.settings.settings import Settings, require, require_server
@@ -79,8 +80,7 @@ def dispatcher_process(settings: Settings) -> int:
     gc.disable()
     from linedesk.compose.dispatcher import run_dispatcher
 
-    gc.freeze()
-    gc.enable()
+    spare_the_collector()
     require(settings, "line_channel_access_token")
     require_server(settings)
     return run_dispatcher(settings)

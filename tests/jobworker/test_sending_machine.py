@@ -168,7 +168,7 @@ class World:
         effects = sorted(self.waiting[id_].items())
         return [(place, one) for place, one in effects if one["type"] == "send"]
 
-    def note_call(self, id_: str, call: Call, late: LateCall | None) -> Noted:
+    def note_call(self, id_: str, call: Call, late: LateCall | None, *, seconds: float) -> Noted:
         def note() -> Noted:
             if call.members[0] not in self.waiting[id_]:
                 return Noted.GONE

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import bson
@@ -164,12 +165,30 @@ def test_what_was_decided_without_a_record_is_applied_along(
     assert stored(database)["applied"] == ["E1", "E2", "E3"]
 
 
-def test_the_last_hundred_names_are_kept(database: Db, mine: Conversations) -> None:
-    record(mine, document("E0"), NOTHING)
-    names = [f"N{n}" for n in range(99)]
-    record(mine, document("E1"), NOTHING, unsaved=names)
-    assert stored(database)["applied"] == [*names, "E1"]
-    assert len(stored(database)["applied"]) == APPLIED
+def test_the_last_hundred_names_are_kept_and_twice_as_many_at_most(
+    database: Db, mine: Conversations
+) -> None:
+    """Also where so many are applied along that one record names a hundred."""
+    names: list[str] = []
+    for n in range(330):
+        along = [f"{n}-{m}" for m in range(99 if n % 50 == 0 else 0)]
+        record(mine, document(f"E{n}"), NOTHING, unsaved=along)
+        names += [*along, f"E{n}"]
+        applied = stored(database)["applied"]
+        assert applied == names[-len(applied) :]
+        assert min(len(names), APPLIED) <= len(applied) <= 2 * APPLIED
+
+
+def test_most_records_leave_the_older_names_as_they_are(database: Db, mine: Conversations) -> None:
+    """Taking some away writes all others anew, 4 kB of the oplog each time."""
+    counts = []
+    for n in range(320):
+        record(mine, document(f"E{n}"), NOTHING)
+        counts.append(len(stored(database)["applied"]))
+    shorter = [after for before, after in pairwise(counts) if after <= before]
+    assert set(shorter) == {APPLIED}
+    # Once more than needed, since nothing was known of it at first.
+    assert len(shorter) <= 3
 
 
 def test_sixteen_threads_record_one_event_once(database: Db, mine: Conversations) -> None:

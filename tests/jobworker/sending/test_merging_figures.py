@@ -120,10 +120,10 @@ def test_a_push_that_finds_no_company_is_not_waited_with(
     noted: dict[str, Any] = {}
     note_call = talking.desk.outbox._conversations.note_call
 
-    def note(id_: str, call: Any, *more: Any) -> Any:
+    def note(id_: str, call: Any, *more: Any, **bounds: Any) -> Any:
         found = database.conversations.find_one({"_id": id_})
         noted[call.key] = found["outbox"][call.members[0]]["retryKey"]
-        return note_call(id_, call, *more)
+        return note_call(id_, call, *more, **bounds)
 
     talking.desk.outbox._conversations.note_call = note  # type: ignore[method-assign]
     talking.put(sim.drafts.text(user, "お知らせ"))

@@ -753,11 +753,11 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
 
     holder, note_call = threading.Thread(target=hold), Conversations.note_call
 
-    def note(self: Conversations, id_: str, *more: Any) -> Noted:
+    def note(self: Conversations, id_: str, *more: Any, **bounds: Any) -> Noted:
         if slow.user_id in id_ and not locked.is_set():
             holder.start()
             assert locked.wait(5)
-        return note_call(self, id_, *more)
+        return note_call(self, id_, *more, **bounds)
 
     monkeypatch.setattr(Conversations, "note_call", note)
     desk.says(slow, "?")

@@ -9,16 +9,16 @@ from functools import partial
 from typing import Any
 
 import pytest
-from pymongo.collection import Collection
-from pymongo.errors import NetworkTimeout
 
 from jobworker.bot.talk import Talk
 from jobworker.errors import MayArriveTwice
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import LineClient
 from jobworker.record.dead_letters import anew
+from jobworker.record.group_commit import GroupCommit
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
+from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
 
@@ -166,25 +166,23 @@ class LateWrite:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, before_write: int) -> None:
         self.is_due = False
-        self._write: Callable[[], object] | None = None
+        self._write: Callable[[], bool] | None = None
         self._before_write = before_write
         self._writes = 0
-        update_one = Collection.update_one
+        update_of = GroupCommit.update
 
-        def written(
-            collection: Collection[Any], condition: Any, update: Any, *args: Any, **more: Any
-        ) -> Any:
-            write = partial(update_one, collection, condition, update, *args, **more)
+        def written(group: GroupCommit, condition: Any, update: Any, **more: Any) -> bool:
+            write = partial(update_of, group, condition, update, **more)
             if "call" in update.get("$set", ()):
                 self._writes += 1
                 if self._writes == 1:
                     self._write = write
-                    raise NetworkTimeout("on its way")
+                    raise StoreUnavailable("on its way")
                 if self._writes == self._before_write:
                     self.comes()
             return write()
 
-        monkeypatch.setattr(Collection, "update_one", written)
+        monkeypatch.setattr(GroupCommit, "update", written)
 
     def comes(self) -> None:
         """Now."""

@@ -1,0 +1,129 @@
+"""Group commit of conversations: updates that many threads want at a time travel in one command.
+
+Each has a condition of its own and changes one document. MongoDB says how many of a command's
+updates matched and not which, so the answer is certain for all of them or for none; a caller whose
+answer is not certain repeats its update by itself, which has to be harmless.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from bson.errors import BSONError
+from pymongo import UpdateOne
+from pymongo.collection import Collection
+from pymongo.errors import BulkWriteError, DocumentTooLarge, PyMongoError, WriteError
+
+from linedesk.store.documents import Document
+from linedesk.store.errors import StoreUnavailable, writing_one
+
+# More at a time would make the first of them wait for the last.
+MOST_TOGETHER = 50
+
+
+class _Waiting:
+    """One update on its way; its thread sleeps on `done`."""
+
+    __slots__ = ("condition", "done", "error", "is_certain", "leads", "update")
+
+    def __init__(self, condition: Document, update: Document) -> None:
+        self.condition = condition
+        self.update = update
+        self.done = threading.Event()
+        self.leads = False
+        self.is_certain = False
+        self.error: Exception | None = None
+
+
+class GroupCommit:
+    """Updates of single documents of one collection, with its write concern.
+
+    One command is under way at a time: the first caller sends its update at once, those that come
+    meanwhile travel in the next one, which one of them sends for all.
+    """
+
+    def __init__(self, collection: Collection[Any]) -> None:
+        self._collection = collection
+        self._lock = threading.Lock()
+        # Both under _lock.
+        self._waiting: deque[_Waiting] = deque()
+        self._is_under_way = False
+
+    def update(
+        self, condition: Document, update: Document, *, seconds: float | None = None
+    ) -> bool:
+        """Whether a document certainly matched and was updated; False: nothing is known.
+
+        It waits for others no longer than `seconds`; a `pymongo.timeout` around it bounds what it
+        sends itself. Raises StoreUnavailable, and WriteRefused where MongoDB refuses this very
+        update.
+        """
+        one = _Waiting(condition, update)
+        with self._lock:
+            self._waiting.append(one)
+            one.leads = not self._is_under_way
+            self._is_under_way = True
+        if not one.leads and not one.done.wait(seconds):
+            self._leave(one)
+        if one.leads:
+            self._lead()
+        if one.error is not None:
+            with writing_one():
+                raise one.error
+        return one.is_certain
+
+    def _leave(self, one: _Waiting) -> None:
+        """Its time is over. Raises StoreUnavailable, unless its answer or its turn has come."""
+        with self._lock:
+            if one.done.is_set():
+                return
+            if one in self._waiting:
+                self._waiting.remove(one)
+        raise StoreUnavailable("other writes take too long")
+
+    def _lead(self) -> None:
+        """Send what waits, and have the next one lead."""
+        with self._lock:
+            count = min(len(self._waiting), MOST_TOGETHER)
+            together = [self._waiting.popleft() for _ in range(count)]
+        try:
+            self._send(together)
+        finally:
+            with self._lock:
+                self._is_under_way = bool(self._waiting)
+                if self._waiting:
+                    self._waiting[0].leads = True
+                    self._waiting[0].done.set()
+                for one in together:
+                    one.done.set()
+
+    def _send(self, together: Sequence[_Waiting]) -> None:
+        wanted = [UpdateOne(one.condition, one.update) for one in together]
+        try:
+            matched = self._collection.bulk_write(wanted, ordered=False).matched_count
+        except BulkWriteError as error:
+            matched = self._take_errors(together, error)
+        except (BSONError, DocumentTooLarge):
+            # One of them cannot be encoded, and the driver does not say which.
+            return
+        except PyMongoError as error:
+            for one in together:
+                one.error = error
+            return
+        taken = [one for one in together if one.error is None]
+        # guard: certain-of-all-or-none -> for one in taken:
+        for one in taken if matched == len(taken) else ():
+            one.is_certain = True
+
+    def _take_errors(self, together: Sequence[_Waiting], error: BulkWriteError) -> int:
+        """Tell those that were refused; returns how many others matched."""
+        for found in error.details["writeErrors"]:
+            together[found["index"]].error = WriteError(found["errmsg"], found["code"], found)
+        if error.details["writeConcernErrors"]:
+            # None of them is known to be on a majority.
+            for one in together:
+                one.error = one.error or StoreUnavailable("WTimeoutError")
+        return int(error.details["nMatched"])

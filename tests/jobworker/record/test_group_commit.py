@@ -1,0 +1,142 @@
+"""Updates that travel together: each caller learns what is certain of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import AutoReconnect
+
+from jobworker.record.group_commit import GroupCommit
+from linedesk.store.client import durable
+from linedesk.store.errors import StoreUnavailable, WriteRefused
+from tests.waiting import eventually
+
+Ask = Callable[..., Future[bool]]
+
+
+class Held:
+    """Holds the first command until it is let go, so that others gather behind it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commands: list[int] = []
+        self.go_on = threading.Event()
+        self.fails: Exception | None = None
+        bulk_write = Collection.bulk_write
+
+        def held(collection: Collection[Any], wanted: Any, **more: Any) -> Any:
+            self.commands.append(len(wanted))
+            if len(self.commands) == 1:
+                assert self.go_on.wait(15)
+            elif self.fails is not None:
+                raise self.fails
+            return bulk_write(collection, wanted, **more)
+
+        monkeypatch.setattr(Collection, "bulk_write", held)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    one = Held(monkeypatch)
+    yield one
+    one.go_on.set()
+
+
+@pytest.fixture
+def collection(database: Database[Any]) -> Collection[Any]:
+    database["things"].drop()
+    found = durable(database["things"])
+    found.insert_many([{"_id": n, "n": 0, "text": "x"} for n in range(10)])
+    return found
+
+
+@pytest.fixture
+def group(collection: Collection[Any]) -> GroupCommit:
+    return GroupCommit(collection)
+
+
+@pytest.fixture
+def ask(group: GroupCommit, held: Held) -> Iterator[Ask]:
+    """The first one is under way; all others wait behind it."""
+    with ThreadPoolExecutor(16) as pool:
+
+        def ask(id_: int, update: Any = None, **more: Any) -> Future[bool]:
+            before = len(group._waiting)
+            wanted = {"$inc": {"n": 1}} if update is None else update
+            found = pool.submit(group.update, {"_id": id_}, wanted, **more)
+            eventually(lambda: len(group._waiting) > before or len(held.commands) == 1)
+            return found
+
+        ask(0)
+        eventually(lambda: held.commands)
+        yield ask
+        held.go_on.set()
+
+
+def test_what_comes_meanwhile_travels_in_one_command(
+    ask: Ask, held: Held, collection: Collection[Any]
+) -> None:
+    answers = [ask(n) for n in range(1, 9)]
+    held.go_on.set()
+    assert [one.result(15) for one in answers] == [True] * 8
+    assert held.commands == [1, 8]
+    assert [one["n"] for one in collection.find()] == [1] * 9 + [0]
+
+
+def test_where_one_does_not_match_nothing_is_certain_of_any(ask: Ask, held: Held) -> None:
+    """MongoDB says how many matched, and not which."""
+    answers = [ask(1), ask(77), ask(2)]
+    held.go_on.set()
+    assert [one.result(15) for one in answers] == [False] * 3
+
+
+def test_what_mongodb_refuses_is_refused_to_its_caller_alone(ask: Ask, held: Held) -> None:
+    answers = [ask(1), ask(2, {"$inc": {"text": 1}}), ask(3)]
+    held.go_on.set()
+    assert answers[0].result(15)
+    with pytest.raises(WriteRefused):
+        answers[1].result(15)
+    assert answers[2].result(15)
+
+
+def test_what_cannot_be_encoded_takes_no_other_along(ask: Ask, held: Held) -> None:
+    """Nothing is certain, so each repeats its own, and the one that is broken meets its error."""
+    answers = [ask(1), ask(2, {"$set": {"text": object()}})]
+    held.go_on.set()
+    assert [one.result(15) for one in answers] == [False, False]
+
+
+def test_a_lost_connection_is_told_to_all(ask: Ask, held: Held) -> None:
+    held.fails = AutoReconnect("away")
+    answers = [ask(1), ask(2)]
+    held.go_on.set()
+    for one in answers:
+        with pytest.raises(StoreUnavailable):
+            one.result(15)
+
+
+def test_one_that_has_no_time_is_not_sent_any_more(
+    ask: Ask, held: Held, collection: Collection[Any]
+) -> None:
+    """The gate is not held for as long as MongoDB may take for another's write."""
+    hurried, patient = ask(1, seconds=0.05), ask(2)
+    with pytest.raises(StoreUnavailable):
+        hurried.result(15)
+    held.go_on.set()
+    assert patient.result(15)
+    assert [one["n"] for one in collection.find({"_id": {"$in": [1, 2]}})] == [0, 1]
+
+
+def test_the_next_one_is_sent_after_an_error_too(ask: Ask, held: Held, group: GroupCommit) -> None:
+    held.fails = AutoReconnect("away")
+    lost = ask(1)
+    held.go_on.set()
+    with pytest.raises(StoreUnavailable):
+        lost.result(15)
+    held.fails = None
+    assert group.update({"_id": 2}, {"$inc": {"n": 1}})
