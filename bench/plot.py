@@ -12,7 +12,7 @@ from bench.report import Report, Row
 
 mpl.use("svg")
 
-from matplotlib import pyplot as plt  # noqa: E402  # after the choice of what it draws with
+from matplotlib import pyplot as plt  # after the choice of what it draws with
 
 SETTINGS = {
     # The same figures give the same file, and its text stays text.

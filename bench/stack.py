@@ -43,6 +43,11 @@ class Running:
             pause.wait(0.1)
 
 
+def python_path() -> str:
+    """With which a process finds this bench/, and the product that this process has."""
+    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+
+
 @contextmanager
 def mongod_and_database(folder: Path) -> Iterator[tuple[EmbeddedMongod, Database[Any]]]:
     """A mongod with linedesk's collections."""
@@ -66,7 +71,8 @@ def running(
 
     `line`: options of the simulator, which has no rate limits without them.
 
-    Modules of bench/ can be the bot. The dispatcher's log of each turn goes to `output`.
+    A module of bench/ can be the bot, as `bench.latency:bot`. The dispatcher's log of each turn
+    goes to `output`.
     """
     with ExitStack() as stack:
         mongod, database = stack.enter_context(mongod_and_database(folder))
@@ -85,7 +91,7 @@ def running(
             "MONGODB_DATABASE": DATABASE,
             "FRONTDESK_PORT": str(port),
             "SPOOL_PATH": str(folder / "spool.db"),
-            "PYTHONPATH": f"{ROOT / 'bench'}{os.pathsep}{ROOT}",
+            "PYTHONPATH": python_path(),
             **settings,
         }
         pids = {"mongod": mongod.pid or 0}
