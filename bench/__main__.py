@@ -24,7 +24,16 @@ from bench.report import BenchFailed, Report, table_of, write_json
 BENCHES = (
     "accept",
     "accept",
+    "latency",
     "handout",
+    "oplog",
+    "gate",
+    "turns",
+    "timers",
+    "readings",
+    "pages",
+    "names",
+    "workers",
 )
 """Modules of this package. Each has `add_options(parser)` and `run(options, console)`, which gives
 its reports; the first line of its docstring is what the list shows."""

@@ -157,7 +157,7 @@ APPS: dict[str, Callable[[str], FastAPI]] = {
 
 
 def run_app(app: FastAPI, port: int) -> int:
-    """Serve it as linedesk is served, until SIGTERM; `listening` on stderr says that it is ready."""
+    """Serve it as linedesk is served, until SIGTERM; a line on stderr says when it listens."""
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:

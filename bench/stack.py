@@ -20,6 +20,7 @@ from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.store.client import connect
 from linedesk.store.collections import create_collections
+from linesim.model.world import User
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = "line_bot"
@@ -36,7 +37,7 @@ class Running:
     pids: Mapping[str, int]
     """By process: mongod, frontdesk, dispatcher."""
 
-    def until_taken(self, user: linesim.User, text: str) -> None:
+    def until_taken(self, user: User, text: str) -> None:
         """Say it until the front desk takes it."""
         pause = threading.Event()
         while not self.sim.say(user, text).delivered:
@@ -65,7 +66,7 @@ def running(
     *,
     output: IO[bytes] | int = subprocess.DEVNULL,
     line: Mapping[str, Any] = MappingProxyType({}),
-    **settings: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Running]:
     """The processes with these settings beside those that the measurements share.
 
