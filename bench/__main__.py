@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bench import guard
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
         commands[options.command]()
     except BenchFailed as error:
         name = getattr(options, "bench", options.command)
-        console.print(f"[bold red]bench {name} failed:[/]", str(error), markup=True)
+        console.print(f"[bold red]bench {name} failed:[/] {escape(str(error))}", soft_wrap=True)
         return 1
     return 0
 

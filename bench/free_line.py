@@ -1,7 +1,7 @@
 """A LINE that takes whatever comes at once: `python -m bench.free_line PORT LOG`.
 
 linesim judges each call, which takes longer than some of what is measured beside it. This one
-writes a line for each reply and push, `<first text> <seconds of CLOCK_MONOTONIC>`, to LOG.
+writes a line for each message that is sent, `<text> <seconds of CLOCK_MONOTONIC>`, to LOG.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class FreeLine(asyncio.Protocol):
         method, path = head.split(b" ", 2)[:2]
         if method == b"GET":
             return ANSWERS.get(path.decode().rpartition("/")[2], PROFILE)
-        for message in json.loads(body or b"{}").get("messages", ())[:1]:
+        # Several, where the same chat waited for them.
+        for message in json.loads(body or b"{}").get("messages", ()):
             self._log.write(f"{message.get('text')} {arrived}\n")
         return SENT
 
