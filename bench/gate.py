@@ -35,7 +35,6 @@ from linedesk.store.timers import timer_id
 from linesim.model.calls import Call
 from linesim.model.world import User
 
-USERS = 20
 TURN = re.compile(r"turn since_last_access_ms=([0-9.]+)")
 SETTINGS = ((100, 1), (0, 1), (0, 10), (0, 50))
 LATENCIES_MS = (0, 50)
@@ -72,17 +71,18 @@ def gaps_ms(folder: Path, *, interval_ms: int, calls: int) -> list[float]:
     settings = {"LINE_ACCESS_INTERVAL_MS": str(interval_ms), "BOT": "bench.gate:bot"}
     with log.open("wb") as output, running(folder, output=output, settings=settings) as stack:
         _saturate(stack, calls)
-    # The first one tells of no call before it, and the last ones may have been waited for.
-    return [float(found) for found in TURN.findall(log.read_text("utf-8"))][1:calls]
+    # Those between the pushes that waited together.
+    return [float(found) for found in TURN.findall(log.read_text("utf-8"))][-(calls - 1) :]
 
 
 def _saturate(stack: Running, calls: int) -> None:
+    """A push to each of so many users, with a text of its own, so that none can travel together."""
     sim = stack.sim
-    users = [sim.add_user(f"客{n}") for n in range(USERS)]
-    stack.until_taken(users[0], str(calls // USERS))
-    for user in users[1:]:
-        sim.say(user, str(calls // USERS))
-    _until(lambda: len(sim.calls) >= calls // USERS * USERS)
+    users = [sim.add_user(f"客{n}") for n in range(calls)]
+    stack.until_taken(users[0], "1")
+    _until(lambda: bool(_pushes(sim)))
+    _set_timers(stack, users)
+    _until(lambda: len(_pushes(sim)) > calls)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,11 @@ def fill(database: Database[Any], count: int) -> float:
     rows = list(conversations(count))
     for start in range(0, count, BATCH):
         database[CONVERSATIONS].insert_many(rows[start : start + BATCH], ordered=False)
+    return make_searchable(database)
+
+
+def make_searchable(database: Database[Any]) -> float:
+    """As a dispatcher does it; returns how many seconds it took."""
     began = time.monotonic()
     while database[CONVERSATIONS].find_one({NAME_PARTS: {"$exists": False}}, {"_id": 1}):
         NameParts(database).look()
