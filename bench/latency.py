@@ -15,11 +15,12 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ BARE = "bare insert to change stream"
 HANDLER = "linedesk: POST to handler start"
 CALL = "linedesk: POST to the call's arrival at LINE"
 LOG_NAME = "STOPWATCH_LOG"
+Measure = Callable[[float, int], Sequence[float]]
+"""The milliseconds of so many events, by their rate and number."""
 # What the bot does with a message.
 NOTE, ANSWER = "note", "answer"
 FEWEST_EVENTS = 200
@@ -193,19 +196,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> list[Report]:
     """All by turns at each rate."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        started(Path(folder)) as desk,
-    ):
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        desk = stack.enter_context(started(folder))
         # In a database of its own: the dispatcher would handle these, too.
         apart = desk.stack.database.client["bare"]
         create_collections(apart)
-        peers = None if options.no_peers else peers_function("latency")
-        rows = [
-            row
-            for rate in options.rates
-            for row in at_rate(desk, apart[RECVQ], peers, rate, options, console)
-        ]
+        measures: dict[str, Measure] = {
+            BARE: partial(bare_milliseconds, apart[RECVQ]),
+            HANDLER: partial(desk.milliseconds, NOTE),
+            CALL: partial(desk.milliseconds, ANSWER),
+        }
+        if not options.no_peers and (peers := peers_function("latency")) is not None:
+            measures |= stack.enter_context(peers(folder))
+        rows = [row for rate in options.rates for row in at_rate(measures, rate, options, console)]
         versions = {"MongoDB": desk.stack.version}
     return [
         Report(
@@ -219,32 +223,16 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
 
 
 def at_rate(
-    desk: Desk,
-    recvq: Collection[Any],
-    peers: Any,
-    rate: float,
-    options: argparse.Namespace,
-    console: Console,
-) -> Sequence[Row]:
-    """The rows of one rate. `peers(rate, events)` gives the milliseconds of each event by name."""
+    measures: Mapping[str, Measure], rate: float, options: argparse.Namespace, console: Console
+) -> list[Row]:
+    """The rows of one rate."""
     events = max(FEWEST_EVENTS, int(rate * options.seconds))
-    found: dict[str, list[Figures]] = {}
 
-    def measure_peers() -> Figures:
-        for name, waited in peers(rate, events).items():
-            found.setdefault(name, []).append(percentiles(waited))
-        return {}
+    def figures(measure: Measure) -> Figures:
+        return percentiles(measure(rate, events))
 
-    variants = {
-        BARE: lambda: percentiles(bare_milliseconds(recvq, rate, events)),
-        HANDLER: lambda: percentiles(desk.milliseconds(NOTE, rate, events)),
-        CALL: lambda: percentiles(desk.milliseconds(ANSWER, rate, events)),
-    }
-    together = {"peers": measure_peers} if peers is not None else {}
-    case = {"events/s": rate}
-    rows = by_turns({**variants, **together}, options.rounds, console, case=case)
-    theirs = [Row(name, rounds, case) for name, rounds in found.items()]
-    return [row for row in rows if row.variant in variants] + theirs
+    variants = {name: partial(figures, measure) for name, measure in measures.items()}
+    return by_turns(variants, options.rounds, console, case={"events/s": rate})
 
 
 bot = stopwatch_bot() if LOG_NAME in os.environ else None
