@@ -24,8 +24,8 @@ from bench.report import BenchFailed, Report, table_of, write_json
 
 BENCHES = (
     "accept",
-    "accept",
     "latency",
+    "field",
     "handout",
     "oplog",
     "gate",

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from rich.console import Console
 from bench import desks
 from bench.desks import BARE, CHECKING, FASTAPI, INSERT, NAIVE, STORED, UNSTORED, Desk
 from bench.load import send_as_answered
+from bench.peers import measure as peers_measure
+from bench.peers.servers import versions as peers_versions
 from bench.report import BenchFailed, Figures, Report, by_turns
 from bench.stack import DATABASE
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
@@ -95,7 +96,7 @@ def measured(
         }
         # Each of theirs is one process.
         if peers and processes == 1:
-            started |= stack.enter_context(peers_routes(folder))
+            started |= stack.enter_context(peers_measure.enqueue_routes(folder))
         for one in started.values():
             send_as_answered(one.port, connections=8, seconds=WARM_UP_SECONDS)
         rows = [
@@ -112,6 +113,8 @@ def measured(
             )
         ]
         versions = {"MongoDB": server_version(mongod.uri)}
+        if peers:
+            versions |= peers_versions()
     said = "1 process" if processes == 1 else f"{processes} processes on one port"
     return Report(
         f"accepted webhooks, {said}",
@@ -134,26 +137,3 @@ def _load(
         if stored != answered.answers:
             raise BenchFailed(f"{answered.answers} were answered 200, and {stored} are stored")
     return answered.figures
-
-
-@contextmanager
-def peers_routes(folder: Path) -> Iterator[Mapping[str, Desk]]:
-    """Routes that put each event into the queue of another project; none without bench/peers."""
-    enqueue_routes = peers_function("enqueue_routes")
-    routes: AbstractContextManager[Mapping[str, Desk]] = (
-        nullcontext({}) if enqueue_routes is None else enqueue_routes(folder)
-    )
-    with routes as started:
-        yield started
-
-
-def peers_function(name: str) -> Callable[..., Any] | None:
-    """A function of bench/peers; None where there is no such."""
-    try:
-        peers = import_module("bench.peers")
-    except ModuleNotFoundError as error:
-        if error.name != "bench.peers":
-            raise BenchFailed(f"bench/peers: {error}; --no-peers runs without") from error
-        return None
-    function: Callable[..., Any] | None = getattr(peers, name, None)
-    return function

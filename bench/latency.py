@@ -27,9 +27,11 @@ from typing import Any
 from pymongo.collection import Collection
 from rich.console import Console
 
-from bench.accept import peers_function
 from bench.free_line import free_line
 from bench.load import SteadySender, make_event, make_request
+from bench.peers import measure as peers_measure
+from bench.peers.names import LACKS
+from bench.peers.servers import versions as peers_versions
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
 from bench.stack import Running, running
 from linedesk.store.collections import create_collections
@@ -207,15 +209,17 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
             HANDLER: partial(desk.milliseconds, NOTE),
             CALL: partial(desk.milliseconds, ANSWER),
         }
-        if not options.no_peers and (peers := peers_function("latency")) is not None:
-            measures |= stack.enter_context(peers(folder))
-        rows = [row for rate in options.rates for row in at_rate(measures, rate, options, console)]
         versions = {"MongoDB": desk.stack.version}
+        if not options.no_peers:
+            measures |= stack.enter_context(peers_measure.latency(folder))
+            versions |= peers_versions()
+        rows = [row for rate in options.rates for row in at_rate(measures, rate, options, console)]
     return [
         Report(
             "from the time that an event is due",
             rows,
             BARE,
+            lacks={name: LACKS[name] for name in measures if name in LACKS},
             versions=versions,
             settings={"LINE_ACCESS_INTERVAL_MS": 0},
         )

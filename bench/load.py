@@ -36,13 +36,13 @@ MOST_PER_SECOND = 14_000
 ANSWER_SECONDS = 30.0
 
 
-def make_event(number: int, text: str = TEXT) -> dict[str, Any]:
+def make_event(number: int, text: str = TEXT, *, users: int = USERS) -> dict[str, Any]:
     """One text message, as LINE sends it, under an event id of its own."""
     return {
         "type": "message",
         "mode": "active",
         "timestamp": 1_700_000_000_000 + number,
-        "source": {"type": "user", "userId": f"U{number % USERS:032x}"},
+        "source": {"type": "user", "userId": f"U{number % users:032x}"},
         "webhookEventId": str(ULID()),
         "deliveryContext": {"isRedelivery": False},
         "replyToken": f"{number:032x}",
