@@ -8,6 +8,7 @@ halved.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -169,4 +170,6 @@ def _add_common(parser: argparse.ArgumentParser, *, rounds: int) -> None:
 
 
 if __name__ == "__main__":
+    # So that a bench that is ended stops its servers and removes their files.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))
