@@ -1,58 +1,138 @@
 """Lists the benches and runs them: `python -m bench list`, `python -m bench run accept`.
 
-`python -m bench compare accept --with v1.2` runs one bench by turns with this tree and with the
-product of another commit.
+`python -m bench compare accept --with v1.2` runs one bench by turns with the product of this tree
+and with that of another commit. `python -m bench guard` measures small, and fails where a ratio has
+halved.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from bench import guard
+from bench.compare import compared
 from bench.report import BenchFailed, Report, table_of, write_json
 
-BENCHES = ("handout", "record")
+BENCHES = (
+    "accept",
+    "latency",
+    "field",
+    "handout",
+    "record",
+    "slow",
+    "backlog",
+    "recovery",
+    "growth",
+    "model",
+    "oplog",
+    "gate",
+    "turns",
+    "timers",
+    "readings",
+    "pages",
+    "names",
+    "workers",
+)
 """Modules of this package. Each has `add_options(parser)` and `run(options, console)`, which gives
 its reports; the first line of its docstring is what the list shows."""
+
+NO_MATPLOTLIB = (
+    "matplotlib is missing, which draws the plot: install it with "
+    "`pip install -e .[bench]`, or run with --no-plot"
+)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says; 1 when a step of a bench failed."""
     benches = {name: import_module(f"bench.{name}") for name in BENCHES}
-    console = Console()
-    options = parser_of(benches).parse_args(arguments)
-    if options.command == "list":
-        console.print(list_of(benches))
-        return 0
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    parser = parser_of(benches)
+    options, others = parser.parse_known_args(arguments)
+    if options.command == "compare":
+        # An option that the bench does not have is told now, and not after minutes.
+        parser.parse_args(["run", options.bench, *others])
+    elif others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    commands: dict[str, Callable[[], None]] = {
+        "list": lambda: console.print(list_of(benches)),
+        "run": lambda: run(benches[options.bench], options, console),
+        "compare": lambda: compare(options, others, console),
+        "guard": lambda: guard.check(console),
+    }
     try:
-        reports = list(benches[options.bench].run(options, console))
-        for report in reports:
-            console.print(table_of(report))
-        write(reports, options, console)
+        commands[options.command]()
     except BenchFailed as error:
-        console.print(f"[bold red]bench {options.bench} failed:[/] {error}")
+        name = getattr(options, "bench", options.command)
+        console.print(f"[bold red]bench {name} failed:[/] {escape(str(error))}", soft_wrap=True)
         return 1
     return 0
 
 
-def write(reports: Sequence[Report], options: argparse.Namespace, console: Console) -> None:
+def run(bench: ModuleType, options: argparse.Namespace, console: Console) -> None:
+    """One bench: its tables and its files."""
+    require_matplotlib(options)
+    reports = list(bench.run(options, console))
+    for report in reports:
+        console.print(table_of(report))
+    chosen = {k: v for k, v in vars(options).items() if k not in ("command", "bench", "output")}
+    write(reports, options, console, chosen)
+
+
+def compare(options: argparse.Namespace, others: Sequence[str], console: Console) -> None:
+    """One bench with two products: its tables and its files."""
+    require_matplotlib(options)
+    comparison = compared(
+        options.bench, options.commit, others, rounds=options.rounds, console=console
+    )
+    for table in comparison.tables():
+        console.print(table)
+    chosen = {"with": comparison.commit, "rounds": options.rounds, "options": list(others)}
+    options.bench = f"{options.bench}-compared"
+    write(comparison.reports(), options, console, chosen, comparison.rows())
+
+
+def require_matplotlib(options: argparse.Namespace) -> None:
+    """Raise BenchFailed before the run, and not after it, if its plot cannot be drawn."""
+    if options.no_plot:
+        return
+    try:
+        import matplotlib  # noqa: F401  # only whether it is there
+    except ImportError:
+        raise BenchFailed(NO_MATPLOTLIB) from None
+
+
+def write(
+    reports: Sequence[Report],
+    options: argparse.Namespace,
+    console: Console,
+    chosen: Mapping[str, object],
+    compared_rows: Sequence[Mapping[str, object]] | None = None,
+) -> None:
     """The files beside the tables."""
     folder: Path = options.output
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = {k: v for k, v in vars(options).items() if k not in ("command", "bench", "output")}
-    write_json(reports, folder / f"{options.bench}.json", chosen)
-    # Here, since only plots need matplotlib.
-    from bench.plot import write_svg
-
-    write_svg(reports, folder / f"{options.bench}.svg")
-    console.print(f"written: {folder}/{options.bench}.json and .svg")
+    path = folder / f"{options.bench}.json"
+    write_json(reports, path, chosen, compared=compared_rows)
+    console.print(f"written: {path}")
+    if options.no_plot:
+        return
+    try:
+        # Here, since only plots need matplotlib.
+        from bench.plot import write_svg
+    except ImportError:
+        raise BenchFailed(NO_MATPLOTLIB) from None
+    write_svg(reports, path.with_suffix(".svg"))
+    console.print(f"written: {path.with_suffix('.svg')}")
 
 
 def list_of(benches: dict[str, ModuleType]) -> Table:
@@ -74,11 +154,28 @@ def parser_of(benches: dict[str, ModuleType]) -> argparse.ArgumentParser:
     for name, module in benches.items():
         summary = (module.__doc__ or "").partition("\n")[0]
         one = runs.add_parser(name, help=summary, description=module.__doc__)
-        one.add_argument("--rounds", type=int, default=5, help="by turns")
-        one.add_argument("--output", type=Path, default=Path("bench-results"), help="a folder")
+        _add_common(one, rounds=5)
         module.add_options(one)
+    compares = commands.add_parser(
+        "compare",
+        allow_abbrev=False,
+        help="run one of them with this tree's product and with another commit's",
+        description="All further options are those of the bench.",
+    )
+    compares.add_argument("bench", choices=list(benches))
+    compares.add_argument("--with", dest="commit", required=True, help="a commit, tag or branch")
+    _add_common(compares, rounds=5)
+    commands.add_parser("guard", help="measure small; fail where a ratio has halved")
     return parser
 
 
+def _add_common(parser: argparse.ArgumentParser, *, rounds: int) -> None:
+    parser.add_argument("--rounds", type=int, default=rounds, help="by turns (%(default)s)")
+    parser.add_argument("--output", type=Path, default=Path("bench-results"), help="a folder")
+    parser.add_argument("--no-plot", action="store_true", help="needs no matplotlib")
+
+
 if __name__ == "__main__":
+    # So that a bench that is ended stops its servers and removes their files.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

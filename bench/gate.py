@@ -1,7 +1,7 @@
 """What the gate makes of its settings, where sends wait all the time.
 
 The dispatcher runs as the real process on a real mongod, and linesim answers, with LINE's rate
-limits. Run it as `python bench/gate.py`. Two tables:
+limits. Two tables:
 
 How many of the possible turns one call at a time uses. The gaps are those of the dispatcher's own
 clock, between the starts of two calls in a row; a gate that wasted nothing would show the interval
@@ -10,31 +10,31 @@ each time.
 How long 1,000 users wait for a text of their own, pushed by timers that are due at one moment, by
 interval, LINE_CONCURRENCY and the time that LINE takes. `sent` counts from the first call to the
 end of the last one once all sends are recorded, `all in all` from the due time in a run in which
-nothing was recorded before. With `--only-settings` it prints the second table alone.
+nothing was recorded before. With `--only-settings` there is the second table alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-from stack import Running, running
 
 import linesim
+from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
+from bench.stack import Running, running
 from linedesk.store.timers import timer_id
+from linesim.model.calls import Call
+from linesim.model.world import User
 
-USERS = 20
 TURN = re.compile(r"turn since_last_access_ms=([0-9.]+)")
 SETTINGS = ((100, 1), (0, 1), (0, 10), (0, 50))
 LATENCIES_MS = (0, 50)
@@ -68,21 +68,21 @@ def pushing_bot() -> object:
 def gaps_ms(folder: Path, *, interval_ms: int, calls: int) -> list[float]:
     """Milliseconds between the starts of so many calls that wait together."""
     log = folder / "dispatcher.log"
-    settings = {"LINE_ACCESS_INTERVAL_MS": str(interval_ms), "BOT": "gate:bot"}
-    with log.open("wb") as output, running(folder, output=output, **settings) as stack:
+    settings = {"LINE_ACCESS_INTERVAL_MS": str(interval_ms), "BOT": "bench.gate:bot"}
+    with log.open("wb") as output, running(folder, output=output, settings=settings) as stack:
         _saturate(stack, calls)
-    # The first one tells of no call before it, and the last ones may have been waited for.
-    return [float(found) for found in TURN.findall(log.read_text("utf-8"))][1:calls]
+    # Those between the pushes that waited together.
+    return [float(found) for found in TURN.findall(log.read_text("utf-8"))][-(calls - 1) :]
 
 
 def _saturate(stack: Running, calls: int) -> None:
+    """A push to each of so many users, with a text of its own, so that none can travel together."""
     sim = stack.sim
-    users = [sim.add_user(f"客{n}") for n in range(USERS)]
-    stack.until_taken(users[0], str(calls // USERS))
-    for user in users[1:]:
-        sim.say(user, str(calls // USERS))
-    for number in track(range(calls // USERS * USERS), "calls"):
-        sim.wait_for(lambda least=number: len(sim.calls) > least, timeout=60)  # type: ignore[misc]
+    users = [sim.add_user(f"客{n}") for n in range(calls)]
+    stack.until_taken(users[0], "1")
+    _until(lambda: bool(_pushes(sim)))
+    _set_timers(stack, users)
+    _until(lambda: len(_pushes(sim)) > calls)
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ def sent_to_all(
         "LINE_ACCESS_INTERVAL_MS": str(interval_ms),
         "LINE_CONCURRENCY": str(concurrency),
         "DISPATCHER_THREADS": str(concurrency + OTHER_THREADS),
-        "BOT": "gate:bot",
+        "BOT": "bench.gate:bot",
     }
     line = {"latency_ms": latency_ms, "rate_limits": True}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running(Path(folder), line=line, **settings) as stack,
+        running(Path(folder), line=line, settings=settings) as stack,
     ):
         sim = stack.sim
         chosen = [sim.add_user(f"客{n}") for n in range(users)]
@@ -130,7 +130,7 @@ def sent_to_all(
         return Sent(users, max(call.finished or 0.0 for call in calls) - began)
 
 
-def _pushes(sim: linesim.Sim) -> list[linesim.model.calls.Call]:
+def _pushes(sim: linesim.Sim) -> list[Call]:
     """Those that LINE took and answered."""
     calls = (call for call in sim.calls if call.endpoint == "push" and call.status == 200)
     return [call for call in calls if call.finished is not None]
@@ -147,11 +147,11 @@ def _until(happened: Callable[[], bool]) -> None:
     until, pause = time.monotonic() + LONGEST_SECONDS, threading.Event()
     while not happened():
         if time.monotonic() > until:
-            raise TimeoutError("the measurement does not come to its end")
+            raise BenchFailed("the sends did not end in time")
         pause.wait(0.1)
 
 
-def _set_timers(stack: Running, users: list[linesim.User]) -> float:
+def _set_timers(stack: Running, users: list[User]) -> float:
     """A timer of each, all due in a second, as the dispatcher makes them; when, monotonic."""
     due = datetime.now(UTC) + timedelta(seconds=1)
     moment = time.monotonic() + 1
@@ -173,48 +173,71 @@ def _set_timers(stack: Running, users: list[linesim.User]) -> float:
     return moment
 
 
-def turns_used(calls: int) -> Table:
-    """The first table."""
-    table = Table("interval ms", "closest ms", "median ms", "p99 ms", "turns used")
-    for interval in (100, 20):
-        with tempfile.TemporaryDirectory() as folder:
-            found = gaps_ms(Path(folder), interval_ms=interval, calls=calls)
-        used = interval * len(found) / sum(found)
-        cuts = statistics.quantiles(found, n=100)
-        figures = (f"{min(found):.1f}", f"{cuts[49]:.1f}", f"{cuts[98]:.1f}", f"{used:.1%}")
-        table.add_row(str(interval), *figures)
-    return table
+def turns_used(interval_ms: int, calls: int) -> Figures:
+    """Which part of the turns that there could be, and how far apart they were."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = gaps_ms(Path(folder), interval_ms=interval_ms, calls=calls)
+    if not found:
+        raise BenchFailed("the dispatcher's log has no turns")
+    used = 100 * interval_ms * len(found) / sum(found)
+    return {"turns used %": used, "closest ms": min(found), **percentiles(found)}
 
 
-def settings_compared(users: int) -> Table:
-    """The second table."""
-    table = Table("interval ms", "concurrency", "LINE ms", "calls/s", "sent s", "all in all s")
-    cases = [(latency, one) for latency in LATENCIES_MS for one in SETTINGS]
-    for latency_ms, (interval_ms, concurrency) in track(cases, "settings"):
-        sent, whole = (
-            sent_to_all(
-                interval_ms, concurrency, latency_ms=latency_ms, users=users, recorded=recorded
+def sent_figures(interval_ms: int, concurrency: int, *, latency_ms: int, users: int) -> Figures:
+    """Both ways to send to all."""
+    sent, whole = (
+        sent_to_all(interval_ms, concurrency, latency_ms=latency_ms, users=users, recorded=recorded)
+        for recorded in (True, False)
+    )
+    return {"calls/s": sent.per_second, "sent s": sent.seconds, "all in all s": whole.seconds}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.set_defaults(rounds=1)
+    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--users", type=int, default=1_000)
+    parser.add_argument("--only-settings", action="store_true")
+
+
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """Both tables."""
+    settings = Report(
+        f"a push to each of {options.users:,} users at one moment",
+        [
+            row
+            for latency_ms in LATENCIES_MS
+            for row in by_turns(
+                {
+                    f"interval {interval_ms} ms, {concurrency} at a time": partial(
+                        sent_figures,
+                        interval_ms,
+                        concurrency,
+                        latency_ms=latency_ms,
+                        users=options.users,
+                    )
+                    for interval_ms, concurrency in SETTINGS
+                },
+                options.rounds,
+                console,
+                case={"LINE ms": latency_ms},
             )
-            for recorded in (True, False)
+        ],
+        "interval 100 ms, 1 at a time",
+    )
+    if options.only_settings:
+        return [settings]
+    turns = [
+        row
+        for interval_ms in (100, 20)
+        for row in by_turns(
+            {"one call at a time": partial(turns_used, interval_ms, options.calls)},
+            options.rounds,
+            console,
+            case={"interval ms": interval_ms},
         )
-        figures = (f"{sent.per_second:.0f}", f"{sent.seconds:.1f}", f"{whole.seconds:.1f}")
-        table.add_row(str(interval_ms), str(concurrency), str(latency_ms), *figures)
-    return table
+    ]
+    return [Report("gaps between the starts of two calls", turns), settings]
 
 
-def main() -> None:
-    """Measure and print the tables."""
-    options = argparse.ArgumentParser(description="What the gate makes of its settings.")
-    options.add_argument("--calls", type=int, default=200)
-    options.add_argument("--users", type=int, default=1_000)
-    options.add_argument("--only-settings", action="store_true")
-    chosen = options.parse_args()
-    if not chosen.only_settings:
-        Console().print(turns_used(chosen.calls))
-    Console().print(settings_compared(chosen.users))
-
-
-if __name__ == "__main__":
-    main()
-else:
-    bot = pushing_bot()
+bot = pushing_bot()

@@ -1,152 +1,242 @@
-"""Milliseconds from sending a webhook to the start of the bot's handler, at a steady rate.
+"""Milliseconds from a webhook to its handler and to the call of LINE, at steady rates.
 
-The front desk and the dispatcher run as the real processes on a real mongod; the times are of
-CLOCK_MONOTONIC, which all processes of a machine share. What MongoDB takes of it is measured first,
-at the same rate: a bare insert on a journalled majority, until a bare change stream has it. Run it
-as `python bench/latency.py`.
+The front desk and the dispatcher run as the real processes on a real mongod, and nobody waits for
+LINE_ACCESS_INTERVAL_MS. What MongoDB takes of it is measured beside it, at the same rate: a bare
+insert on a journalled majority, until a bare change stream has it. Each event is due at a time that
+is fixed beforehand, and its wait is measured from there, so a slow answer delays no other event and
+hides no wait. All times are of CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import os
-import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import requests
 from pymongo.collection import Collection
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-from stack import running
 
-import linesim
+from bench.free_line import free_line
+from bench.load import SteadySender, make_event, make_request
+from bench.peers import measure as peers_measure
+from bench.peers.names import LACKS
+from bench.peers.servers import versions as peers_versions
+from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
+from bench.stack import Running, running
 from linedesk.store.collections import create_collections
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.insert import insert_documents
-from linesim.model.deliveries import sign
 
+BARE = "bare insert to change stream"
+HANDLER = "linedesk: POST to handler start"
+CALL = "linedesk: POST to the call's arrival at LINE"
 LOG_NAME = "STOPWATCH_LOG"
+Measure = Callable[[float, int], Sequence[float]]
+"""The milliseconds of so many events, by their rate and number."""
+# What the bot does with a message.
+NOTE, ANSWER = "note", "answer"
+FEWEST_EVENTS = 200
+# As many bare inserts wait for their answers at a time.
+INSERTING = 64
+WARM_UP_EVENTS, WARM_UP_RATE = 1_000, 250.0
+# After so long without another arrival the rest is lost.
+STILL_SECONDS = 30.0
 
 
 def stopwatch_bot() -> object:
-    """The bot that the dispatcher runs: it writes down when its handler starts."""
+    """The bot that the dispatcher runs: it writes down when its handler starts, or answers."""
+    from linebot.v3.webhooks import MessageEvent
+
     from linedesk import Bot, Talk
 
     bot = Bot()
     log = Path(os.environ[LOG_NAME]).open("a", buffering=1)  # noqa: SIM115  # open as long as the bot
 
-    @bot.default()
-    def note(event: object, talk: Talk) -> None:
-        log.write(f"{talk.event_id} {time.monotonic()}\n")
+    @bot.add(MessageEvent)
+    def note(event: MessageEvent, talk: Talk) -> None:
+        started = time.monotonic()
+        if talk.raw["message"]["text"] == ANSWER:
+            talk.reply(talk.event_id)
+        else:
+            log.write(f"{talk.event_id} {started}\n")
 
     return bot
 
 
-Times = dict[str, list[float]]
+@dataclass(frozen=True)
+class Desk:
+    """The processes, and where they write down what arrived when."""
+
+    stack: Running
+    handled: Path
+    called: Path
+    numbers: Iterator[int]
+
+    def milliseconds(self, text: str, rate: float, events: int) -> list[float]:
+        """From the time that each event was due to its arrival in the log."""
+        made = [make_event(next(self.numbers), text) for _ in range(events)]
+        secret = self.stack.sim.secret.encode()
+        requests = [make_request(event, secret) for event in made]
+        url = self.stack.sim.webhook_url or ""
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        log = self.called if text == ANSWER else self.handled
+        begin = log.stat().st_size
+        due = SteadySender(port).send(requests, rate)
+        arrived = arrivals(log, begin, {event["webhookEventId"] for event in made})
+        pairs = zip(made, due, strict=True)
+        return [(arrived[event["webhookEventId"]] - at) * 1000 for event, at in pairs]
 
 
-def measure(folder: Path, *, rate: float, events: int) -> tuple[Times, str]:
-    """Milliseconds of each event, bare and through linedesk, and the version of MongoDB."""
-    log = folder / "started.log"
-    log.touch()
-    with running(folder, BOT="latency:bot", **{LOG_NAME: str(log)}) as stack:
-        # In a database of its own: the dispatcher would handle these, too.
-        apart = stack.database.client["bare"]
-        create_collections(apart)
-        bare = bare_times(apart[RECVQ], rate=rate, events=events)
-        sent = send(stack.sim, log, rate=rate, events=events)
-        times = {"bare insert to change stream": bare, "webhook to handler": waited(sent, log)}
-        return times, stack.version
+def arrivals(log: Path, begin: int, ids: set[str]) -> Mapping[str, float]:
+    """When each of these events came to its log, from this byte on, once all of them have."""
+    found: dict[str, float] = {}
+    deadline = time.monotonic() + STILL_SECONDS
+    while len(found) < len(ids):
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"{len(ids) - len(found)} of {len(ids)} events never arrived")
+        time.sleep(0.1)
+        with log.open("rb") as file:
+            file.seek(begin)
+            came = file.read()
+        # The last line may be half written.
+        whole = came[: came.rfind(b"\n") + 1]
+        rows = [row.split() for row in whole.decode().splitlines()]
+        begin += len(whole)
+        if rows:
+            found |= {event_id: float(at) for event_id, at in rows if event_id in ids}
+            deadline = time.monotonic() + STILL_SECONDS
+    return found
 
 
-def bare_times(recvq: Collection[Any], *, rate: float, events: int) -> list[float]:
-    """From the start of an insert until a change stream has it, in ms."""
-    sent: dict[str, float] = {}
-    seen: list[float] = []
+def bare_milliseconds(recvq: Collection[Any], rate: float, events: int) -> list[float]:
+    """From the time that each insert was due until a change stream has it."""
+    due: dict[str, float] = {}
+    waited: list[float] = []
     opened = threading.Event()
 
     def watch() -> None:
-        with recvq.watch() as stream:
+        with recvq.watch(max_await_time_ms=1_000) as stream:
             opened.set()
-            while len(seen) < events:
-                event_id = stream.next()["fullDocument"]["eventId"]
-                seen.append((time.monotonic() - sent[event_id]) * 1000)
+            until = time.monotonic() + events / rate + STILL_SECONDS
+            while len(waited) < events and time.monotonic() < until:
+                change = stream.try_next()
+                if change is not None:
+                    event_id = change["fullDocument"]["eventId"]
+                    waited.append((time.monotonic() - due[event_id]) * 1000)
 
+    documents = [
+        make_document(make_event(number), channel="bench", accept_time=datetime.now(UTC))
+        for number in range(events)
+    ]
     watcher = threading.Thread(target=watch)
     watcher.start()
     opened.wait(10)
-    pause, began = threading.Event(), time.monotonic()
-    for number in track(range(events), f"bare, {rate:.0f} events/s"):
-        pause.wait(max(0.0, began + number / rate - time.monotonic()))
-        event = {"webhookEventId": f"bare-{number}", "message": {"type": "text", "text": "はい"}}
-        document = make_document(event, channel="bench", accept_time=datetime.now(UTC))
-        sent[document["eventId"]] = time.monotonic()
-        insert_documents(recvq, [document], timeout_seconds=2)
-    watcher.join(10)
-    return sorted(seen)
+    with ThreadPoolExecutor(INSERTING) as threads:
+        # Their connections are made before.
+        list(threads.map(lambda _: recvq.find_one({}, {"_id": 1}), range(INSERTING)))
+        began = time.monotonic() + 0.05
+        inserts = []
+        for number, document in enumerate(documents):
+            at = began + number / rate
+            due[document["eventId"]] = at
+            time.sleep(max(0.0, at - time.monotonic()))
+            inserts.append(
+                threads.submit(insert_documents, recvq, [document], timeout_seconds=STILL_SECONDS)
+            )
+        for insert in inserts:
+            insert.result()
+    watcher.join()
+    if len(waited) < events:
+        raise BenchFailed(f"{events - len(waited)} of {events} inserts never came")
+    return waited
 
 
-def send(sim: linesim.Sim, log: Path, *, rate: float, events: int) -> dict[str, float]:
-    """Send at a steady rate, after a first event that has come through; when each was sent."""
-    user = sim.add_user("花子")
-    pause = threading.Event()
-    while not sim.say(user, "準備").delivered or not log.read_text():
-        pause.wait(0.1)
-    sent: dict[str, float] = {}
-    posts = [signed(sim, sim.drafts.text(sim.add_user(f"客{n}"), "はい")) for n in range(events)]
-    with requests.Session() as session:
-        began = time.monotonic()
-        for number, (event_id, body, headers) in enumerate(track(posts, f"{rate:.0f} events/s")):
-            pause.wait(max(0.0, began + number / rate - time.monotonic()))
-            sent[event_id] = time.monotonic()
-            session.post(sim.webhook_url, data=body, headers=headers, timeout=2).raise_for_status()
-    return sent
+@contextmanager
+def started(folder: Path) -> Iterator[Desk]:
+    """The processes, warm: each user has written."""
+    handled, called = folder / "handled.log", folder / "called.log"
+    for log in (handled, called):
+        log.touch()
+    with ExitStack() as stack:
+        settings = {
+            "BOT": "bench.latency:bot",
+            "LINE_API_BASE": stack.enter_context(free_line(called)),
+            "LINE_ACCESS_INTERVAL_MS": "0",
+            LOG_NAME: str(handled),
+        }
+        house = stack.enter_context(running(folder, settings=settings))
+        house.until_taken(house.sim.add_user("花子"), NOTE)
+        desk = Desk(house, handled, called, itertools.count())
+        for text in (NOTE, ANSWER):
+            desk.milliseconds(text, WARM_UP_RATE, WARM_UP_EVENTS)
+        yield desk
 
 
-def signed(sim: linesim.Sim, event: dict[str, Any]) -> tuple[str, bytes, dict[str, str]]:
-    """One event's id, the webhook's body, and its signature."""
-    body = json.dumps({"destination": "U" + "0" * 32, "events": [event]}).encode()
-    headers = {"content-type": "application/json", "x-line-signature": sign(sim.secret, body)}
-    return event["webhookEventId"], body, headers
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.set_defaults(rounds=3)
+    parser.add_argument("--rates", type=float, nargs="+", default=[10.0, 100.0, 500.0, 1_000.0])
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=10.0,
+        help=f"at each rate (%(default)s), with {FEWEST_EVENTS} events at least",
+    )
+    parser.add_argument("--no-peers", action="store_true", help="needs none of them")
 
 
-def waited(sent: dict[str, float], log: Path) -> list[float]:
-    """How long each event waited for its handler, in ms, once all have started."""
-    deadline, pause = time.monotonic() + 30, threading.Event()
-    while time.monotonic() < deadline:
-        rows = (line.split() for line in log.read_text().splitlines())
-        started = {row[0]: float(row[1]) for row in rows}
-        if sent.keys() <= started.keys():
-            return sorted((started[name] - at) * 1000 for name, at in sent.items())
-        pause.wait(0.1)
-    raise SystemExit("some events never reached the handler")
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """All by turns at each rate."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        desk = stack.enter_context(started(folder))
+        # In a database of its own: the dispatcher would handle these, too.
+        apart = desk.stack.database.client["bare"]
+        create_collections(apart)
+        measures: dict[str, Measure] = {
+            BARE: partial(bare_milliseconds, apart[RECVQ]),
+            HANDLER: partial(desk.milliseconds, NOTE),
+            CALL: partial(desk.milliseconds, ANSWER),
+        }
+        versions = {"MongoDB": desk.stack.version}
+        if not options.no_peers:
+            measures |= stack.enter_context(peers_measure.latency(folder))
+            versions |= peers_versions()
+        rows = [row for rate in options.rates for row in at_rate(measures, rate, options, console)]
+    return [
+        Report(
+            "from the time that an event is due",
+            rows,
+            BARE,
+            lacks={name: LACKS[name] for name in measures if name in LACKS},
+            versions=versions,
+            settings={"LINE_ACCESS_INTERVAL_MS": 0},
+        )
+    ]
 
 
-def main() -> None:
-    """Measure and print a table."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rate", type=float, default=100.0, help="events a second")
-    options.add_argument("--events", type=int, default=2_000)
-    chosen = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        times, version = measure(Path(folder), rate=chosen.rate, events=chosen.events)
-    title = f"{chosen.rate:.0f} events/s, MongoDB {version}"
-    table = Table("", "p50 ms", "p90 ms", "p99 ms", "max ms", title=title)
-    for name, measured in times.items():
-        cuts = statistics.quantiles(measured, n=100)
-        figures = (cuts[49], cuts[89], cuts[98], measured[-1])
-        table.add_row(name, *(f"{value:.1f}" for value in figures))
-    Console().print(table)
+def at_rate(
+    measures: Mapping[str, Measure], rate: float, options: argparse.Namespace, console: Console
+) -> list[Row]:
+    """The rows of one rate."""
+    events = max(FEWEST_EVENTS, int(rate * options.seconds))
+
+    def figures(measure: Measure) -> Figures:
+        return percentiles(measure(rate, events))
+
+    variants = {name: partial(figures, measure) for name, measure in measures.items()}
+    return by_turns(variants, options.rounds, console, case={"events/s": rate})
 
 
-if __name__ == "__main__":
-    main()
-else:
-    bot = stopwatch_bot() if LOG_NAME in os.environ else None
+bot = stopwatch_bot() if LOG_NAME in os.environ else None

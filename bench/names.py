@@ -1,28 +1,28 @@
 """How long a search takes with 100,000 conversations, and how large their names' index is.
 
 A mongod of its own is filled with users and groups, and their names are made searchable as a
-dispatcher does it. Run it as `python bench/names.py`.
+dispatcher does it.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pymongo.database import Database
 from rich.console import Console
-from rich.table import Table
 
+from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
 from jobworker.record.name_parts import NameParts
-from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.console.search import search
 from linedesk.store.client import connect
 from linedesk.store.collections import create_collections
@@ -89,26 +89,36 @@ def fill(database: Database[Any], count: int) -> float:
     rows = list(conversations(count))
     for start in range(0, count, BATCH):
         database[CONVERSATIONS].insert_many(rows[start : start + BATCH], ordered=False)
+    return make_searchable(database)
+
+
+def make_searchable(database: Database[Any]) -> float:
+    """As a dispatcher does it; returns how many seconds it took."""
     began = time.monotonic()
     while database[CONVERSATIONS].find_one({NAME_PARTS: {"$exists": False}}, {"_id": 1}):
         NameParts(database).look()
     return time.monotonic() - began
 
 
-def timed(database: Database[Any], word: str) -> list[str]:
-    seconds = []
+def timed(database: Database[Any], word: str) -> Figures:
+    """Of so many searches in a row."""
+    milliseconds = []
     for _ in range(TIMES):
         began = time.perf_counter()
         found = search(database, word, channel="main")
-        seconds.append(time.perf_counter() - began)
-    median, longest = statistics.median(seconds), max(seconds)
-    return [word, str(len(found)), f"{median * 1000:.1f} ms", f"{longest * 1000:.1f} ms"]
+        milliseconds.append((time.perf_counter() - began) * 1000)
+    return {**percentiles(milliseconds), "found": len(found)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.set_defaults(rounds=3)
     parser.add_argument("--conversations", type=int, default=100_000)
-    count = parser.parse_args().conversations
+
+
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """Fill, then search by turns."""
+    count = options.conversations
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(EmbeddedMongod(folder))
@@ -116,17 +126,20 @@ def main() -> None:
         database = client["bench"]
         create_collections(database)
         seconds = fill(database, count)
-        [one] = database[CONVERSATIONS].find().sort("_id", 1).limit(1)
+        one = database[CONVERSATIONS].find_one(sort=[("_id", 1)])
+        if one is None:
+            raise BenchFailed("filling: there are no conversations")
+        words = [*WORDS, one["key"][:8], f"{one['key'][:8]}…{one['key'][-6:]}"]
+        variants = {word: partial(timed, database, word) for word in words}
+        rows = by_turns(variants, options.rounds, console)
         stats = database.command("collStats", CONVERSATIONS)
-        table = Table("word", "found", "median", "longest")
-        for word in [*WORDS, one["key"][:8], f"{one['key'][:8]}…{one['key'][-6:]}"]:
-            table.add_row(*timed(database, word))
-    Console().print(table)
-    Console().print(
-        f"{count:,} conversations, made searchable in {seconds:.0f} s; MB: "
-        f"index {stats['indexSizes'][NAME_PARTS] / 1e6:.0f}, documents {stats['size'] / 1e6:.0f}"
-    )
-
-
-if __name__ == "__main__":
-    main()
+        versions = {"MongoDB": server_version(server.uri)}
+    made = {
+        "seconds": seconds,
+        "index MB": stats["indexSizes"][NAME_PARTS] / 1e6,
+        "documents MB": stats["size"] / 1e6,
+    }
+    return [
+        Report(f"a search in {count:,} conversations", rows, versions=versions),
+        Report("their names made searchable", [Row("all", [made])], versions=versions),
+    ]

@@ -1,26 +1,27 @@
 """How long the operator's page takes with a million documents in recvq, over HTTP.
 
-On the database of `bench/readings.py`. Run it as `python bench/pages.py`.
+On the database of `bench/readings.py`. `opened` is a page as a person opens it, `live` what it then
+fetches itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import socket
-import statistics
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import requests
 import uvicorn
 from pymongo.database import Database
-from readings import a_million, key_of, timed
 from rich.console import Console as Terminal
-from rich.table import Table
 
+from bench.readings import a_million, key_of, timed
+from bench.report import Figures, Report, by_turns
 from linedesk.console.web.app import create_app
 from linedesk.console.web.page_context import Console
 
@@ -54,26 +55,34 @@ def served(database: Database[Any]) -> Iterator[str]:
         thread.join()
 
 
-def main() -> None:
-    """Measure and print one table: a page as a person opens it, and as it fetches itself."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--documents", type=int, default=1_000_000)
-    options.add_argument("--rounds", type=int, default=30)
-    chosen = options.parse_args()
-    table = Table("page", "opened p50 ms", "p90 ms", "live p50 ms", "p90 ms")
-    table.title = f"{chosen.documents:,} documents in recvq"
-    with a_million(chosen.documents) as (_, database), served(database) as url:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.set_defaults(rounds=3)
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    parser.add_argument("--times", type=int, default=30, help="in a row, each (%(default)s)")
+
+
+def run(options: argparse.Namespace, console: Terminal) -> list[Report]:
+    """Each page in both ways, by turns."""
+    with a_million(options.documents) as (client, database), served(database) as url:
         http = requests.Session()
-        for name, path in PAGES.items():
-            cells = []
-            for headers in ({}, LIVE):
-                took = timed(lambda: http.get(url + path, headers=headers), chosen.rounds)  # noqa: B023
-                cuts = statistics.quantiles(took, n=10)
-                cells += [f"{cuts[4]:.1f}", f"{cuts[8]:.1f}"]
-            style = "red" if float(cells[0]) > PROMISED_MS else None
-            table.add_row(name, *cells, style=style)
-    Terminal().print(table)
 
+        def fetched(path: str, headers: dict[str, str]) -> Figures:
+            def get() -> None:
+                http.get(url + path, headers=headers).raise_for_status()
 
-if __name__ == "__main__":
-    main()
+            return timed(get, options.times)
+
+        rows = [
+            row
+            for name, path in PAGES.items()
+            for row in by_turns(
+                {"opened": partial(fetched, path, {}), "live": partial(fetched, path, LIVE)},
+                options.rounds,
+                console,
+                case={"page": name},
+            )
+        ]
+        version = client.server_info()["version"]
+    title = f"{options.documents:,} documents in recvq; promised: opened in {PROMISED_MS:.0f} ms"
+    return [Report(title, rows, "opened", versions={"MongoDB": version})]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ SETTINGS = {
 
 def write_svg(reports: Sequence[Report], path: Path) -> None:
     """One picture a report, one below the other."""
-    with mpl.rc_context(SETTINGS):
+    with mpl.rc_context(SETTINGS), warnings.catch_warnings():
+        # The letters are drawn by whoever shows the file, with fonts that may well have them.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         heights = [_height(report) for report in reports]
         figure, axes = plt.subplots(
             len(reports),

@@ -1,19 +1,18 @@
 """How long an operator waits for an answer with a million documents in recvq.
 
 A mongod of its own is filled as a busy week would, then each reading is timed: the overview, the
-story of an event by each kind of id, a search, the last calls. Run it as
-`python bench/readings.py`.
+story of an event by each kind of id, a search, the last calls.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,10 @@ from bson import ObjectId
 from pymongo.database import Database
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from linedesk.compose.private_mongod import EmbeddedMongod, server_version
+from bench.names import make_searchable
+from bench.report import Figures, Report, by_turns, percentiles
+from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.console.calls import Wanted, newest_calls
 from linedesk.console.conversation import find_conversation, read_conversation
 from linedesk.console.dead_letters import Choice, found
@@ -116,6 +116,7 @@ def fill(database: Database[Any], documents: int) -> None:
                 database[name].insert_many(batch, ordered=False)
                 bar.advance(task, len(batch))
                 batch = list(islice(rows, BATCH))
+    make_searchable(database)
 
 
 def _filling(documents: int) -> Iterator[tuple[str, Iterator[Document]]]:
@@ -156,36 +157,34 @@ def a_million(documents: int) -> Iterator[tuple[Client, Database[Any]]]:
         yield client, client["line_bot"]
 
 
-def timed(reading: Callable[[], object], rounds: int) -> list[float]:
-    """Milliseconds of each round; the first, which opens connections, is left out."""
+def timed(reading: Callable[[], object], times: int) -> Figures:
+    """Of so many in a row; the first, which opens connections, is left out."""
     reading()
     took = []
-    for _ in range(rounds):
+    for _ in range(times):
         began = time.perf_counter()
         reading()
         took.append((time.perf_counter() - began) * 1000)
-    return took
+    return percentiles(took)
 
 
-def main() -> None:
-    """Measure and print one table."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--documents", type=int, default=1_000_000)
-    options.add_argument("--rounds", type=int, default=30)
-    chosen = options.parse_args()
-    with a_million(chosen.documents) as (client, database):
-        host, port = client.address or ("", 0)
-        version = server_version(f"mongodb://{host}:{port}")
-        table = Table("reading", "p50 ms", "p90 ms", "max ms")
-        table.title = f"{chosen.documents:,} documents in recvq, MongoDB {version}"
-        for name, reading in readings(database, chosen.documents).items():
-            took = timed(reading, chosen.rounds)
-            cuts = statistics.quantiles(took, n=10)
-            style = "red" if name == "overview" and cuts[4] > PROMISED_MS else None
-            figures = (cuts[4], cuts[8], max(took))
-            table.add_row(name, *(f"{value:.1f}" for value in figures), style=style)
-    Console().print(table)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.set_defaults(rounds=3)
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    parser.add_argument("--times", type=int, default=30, help="in a row, each (%(default)s)")
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """Each reading so often in a row, by turns."""
+    with a_million(options.documents) as (client, database):
+        variants = {
+            name: partial(timed, reading, options.times)
+            for name, reading in readings(database, options.documents).items()
+        }
+        rows = by_turns(variants, options.rounds, console)
+        version = client.server_info()["version"]
+    title = (
+        f"{options.documents:,} documents in recvq; overview is promised in {PROMISED_MS:.0f} ms"
+    )
+    return [Report(title, rows, versions={"MongoDB": version})]

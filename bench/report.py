@@ -100,9 +100,22 @@ def by_turns(
     for name in track(turns, said or "measuring", console=console):
         try:
             figures[name].append(variants[name]())
+        except BenchFailed as error:
+            raise BenchFailed(f"{name}: {error}") from error
         except Exception as error:
             raise BenchFailed(f"{name}: {type(error).__name__}: {error}") from error
     return [Row(name, measured, case or {}) for name, measured in figures.items()]
+
+
+def percentiles(milliseconds: Sequence[float]) -> Figures:
+    """The figures of many waits; of fewer than two there are none, which raises BenchFailed."""
+    if len(milliseconds) < 2:
+        raise BenchFailed(f"{len(milliseconds)} times were measured, which is too few")
+    cuts = statistics.quantiles(milliseconds, n=100)
+    longest = max(milliseconds)
+    # Between the values that were seen: the cuts of few values can lie beyond them.
+    p50, p90, p99 = (min(cuts[place], longest) for place in (49, 89, 98))
+    return {"p50 ms": p50, "p90 ms": p90, "p99 ms": p99, "max ms": longest}
 
 
 def table_of(report: Report) -> Table:
@@ -121,28 +134,36 @@ def table_of(report: Report) -> Table:
         table.add_column("does not promise")
     for row in report.rows:
         cells = [str(row.case.get(name, "")) for name in cases] + [row.variant]
-        cells += [_number(row.median(name)) if name in row.rounds[0] else "" for name in figures]
+        cells += [number(row.median(name)) if name in row.rounds[0] else "" for name in figures]
         if report.baseline:
-            cells.append(_spread(report.ratios(row)))
+            cells.append(spread(report.ratios(row)))
         if report.lacks:
             cells.append(report.lacks.get(row.variant, ""))
         table.add_row(*cells)
     return table
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """With as many digits as tell something."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _spread(ratios: Sequence[float]) -> str:
+def spread(ratios: Sequence[float]) -> str:
+    """Their median, and how far they lie apart."""
     if not ratios:
         return ""
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-def write_json(reports: Sequence[Report], path: Path, options: Mapping[str, object]) -> None:
+def write_json(
+    reports: Sequence[Report],
+    path: Path,
+    options: Mapping[str, object],
+    *,
+    compared: Sequence[Mapping[str, object]] | None = None,
+) -> None:
     """All that is needed to judge the figures or to draw them anew."""
     content = {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -151,6 +172,8 @@ def write_json(reports: Sequence[Report], path: Path, options: Mapping[str, obje
         "options": dict(options),
         "reports": [asdict(report) for report in reports],
     }
+    if compared is not None:
+        content["compared"] = compared
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1, default=str) + "\n", "utf-8")
 
 

@@ -20,6 +20,7 @@ from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.store.client import connect
 from linedesk.store.collections import create_collections
+from linesim.model.world import User
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = "line_bot"
@@ -36,11 +37,16 @@ class Running:
     pids: Mapping[str, int]
     """By process: mongod, frontdesk, dispatcher."""
 
-    def until_taken(self, user: linesim.User, text: str) -> None:
+    def until_taken(self, user: User, text: str) -> None:
         """Say it until the front desk takes it."""
         pause = threading.Event()
         while not self.sim.say(user, text).delivered:
             pause.wait(0.1)
+
+
+def python_path() -> str:
+    """With which a process finds this bench/, and the product that this process has."""
+    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
 @contextmanager
@@ -60,13 +66,14 @@ def running(
     *,
     output: IO[bytes] | int = subprocess.DEVNULL,
     line: Mapping[str, Any] = MappingProxyType({}),
-    **settings: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Running]:
     """The processes with these settings beside those that the measurements share.
 
     `line`: options of the simulator, which has no rate limits without them.
 
-    Modules of bench/ can be the bot. The dispatcher's log of each turn goes to `output`.
+    A module of bench/ can be the bot, as `bench.latency:bot`. The dispatcher's log of each turn
+    goes to `output`.
     """
     with ExitStack() as stack:
         mongod, database = stack.enter_context(mongod_and_database(folder))
@@ -85,7 +92,7 @@ def running(
             "MONGODB_DATABASE": DATABASE,
             "FRONTDESK_PORT": str(port),
             "SPOOL_PATH": str(folder / "spool.db"),
-            "PYTHONPATH": f"{ROOT / 'bench'}{os.pathsep}{ROOT}",
+            "PYTHONPATH": python_path(),
             **settings,
         }
         pids = {"mongod": mongod.pid or 0}

@@ -2,16 +2,15 @@
 
 The real processes on a real mongod. First a dispatcher, with its scheduler inside, and one timer
 after the other: from the due time in the row to the start of the handler. Then a scheduler of its
-own while one timer a second rings and the others wait: what it uses of memory and processor. Run it
-as `python bench/timers.py`.
+own while one timer a second rings and the others wait: what it uses of memory and processor.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,16 +18,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from pymongo.database import Database
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
+from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
+from bench.stack import python_path
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.store.client import connect
@@ -36,11 +34,13 @@ from linedesk.store.collections import create_collections
 from linedesk.store.documents import RECVQ, SCHEDULE, Document
 from linedesk.store.timers import timer_id
 
-ROOT = Path(__file__).resolve().parent.parent
 LOG_NAME = "STOPWATCH_LOG"
 PROMISED_MS = 50.0
+FEW = 10
 # A start loads modules, and looks once at all rows: no part of waiting.
 SETTLE_SECONDS = 5.0
+# Until which all have rung, after the last one was due.
+LATE_SECONDS = 30.0
 
 
 def stopwatch_bot() -> object:
@@ -85,7 +85,7 @@ def running(room: str, uri: str, database: str, **environ: str) -> Iterator[int]
         "LINE_API_BASE": "http://127.0.0.1:9",
         "MONGODB_URI": uri,
         "MONGODB_DATABASE": database,
-        "PYTHONPATH": f"{ROOT / 'bench'}{os.pathsep}{ROOT}",
+        "PYTHONPATH": python_path(),
         "LOG_LEVEL": "warning",
         **environ,
     }
@@ -100,10 +100,10 @@ def running(room: str, uri: str, database: str, **environ: str) -> Iterator[int]
 
 def late_ms(database: Database[Any], uri: str, folder: Path, *, timers: int) -> list[float]:
     """Milliseconds from the due time of each timer to the start of its handler, in order."""
-    log = folder / "late.log"
+    log = folder / f"{database.name}.log"
     log.touch()
     pause, chance = threading.Event(), random.Random(1)
-    with running("dispatcher", uri, database.name, BOT="timers:bot", **{LOG_NAME: str(log)}):
+    with running("dispatcher", uri, database.name, BOT="bench.timers:bot", **{LOG_NAME: str(log)}):
         database[SCHEDULE].insert_one(a_row(0, datetime.now(UTC)))
         while not log.read_text():
             pause.wait(0.1)
@@ -113,22 +113,18 @@ def late_ms(database: Database[Any], uri: str, folder: Path, *, timers: int) -> 
             due += timedelta(seconds=chance.uniform(0.01, 0.09))
             rows.append(a_row(number + 1, due))
         database[SCHEDULE].insert_many(rows)
-        for number in track(range(timers), "timers, 20 a second"):
-            while len(log.read_text().splitlines()) < number + 2:
-                pause.wait(0.05)
+        deadline = time.monotonic() + timers * 0.09 + LATE_SECONDS
+        while len(log.read_text().splitlines()) < timers + 1:
+            if time.monotonic() > deadline:
+                raise BenchFailed("not all timers rang")
+            pause.wait(0.05)
     return sorted(float(line) for line in log.read_text().splitlines()[1:])
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Of a scheduler while it waits: memory in MB, and milliseconds of processor a second."""
-
-    resident_mb: float
-    processor_ms: float
-
-
-def cost(database: Database[Any], uri: str, *, waiting: int, seconds: int) -> Cost:
-    """Of a process that has so many timers to wait for, and rings one each second."""
+def cost(database: Database[Any], uri: str, *, waiting: int, seconds: int) -> Figures:
+    """Memory and processor of a scheduler that has so many timers to wait for, and rings one each
+    second.
+    """
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     database[SCHEDULE].insert_many(
         [a_row(n, tomorrow + timedelta(seconds=n)) for n in range(waiting)]
@@ -145,8 +141,8 @@ def cost(database: Database[Any], uri: str, *, waiting: int, seconds: int) -> Co
         resident = resident_mb(pid)
     rang = database[RECVQ].count_documents({})
     if rang < seconds - 1:
-        raise SystemExit(f"only {rang} of {seconds} timers rang")
-    return Cost(resident, used / seconds * 1000)
+        raise BenchFailed(f"only {rang} of {seconds} timers rang")
+    return {"memory MB": resident, "processor ms a second": used / seconds * 1000}
 
 
 def processor_seconds(pid: int) -> float:
@@ -161,55 +157,48 @@ def resident_mb(pid: int) -> float:
     return float(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def main() -> None:
-    """Measure and print two tables."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--timers", type=int, default=500)
-    options.add_argument("--waiting", type=int, default=100_000)
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--seconds", type=int, default=20, help="of each round")
-    chosen = options.parse_args()
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.set_defaults(rounds=3)
+    parser.add_argument("--timers", type=int, default=500)
+    parser.add_argument("--waiting", type=int, default=100_000)
+    parser.add_argument("--seconds", type=int, default=20, help="of each scheduler (%(default)s)")
+
+
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """Both tables; each measurement has a database of its own."""
+    numbers = itertools.count()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         mongod = stack.enter_context(EmbeddedMongod(folder / "mongod"))
         client = stack.enter_context(connect(mongod.uri, app_name="bench"))
-        create_collections(client["late"])
-        late = late_ms(client["late"], mongod.uri, folder, timers=chosen.timers)
-        costs: dict[int, list[Cost]] = {10: [], chosen.waiting: []}
-        for turn in track(range(chosen.rounds), "rounds"):
-            for waiting, found in costs.items():
-                database = client[f"waiting-{waiting}-{turn}"]
-                create_collections(database)
-                found.append(cost(database, mongod.uri, waiting=waiting, seconds=chosen.seconds))
-                client.drop_database(database.name)
-        version = server_version(mongod.uri)
-    show(late, costs, version)
 
+        @contextmanager
+        def database() -> Iterator[Database[Any]]:
+            fresh = client[f"timers-{next(numbers)}"]
+            create_collections(fresh)
+            yield fresh
+            client.drop_database(fresh.name)
 
-def show(late: list[float], costs: dict[int, list[Cost]], version: str) -> None:
-    """The figures, as docs/performance.md has them."""
-    cuts = statistics.quantiles(late, n=100)
-    within = sum(value <= PROMISED_MS for value in late) / len(late)
-    first = Table("p50 ms", "p90 ms", "p99 ms", "max ms", f"within {PROMISED_MS:.0f} ms")
-    first.title = f"due to handler, {len(late)} timers, MongoDB {version}"
-    figures = (cuts[49], cuts[89], cuts[98], late[-1])
-    first.add_row(*(f"{value:.1f}" for value in figures), f"{within:.1%}")
-    second = Table("timers waiting", "memory MB", "processor ms a second", title="scheduler")
-    for waiting, found in costs.items():
-        memory = statistics.median(one.resident_mb for one in found)
-        processor = statistics.median(one.processor_ms for one in found)
-        second.add_row(f"{waiting:,}", f"{memory:.1f}", f"{processor:.1f}")
-    few, many = costs.values()
-    ratios = [
-        [getattr(b, name) / getattr(a, name) for a, b in zip(few, many, strict=True)]
-        for name in ("resident_mb", "processor_ms")
+        def late() -> Figures:
+            with database() as one:
+                found = late_ms(one, mongod.uri, folder, timers=options.timers)
+            within = sum(value <= PROMISED_MS for value in found) / len(found)
+            return {**percentiles(found), f"within {PROMISED_MS:.0f} ms %": 100 * within}
+
+        def costs(waiting: int) -> Figures:
+            with database() as one:
+                return cost(one, mongod.uri, waiting=waiting, seconds=options.seconds)
+
+        lateness = by_turns({"due to handler": late}, options.rounds, console)
+        few, many = (f"{waiting:,} timers wait" for waiting in (FEW, options.waiting))
+        variants = {few: lambda: costs(FEW), many: lambda: costs(options.waiting)}
+        scheduler = by_turns(variants, options.rounds, console)
+        versions = {"MongoDB": server_version(mongod.uri)}
+    return [
+        Report(f"how late {options.timers:,} timers are", lateness, versions=versions),
+        Report("a scheduler that rings one a second", scheduler, few, versions=versions),
     ]
-    told = (f"{statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})" for r in ratios)
-    second.add_row("ratio", *told)
-    Console().print(first, second)
 
 
-if __name__ == "__main__":
-    main()
-else:
-    bot = stopwatch_bot() if LOG_NAME in os.environ else None
+bot = stopwatch_bot() if LOG_NAME in os.environ else None

@@ -2,8 +2,9 @@
 
 It drives the order and the outboxes that the dispatcher has, with a clock of its own: nothing is
 called, and minutes take seconds. `before`: all conversations in one line, by the earliest end of a
-reply token, pushes by a minute from their recording; each send is a call. Run it as
-`python bench/turns.py`; with `--real` the loads go through the real processes, in their own time.
+reply token, pushes by a minute from their recording; each send is a call. With `--real` the loads
+go through the real processes, in their own time. `paid` counts people as LINE does, also for
+pushes; the wait is that of the people who write, or of the pushes where a load is of pushes.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-from stack import Running, running
 
 import linesim
+from bench.report import BenchFailed, Figures, Report, by_turns
+from bench.stack import Running, running
 from jobworker.effects import Send, SendMethod
 from jobworker.line.gate_order import Order, Ticket
 from jobworker.sending.batch import company_of
@@ -47,6 +48,7 @@ from jobworker.sending.conversation_outbox import (
 from jobworker.sending.late_replies import LateReplies
 from linedesk.store.timers import timer_id
 from linesim.model.calls import Call
+from linesim.model.world import User
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 LIMITS = SendLimits()
@@ -378,10 +380,10 @@ def real(load: Load) -> Outcome:
     """What becomes of a load that the real processes get."""
     interval_ms = f"{load.interval_seconds * 1000:.0f}"
     line = {} if math.isinf(load.quota) else {"quota": int(load.quota)}
-    settings = {"LINE_ACCESS_INTERVAL_MS": interval_ms, "BOT": "turns:bot"}
+    settings = {"LINE_ACCESS_INTERVAL_MS": interval_ms, "BOT": "bench.turns:bot"}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running(Path(folder), line=line, **settings) as stack,
+        running(Path(folder), line=line, settings=settings) as stack,
     ):
         arrivals = sorted(load.arrivals(), key=lambda one: one.at)
         users = {one.user: stack.sim.add_user(one.user) for one in arrivals}
@@ -395,7 +397,7 @@ def real(load: Load) -> Outcome:
             stack.sim.wait_for(lambda: len(stack.sim.calls) > 1, timeout=60)
         said: dict[str, float] = {}
         pause, began = threading.Event(), time.monotonic()
-        for number, one in enumerate(track([a for a in arrivals if a.is_reply], load.name)):
+        for number, one in enumerate(a for a in arrivals if a.is_reply):
             pause.wait(max(0.0, began + one.at - time.monotonic()))
             text = f"{number}番"
             said[text] = time.monotonic()
@@ -414,7 +416,7 @@ def _sends(sim: linesim.Sim) -> int:
     )
 
 
-def _set_timers(stack: Running, due_ones: Iterable[tuple[linesim.User, str]]) -> None:
+def _set_timers(stack: Running, due_ones: Iterable[tuple[User, str]]) -> None:
     """A timer of each with its text, or with one of its own, all due in a second; rows as the
     dispatcher makes them.
     """
@@ -457,52 +459,64 @@ def _judged(calls: Iterable[Call], said: Mapping[str, float], names: Mapping[str
     return outcome
 
 
-def main() -> None:
-    """Simulate or measure, and print a table."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--real", action="store_true", help="through the real processes")
-    options.add_argument("--load", default="", help="only loads with this in their names")
-    asked = options.parse_args()
-    loads = [one for one in LOADS if asked.load in one.name]
-    if asked.real:
-        measure([one for one in loads if one.is_real])
-    else:
-        simulate(loads)
-
-
-COLUMNS = ("calls", "seconds", "free", "paid", "lost", "longest wait")
-
-
-def cells(outcome: Outcome) -> list[str]:
+def figures(outcome: Outcome) -> Figures:
     """An outcome as the table has it."""
-    counts = [outcome.calls, round(outcome.seconds), outcome.free, outcome.paid, outcome.lost]
-    wait = f"{max(outcome.waits):.1f} s" if outcome.waits else "-"
-    return [*(f"{count:,}" for count in counts), wait]
+    if not outcome.calls:
+        raise BenchFailed("LINE was never called")
+    counted = {
+        "calls": outcome.calls,
+        "seconds": outcome.seconds,
+        "free": outcome.free,
+        "paid": outcome.paid,
+        "lost": outcome.lost,
+    }
+    return {**counted, "longest wait s": max(outcome.waits, default=0.0)}
 
 
-def measure(loads: Iterable[Load]) -> None:
-    """The loads that the real processes can be given."""
-    table = Table("load", "interval", *COLUMNS)
-    for load in loads:
-        interval = f"{load.interval_seconds * 1000:.0f} ms"
-        table.add_row(load.name, interval, *cells(real(load)))
-    Console().print(table)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    # By a clock of its own it comes to the same each time.
+    parser.set_defaults(rounds=1)
+    parser.add_argument("--real", action="store_true", help="through the real processes")
+    parser.add_argument("--load", default="", help="only loads with this in their names")
 
 
-def simulate(loads: Iterable[Load]) -> None:
-    """By both gates."""
-    table = Table("load", "interval", "gate", *COLUMNS)
-    for load in loads:
-        interval = f"{load.interval_seconds * 1000:.0f} ms"
-        table.add_row(load.name, interval, "before", *cells(Before(load).run()))
-        table.add_row("", "", "now", *cells(After(load).run()))
-        table.add_section()
-    Console().print(table)
-    words = "paid: people that LINE counts, also for pushes; the wait is that of the people who "
-    Console().print(words + "write, or of the pushes where a load is of pushes.")
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """Simulate or measure."""
+    loads = [one for one in LOADS if options.load in one.name]
+    if options.real:
+        loads = [one for one in loads if one.is_real]
+    if not loads:
+        raise BenchFailed(f"no load has {options.load!r} in its name")
+    rows = [
+        row
+        for load in loads
+        for row in by_turns(
+            variants_of(load, is_real=options.real),
+            options.rounds,
+            console,
+            case={"load": load.name, "interval ms": load.interval_seconds * 1000},
+        )
+    ]
+    if options.real:
+        return [Report("loads through the real processes", rows)]
+    return [Report("loads through either gate", rows, "before")]
 
 
-if __name__ == "__main__":
-    main()
-else:
-    bot = echoing_bot()
+def variants_of(load: Load, *, is_real: bool) -> dict[str, Callable[[], Figures]]:
+    """By both gates, or by the real processes."""
+    if is_real:
+        return {"linedesk": partial(_real, load)}
+    gates: dict[str, type[Simulation]] = {"before": Before, "now": After}
+    return {name: partial(_simulated, gate, load) for name, gate in gates.items()}
+
+
+def _real(load: Load) -> Figures:
+    return figures(real(load))
+
+
+def _simulated(gate: type[Simulation], load: Load) -> Figures:
+    return figures(gate(load).run())
+
+
+bot = echoing_bot()

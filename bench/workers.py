@@ -3,41 +3,44 @@
 All variants handle the same stored events, by turns in one run: with the dispatcher's own threads,
 and with 1, 2 and 4 worker processes that have as many threads together. One bot's handler sleeps
 50 ms, another one's computes for 20 ms. Then the way of one job there and back, one at a time, and
-how many jobs a second go there and back. Run it as `python bench/workers.py AMQP_URL`, with the URL
-of a RabbitMQ on this machine that nothing else uses.
+how many jobs a second go there and back. The RabbitMQ is one of its own, of the programs that
+Debian's package rabbitmq-server installs.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from handout import Bench
 from linebot.v3.webhooks import MessageEvent
 from rich.console import Console
-from rich.table import Table
 
+from bench.handout import Bench
+from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
+from bench.stack import python_path
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.remote.amqp import AmqpBroker, declare
 from jobworker.remote.leader import Workers
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.store.client import connect
+from tests.rabbitmq import is_installed, throwaway_rabbitmq
 
 THREADS = 20
 SLEEP_SECONDS, COMPUTE_SECONDS = 0.05, 0.02
 SINGLE_JOBS, MANY_JOBS = 500, 6_000
+START_SECONDS = 60.0
+OWN_THREADS = "own threads"
 
 sleeping, computing, idle = Bot(), Bot(), Bot()
 
@@ -66,13 +69,13 @@ def worker_processes(url: str, bot: str, number: int, threads: int) -> Iterator[
     """So many `linedesk worker`, each with its part of the threads."""
     environ = os.environ | {
         "AMQP_URL": url,
-        "BOT": f"workers:{bot}",
+        "BOT": f"bench.workers:{bot}",
+        "PYTHONPATH": python_path(),
         "WORKER_THREADS": str(threads // number),
         "LOG_LEVEL": "error",
     }
     command = [sys.executable, "-m", "linedesk", "worker"]
-    folder = Path(__file__).parent
-    running = [subprocess.Popen(command, env=environ, cwd=folder) for _ in range(number)]
+    running = [subprocess.Popen(command, env=environ) for _ in range(number)]
     try:
         yield
     finally:
@@ -139,12 +142,17 @@ def wait_for_workers(url: str, number: int) -> None:
 
 
 def _until(workers: Workers, number: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
     while sum(row["state"] == "working" for row in workers.rows()) < number:
+        if time.monotonic() > deadline:
+            raise BenchFailed(
+                f"not all of {number} workers were there within {START_SECONDS:.0f} s"
+            )
         time.sleep(0.05)
 
 
-def relayed(url: str) -> tuple[list[float], float]:
-    """Milliseconds of single jobs there and back, and jobs a second of many at a time."""
+def relayed(url: str) -> Figures:
+    """Jobs a second of many at a time, and milliseconds of single jobs there and back."""
     with worker_processes(url, "idle", 1, THREADS), leader(url) as workers:
         _until(workers, 1)
         rows = workers.rows()
@@ -154,19 +162,12 @@ def relayed(url: str) -> tuple[list[float], float]:
             _one_job(workers, rows[0]["bot"], number)
             single.append((time.monotonic() - began) * 1000)
         began = time.monotonic()
-        threads = [
-            threading.Thread(
-                target=lambda: [
-                    _one_job(workers, rows[0]["bot"], n) for n in range(MANY_JOBS // (THREADS - 2))
-                ]
-            )
-            for _ in range(THREADS - 2)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return single, MANY_JOBS / (time.monotonic() - began)
+        with ThreadPoolExecutor(THREADS - 2) as threads:
+            jobs = [threads.submit(_one_job, workers, rows[0]["bot"], n) for n in range(MANY_JOBS)]
+            for job in jobs:
+                job.result()
+        rate = MANY_JOBS / (time.monotonic() - began)
+    return {"jobs/s": rate, **percentiles(single)}
 
 
 def _one_job(workers: Workers, version: str, number: int) -> None:
@@ -210,56 +211,58 @@ def _one_job(workers: Workers, version: str, number: int) -> None:
     workers.run(attempt, job)
 
 
-def compared(bench: WorkerBench, url: str, rounds: int) -> Iterator[tuple[str, list[str]]]:
-    """The rows of the table: events a second, with the ratio to the dispatcher's own threads, and
-    the milliseconds of the dispatcher's processor that an event takes.
+def handled(bench: WorkerBench, url: str, bot: str, processes: int) -> Figures:
+    """Events a second with so many worker processes, or with the own threads, and what an event
+    takes of the dispatcher's processor.
     """
-    for name, bot in (("sleeps 50 ms", "sleeping"), ("computes 20 ms", "computing")):
-        found: dict[int, list[tuple[float, float]]] = {}
-        for _ in range(rounds):
-            for number in (0, 1, 2, 4):
-                before = time.process_time()
-                rate = bench.remote(url, bot, number) if number else bench.local(globals()[bot])
-                spent = (time.process_time() - before) * 1000 / bench.events
-                found.setdefault(number, []).append((rate, spent))
-        rates = [statistics.median(one[0] for one in ones) for ones in found.values()]
-        local, remote = (statistics.median(one[1] for one in found[number]) for number in (0, 4))
-        cells = [f"{rate:.0f} ({rate / rates[0]:.2f})" for rate in rates]
-        yield name, [*cells, f"{local:.2f}, {remote:.2f}"]
+    before = time.process_time()
+    rate = bench.remote(url, bot, processes) if processes else bench.local(globals()[bot])
+    spent = (time.process_time() - before) * 1000 / bench.events
+    return {"events/s": rate, "dispatcher's processor ms": spent}
 
 
-def main() -> None:
-    """Measure by turns and print tables."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("url", help="AMQP_URL of a RabbitMQ on this machine")
-    options.add_argument("--events", type=int, default=3_000)
-    options.add_argument("--rounds", type=int, default=3)
-    chosen = options.parse_args()
-    console = Console()
-    declare([chosen.url])
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.set_defaults(rounds=3)
+    parser.add_argument("--events", type=int, default=3_000)
+
+
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """Both tables."""
+    if not is_installed():
+        raise BenchFailed("RabbitMQ is not installed: apt-get install rabbitmq-server")
     with (
         tempfile.TemporaryDirectory() as folder,
+        throwaway_rabbitmq() as rabbitmq,
         EmbeddedMongod(Path(folder)) as mongod,
         connect(mongod.uri, app_name="bench") as client,
     ):
-        bench = WorkerBench(mongod.uri, client, chosen.events)
-        table = Table(
-            title=f"events a second, {THREADS} threads in all, MongoDB "
-            f"{server_version(mongod.uri)}, medians of {chosen.rounds} rounds"
-        )
-        headings = ("handler", "own threads", "1 worker", "2 workers", "4 workers", "ms an event")
-        for heading in headings:
-            table.add_column(heading, justify="left" if heading == "handler" else "right")
-        for name, cells in compared(bench, chosen.url, chosen.rounds):
-            table.add_row(name, *cells)
-        console.print(table)
-    single, rate = relayed(chosen.url)
-    quantiles = statistics.quantiles(single, n=100)
-    console.print(
-        f"one job there and back: p50 {quantiles[49]:.1f} ms, p99 {quantiles[98]:.1f} ms; "
-        f"{rate:.0f} jobs a second with {THREADS - 2} at a time"
-    )
-
-
-if __name__ == "__main__":
-    main()
+        url = rabbitmq.url
+        declare([url])
+        bench = WorkerBench(mongod.uri, client, options.events)
+        places = {OWN_THREADS: 0, "1 worker": 1, "2 workers": 2, "4 workers": 4}
+        rows = [
+            row
+            for name, bot in (("sleeps 50 ms", "sleeping"), ("computes 20 ms", "computing"))
+            for row in by_turns(
+                {place: partial(handled, bench, url, bot, n) for place, n in places.items()},
+                options.rounds,
+                console,
+                case={"handler": name},
+            )
+        ]
+        there_and_back = by_turns({"one worker": partial(relayed, url)}, options.rounds, console)
+        versions = {"MongoDB": server_version(mongod.uri)}
+    return [
+        Report(
+            f"{options.events:,} events, {THREADS} threads in all",
+            rows,
+            OWN_THREADS,
+            versions=versions,
+        ),
+        Report(
+            f"jobs there and back, {THREADS - 2} at a time and one at a time",
+            there_and_back,
+            versions=versions,
+        ),
+    ]

@@ -1,9 +1,9 @@
-"""What an event costs on its whole way: bytes in recvq, on the disk and in the oplog, processor.
+"""What an answered message costs: bytes in recvq, on the disk and in the oplog, processor.
 
 The front desk and the dispatcher run as the real processes on a real mongod, the parrot bot answers
-every message, and nobody waits for LINE_ACCESS_INTERVAL_MS. First each user writes more often than
-his conversation remembers events, then the costs are measured at several steady rates. Run it as
-`python bench/capacity.py`.
+every message, and LINE_ACCESS_INTERVAL_MS is 0. First each user writes more often than the
+conversation remembers events, then the costs are measured at several steady rates. What is written
+with no events at all is subtracted. The last table reckons how many hours recvq and oplog reach.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import bson
 from bson.raw_bson import RawBSONDocument
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-from stack import DATABASE, running
 
+from bench.report import BenchFailed, Figures, Report, Row, by_turns
+from bench.stack import DATABASE, running
 from linedesk.store.client import Client
-from linedesk.store.documents import CONVERSATIONS, RECVQ
+from linedesk.store.documents import CONVERSATIONS, PROGRESS, RECVQ
 from linedesk.store.records.effects import WITH_EFFECTS
 
 USERS = 20
@@ -43,6 +43,8 @@ GIGABYTE = 1024**3
 RATES = (1, 5, 10, 50, 100)
 RECVQ_GIGABYTES = (1, 4, 16)
 OPLOG_GIGABYTES = (3, 10, 30)
+# The collections that an answered message writes; the rest of the oplog is in the sum only.
+NAMED = (CONVERSATIONS, RECVQ, PROGRESS, "calls", "jobs", "status", "other")
 AS_STORED: bson.CodecOptions[RawBSONDocument] = bson.CodecOptions(document_class=RawBSONDocument)
 
 
@@ -63,7 +65,7 @@ class House:
     """The processes, and people who write to them."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        house = stack.enter_context(running(folder, LINE_ACCESS_INTERVAL_MS="0"))
+        house = stack.enter_context(running(folder, settings={"LINE_ACCESS_INTERVAL_MS": "0"}))
         self.client: Client = house.database.client
         self.version = house.version
         self._sim, self._pids = house.sim, house.pids
@@ -93,7 +95,7 @@ class House:
         pause = threading.Event()
         while self._unanswered() or outboxes.find_one(WITH_EFFECTS):
             if time.monotonic() > deadline:
-                raise SystemExit("some messages were not answered")
+                raise BenchFailed("some messages were not answered")
             pause.wait(0.2)
         pause.wait(1.0)
 
@@ -104,10 +106,10 @@ class House:
 
     def _send(self, count: int, rate: float) -> int:
         pause, began = threading.Event(), time.monotonic()
-        for number in track(range(count), f"{rate:g} events/s"):
+        for number in range(count):
             pause.wait(max(0.0, began + number / rate - time.monotonic()))
             if not self._sim.say(self._users[number % USERS], TEXT).delivered:
-                raise SystemExit("a message was not taken")
+                raise BenchFailed("a message was not taken")
         return count
 
     def _unanswered(self) -> bool:
@@ -143,77 +145,78 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def measure(
-    folder: Path, rates: Sequence[float], seconds: float
-) -> tuple[list[Cost], dict[str, Any]]:
-    """The costs at each rate, and of nothing, and the sizes of what is stored."""
-    with ExitStack() as stack:
-        house = House(folder, stack)
-        house.cost(FILL_RATE, USERS * TO_FILL / FILL_RATE)
-        costs = [house.cost(rate, seconds) for rate in (0.0, *rates)]
-        sizes: dict[str, Any] = {"version": house.version}
-        for name in (RECVQ, CONVERSATIONS):
-            sizes[name] = house.stats(DATABASE, name)
-        sizes["oplog"] = house.stats("local", "oplog.rs")
-    return costs, sizes
-
-
-def show(costs: Sequence[Cost], sizes: Mapping[str, Any], console: Console) -> None:
-    """The tables for docs/performance.md."""
-    quiet = sum(costs[0].oplog.values()) / costs[0].seconds
-    title = f"MongoDB {sizes['version']}; with no events {quiet:,.0f} oplog bytes a second"
-    columns = ("events/s", "oplog bytes an event", "of it", "processor ms an event")
-    table = Table(*columns, title=title)
-    for cost in costs[1:]:
-        table.add_row(f"{cost.rate:g}", f"{_per_event(cost, quiet):,.0f}", *_parts(cost))
-    console.print(table)
-    for name in (RECVQ, CONVERSATIONS, "oplog"):
-        console.print(f"{name}: {_on_disk(sizes[name])}")
-    console.print(_hours(_per_event(costs[-1], quiet), quiet, sizes[RECVQ]["avgObjSize"]))
+def figures(cost: Cost, quiet: float) -> Figures:
+    """What one event takes; `quiet` bytes of oplog a second are written without any."""
+    events = max(cost.events, 1)
+    named = {f"oplog, {name}": cost.oplog.get(name, 0) / events for name in NAMED}
+    processor = {f"{name} ms": 1000 * taken / events for name, taken in cost.processor.items()}
+    return {"oplog bytes": _per_event(cost, quiet), **named, **processor}
 
 
 def _per_event(cost: Cost, quiet: float) -> float:
     return (sum(cost.oplog.values()) - quiet * cost.seconds) / max(cost.events, 1)
 
 
-def _parts(cost: Cost) -> Iterator[str]:
-    each = sorted(cost.oplog.items(), key=lambda pair: -pair[1])
-    yield ", ".join(f"{name} {size / cost.events:,.0f}" for name, size in each)
-    yield ", ".join(
-        f"{name} {seconds * 1000 / cost.events:.1f}" for name, seconds in cost.processor.items()
-    )
+def on_disk(stats: Mapping[str, Any]) -> Figures:
+    """Bytes of a document."""
+    count = stats["count"] or 1
+    return {
+        "bytes a document": stats["size"] / count,
+        "on the disk": stats["storageSize"] / count,
+        "of indexes": stats["totalIndexSize"] / count,
+    }
 
 
-def _on_disk(stats: Mapping[str, Any]) -> str:
-    count = stats["count"]
-    return (
-        f"{stats['size'] / count:,.0f} bytes a document, on the disk "
-        f"{stats['storageSize'] / count:,.0f} and {stats['totalIndexSize'] / count:,.0f} of indexes"
-    )
-
-
-def _hours(oplog_bytes: float, quiet: float, recvq_bytes: float) -> Table:
+def hours(oplog_bytes: float, quiet: float, recvq_bytes: float) -> list[Row]:
     """How long recvq and oplog reach back, reckoned from what one event takes."""
-    recvq = [f"recvq {size} GB" for size in RECVQ_GIGABYTES]
-    oplog = [f"oplog {size} GB" for size in OPLOG_GIGABYTES]
-    table = Table("events/s", *recvq, *oplog, title="hours")
+    rows = []
     for rate in RATES:
-        spans = [size * GIGABYTE / (rate * recvq_bytes) for size in RECVQ_GIGABYTES]
-        spans += [size * GIGABYTE / (rate * oplog_bytes + quiet) for size in OPLOG_GIGABYTES]
-        table.add_row(str(rate), *(f"{seconds / 3600:,.1f}" for seconds in spans))
-    return table
+        spans = {
+            f"recvq {size} GB": size * GIGABYTE / (rate * recvq_bytes) for size in RECVQ_GIGABYTES
+        }
+        for size in OPLOG_GIGABYTES:
+            spans[f"oplog {size} GB"] = size * GIGABYTE / (rate * oplog_bytes + quiet)
+        reach = {name: seconds / 3600 for name, seconds in spans.items()}
+        rows.append(Row("hours", [reach], {"events/s": rate}))
+    return rows
 
 
-def main() -> None:
-    """Measure and print."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rates", type=float, nargs="+", default=[1.0, 10.0, 50.0])
-    options.add_argument("--seconds", type=float, default=60.0, help="at each rate")
-    chosen = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        costs, sizes = measure(Path(folder), chosen.rates, chosen.seconds)
-    show(costs, sizes, Console(width=150))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """This bench's own."""
+    parser.set_defaults(rounds=1)
+    parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 10.0, 50.0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="at each rate (%(default)s)")
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """The costs at each rate, the sizes of what is stored, and what follows from both."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        house = House(Path(folder), stack)
+        house.cost(FILL_RATE, USERS * TO_FILL / FILL_RATE)
+        nothing = house.cost(0.0, options.seconds)
+        quiet = sum(nothing.oplog.values()) / nothing.seconds
+
+        def measured(rate: float) -> Figures:
+            return figures(house.cost(rate, options.seconds), quiet)
+
+        rows = [
+            row
+            for rate in options.rates
+            for row in by_turns(
+                {"an answered message": partial(measured, rate)},
+                options.rounds,
+                console,
+                case={"events/s": rate},
+            )
+        ]
+        sizes = {name: house.stats(DATABASE, name) for name in (RECVQ, CONVERSATIONS)}
+        sizes["oplog"] = house.stats("local", "oplog.rs")
+        versions = {"MongoDB": house.version}
+    stored = [Row(name, [on_disk(stats)]) for name, stats in sizes.items()]
+    reach = hours(rows[-1].median("oplog bytes"), quiet, sizes[RECVQ]["avgObjSize"])
+    title = f"with no events {quiet:,.0f} oplog bytes a second"
+    return [
+        Report(f"what an answered message takes; {title}", rows, versions=versions),
+        Report("what is stored", stored, versions=versions),
+        Report("how many hours recvq and oplog reach", reach, versions=versions),
+    ]

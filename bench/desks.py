@@ -1,0 +1,222 @@
+"""The servers whose accepting is measured, each a process: `python -m bench.desks NAME PORT URI`.
+
+All are served by uvicorn with uvloop and httptools, and share a port where there are several. Those
+that are not linedesk write no log lines; linedesk writes its line for each request.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request
+from pymongo import AsyncMongoClient, WriteConcern
+from pymongo.errors import DuplicateKeyError
+
+from bench.load import SECRET
+from bench.report import BenchFailed
+from bench.stack import DATABASE
+from frontdesk.app import FrontDesk, WebhookSettings
+from frontdesk.group_commit import GroupCommit
+from frontdesk.process import Address, SpoolAt, serve
+from frontdesk.signature import HEADER, verify
+from frontdesk.store_choice import Documents
+from linedesk.compose.private_mongod import free_port
+from linedesk.runtime.logging import configure_logging
+from linedesk.store.collections import MEGABYTE
+
+START_SECONDS = 20.0
+NAIVE = "naive"
+
+STORED = "linedesk, stored durably"
+UNSTORED = "linedesk, nothing stored"
+FASTAPI = "linedesk, nothing stored, FastAPI's own way"
+CHECKING = "checking route"
+BARE = "bare route"
+INSERT = "naive insert"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """An HTTP server on loopback that takes the POSTs of `bench.load`, at /callback."""
+
+    port: int
+    pids: Sequence[int] = ()
+    lacks: str = ""
+    """What it does not promise when it answers 200."""
+
+
+LACKS = {
+    STORED: "",
+    UNSTORED: "any storing",
+    FASTAPI: "any storing",
+    CHECKING: "any storing",
+    BARE: "any check, any storing",
+    INSERT: "order by key, an outage of MongoDB",
+}
+
+
+def run_linedesk(name: str, port: int, uri: str, folder: Path) -> int:
+    """The front desk as it is, or with nothing in place of the store. Serves until SIGTERM."""
+    configure_logging(secrets=[SECRET.decode()])
+    with ExitStack() as stack:
+        if name != STORED:
+            stack.enter_context(mock.patch.object(GroupCommit, "store", store_nothing))
+        if name == FASTAPI:
+            stack.enter_context(mock.patch.object(FrontDesk, "__call__", FastAPI.__call__))
+        return serve(
+            WebhookSettings(secrets=(SECRET,)),
+            Address(port=port, reuse_port=True),
+            mongodb_uri=uri,
+            database=DATABASE,
+            spool=SpoolAt(folder / f"{name}-spool.db", 256 * MEGABYTE),
+        )
+
+
+async def store_nothing(self: GroupCommit, documents: Documents, *, deadline: float) -> int:
+    """In place of the queue, the thread and the insert."""
+    return 0
+
+
+def bare_app(uri: str) -> FastAPI:
+    """Reads the body."""
+    app = FastAPI(openapi_url=None)
+
+    @app.post("/callback")
+    async def callback(request: Request) -> dict[str, str]:
+        await request.body()
+        return {}
+
+    return app
+
+
+async def checked(request: Request) -> dict[str, Any]:
+    """The webhook, once its signature was found right."""
+    body = await request.body()
+    signature = request.headers.get(HEADER, "")
+    if not verify(body, signature.encode("latin-1"), secrets=(SECRET,)):
+        raise HTTPException(401)
+    content: dict[str, Any] = json.loads(body)
+    return content
+
+
+def checking_app(uri: str) -> FastAPI:
+    """Checks the signature and parses the JSON."""
+    app = FastAPI(openapi_url=None)
+
+    @app.post("/callback")
+    async def callback(request: Request) -> dict[str, str]:
+        await checked(request)
+        return {}
+
+    return app
+
+
+def inserting_app(uri: str) -> FastAPI:
+    """Checks, parses and inserts each event on a journalled majority, each by itself."""
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, maxPoolSize=100)
+    durable = WriteConcern("majority", j=True)
+    events = client[DATABASE].get_collection(NAIVE, write_concern=durable)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await client.aconnect()
+        yield
+        await client.close()
+
+    app = FastAPI(openapi_url=None, lifespan=lifespan)
+
+    @app.post("/callback")
+    async def callback(request: Request) -> dict[str, str]:
+        for event in (await checked(request))["events"]:
+            try:
+                await events.insert_one({"_id": event["webhookEventId"], "event": event})
+            except DuplicateKeyError:
+                continue
+        return {}
+
+    return app
+
+
+APPS: dict[str, Callable[[str], FastAPI]] = {
+    CHECKING: checking_app,
+    BARE: bare_app,
+    INSERT: inserting_app,
+}
+
+
+def run_app(app: FastAPI, port: int) -> int:
+    """Serve it as linedesk is served, until SIGTERM; a line on stderr says when it listens."""
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            print("listening host=127.0.0.1", file=sys.stderr, flush=True)
+
+    config = uvicorn.Config(
+        app, loop="uvloop", http="httptools", ws="none", log_config=None, access_log=False
+    )
+    listener = socket.create_server(("127.0.0.1", port), backlog=4096, reuse_port=True)
+    with listener:
+        Server(config).run([listener])
+    return 0
+
+
+@contextmanager
+def desk(name: str, uri: str, folder: Path, *, processes: int = 1) -> Iterator[Desk]:
+    """One of them, as so many processes that share a port."""
+    port, folder = free_port(), folder.resolve()
+    with ExitStack() as stack:
+        pids = [
+            stack.enter_context(_process(name, port, uri, folder / f"{name}-{number}.log"))
+            for number in range(processes)
+        ]
+        yield Desk(port, pids, LACKS[name])
+
+
+@contextmanager
+def _process(name: str, port: int, uri: str, log: Path) -> Iterator[int]:
+    command = [sys.executable, "-m", "bench.desks", name, str(port), uri, str(log.parent)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        _wait_until_listening(name, log, process)
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_listening(name: str, log: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while b"listening host=" not in log.read_bytes():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise BenchFailed(f"{name} did not start:\n{log.read_text()[-2000:]}")
+        time.sleep(0.05)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """One process, until SIGTERM."""
+    name, port, uri, folder = arguments
+    if name in APPS:
+        return run_app(APPS[name](uri), int(port))
+    return run_linedesk(name, int(port), uri, Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

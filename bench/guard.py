@@ -1,0 +1,67 @@
+"""Small measurements that fail where a ratio has halved: `python -m bench guard`.
+
+Each ratio is taken within one run on one machine, so it holds on a slow one as well. The best of
+the rounds counts, so that a busy machine raises no alarm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from bench import accept
+from bench.desks import CHECKING, STORED
+from bench.report import BenchFailed, Report, spread
+
+ROUNDS = 3
+SECONDS = 1.5
+CONNECTIONS = 32
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A ratio that was measured, below half of which the guard fails."""
+
+    name: str
+    measure: Callable[[Console], Report]
+    variant: str
+    ratio: float
+
+
+def accepted(console: Console) -> Report:
+    """The front desk beside the route that only checks."""
+    return accept.measured(
+        (CHECKING, STORED),
+        1,
+        [CONNECTIONS],
+        seconds=SECONDS,
+        rounds=ROUNDS,
+        console=console,
+        peers=False,
+    )
+
+
+KEPT: tuple[Kept, ...] = (
+    # Two cores of a virtual machine, MongoDB 6.0.5.
+    Kept("accept", accepted, STORED, 0.30),
+)
+
+
+def check(console: Console, kept: Sequence[Kept] = KEPT) -> None:
+    """Measure all. Raises BenchFailed, which names each that lost more than half."""
+    lost = []
+    for one in kept:
+        report = one.measure(console)
+        [row] = [row for row in report.rows if row.variant == one.variant]
+        ratios = report.ratios(row)
+        said = (
+            f"{one.name}: {one.variant} at {spread(ratios)} of {report.baseline}, "
+            f"where {one.ratio:.2f} was measured"
+        )
+        console.print(said)
+        if max(ratios) < one.ratio / 2:
+            lost.append(said)
+    if lost:
+        raise BenchFailed(f"less than half of the ratio is left: {'; '.join(lost)}")

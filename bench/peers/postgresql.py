@@ -1,0 +1,26 @@
+"""What both peers on PostgreSQL need of it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import psycopg
+
+
+def new_database(url: str) -> None:
+    """The database of this URL, empty."""
+    server, _, name = url.rpartition("/")
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        connection.execute(f'CREATE DATABASE "{name}"')
+
+
+def number_in(url: str, rows: str) -> int:
+    """How many rows there are, by a connection that stays open."""
+    return int(_connection(url).execute(f"SELECT count(*) FROM {rows}").fetchone()[0])
+
+
+@cache
+def _connection(url: str) -> Any:
+    return psycopg.connect(url, autocommit=True)

@@ -1,0 +1,247 @@
+"""The servers that hold the peers' jobs, each a throwaway instance on loopback, and their packages.
+
+Programs come from the system, or from apt-get where the bench runs as root; the peers' Python
+packages come from requirements/bench.txt. Instances have their files in temporary folders and ports
+of their own, whatever else of theirs runs on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+
+from bench.peers.names import PEERS
+from bench.report import BenchFailed
+from linedesk.compose import children
+from linedesk.compose.private_mongod import free_port
+from tests.rabbitmq import RabbitMQ
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+REQUIREMENTS = ROOT / "requirements" / "bench.txt"
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+ELSEWHERE = ["/usr/sbin", "/usr/lib/rabbitmq/bin"]
+"""Where Debian has servers beside PATH. PostgreSQL's folders are named by version."""
+
+SYSTEM_PACKAGES = {
+    "redis": ("redis-server", ["redis-server"]),
+    "postgresql": ("postgresql", ["initdb", "postgres"]),
+    "rabbitmq": ("rabbitmq-server", ["rabbitmq-server"]),
+}
+"""By server: Debian's package and the programs needed of it."""
+
+
+def find(program: str) -> Path | None:
+    """A program of the system; of PostgreSQL's several versions the newest."""
+    versions = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name)
+    )
+    folders = [*map(str, reversed(versions)), os.environ.get("PATH", ""), *ELSEWHERE]
+    found = shutil.which(program, path=os.pathsep.join(folders))
+    return Path(found) if found else None
+
+
+def install_packages() -> None:
+    """Install the Python packages that are missing. Raises BenchFailed where that does not work."""
+    wanted = {package for peer in PEERS.values() for package in peer.packages}
+    missing = sorted(package for package in wanted if not _is_installed(package))
+    if not missing:
+        return
+    print(f"installing {', '.join(missing)} (requirements/bench.txt)")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--require-hashes", "--only-binary", ":all:", "--requirement", str(REQUIREMENTS)]
+    _run(command, "installing the peers' packages")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def install_servers(servers: Collection[str]) -> None:
+    """Install the servers that are missing, by apt-get. Raises BenchFailed where that cannot be."""
+    missing = [
+        package
+        for package, programs in (SYSTEM_PACKAGES[server] for server in sorted(servers))
+        if not all(find(program) for program in programs)
+    ]
+    if not missing:
+        return
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise BenchFailed(f"{', '.join(missing)} not found; install them: {' '.join(command)}")
+    print(f"installing {', '.join(missing)}")
+    # Debian starts what it installs, and makes a cluster of PostgreSQL. The bench uses neither.
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    _run(["apt-get", "update"], "apt-get update", quiet)
+    _run(command, " ".join(command), quiet)
+
+
+def _run(command: Sequence[str], step: str, environ: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    if done.returncode:
+        raise BenchFailed(f"{step}: {(done.stderr or done.stdout)[-1000:]}")
+
+
+@contextmanager
+def running(servers: Collection[str]) -> Iterator[dict[str, str]]:
+    """These servers, installed where they are missing; yields the URL of each."""
+    install_packages()
+    install_servers(servers)
+    makers = {"redis": redis, "postgresql": postgresql, "rabbitmq": rabbitmq}
+    with ExitStack() as stack:
+        yield {server: stack.enter_context(makers[server]()) for server in servers}
+
+
+@contextmanager
+def redis() -> Iterator[str]:
+    """Redis with its append-only file, which it syncs once a second by default.
+
+    https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/
+    """
+    with _folder("redis") as folder:
+        port = free_port()
+        command = [str(find("redis-server")), "--bind", "127.0.0.1", "--port", str(port)]
+        command += ["--appendonly", "yes", "--dir", str(folder)]
+        with child("redis-server", command, folder / "out.log", lambda: listens(port)):
+            yield f"redis://127.0.0.1:{port}"
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """PostgreSQL with its defaults: fsync and synchronous_commit are on."""
+    # It refuses to run as root.
+    user = _user() if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    with _folder("postgresql") as folder:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+        data, port = folder / "data", free_port()
+        who = {"user": user.pw_uid, "group": user.pw_gid} if os.geteuid() == 0 else {}
+        initdb = [str(find("initdb")), "--pgdata", str(data), "--username", "bench"]
+        done = subprocess.run(
+            [*initdb, "--auth", "trust", "--encoding", "UTF8", "--locale", "C"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+            **who,  # type: ignore[call-overload]
+        )
+        if done.returncode:
+            raise BenchFailed(f"initdb: {done.stderr[-1000:]}")
+        command = [str(find("postgres")), "-D", str(data), "-p", str(port)]
+        command += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        ready = data / "postmaster.pid"
+        with child(
+            "postgres",
+            command,
+            folder / "out.log",
+            lambda: ready.exists() and "ready" in ready.read_text(),
+            # SIGTERM would wait until all clients have gone.
+            stop=signal.SIGINT,
+            cwd=folder,
+            **who,
+        ):
+            yield f"postgresql://bench@127.0.0.1:{port}"
+
+
+def _user() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise BenchFailed("PostgreSQL does not run as root, and there is no user postgres or nobody")
+
+
+@contextmanager
+def rabbitmq() -> Iterator[str]:
+    """RabbitMQ with its defaults, on all cores."""
+    with _folder("rabbitmq") as folder:
+        node = RabbitMQ(folder / "node", cores=os.cpu_count() or 1)
+        try:
+            try:
+                node.start()
+            except Exception as error:
+                raise BenchFailed(f"rabbitmq-server did not start: {error}") from error
+            yield node.url
+        finally:
+            node.kill()
+            node.end_port_mapper()
+
+
+def versions() -> dict[str, str]:
+    """Of the peers' packages and of the servers, for reports."""
+    packages = {package for peer in PEERS.values() for package in peer.packages}
+    found = {package: metadata.version(package) for package in sorted(packages)}
+    for name, command in (
+        ("Redis", ["redis-server", "--version"]),
+        ("PostgreSQL", ["postgres", "--version"]),
+        ("RabbitMQ", ["dpkg-query", "--show", "--showformat", "${Version}", "rabbitmq-server"]),
+    ):
+        program = find(command[0])
+        if program:
+            done = subprocess.run(
+                [program, *command[1:]], capture_output=True, text=True, check=False
+            )
+            found[name] = done.stdout.strip()
+    return found
+
+
+@contextmanager
+def _folder(name: str) -> Iterator[Path]:
+    """Not within a bench's own folder, which a server's user may not enter."""
+    folder = Path(tempfile.mkdtemp(prefix=f"linedesk-bench-{name}-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def child(
+    name: str,
+    command: Sequence[str],
+    log: Path,
+    ready: Callable[[], bool],
+    *,
+    stop: signal.Signals = signal.SIGTERM,
+    **options: object,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, once it is ready, until the end of the block. Raises BenchFailed."""
+    with log.open("wb") as output:
+        process = children.start(command, stdout=output, stderr=output, **options)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BenchFailed(
+                    f"{name} did not start: {log.read_text(errors='replace')[-1000:]}"
+                )
+            time.sleep(0.05)
+        yield process
+    finally:
+        # A second signal could be taken for another kind of stop.
+        with suppress(subprocess.TimeoutExpired):
+            process.send_signal(stop)
+            process.wait(STOP_SECONDS)
+        children.stop(process, timeout_seconds=1)
+
+
+def listens(port: int) -> bool:
+    """Whether something takes connections on this port of loopback."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,53 @@
+"""The other task queues of the benches, as far as that needs none of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench.peers import servers
+from bench.peers.measure import measured_for
+from bench.peers.names import LACKS, PEERS
+from bench.report import BenchFailed
+
+
+def test_each_peer_says_what_it_does_not_promise() -> None:
+    assert all(LACKS[name] for name in PEERS)
+
+
+def test_every_measurement_has_peers_and_their_modules_are_there() -> None:
+    for what in ("enqueue", "complete", "latency"):
+        for _, peer in measured_for(what):
+            assert (Path(servers.__file__).parent / f"{peer.module}.py").exists()
+
+
+def test_a_missing_server_is_an_error_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(servers, "find", lambda program: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    with pytest.raises(BenchFailed, match=r"apt-get install .* postgresql redis-server"):
+        servers.install_servers({"redis", "postgresql"})
+
+
+def test_packages_that_cannot_be_installed_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "_is_installed", lambda package: False)
+    monkeypatch.setattr(
+        subprocess,
+        "run",
+        lambda command, **_: subprocess.CompletedProcess(command, 1, "", "no such index"),
+    )
+    with pytest.raises(BenchFailed, match=r"installing the peers' packages: no such index"):
+        servers.install_packages()
+
+
+def test_a_server_that_ends_at_once_is_an_error(tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo no room; exit 1"]
+    with (
+        pytest.raises(BenchFailed, match=r"it did not start: no room"),
+        servers.child("it", command, tmp_path / "log", lambda: False),
+    ):
+        pass
