@@ -219,10 +219,12 @@ class Load(threading.Thread):
     def until_taken(self) -> None:
         """A first message, once the front desk takes it."""
         deadline = time.monotonic() + READY_SECONDS
-        while not self._sim.say(self._users[0], "reply 0").delivered:
+        delivery = self._sim.say(self._users[0], "reply 0")
+        while not delivery.delivered:
             if time.monotonic() > deadline:
                 raise RuntimeError("the front desk takes nothing; see its log")
             threading.Event().wait(0.1)
+            delivery = self._sim.redeliver(delivery)
 
     def stop(self) -> None:
         """Nothing new; wait until the rest is taken."""
