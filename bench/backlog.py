@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -31,14 +31,16 @@ from bench.stack import DATABASE, ROOT, mongod_and_database
 from linedesk import Bot, Talk
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
+from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import PROGRESS, RECVQ, make_document
 from linedesk.store.insert import insert_documents
+from linesim.model.deliveries import Event
 
 KEYS = 1_000
 BATCH = 1_000
 DOCUMENTS = (1_000, 100_000)
 STOP_SECONDS = 30.0
-LEAST_PER_SECOND = 200
+LEAST_PER_SECOND = 50
 """Slower than this is a failure and not a figure."""
 
 bot = Bot()
@@ -51,18 +53,16 @@ def handler(event: MessageEvent, talk: Talk) -> None:
     _started(talk.event_id)
 
 
-def store(database: Database[Any], documents: int, console: Console) -> Any:
-    """Put so many messages into recvq, as a front desk would; the `_id` of the last one."""
-    id_ = None
-    for first in track(range(0, documents, BATCH), "storing", console=console, transient=True):
+def store(database: Database[Any], events: Sequence[Event], console: Console) -> Any:
+    """Put the events into recvq, as a front desk would; the `_id` of the last one."""
+    for first in track(range(0, len(events), BATCH), "storing", console=console, transient=True):
         now = datetime.now(UTC)
         batch = [
-            make_document(text_event(number % KEYS), channel="main", accept_time=now)
-            for number in range(first, min(documents, first + BATCH))
+            make_document(event, channel="main", accept_time=now)
+            for event in events[first : first + BATCH]
         ]
         insert_documents(database[RECVQ], batch, timeout_seconds=30)
-        id_ = batch[-1]["_id"]
-    return id_
+    return batch[-1]["_id"]
 
 
 @contextmanager
@@ -93,19 +93,26 @@ def dispatcher(uri: str, log: Path, **settings: str) -> Iterator[subprocess.Pope
 
 
 def drained(
-    mongod: EmbeddedMongod, database: Database[Any], console: Console, *, documents: int
+    mongod: EmbeddedMongod,
+    database: Database[Any],
+    events: Sequence[Event],
+    console: Console,
+    **settings: str,
 ) -> Figures:
-    """Start the dispatcher before so many documents, and stop it once all are finished."""
-    last = store(database, documents, console)
+    """Start the dispatcher before these events, and stop it once all are finished."""
+    last = store(database, events, console)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "started.log"
-        with dispatcher(mongod.uri, log) as process:
-            wait_until_finished(database, process, last, seconds=30 + documents / LEAST_PER_SECOND)
+        settings = {"MONGODB_DATABASE": database.name, **settings}
+        with dispatcher(mongod.uri, log, **settings) as process:
+            wait_until_finished(
+                database, process, last, seconds=30 + len(events) / LEAST_PER_SECOND
+            )
             peak = peak_mb(process.pid)
         times = [float(line.split()[1]) for line in log.read_text().splitlines()]
-    if len(times) < documents:
-        raise BenchFailed(f"{documents - len(times)} documents did not reach the handler")
-    return {"events/s": (len(times) - 1) / (max(times) - min(times)), "peak MB": peak}
+    if len(times) < len(events):
+        raise BenchFailed(f"{len(events) - len(times)} events did not reach the handler")
+    return {"events/s": (len(times) - 1) / (max(times) - min(times) or 1), "peak MB": peak}
 
 
 def wait_until_finished(
@@ -113,13 +120,18 @@ def wait_until_finished(
 ) -> None:
     """Until progress says that everything up to this document is; raises BenchFailed."""
     deadline = time.monotonic() + seconds
-    while not ((database[PROGRESS].find_one({}, {"after": 1}) or {}).get("after") or last) > last:
-        # Past the last one there is a heartbeat of the dispatcher's own, within seconds.
+    while not is_finished(database, last):
         if process.poll() is not None:
             raise BenchFailed(f"the dispatcher ended with {process.returncode}")
         if time.monotonic() > deadline:
             raise BenchFailed(f"the documents were not finished within {seconds:.0f} s")
         time.sleep(0.1)
+
+
+def is_finished(database: Database[Any], last: Any) -> bool:
+    """Whether progress has come to this document."""
+    row = database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1}) or {}
+    return row.get("after") is not None and row["after"] >= last
 
 
 def peak_mb(pid: int) -> float:
@@ -145,12 +157,14 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
         tempfile.TemporaryDirectory() as folder,
         mongod_and_database(Path(folder)) as (mongod, database),
     ):
-        one = partial(drained, mongod, database, console)
+
+        def one(documents: int) -> Figures:
+            events = [text_event(number % KEYS) for number in range(documents)]
+            return drained(mongod, database, events, console)
+
         # A first run, so that the others go on from progress, as after a stop.
-        one(documents=1)
-        variants = {
-            f"{count:,} documents": partial(one, documents=count) for count in options.documents
-        }
+        one(1)
+        variants = {f"{count:,} documents": partial(one, count) for count in options.documents}
         rows = by_turns(variants, options.rounds, console)
         versions = {"MongoDB": server_version(mongod.uri)}
     baseline = next(iter(variants))

@@ -26,7 +26,7 @@ from linesim.model.deliveries import HEADER, Event, sign
 LOG_NAME = "STARTED_LOG"
 DESTINATION = "U" + "0" * 32
 SENDERS = 16
-POST_SECONDS = 5.0
+POST_SECONDS = 2.0
 
 _run = secrets.token_hex(4)
 _numbers = count(1)
