@@ -50,6 +50,12 @@ def text_event(user: int, text: str = "はい", *, group: int | None = None) -> 
     }
 
 
+def signed(secret: str, events: Sequence[Event]) -> tuple[bytes, str]:
+    """The body of a webhook with these events, and its signature."""
+    body = json.dumps({"destination": DESTINATION, "events": list(events)}).encode()
+    return body, sign(secret, body)
+
+
 @dataclass(frozen=True)
 class Post:
     """One webhook: its events, and when it is due, in seconds from the start."""
@@ -106,8 +112,8 @@ def _post(
     *,
     redeliver: bool,
 ) -> None:
-    body = json.dumps({"destination": DESTINATION, "events": list(events)}).encode()
-    headers = {"content-type": "application/json", HEADER: sign(secret, body)}
+    body, signature = signed(secret, events)
+    headers = {"content-type": "application/json", HEADER: signature}
     ids = [event["webhookEventId"] for event in events]
     while True:
         began = time.monotonic()
