@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -13,15 +14,15 @@ from bench.model import (
     Costs,
     Resource,
     Steps,
-    burst,
     carried,
     poisson,
     simulate,
+    sustained,
     waits,
     zipf,
 )
 
-FREE = Costs(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+FREE = Costs(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def test_a_resource_is_given_in_the_order_of_asking() -> None:
@@ -65,14 +66,14 @@ def test_the_mean_wait_is_that_of_a_queue_with_one_server_and_even_service() -> 
     ],
     ids=["interval", "LINE", "concurrency", "threads"],
 )
-def test_what_binds_is_the_rate_of_a_burst(box: Box, handler: float, rate: float) -> None:
-    assert burst(FREE, box, handler=handler) == pytest.approx(rate, rel=0.15)
+def test_what_binds_is_the_rate_that_is_carried(box: Box, handler: float, rate: float) -> None:
+    assert sustained(FREE, box, handler=handler) == pytest.approx(rate, rel=0.05)
 
 
 def test_the_dispatcher_uses_one_core_however_many_there_are() -> None:
-    costs = Costs(0.0, 0.0, 0.01, 0.0, 0.0, 0.0, 0.0)
+    costs = replace(FREE, dispatcher=0.01)
 
-    assert burst(costs, Box(cores=8, interval=0.0), handler=0.0) == pytest.approx(100, rel=0.1)
+    assert sustained(costs, Box(cores=8, interval=0.0), handler=0.0) == pytest.approx(100, rel=0.05)
 
 
 def test_a_conversation_has_one_message_at_a_time() -> None:
@@ -85,7 +86,7 @@ def test_a_conversation_has_one_message_at_a_time() -> None:
 
 
 def test_waits_count_from_the_post() -> None:
-    costs = Costs(0.0, 0.0, 0.0, 0.0, 0.004, 0.003, 0.0)
+    costs = replace(FREE, to_store=0.004, to_record=0.003)
     arrivals = [(float(number), number) for number in range(200)]
 
     figures = waits(simulate(costs, Box(interval=0.0), arrivals, handler=0.01))
