@@ -73,7 +73,8 @@ KINDS = {
     "forged": 3,
 }
 
-# Small enough to be full after a while; the retention of rows is in seconds.
+# Small enough to be full after a while; the retention of rows is in seconds. The dispatcher logs an
+# error for each index whose retention is not linedesk's own, and leaves it as it is.
 RECVQ_BYTES = 4 * MEGABYTE
 RECORD_BYTES = {CALLS: 4 * MEGABYTE, JOBS: 4 * MEGABYTE, HISTORY: MEGABYTE}
 OPLOG_MEGABYTES = 64
