@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from bench import accept
+from bench import accept, record
 from bench.desks import CHECKING, STORED
 from bench.report import BenchFailed, Report, spread
 
@@ -43,9 +43,15 @@ def accepted(console: Console) -> Report:
     )
 
 
+def recorded(console: Console) -> Report:
+    """The dispatcher beside threads that write and call with no promise."""
+    return record.measured(1_000, 200, rounds=ROUNDS, console=console, peers=False)
+
+
 KEPT: tuple[Kept, ...] = (
     # Two cores of a virtual machine, MongoDB 6.0.5.
     Kept("accept", accepted, STORED, 0.30),
+    Kept("record", recorded, record.LINEDESK, 0.25),
 )
 
 

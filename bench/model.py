@@ -491,11 +491,13 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
             log = Started(Path(folder) / "started.log")
             with running(
                 Path(folder),
-                BOT="bench.model:bot",
-                DISPATCHER_THREADS=str(THREADS),
-                LINE_ACCESS_INTERVAL_MS=str(interval_ms),
-                LOADING_ANIMATION="false",
-                STARTED_LOG=str(log.path),
+                settings={
+                    "BOT": "bench.model:bot",
+                    "DISPATCHER_THREADS": str(THREADS),
+                    "LINE_ACCESS_INTERVAL_MS": str(interval_ms),
+                    "LOADING_ANIMATION": "false",
+                    "STARTED_LOG": str(log.path),
+                },
             ) as stack:
                 stack.until_taken(stack.sim.add_user("花子"), "0 準備")
                 stack.sim.wait_for(lambda: stack.sim.calls_to("push"), timeout=60)

@@ -17,8 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -123,7 +124,7 @@ class Stack:
 
     def __init__(self, database: Database[Any], line: str, dispatcher: int, mongod: int) -> None:
         self._database = database
-        self._line = line
+        self.line = line
         self._pids = {"dispatcher": dispatcher, "mongod": mongod}
         self._http = urllib3.PoolManager(maxsize=THREADS)
 
@@ -160,12 +161,12 @@ class Stack:
                 if document is None:
                     return
                 key, token = document["key"], document["event"]["replyToken"]
-                row = states.find_one_and_update(
+                row: Any = states.find_one_and_update(
                     {"_id": key}, {"$inc": {"messages": 1}}, upsert=True, return_document=True
                 )
                 text = f"{row['messages']} 通目のメッセージです。"
                 body = {"replyToken": token, "messages": [{"type": "text", "text": text}]}
-                answer = self._http.request("POST", f"{self._line}/v2/bot/message/reply", json=body)
+                answer = self._http.request("POST", f"{self.line}/v2/bot/message/reply", json=body)
                 if answer.status != 200:
                     raise BenchFailed(f"LINE answered {answer.status}")
 
@@ -181,7 +182,7 @@ class Stack:
 
     def sent(self) -> int:
         """How many messages LINE has got."""
-        return int(self._http.request("GET", self._line).data)
+        return int(self._http.request("GET", self.line).data)
 
     def _documents(self, events: int, conversations: int) -> list[Document]:
         now = datetime.now(UTC)
@@ -195,8 +196,8 @@ class Stack:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[tuple[Stack, str]]:
-    """The stack, and the version of MongoDB."""
+def running(folder: Path) -> Iterator[tuple[Stack, dict[str, str]]]:
+    """The stack, and the versions of what takes part."""
     with mongod_and_database(folder) as (mongod, database), free_line() as line:
         create_collections(database, capped_bytes=512 * MEGABYTE)
         environ = {
@@ -219,7 +220,7 @@ def running(folder: Path) -> Iterator[tuple[Stack, str]]:
         try:
             yield (
                 Stack(database, line, process.pid, mongod.pid or 0),
-                server_version(mongod.uri),
+                {"MongoDB": server_version(mongod.uri)},
             )
         finally:
             children.stop(process, timeout_seconds=30)
@@ -235,29 +236,53 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """This bench's own."""
     parser.add_argument("--events", type=int, default=4_000, help="a round")
     parser.add_argument("--conversations", type=int, default=1_000)
+    parser.add_argument("--no-peers", action="store_true", help="without other task queues")
 
 
 def run(options: argparse.Namespace, console: Console) -> list[Report]:
+    """Linedesk beside threads with no promise and beside other task queues."""
+    return [
+        measured(
+            options.events,
+            options.conversations,
+            rounds=options.rounds,
+            console=console,
+            peers=not options.no_peers,
+        )
+    ]
+
+
+def measured(
+    events: int, conversations: int, *, rounds: int, console: Console, peers: bool
+) -> Report:
     """All ways by turns, after a round in which each conversation gets its first event."""
-    events, conversations = options.events, options.conversations
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as (stack, version):
+    with ExitStack() as ends:
+        folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
+        stack, found = ends.enter_context(running(folder))
         stack.recorded(conversations, conversations)
-        variants = {
+        variants: dict[str, Callable[[], Figures]] = {
             NAIVE: lambda: stack.naive(events, conversations),
             LINEDESK: lambda: stack.recorded(events, conversations),
         }
-        rows = by_turns(variants, options.rounds, console)
+        lacks = dict(LACKS)
+        if peers:
+            # Here, since other runs install none of them.
+            from bench.peers import measure, names, servers
+
+            url = f"{stack.line}/v2/bot/message/push"
+            drains = ends.enter_context(measure.completions(folder, work="state", url=url))
+            for name, drain in drains.items():
+                variants[name] = partial(_drained, drain, events, conversations)
+                lacks[name] = names.LACKS[name]
+            found |= servers.versions()
+        rows = by_turns(variants, rounds, console)
     title = f"{events:,} events of {conversations:,} conversations, state and one send each"
-    return [
-        Report(
-            title,
-            rows,
-            NAIVE,
-            lacks=LACKS,
-            versions={"MongoDB": version},
-            settings={"threads": THREADS, "LINE_CONCURRENCY": CONCURRENCY},
-        )
-    ]
+    settings = {"threads": THREADS, "LINE_CONCURRENCY": CONCURRENCY}
+    return Report(title, rows, NAIVE, lacks=lacks, versions=found, settings=settings)
+
+
+def _drained(drain: Callable[[int, int], float], events: int, conversations: int) -> Figures:
+    return {"events/s": drain(events, conversations)}
 
 
 def _listens(port: int) -> bool:

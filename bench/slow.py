@@ -86,10 +86,12 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
         log = Started(Path(folder) / "started.log")
         with running(
             Path(folder),
-            BOT="bench.slow:bot",
-            DISPATCHER_THREADS=str(THREADS),
-            LOADING_ANIMATION="false",
-            STARTED_LOG=str(log.path),
+            settings={
+                "BOT": "bench.slow:bot",
+                "DISPATCHER_THREADS": str(THREADS),
+                "LOADING_ANIMATION": "false",
+                "STARTED_LOG": str(log.path),
+            },
         ) as stack:
             first = text_event(0)
             stack.until_taken(stack.sim.add_user("花子"), "準備")
