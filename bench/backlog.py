@@ -27,7 +27,7 @@ from rich.progress import track
 
 from bench.posts import started_log, text_event
 from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import DATABASE, ROOT, mongod_and_database
+from bench.stack import DATABASE, mongod_and_database, python_path
 from linedesk import Bot, Talk
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
@@ -77,7 +77,7 @@ def dispatcher(uri: str, log: Path, **settings: str) -> Iterator[subprocess.Pope
         "MONGODB_DATABASE": DATABASE,
         "BOT": "bench.backlog:bot",
         "STARTED_LOG": str(log),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": python_path(),
         **settings,
     }
     process = children.start(

@@ -18,9 +18,7 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -31,6 +29,7 @@ from rich.console import Console
 import linesim
 from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
 from bench.stack import Running, running
+from bench.waiting import until
 from linedesk.store.timers import timer_id
 from linesim.model.calls import Call
 from linesim.model.world import User
@@ -80,9 +79,9 @@ def _saturate(stack: Running, calls: int) -> None:
     sim = stack.sim
     users = [sim.add_user(f"客{n}") for n in range(calls)]
     stack.until_taken(users[0], "1")
-    _until(lambda: bool(_pushes(sim)))
+    until(lambda: bool(_pushes(sim)), "the sends have ended", seconds=LONGEST_SECONDS)
     _set_timers(stack, users)
-    _until(lambda: len(_pushes(sim)) > calls)
+    until(lambda: len(_pushes(sim)) > calls, "the sends have ended", seconds=LONGEST_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -122,9 +121,9 @@ def sent_to_all(
             sim.answer_next("push", 429, headers=headers, times=users)
         due = _set_timers(stack, chosen)
         if recorded:
-            _until(lambda: _waiting(stack) >= users)
+            until(lambda: _waiting(stack) >= users, "the sends have ended", seconds=LONGEST_SECONDS)
             sim.clear_faults()
-        _until(lambda: len(_pushes(sim)) > users)
+        until(lambda: len(_pushes(sim)) > users, "the sends have ended", seconds=LONGEST_SECONDS)
         calls = _pushes(sim)[1:]
         began = min(call.started for call in calls) if recorded else due
         return Sent(users, max(call.finished or 0.0 for call in calls) - began)
@@ -140,15 +139,6 @@ def _waiting(stack: Running) -> int:
     """How many sends are recorded and wait, by the dispatcher's row."""
     row = stack.database.status.find_one({"role": "dispatcher"}) or {}
     return int(row.get("figures", {}).get("outboxEffects") or 0)
-
-
-def _until(happened: Callable[[], bool]) -> None:
-    """Look ten times a second."""
-    until, pause = time.monotonic() + LONGEST_SECONDS, threading.Event()
-    while not happened():
-        if time.monotonic() > until:
-            raise BenchFailed("the sends did not end in time")
-        pause.wait(0.1)
 
 
 def _set_timers(stack: Running, users: list[User]) -> float:

@@ -31,7 +31,8 @@ from rich.progress import track
 from bench.backlog import drained
 from bench.posts import signed, started_log, text_event
 from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import DATABASE, ROOT, mongod_and_database
+from bench.stack import DATABASE, mongod_and_database, python_path
+from bench.waiting import listens
 from linedesk import Bot, Talk
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
@@ -84,7 +85,7 @@ def front_desk(folder: Path, uri: str) -> Iterator[int]:
         "MONGODB_DATABASE": DATABASE,
         "FRONTDESK_PORT": str(port),
         "SPOOL_PATH": str(folder / "spool.db"),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": python_path(),
     }
     process = children.start(
         [sys.executable, "-m", "frontdesk"],
@@ -94,18 +95,13 @@ def front_desk(folder: Path, uri: str) -> Iterator[int]:
     )
     try:
         deadline = time.monotonic() + READY_SECONDS
-        while not _listens(port):
+        while not listens(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise BenchFailed("the front desk did not start")
             time.sleep(0.05)
         yield port
     finally:
         children.stop(process, timeout_seconds=10)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def accepted(port: int, *, events: int, each: int) -> Figures:

@@ -33,6 +33,7 @@ from rich.console import Console
 from bench.posts import Post, Started, ids_of, post_all, started_log, text_event
 from bench.report import BenchFailed, Figures, Report, Row, by_turns
 from bench.stack import Running, running
+from bench.waiting import cpu_seconds
 from linedesk import Bot, Talk
 from linesim.model.calls import Call
 
@@ -255,7 +256,6 @@ LOAD_SECONDS = 6.0
 LEAST_BURST = 60
 CALIBRATION_BURST = 150
 SETTLE_SECONDS = 60.0
-TICKS = os.sysconf("SC_CLK_TCK")
 
 bot = Bot()
 _started = started_log()
@@ -346,14 +346,9 @@ def calibrate(bench: Bench, console: Console) -> Costs:
 def _processor(bench: Bench, during: Callable[[], object]) -> dict[str, float]:
     """Seconds of the processor by process."""
     pids = {**bench.stack.pids, "others": os.getpid()}
-    before = {name: _cpu_seconds(pid) for name, pid in pids.items()}
+    before = {name: cpu_seconds(pid) for name, pid in pids.items()}
     during()
-    return {name: _cpu_seconds(pid) - before[name] for name, pid in pids.items()}
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    return {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
 
 
 def checked(

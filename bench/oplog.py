@@ -9,7 +9,6 @@ with no events at all is subtracted. The last table reckons how many hours recvq
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import threading
 import time
@@ -27,6 +26,7 @@ from rich.console import Console
 
 from bench.report import BenchFailed, Figures, Report, Row, by_turns
 from bench.stack import DATABASE, running
+from bench.waiting import cpu_seconds
 from linedesk.store.client import Client
 from linedesk.store.documents import CONVERSATIONS, PROGRESS, RECVQ
 from linedesk.store.records.effects import WITH_EFFECTS
@@ -37,7 +37,6 @@ TO_FILL = 110
 FILL_RATE = 50.0
 TEXT = "明日の朝七時半に、駅前のいつもの店で待っています。遅れるときは連絡します。"
 SETTLE_SECONDS = 120.0
-TICKS = os.sysconf("SC_CLK_TCK")
 GIGABYTE = 1024**3
 # For which the last table reckons how many hours they reach.
 RATES = (1, 5, 10, 50, 100)
@@ -128,7 +127,7 @@ class House:
         return sizes
 
     def _processor(self) -> dict[str, float]:
-        return {name: _cpu_seconds(pid) for name, pid in self._pids.items()}
+        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
 
 
 def _collection(entry: Mapping[str, Any]) -> str:
@@ -138,11 +137,6 @@ def _collection(entry: Mapping[str, Any]) -> str:
         return _collection(operations[0]) if operations else "other"
     database, _, name = str(entry["ns"]).partition(".")
     return name if database == DATABASE else "other"
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def figures(cost: Cost, quiet: float) -> Figures:

@@ -8,9 +8,7 @@ and it ends when all are recorded, every answer has reached LINE, and no outbox 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -21,21 +19,21 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import httptools
 import urllib3
-import uvloop
 from linebot.v3.webhooks import MessageEvent
 from pymongo.database import Database
 from rich.console import Console
 from ulid import ULID
 
+from bench.free_line import free_line
 from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import DATABASE, ROOT, mongod_and_database
+from bench.stack import DATABASE, mongod_and_database, python_path
+from bench.waiting import cpu_seconds, until
 from linedesk import Bot, Talk
 from linedesk.compose import children
-from linedesk.compose.private_mongod import free_port, server_version
+from linedesk.compose.private_mongod import server_version
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import CONVERSATIONS, RECVQ, Document, make_document
 from linedesk.store.insert import insert_documents
@@ -44,7 +42,6 @@ from linedesk.store.records.effects import WITH_EFFECTS
 THREADS = 20
 CONCURRENCY = 10
 LONGEST_SECONDS = 300.0
-ANSWER = b'{"sentMessages":[{"id":"1","quoteToken":"q"}]}'
 
 NAIVE, LINEDESK = "threads that write and call", "linedesk"
 LACKS = {NAIVE: "that anything survives a crash, order by key, exactly once", LINEDESK: ""}
@@ -57,40 +54,6 @@ def count(event: MessageEvent, talk: Talk) -> None:
     """Counts the messages of its user, and answers with their number."""
     talk.data["messages"] = talk.data.get("messages", 0) + 1
     talk.reply(f"{talk.data['messages']} 通目のメッセージです。")
-
-
-class FreeLine(asyncio.Protocol):
-    """Takes every call at once; `GET /` says how many messages it has got."""
-
-    messages = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._parser = httptools.HttpRequestParser(self)
-        self._body = b""
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        FreeLine.messages += self._body.count(b'"type"')
-        is_call = self._parser.get_method() == b"POST"
-        content = ANSWER if is_call else str(FreeLine.messages).encode()
-        head = (
-            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-            f"x-line-request-id: {FreeLine.messages}\r\nContent-Length: {len(content)}\r\n\r\n"
-        )
-        self._transport.write(head.encode() + content)
-        self._body = b""
-
-
-async def serve_line(port: int) -> None:
-    """Until the process is ended."""
-    server = await asyncio.get_running_loop().create_server(FreeLine, "127.0.0.1", port)
-    await server.serve_forever()
 
 
 def text_event(number: int, conversations: int) -> Document:
@@ -107,24 +70,16 @@ def text_event(number: int, conversations: int) -> Document:
     }
 
 
-@contextmanager
-def free_line() -> Iterator[str]:
-    """A LINE of its own as a process; yields its address."""
-    port = free_port()
-    process = children.start([sys.executable, "-m", "bench.record", str(port)], cwd=ROOT)
-    try:
-        _until(lambda: _listens(port), "the free LINE does not listen", seconds=20)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        children.stop(process, timeout_seconds=10)
-
-
 class Stack:
     """One mongod, a free LINE and the real dispatcher, for all rounds."""
 
-    def __init__(self, database: Database[Any], line: str, dispatcher: int, mongod: int) -> None:
+    def __init__(
+        self, database: Database[Any], line: str, log: Path, *, dispatcher: int, mongod: int
+    ) -> None:
         self._database = database
         self.line = line
+        self._log = log.open("rb")
+        self._sent = 0
         self._pids = {"dispatcher": dispatcher, "mongod": mongod}
         self._http = urllib3.PoolManager(maxsize=THREADS)
 
@@ -137,9 +92,10 @@ class Stack:
             part = documents[first : first + 1_000]
             insert_documents(self._database[RECVQ], part, timeout_seconds=10)
         outboxes = self._database[CONVERSATIONS]
-        _until(
+        until(
             lambda: self.sent() >= before + events and outboxes.find_one(WITH_EFFECTS) is None,
-            f"{events} events were not answered",
+            f"{events} events are answered",
+            seconds=LONGEST_SECONDS,
         )
         seconds = time.monotonic() - began
         if (extra := self.sent() - before - events) > 0:
@@ -181,8 +137,9 @@ class Stack:
         return {"events/s": events / seconds}
 
     def sent(self) -> int:
-        """How many messages LINE has got."""
-        return int(self._http.request("GET", self.line).data)
+        """How many messages LINE has got: a line of its log each."""
+        self._sent += self._log.read().count(b"\n")
+        return self._sent
 
     def _documents(self, events: int, conversations: int) -> list[Document]:
         now = datetime.now(UTC)
@@ -198,7 +155,9 @@ class Stack:
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Stack, dict[str, str]]]:
     """The stack, and the versions of what takes part."""
-    with mongod_and_database(folder) as (mongod, database), free_line() as line:
+    log = folder / "line.log"
+    log.touch()
+    with mongod_and_database(folder) as (mongod, database), free_line(log) as line:
         create_collections(database, capped_bytes=512 * MEGABYTE)
         environ = {
             **os.environ,
@@ -213,23 +172,17 @@ def running(folder: Path) -> Iterator[tuple[Stack, dict[str, str]]]:
             "MONGODB_DATABASE": DATABASE,
             "BOT": "bench.record:bot",
             "LOG_LEVEL": "warning",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": python_path(),
         }
         command = [sys.executable, "-m", "dispatcher"]
         process = children.start(command, env=environ, cwd=folder)
         try:
             yield (
-                Stack(database, line, process.pid, mongod.pid or 0),
+                Stack(database, line, log, dispatcher=process.pid, mongod=mongod.pid or 0),
                 {"MongoDB": server_version(mongod.uri)},
             )
         finally:
             children.stop(process, timeout_seconds=30)
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has had of the processor."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -283,20 +236,3 @@ def measured(
 
 def _drained(drain: Callable[[int, int], float], events: int, conversations: int) -> Figures:
     return {"events/s": drain(events, conversations)}
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _until(reached: Callable[[], bool], failed: str, *, seconds: float = LONGEST_SECONDS) -> None:
-    until, pause = time.monotonic() + seconds, threading.Event()
-    while not reached():
-        if time.monotonic() > until:
-            raise BenchFailed(failed)
-        pause.wait(0.02)
-
-
-if __name__ == "__main__":
-    uvloop.run(serve_line(int(sys.argv[1])))

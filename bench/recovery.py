@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,8 +36,9 @@ from rich.console import Console
 
 import linesim
 from bench.posts import Post, Posted, Started, ids_of, post_all, started_log, steady, text_event
-from bench.report import BenchFailed, Figures, Report, Row, by_turns
-from bench.stack import DATABASE, ROOT
+from bench.report import Figures, Report, Row, by_turns
+from bench.stack import DATABASE, python_path
+from bench.waiting import listens, until
 from linedesk import Bot, Talk
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
@@ -80,16 +80,12 @@ class Node:
         self._process = children.start(
             self._mongod.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        until(self._listens, "a mongod listens")
+        until(lambda: listens(self._mongod.port), "a mongod listens", seconds=READY_SECONDS)
 
     def kill(self) -> None:
         """As a crash would."""
         self._process.kill()
         self._process.wait()
-
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._mongod.port)) == 0
 
 
 class Box:
@@ -170,7 +166,7 @@ class Box:
             "SPOOL_PATH": str(folder / "spool.db"),
             "BOT": "bench.recovery:bot",
             "STARTED_LOG": str(self.log.path),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": python_path(),
         }
 
 
@@ -204,17 +200,8 @@ def first_stored(box: Box, ids: list[str]) -> float:
             return recvq.find_one({"eventId": {"$in": ids}}, {"_id": 1}) is not None
         return False
 
-    until(is_there, "an event is stored")
+    until(is_there, "an event is stored", seconds=READY_SECONDS)
     return time.monotonic()
-
-
-def until(happened: Callable[[], bool], words: str) -> None:
-    """Look 50 times a second; raises BenchFailed, which says what did not happen."""
-    deadline = time.monotonic() + READY_SECONDS
-    while not happened():
-        if time.monotonic() > deadline:
-            raise BenchFailed(f"not within {READY_SECONDS:.0f} s: {words}")
-        threading.Event().wait(0.02)
 
 
 # What is struck. Each leaves the box as it was.
@@ -254,7 +241,7 @@ def primary_killed(box: Box) -> Figures:
     node = box.primary()
     figures = round_of(box, node.kill, seconds=25.0)
     node.start()
-    until(box.is_whole, "the killed mongod is a secondary again")
+    until(box.is_whole, "the killed mongod is a secondary again", seconds=READY_SECONDS)
     return figures
 
 

@@ -15,8 +15,10 @@ from bench.desks import Desk
 from bench.load import SECRET, SteadySender, make_event, make_request
 from bench.peers import jobs
 from bench.peers.names import LACKS, PEERS, measured_for
-from bench.peers.servers import ROOT, child, listens, running
+from bench.peers.servers import ROOT, child, running
 from bench.report import BenchFailed
+from bench.stack import python_path
+from bench.waiting import listens
 from linedesk.compose.private_mongod import free_port
 
 Urls = Mapping[str, str]
@@ -78,7 +80,7 @@ def _environ(name: str, urls: Urls, log: Path, **more: str) -> dict[str, str]:
     store += {"redis": f"/{number}", "postgresql": f"/bench_{number}"}.get(peer.server, "")
     return {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": python_path(),
         "PEER_STORE": store,
         "PEER_OPTION": peer.option,
         jobs.STARTED: str(log),

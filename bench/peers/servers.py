@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from bench.peers.names import PEERS
 from bench.report import BenchFailed
+from bench.waiting import listens
 from linedesk.compose import children
 from linedesk.compose.private_mongod import free_port
 from tests.rabbitmq import RabbitMQ
@@ -238,10 +238,3 @@ def child(
             process.send_signal(stop)
             process.wait(STOP_SECONDS)
         children.stop(process, timeout_seconds=1)
-
-
-def listens(port: int) -> bool:
-    """Whether something takes connections on this port of loopback."""
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0

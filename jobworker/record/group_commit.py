@@ -25,14 +25,15 @@ MOST_TOGETHER = 50
 
 
 class _Waiting:
-    """One update on its way; its thread sleeps on `done`."""
+    """One update on its way; its thread sleeps until `done` is released."""
 
     __slots__ = ("condition", "done", "error", "is_certain", "leads", "update")
 
     def __init__(self, condition: Document, update: Document) -> None:
         self.condition = condition
         self.update = update
-        self.done = threading.Event()
+        self.done = threading.Lock()
+        self.done.acquire()
         self.leads = False
         self.is_certain = False
         self.error: Exception | None = None
@@ -66,7 +67,7 @@ class GroupCommit:
             self._waiting.append(one)
             one.leads = not self._is_under_way
             self._is_under_way = True
-        if not one.leads and not one.done.wait(seconds):
+        if not one.leads and not one.done.acquire(timeout=-1 if seconds is None else seconds):
             self._leave(one)
         if one.leads:
             self._lead()
@@ -78,7 +79,7 @@ class GroupCommit:
     def _leave(self, one: _Waiting) -> None:
         """Its time is over. Raises StoreUnavailable, unless its answer or its turn has come."""
         with self._lock:
-            if one.done.is_set():
+            if one.done.acquire(blocking=False):
                 return
             if one in self._waiting:
                 self._waiting.remove(one)
@@ -96,9 +97,9 @@ class GroupCommit:
                 self._is_under_way = bool(self._waiting)
                 if self._waiting:
                     self._waiting[0].leads = True
-                    self._waiting[0].done.set()
+                    self._waiting[0].done.release()
                 for one in together:
-                    one.done.set()
+                    one.done.release()
 
     def _send(self, together: Sequence[_Waiting]) -> None:
         wanted = [UpdateOne(one.condition, one.update) for one in together]
