@@ -316,25 +316,19 @@ class Conversations:
         n = decision.read_n
         if n is None and decision.sets_timers:
             n = n_of(self._read(id_))
+        # guard: applied-along -> applied = names
+        applied = [*unsaved, *names]
         for _ in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
             # Behind those of a record that came between.
             places = [self.next_place() for _ in wanted.effects]
             effects = list(zip(places, wanted.effects, strict=True))
+            # guard: number-of-the-record -> as_read = condition
+            as_read = {**condition, **still(n)}
             try:
-                if adopted and self._written_together(
-                    document, wanted, effects, {**condition, **still(n)}, [*unsaved, *names]
-                ):
+                if adopted and self._written_together(document, wanted, effects, as_read, applied):
                     return Recorded(effects)
-                # guard: applied-along ->
-                #     before = self._write(
-                #         document, wanted, effects, {**condition, **still(n)}, names
-                #     )
-                # guard: number-of-the-record ->
-                #     before = self._write(document, wanted, effects, condition, [*unsaved, *names])
-                before = self._write(
-                    document, wanted, effects, {**condition, **still(n)}, [*unsaved, *names]
-                )
+                before = self._write(document, wanted, effects, as_read, applied)
             except DuplicateKeyError:
                 found = self._read(id_)
                 if found is not None and _has_array(found):
