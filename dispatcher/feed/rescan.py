@@ -238,6 +238,11 @@ class Rescan:
                 oplog.find({}, {"ts": 1}).sort("$natural", direction).limit(1).next()["ts"].time
                 for direction in (1, -1)
             ]
+        except OperationFailure as error:
+            if error.code in OVERTAKEN_CODES:
+                # The oldest entry was truncated meanwhile.
+                raise Superseded(f"MongoDB error {error.code}") from error
+            raise translate(error) from error
         except PyMongoError as error:
             raise translate(error) from error
         return float(max(1, ends[1] - ends[0]))

@@ -17,7 +17,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed.feed import PositionLost
-from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
+from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass, Superseded
 from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -29,6 +29,7 @@ from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.faults import failing
 from tests.linedesk.store.lagging import LaggingSet
 from tests.waiting import eventually
 
@@ -569,3 +570,16 @@ def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
     # Once at the very first start, and now again.
     eventually(lambda: len(told("streaming from")) == 2 and "last" in worker.decided)
     assert sorted(worker.decided) == sorted([*(name_of(row) for row in given), "last"])
+
+
+def test_an_oplog_that_is_truncated_as_its_length_is_read_ends_no_process(
+    database: Database[Document], store: Store
+) -> None:
+    """The scan begins anew, as after any lost cursor."""
+    store(database, *numbered(3))
+    rescan, taken = Rescan(database[RECVQ]), Taken()
+    lost = {"namespace": "local.oplog.rs", "errorCode": 136}
+    with failing(database.client, ["find"], times=1, **lost), pytest.raises(Superseded):
+        rescan.scan(None, taken, never)
+    assert rescan.scan(None, taken, never) is not None
+    assert len(taken.documents) == 3

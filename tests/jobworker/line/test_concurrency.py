@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import time
@@ -18,7 +19,7 @@ from linebot.v3.messaging import ApiException
 import linesim
 from jobworker.bot.talk import Talk
 from jobworker.errors import LineAway
-from jobworker.line import rate_limits
+from jobworker.line import gate, rate_limits
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.client import LineClient
@@ -35,6 +36,15 @@ from tests.waiting import eventually
 Rooms = Callable[..., Room]
 
 # By hand: a call ends when the test says so.
+
+
+@pytest.fixture(autouse=True)
+def turns_of_this_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Callers here share the test's thread, and some keep their turn to the end."""
+    monkeypatch.setattr(gate, "_of_thread", threading.local())
+    yield
+    # Where one of them is found as garbage later, its turn ends on another test's thread.
+    gc.collect()
 
 
 @dataclass
