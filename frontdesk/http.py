@@ -174,6 +174,11 @@ def arrival(scope: Scope, now: float) -> float:
     return float(scope.get("state", {}).get("arrived", now))
 
 
+def is_complete(scope: Scope) -> bool:
+    """Whether its whole body is there, so that reading it waits for nothing."""
+    return bool(scope.get("state", {}).get("complete"))
+
+
 def made_way(scope: Scope) -> bool:
     """Whether its connection was ended in favour of others."""
     return bool(scope.get("state", {}).get("made_way"))
@@ -267,6 +272,7 @@ class Connection(HttpToolsProtocol):
         """The end of the request."""
         if not self.transport.is_closing():
             super().on_message_complete()
+            self.scope["state"]["complete"] = not self.cycle.more_body
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side has closed it, or this one."""

@@ -24,6 +24,10 @@ FAIR_SECONDS = 0.5
 # The spool gets this long on top of what recvq was given: both have to end before LINE gives up.
 SPOOL_SECONDS = 0.8
 SHORTEST_INSERT_SECONDS = 0.05
+# After an insert of so few requests the next one waits for nobody: there is little to share.
+SMALL_GROUP = 4
+# So much of what was under way is waited for: the slowest clients would hold up all others.
+GATHERED_SHARE = 0.9
 STOPPING = "stopping"
 
 
@@ -105,6 +109,8 @@ class StoreQueue:
         # Of a group that went to the spool meanwhile, only a success is of interest any more.
         self.is_handed_over = False
         self.waiting: list[PendingRequest] = []
+        # How many requests the next insert had better take; for a moment it waits for them.
+        self.awaited = 0
         self._bounds = bounds
         self._documents = self._bytes = 0
 
@@ -125,8 +131,13 @@ class StoreQueue:
 
     @property
     def has_work(self) -> bool:
-        """Whether its thread is idle and has something to do."""
-        return not self.is_called and (bool(self.waiting) or self.is_away)
+        """Whether its thread is idle and has something to do, for which nobody else is awaited."""
+        return not self.is_called and (self.is_away or (bool(self.waiting) and self.has_gathered))
+
+    @property
+    def has_gathered(self) -> bool:
+        """Whether all that is awaited is there; one that stops waits for nobody."""
+        return len(self.waiting) >= self.awaited or not self.is_open
 
     @property
     def has_ended(self) -> bool:
@@ -183,6 +194,9 @@ class Stores:
 
     While anything of a key is in the spool, or on its way there, what comes later of that key goes
     behind it. Without a spool, what recvq does not confirm is refused.
+
+    After an insert of many, recvq has work again only once most of those are back: its owner
+    decides how long it waits for that before it calls `begin`.
 
     Each store is in one state. An empty cell cannot be, or changes nothing:
 
@@ -272,6 +286,8 @@ class Stores:
 
     def begin(self, store: StoreQueue, now: float) -> Insert | Probe | None:
         """What the store's thread has to do now; None if there is nothing yet."""
+        # guard: nobody-is-awaited-twice
+        store.awaited = 0
         # guard: only-a-probe-tells -> if store.is_away and not store.is_handed_over:
         if store.is_away:
             store.begin([])
@@ -312,6 +328,9 @@ class Stores:
         places = sorted(duplicates)
         group = store.end()
         self._is_back(store)
+        if store is self.recvq and len(group) > SMALL_GROUP:
+            # Who is answered now sends its next request soon.
+            store.awaited = int(GATHERED_SHARE * (len(group) + len(store.waiting)))
         if store is self.spool:
             self.spooled += sum(len(request.documents) for request in group)
         end = counted = 0

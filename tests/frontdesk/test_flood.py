@@ -123,6 +123,18 @@ def test_three_hundred_without_a_complete_head_hold_up_nobody_and_are_ended(
         assert (answer.status, answer.error) == (408, "head did not arrive in time")
 
 
+def test_half_a_body_is_timed_though_the_one_before_it_came_whole() -> None:
+    async def scenario() -> None:
+        async with running(store_seconds=0.2) as desk:
+            line = await desk.connect()
+            assert (await line.post()).status == 200
+            line.send(request()[:-1])
+            answer = await line.answer()
+            assert (answer.status, answer.error) == (408, "body did not arrive in time")
+
+    in_loop(scenario)
+
+
 def drip(line: socket.socket) -> None:
     """One more byte of a head, or of a body that was refused."""
     with suppress(OSError):

@@ -153,6 +153,142 @@ async def test_what_arrives_meanwhile_goes_into_one_next_insert(
     assert insert.entered.empty()
 
 
+# Beyond what any test waits: an insert that was to wait so long is not seen.
+FOR_EVER = CommitLimits(first_pause_seconds=0.001, gather_seconds=10 * WAIT_SECONDS)
+
+
+async def insert_together(store: GroupCommit, insert: Held, count: int) -> list[asyncio.Task[int]]:
+    """An insert of so many requests is under way, which the test has to let go."""
+    first = await ask(store, "first")
+    await insert.group()
+    tasks = [await ask(store, str(number)) for number in range(count)]
+    insert.let_go()
+    assert await insert.group() == [str(number) for number in range(count)]
+    await first
+    return tasks
+
+
+async def gathering(store: GroupCommit, insert: Held, *names: str) -> list[asyncio.Task[int]]:
+    """Ten were stored together, and the next insert still waits beside these for more."""
+    ten = await insert_together(store, insert, 10)
+    insert.let_go()
+    assert await asyncio.gather(*ten) == [0] * 10
+    tasks = [await ask(store, name) for name in names]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert insert.entered.empty()
+    return tasks
+
+
+def test_what_a_large_group_answered_is_awaited_and_goes_into_one_insert() -> None:
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        eight = await gathering(store, insert, *"abcdefgh")
+        # Nine tenths of ten are enough.
+        ninth = await ask(store, "i")
+        assert await insert.group() == list("abcdefghi")
+        insert.let_go()
+        assert await asyncio.gather(*eight, ninth) == [0] * 9
+
+    asyncio.run(_play(scenario, FOR_EVER))
+
+
+def test_what_waited_during_an_insert_is_awaited_together_with_what_was_in_it() -> None:
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        ten = await insert_together(store, insert, 10)
+        waiting = [await ask(store, name) for name in "abcdefghij"]
+        insert.let_go()
+        await asyncio.gather(*ten)
+        waiting += [await ask(store, name) for name in "klmnopq"]
+        assert insert.entered.empty()
+        waiting.append(await ask(store, "r"))
+        assert await insert.group() == list("abcdefghijklmnopqr")
+        insert.let_go()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(_play(scenario, FOR_EVER))
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_after_a_small_group_a_lone_request_waits_for_nobody(count: int) -> None:
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        tasks = await insert_together(store, insert, count)
+        insert.let_go()
+        await asyncio.gather(*tasks)
+        lone = await ask(store, "lone")
+        assert await insert.group() == ["lone"]
+        insert.let_go()
+        assert await lone == 0
+
+    asyncio.run(_play(scenario, FOR_EVER))
+
+
+def test_those_that_do_not_come_again_are_awaited_for_a_moment_and_only_once() -> None:
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        tasks = await insert_together(store, insert, 10)
+        insert.let_go()
+        await asyncio.gather(*tasks)
+        for name in ("one", "another"):
+            lone = await ask(store, name)
+            assert await insert.group() == [name]
+            insert.let_go()
+            assert await lone == 0
+
+    asyncio.run(_play(scenario))
+
+
+def test_nobody_is_awaited_where_the_moment_has_passed_with_nobody_there() -> None:
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        tasks = await insert_together(store, insert, 10)
+        insert.let_go()
+        await asyncio.gather(*tasks)
+        queue = store._stores.recvq
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not queue.has_gathered:  # noqa: ASYNC110  # nothing tells of this end
+                await asyncio.sleep(0)
+        lone = await ask(store, "lone")
+        assert await insert.group() == ["lone"]
+        insert.let_go()
+        assert await lone == 0
+
+    asyncio.run(_play(scenario))
+
+
+def test_closing_while_more_are_awaited_stores_what_waits() -> None:
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        tasks = await gathering(store, insert, "a", "b")
+        closing = asyncio.create_task(store.close())
+        assert await insert.group() == ["a", "b"]
+        insert.let_go()
+        assert await asyncio.gather(*tasks) == [0, 0]
+        await closing
+        assert not store.dead
+
+    asyncio.run(_play(scenario, FOR_EVER))
+
+
+def test_closing_while_more_are_awaited_and_nothing_waits_ends_at_once() -> None:
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        await gathering(store, insert)
+        await asyncio.wait_for(store.close(), 2)
+        assert not store.dead
+
+    asyncio.run(_play(scenario, FOR_EVER))
+
+
+def test_a_time_out_while_more_are_awaited_ends_that_and_probes_the_store() -> None:
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        [kept] = await gathering(store, insert, "kept")
+        late = await ask(store, "late", deadline=time.monotonic() + 0.55)
+        with pytest.raises(NotStored, match="did not confirm in time"):
+            await late
+        assert await insert.group() == ["kept"]
+        insert.let_go()
+        assert await kept == 0
+        assert store.unavailable is None
+
+    asyncio.run(_play(scenario, FOR_EVER))
+
+
 @with_store
 async def test_each_request_is_told_its_own_duplicates(store: GroupCommit, insert: Held) -> None:
     await ask(store, "a")

@@ -264,7 +264,7 @@ class Model(RuleBasedStateMachine):
         store = getattr(self.stores, at)
         if store.is_called:
             return
-        had_work = store.has_work
+        had_work = store.has_work or not store.has_gathered
         work = self.stores.begin(store, self.now)
         if isinstance(work, Insert):
             assert work.seconds > 0
