@@ -49,8 +49,8 @@ def recorded(console: Console) -> Report:
 
 
 KEPT: tuple[Kept, ...] = (
-    # Two cores of a virtual machine, MongoDB 6.0.5.
-    Kept("accept", accepted, STORED, 0.30),
+    # Two cores of a virtual machine, MongoDB 6.0.5: 0.55 to 0.6 and 0.24 to 0.31 were measured.
+    Kept("accept", accepted, STORED, 0.50),
     Kept("record", recorded, record.LINEDESK, 0.25),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,28 +64,38 @@ def _draw(report: Report, axis: Any) -> None:
     axis.set_title(report.title, loc="left")
     along = _along(report)
     if not along:
-        labels = [_label(row) for row in report.rows]
+        shared = {name for row in report.rows for name in row.case if _is_shared(name, report)}
+        labels = [_label(row, without=shared) for row in report.rows]
         axis.barh(labels, [row.median(figure) for row in report.rows], xerr=_errors(report, figure))
         axis.invert_yaxis()
         axis.set_xlabel(figure)
         return
     lines: dict[str, list[Row]] = {}
     for row in report.rows:
-        lines.setdefault(_label(row, without=along), []).append(row)
+        lines.setdefault(_label(row, without={along}), []).append(row)
     for label, rows in lines.items():
         x = [row.case[along] for row in rows]
         axis.plot(x, [row.median(figure) for row in rows], marker="o", label=label)
     numbers = [float(row.case[along]) for row in report.rows]
     if min(numbers) > 0 and max(numbers) / min(numbers) > 20:
         axis.set_xscale("log")
-    axis.set_ylim(bottom=0)
+    heights = [row.median(figure) for row in report.rows]
+    if min(heights) > 0 and max(heights) / min(heights) > 200:
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(bottom=0)
     axis.set_xlabel(along)
     axis.set_ylabel(figure)
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 
-def _label(row: Row, without: str = "") -> str:
-    said = ", ".join(f"{name} {value}" for name, value in row.case.items() if name != without)
+def _is_shared(name: str, report: Report) -> bool:
+    """Whether all rows have the same value of a setting, so that it tells them apart nowhere."""
+    return len({row.case.get(name) for row in report.rows}) == 1
+
+
+def _label(row: Row, without: Collection[str] = ()) -> str:
+    said = ", ".join(f"{name} {value}" for name, value in row.case.items() if name not in without)
     return f"{row.variant}, {said}" if said else row.variant
 
 
