@@ -22,6 +22,7 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.progress import track
 
+from bench.load import make_event
 from bench.report import Report, by_turns
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.rescan import Rescan
@@ -91,25 +92,6 @@ def no_handler(event: MessageEvent, talk: Talk) -> None:
     """Decides nothing."""
 
 
-def text_event(number: int) -> Document:
-    """A text message as LINE sends it."""
-    return {
-        "type": "message",
-        "message": {
-            "type": "text",
-            "id": f"{number}",
-            "quoteToken": "q" * 40,
-            "text": "今日は" * 5,
-        },
-        "webhookEventId": f"01BENCH{number:019d}",
-        "deliveryContext": {"isRedelivery": False},
-        "timestamp": 1_700_000_000_000 + number,
-        "source": {"type": "user", "userId": f"U{number % KEYS:032d}"},
-        "replyToken": f"{number:032d}",
-        "mode": "active",
-    }
-
-
 class BeforeAll(Rescan):
     """Lets a dispatcher begin its reign before the events were stored, as in steady running."""
 
@@ -132,7 +114,7 @@ class Bench:
         for first in track(range(0, events, 1_000), "storing events"):
             now = datetime.now(UTC)
             documents = [
-                make_document(text_event(n), channel="main", accept_time=now)
+                make_document(make_event(n, users=KEYS), channel="main", accept_time=now)
                 for n in range(first, min(events, first + 1_000))
             ]
             insert_documents(self._database[RECVQ], documents, timeout_seconds=10)

@@ -1,7 +1,7 @@
 """Milliseconds from a webhook to its handler and to the call of LINE, at steady rates.
 
-The front desk and the dispatcher run as the real processes on a real mongod, and nobody waits for
-LINE_ACCESS_INTERVAL_MS. What MongoDB takes of it is measured beside it, at the same rate: a bare
+The front desk and the dispatcher run as the real processes on a real mongod, with
+LINE_ACCESS_INTERVAL_MS=0. What MongoDB takes of it is measured beside it, at the same rate: a bare
 insert on a journalled majority, until a bare change stream has it. Each event is due at a time that
 is fixed beforehand, and its wait is measured from there, so a slow answer delays no other event and
 hides no wait. All times are of CLOCK_MONOTONIC, which all processes of a machine share.

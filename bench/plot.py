@@ -28,7 +28,7 @@ SETTINGS = {
 def write_svg(reports: Sequence[Report], path: Path) -> None:
     """One picture a report, one below the other."""
     with mpl.rc_context(SETTINGS), warnings.catch_warnings():
-        # The letters are drawn by whoever shows the file, with fonts that may well have them.
+        # The program that shows the file draws the letters, with fonts that may well have them.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         heights = [_height(report) for report in reports]
         figure, axes = plt.subplots(

@@ -25,9 +25,9 @@ import urllib3
 from linebot.v3.webhooks import MessageEvent
 from pymongo.database import Database
 from rich.console import Console
-from ulid import ULID
 
 from bench.free_line import free_line
+from bench.load import make_event
 from bench.report import BenchFailed, Figures, Report, by_turns
 from bench.stack import DATABASE, mongod_and_database, python_path
 from bench.waiting import cpu_seconds, until
@@ -54,20 +54,6 @@ def count(event: MessageEvent, talk: Talk) -> None:
     """Counts the messages of its user, and answers with their number."""
     talk.data["messages"] = talk.data.get("messages", 0) + 1
     talk.reply(f"{talk.data['messages']} 通目のメッセージです。")
-
-
-def text_event(number: int, conversations: int) -> Document:
-    """A text message as LINE sends it, with an id and a reply token of its own."""
-    return {
-        "type": "message",
-        "message": {"type": "text", "id": f"{number}", "quoteToken": "q" * 40, "text": "今日は"},
-        "webhookEventId": str(ULID()),
-        "deliveryContext": {"isRedelivery": False},
-        "timestamp": int(time.time() * 1000),
-        "source": {"type": "user", "userId": f"U{number % conversations:032x}"},
-        "replyToken": f"{number:032x}",
-        "mode": "active",
-    }
 
 
 class Stack:
@@ -144,7 +130,7 @@ class Stack:
     def _documents(self, events: int, conversations: int) -> list[Document]:
         now = datetime.now(UTC)
         return [
-            make_document(text_event(n, conversations), channel="main", accept_time=now)
+            make_document(make_event(n, users=conversations), channel="main", accept_time=now)
             for n in range(events)
         ]
 

@@ -24,7 +24,7 @@ FAIR_SECONDS = 0.5
 # The spool gets this long on top of what recvq was given: both have to end before LINE gives up.
 SPOOL_SECONDS = 0.8
 SHORTEST_INSERT_SECONDS = 0.05
-# After an insert of so few requests the next one waits for nobody: there is little to share.
+# After an insert of so few requests the next one does not wait: there is little to share.
 SMALL_GROUP = 4
 # So much of what was under way is waited for: the slowest clients would hold up all others.
 GATHERED_SHARE = 0.9
@@ -131,12 +131,12 @@ class StoreQueue:
 
     @property
     def has_work(self) -> bool:
-        """Whether its thread is idle and has something to do, for which nobody else is awaited."""
+        """Whether its thread is idle and has something to do, and no more requests are awaited."""
         return not self.is_called and (self.is_away or (bool(self.waiting) and self.has_gathered))
 
     @property
     def has_gathered(self) -> bool:
-        """Whether all that is awaited is there; one that stops waits for nobody."""
+        """Whether all that is awaited is there; at a stop nothing is."""
         return len(self.waiting) >= self.awaited or not self.is_open
 
     @property
@@ -329,7 +329,7 @@ class Stores:
         group = store.end()
         self._is_back(store)
         if store is self.recvq and len(group) > SMALL_GROUP:
-            # Who is answered now sends its next request soon.
+            # The clients that are answered now send their next requests soon.
             store.awaited = int(GATHERED_SHARE * (len(group) + len(store.waiting)))
         if store is self.spool:
             self.spooled += sum(len(request.documents) for request in group)

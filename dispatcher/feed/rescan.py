@@ -165,12 +165,8 @@ class Rescan:
                 #     one.operation_time = self._time(session)
                 #     return one
                 return one
-        except OperationFailure as error:
-            if error.code in OVERTAKEN_CODES:
-                raise Superseded(f"MongoDB error {error.code}") from error
-            raise translate(error) from error
         except PyMongoError as error:
-            raise translate(error) from error
+            raise _superseded_or(error) from error
 
     def _documents(
         self, after: Any, session: ClientSession, stopped: Callable[[], bool]
@@ -238,14 +234,17 @@ class Rescan:
                 oplog.find({}, {"ts": 1}).sort("$natural", direction).limit(1).next()["ts"].time
                 for direction in (1, -1)
             ]
-        except OperationFailure as error:
-            if error.code in OVERTAKEN_CODES:
-                # The oldest entry was truncated meanwhile.
-                raise Superseded(f"MongoDB error {error.code}") from error
-            raise translate(error) from error
         except PyMongoError as error:
-            raise translate(error) from error
+            # The oldest entry may have been truncated meanwhile.
+            raise _superseded_or(error) from error
         return float(max(1, ends[1] - ends[0]))
+
+
+def _superseded_or(error: PyMongoError) -> Exception:
+    """Superseded where the cursor was lost; else as `translate` has it."""
+    if isinstance(error, OperationFailure) and error.code in OVERTAKEN_CODES:
+        return Superseded(f"MongoDB error {error.code}")
+    return translate(error)
 
 
 # Nothing but its time is indexed in an oplog, so a large one is read for long.

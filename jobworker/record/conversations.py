@@ -325,10 +325,11 @@ class Conversations:
             effects = list(zip(places, wanted.effects, strict=True))
             # guard: number-of-the-record -> as_read = condition
             as_read = {**condition, **still(n)}
+            update = self._update_of(document, wanted, effects, applied)
             try:
-                if adopted and self._written_together(document, wanted, effects, as_read, applied):
+                if adopted and self._written_together(as_read, update):
                     return Recorded(effects)
-                before = self._write(document, wanted, effects, as_read, applied)
+                before = self._write(as_read, update)
             except DuplicateKeyError:
                 found = self._read(id_)
                 if found is not None and _has_array(found):
@@ -368,36 +369,20 @@ class Conversations:
             condition["unsent"] = {"$nin": message_ids}
         return condition
 
-    def _write(
-        self,
-        document: Mapping[str, Any],
-        decision: Decision,
-        effects: Sequence[Placed],
-        condition: Document,
-        applied: Sequence[str],
-    ) -> Document:
+    def _write(self, condition: Document, update: Document) -> Document:
         """Record it; returns the epoch, and whether the outbox held anything, as it was before."""
-        update = self._update_of(document, decision, effects, applied)
         with writing_one():
             before: Document | None = self._collection.find_one_and_update(
                 condition, update, {"epoch": 1, "waits": {"$gt": ["$outbox", {}]}}, upsert=True
             )
         return before or {}
 
-    def _written_together(
-        self,
-        document: Mapping[str, Any],
-        decision: Decision,
-        effects: Sequence[Placed],
-        condition: Document,
-        applied: Sequence[str],
-    ) -> bool:
+    def _written_together(self, condition: Document, update: Document) -> bool:
         """Record it in a conversation of this epoch's, whose outbox memory knows; whether it
         certainly is.
         """
-        update = self._update_of(document, decision, effects, applied)
-        del update["$setOnInsert"]
-        return self._together.update({**condition, "epoch": self.epoch}, update)
+        there_already = {name: part for name, part in update.items() if name != "$setOnInsert"}
+        return self._together.update({**condition, "epoch": self.epoch}, there_already)
 
     def _update_of(
         self,

@@ -530,14 +530,20 @@ def test_what_was_applied_along_with_a_record_of_unknown_outcome_is_not_applied_
 ) -> None:
     """It would push others out of the hundred names, and those would be decided again."""
     user, write = sim.add_user("花子"), Conversations._write
+    together = Conversations._written_together
 
     def unknown(conversations: Conversations, *args: Any) -> Any:
         write(conversations, *args)
         raise DuplicateKeyError("as its repetition meets it")
 
+    def uncertain(conversations: Conversations, *args: Any) -> bool:
+        together(conversations, *args)
+        return False
+
     said = [*(f"{n}" for n in range(40)), "名", "一", "二", "三", "四"]
     with Room(database, sim, stateful(), saves=False) as died:
         monkeypatch.setattr(Conversations, "_write", unknown)
+        monkeypatch.setattr(Conversations, "_written_together", uncertain)
         documents = [died.says(user, text) for text in said]
         died.until_quiet()
         monkeypatch.undo()
@@ -803,14 +809,14 @@ def test_a_conversation_that_goes_between_look_and_write_goes_on_counting(
 ) -> None:
     """Else its timers would be taken for older than their rows."""
     first, second = of_one_key("E1"), of_one_key("E2")
-    mine, write = of_epoch(database, 2), Conversations._write
+    mine, together = of_epoch(database, 2), Conversations._written_together
     record(mine, first, a_timer(first, 10))
 
-    def emptied(conversations: Conversations, *args: Any) -> Any:
+    def emptied(conversations: Conversations, *args: Any) -> bool:
         database[CONVERSATIONS].delete_many({})
-        return write(conversations, *args)
+        return together(conversations, *args)
 
-    monkeypatch.setattr(Conversations, "_write", emptied)
+    monkeypatch.setattr(Conversations, "_written_together", emptied)
     ((_, effect),) = record(mine, second, a_timer(second, 10)).outbox.effects
     assert (effect["n"], the_one(database)["n"]) == (2, 2)
 

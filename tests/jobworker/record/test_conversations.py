@@ -487,6 +487,38 @@ def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
     assert rows == {"egg": (1, runs[0]), "x": (2, runs[1])}
 
 
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_grouped_writes_of_unknown_outcome_are_settled_and_carried_out_once(
+    breakable: Client, broken_database: Db, sim: Sim, fault: dict[str, Any]
+) -> None:
+    """The record, the note of its call and the end of that, in a conversation of this term's."""
+    bot, runs = Bot(), []
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        runs.append(talk.event_id)
+        talk.reply("はい")
+        talk.state = f"{talk.state or ''}x"
+
+    users = [sim.add_user(f"客{n}") for n in range(4)]
+    with Room(broken_database, sim, bot) as room:
+        for user in users:
+            room.says(user, "一")
+        room.until_quiet()
+        fail(breakable, {"times": 6}, "update", **fault)
+        for user in users:
+            room.says(user, "二")
+        room.until_quiet()
+        for user in users:
+            room.says(user, "三")
+        room.until_quiet()
+        found = [room.conversation(user.user_id) for user in users]
+        assert room.calls_noted() == []
+    assert len(runs) == 12
+    assert [[one.text for one in sim.answers(user)] for user in users] == [["はい"] * 3] * 4
+    assert [(one["n"], one["state"], len(one["applied"])) for one in found] == [(3, "xxx", 3)] * 4
+
+
 @pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
 def test_nothing_ends_before_a_majority_has_its_conversation_adopted(
     breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture, again: bool
