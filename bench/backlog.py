@@ -8,13 +8,8 @@ the memory is the process's peak (VmHWM), beside that of a start without a backl
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,11 +20,13 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.progress import track
 
-from bench.posts import started_log, text_event
+from bench.processes import memory_mb
 from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import DATABASE, mongod_and_database, python_path
+from bench.stack import environ_of, mongod_and_database, process
+from bench.started import LOG_NAME, Started, started_log
+from bench.waiting import until
+from bench.webhooks import text_event
 from linedesk import Bot, Talk
-from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import PROGRESS, RECVQ, make_document
@@ -39,7 +36,6 @@ from linesim.model.deliveries import Event
 KEYS = 1_000
 BATCH = 1_000
 DOCUMENTS = (1_000, 100_000)
-STOP_SECONDS = 30.0
 LEAST_PER_SECOND = 50
 """Slower than this is a failure and not a figure."""
 
@@ -65,79 +61,37 @@ def store(database: Database[Any], events: Sequence[Event], console: Console) ->
     return batch[-1]["_id"]
 
 
-@contextmanager
-def dispatcher(uri: str, log: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The real process without anything around it; LINE is never called."""
-    environ = {
-        **os.environ,
-        "LINE_CHANNEL_ACCESS_TOKEN": "unused",
-        "LINE_API_BASE": "http://127.0.0.1:9",
-        "LINE_API_DATA_BASE": "http://127.0.0.1:9",
-        "MONGODB_URI": uri,
-        "MONGODB_DATABASE": DATABASE,
-        "BOT": "bench.backlog:bot",
-        "STARTED_LOG": str(log),
-        "PYTHONPATH": python_path(),
-        **settings,
-    }
-    process = children.start(
-        [sys.executable, "-m", "dispatcher"],
-        env=environ,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        children.stop(process, timeout_seconds=STOP_SECONDS)
-
-
 def drained(
     mongod: EmbeddedMongod,
     database: Database[Any],
     events: Sequence[Event],
     console: Console,
-    **settings: str,
+    bot: str,
 ) -> Figures:
     """Start the dispatcher before these events, and stop it once all are finished."""
     last = store(database, events, console)
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "started.log"
-        settings = {"MONGODB_DATABASE": database.name, **settings}
-        with dispatcher(mongod.uri, log, **settings) as process:
-            wait_until_finished(
-                database, process, last, seconds=30 + len(events) / LEAST_PER_SECOND
+        log = Started(Path(folder) / "started.log")
+        settings = {"MONGODB_DATABASE": database.name, "BOT": bot, LOG_NAME: str(log.path)}
+        with process("dispatcher", environ_of(mongod.uri, **settings)) as dispatcher:
+            until(
+                lambda: is_finished(database, last),
+                "the documents are finished",
+                seconds=30 + len(events) / LEAST_PER_SECOND,
+                every=0.1,
+                process=dispatcher,
             )
-            peak = peak_mb(process.pid)
-        times = [float(line.split()[1]) for line in log.read_text().splitlines()]
+            peak = memory_mb(dispatcher.pid, peak=True)
+        times = log.read().values()
     if len(times) < len(events):
         raise BenchFailed(f"{len(events) - len(times)} events did not reach the handler")
     return {"events/s": (len(times) - 1) / (max(times) - min(times) or 1), "peak MB": peak}
-
-
-def wait_until_finished(
-    database: Database[Any], process: subprocess.Popen[bytes], last: Any, *, seconds: float
-) -> None:
-    """Until progress says that everything up to this document is; raises BenchFailed."""
-    deadline = time.monotonic() + seconds
-    while not is_finished(database, last):
-        if process.poll() is not None:
-            raise BenchFailed(f"the dispatcher ended with {process.returncode}")
-        if time.monotonic() > deadline:
-            raise BenchFailed(f"the documents were not finished within {seconds:.0f} s")
-        time.sleep(0.1)
 
 
 def is_finished(database: Database[Any], last: Any) -> bool:
     """Whether progress has come to this document."""
     row = database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1}) or {}
     return row.get("after") is not None and row["after"] >= last
-
-
-def peak_mb(pid: int) -> float:
-    """The most memory that the process has had (VmHWM of proc(5))."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -160,7 +114,7 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
 
         def one(documents: int) -> Figures:
             events = [text_event(number % KEYS) for number in range(documents)]
-            return drained(mongod, database, events, console)
+            return drained(mongod, database, events, console, "bench.backlog:bot")
 
         # A first run, so that the others go on from progress, as after a stop.
         one(1)

@@ -7,13 +7,11 @@ that are not linedesk write no log lines; linedesk writes its line for each requ
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,9 @@ from fastapi import FastAPI, HTTPException, Request
 from pymongo import AsyncMongoClient, WriteConcern
 from pymongo.errors import DuplicateKeyError
 
-from bench.load import SECRET
-from bench.report import BenchFailed
+from bench.processes import child
 from bench.stack import DATABASE
+from bench.webhooks import SECRET
 from frontdesk.app import FrontDesk, WebhookSettings
 from frontdesk.group_commit import GroupCommit
 from frontdesk.process import Address, SpoolAt, serve
@@ -36,7 +34,7 @@ from linedesk.compose.private_mongod import free_port
 from linedesk.runtime.logging import configure_logging
 from linedesk.store.collections import MEGABYTE
 
-START_SECONDS = 20.0
+KEY = SECRET.encode()
 NAIVE = "naive"
 
 STORED = "linedesk, stored durably"
@@ -69,14 +67,14 @@ LACKS = {
 
 def run_linedesk(name: str, port: int, uri: str, folder: Path) -> int:
     """The front desk as it is, or with nothing in place of the store. Serves until SIGTERM."""
-    configure_logging(secrets=[SECRET.decode()])
+    configure_logging(secrets=[SECRET])
     with ExitStack() as stack:
         if name != STORED:
             stack.enter_context(mock.patch.object(GroupCommit, "store", store_nothing))
         if name == FASTAPI:
             stack.enter_context(mock.patch.object(FrontDesk, "__call__", FastAPI.__call__))
         return serve(
-            WebhookSettings(secrets=(SECRET,)),
+            WebhookSettings(secrets=(KEY,)),
             Address(port=port, reuse_port=True),
             mongodb_uri=uri,
             database=DATABASE,
@@ -105,7 +103,7 @@ async def checked(request: Request) -> dict[str, Any]:
     """The webhook, once its signature was found right."""
     body = await request.body()
     signature = request.headers.get(HEADER, "")
-    if not verify(body, signature.encode("latin-1"), secrets=(SECRET,)):
+    if not verify(body, signature.encode("latin-1"), secrets=(KEY,)):
         raise HTTPException(401)
     content: dict[str, Any] = json.loads(body)
     return content
@@ -179,35 +177,17 @@ def desk(name: str, uri: str, folder: Path, *, processes: int = 1) -> Iterator[D
     port, folder = free_port(), folder.resolve()
     with ExitStack() as stack:
         pids = [
-            stack.enter_context(_process(name, port, uri, folder / f"{name}-{number}.log"))
+            stack.enter_context(_process(name, port, uri, folder / f"{name}-{number}.log")).pid
             for number in range(processes)
         ]
         yield Desk(port, pids, LACKS[name])
 
 
-@contextmanager
-def _process(name: str, port: int, uri: str, log: Path) -> Iterator[int]:
+def _process(
+    name: str, port: int, uri: str, log: Path
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "bench.desks", name, str(port), uri, str(log.parent)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        _wait_until_listening(name, log, process)
-        yield process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_until_listening(name: str, log: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while b"listening host=" not in log.read_bytes():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise BenchFailed(f"{name} did not start:\n{log.read_text()[-2000:]}")
-        time.sleep(0.05)
+    return child(name, command, ready=lambda: b"listening host=" in log.read_bytes(), log=log)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,13 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-import requests
 import uvloop
 
-from bench.report import BenchFailed
+from bench.processes import child
+from bench.waiting import listens
 from linedesk.compose.private_mongod import free_port
 
-START_SECONDS = 20.0
 SENT = {"sentMessages": [{"id": "1", "quoteToken": "q"}]}
 ANSWERS = {"quota": {"type": "none"}, "consumption": {"totalUsage": 0}}
 PROFILE = {"displayName": "客", "userId": "U" + "0" * 32}
@@ -77,26 +75,9 @@ def free_line(log: Path) -> Iterator[str]:
     """One as a process; its URL."""
     port = free_port()
     command = [sys.executable, "-m", "bench.free_line", str(port), str(log)]
-    process = subprocess.Popen(command)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_until_answering(url, process)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def _wait_until_answering(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            requests.get(f"{url}/v2/bot/message/quota", timeout=1).raise_for_status()
-        except requests.ConnectionError:
-            time.sleep(0.05)
-        else:
-            return
-    raise BenchFailed("the LINE that takes whatever comes did not start")
+    name = "the LINE that takes whatever comes"
+    with child(name, command, ready=lambda: listens(port), stdout=None, stderr=None):
+        yield f"http://127.0.0.1:{port}"
 
 
 async def serve(port: int, log: IO[str]) -> None:

@@ -68,7 +68,7 @@ def gaps_ms(folder: Path, *, interval_ms: int, calls: int) -> list[float]:
     """Milliseconds between the starts of so many calls that wait together."""
     log = folder / "dispatcher.log"
     settings = {"LINE_ACCESS_INTERVAL_MS": str(interval_ms), "BOT": "bench.gate:bot"}
-    with log.open("wb") as output, running(folder, output=output, settings=settings) as stack:
+    with running(folder, log=log, settings=settings) as stack:
         _saturate(stack, calls)
     # Those between the pushes that waited together.
     return [float(found) for found in TURN.findall(log.read_text("utf-8"))][-(calls - 1) :]

@@ -8,15 +8,9 @@ conversation. Every part compares with its own first row. mongod has a cache of 
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import socket
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -29,12 +23,13 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.backlog import drained
-from bench.posts import signed, started_log, text_event
-from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import DATABASE, mongod_and_database, python_path
+from bench.load import send_all
+from bench.report import Figures, Report, by_turns
+from bench.stack import DATABASE, environ_of, mongod_and_database, process
+from bench.started import started_log
 from bench.waiting import listens
+from bench.webhooks import request_of, text_event
 from linedesk import Bot, Talk
-from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document
@@ -48,8 +43,6 @@ CONNECTIONS = 16
 LEAST_POSTS = 320
 ROOM_POSTS = 20
 """Posted before the clock runs."""
-SECRET = "0" * 32
-READY_SECONDS = 30.0
 # So many events stand in the conversation that all others are copies of.
 WARM = 20
 
@@ -78,76 +71,22 @@ def handler(event: MessageEvent, talk: Talk) -> None:
 def front_desk(folder: Path, uri: str) -> Iterator[int]:
     """A front desk alone; its port."""
     port = free_port()
-    environ = {
-        **os.environ,
-        "LINE_CHANNEL_SECRET": SECRET,
-        "MONGODB_URI": uri,
-        "MONGODB_DATABASE": DATABASE,
-        "FRONTDESK_PORT": str(port),
-        "SPOOL_PATH": str(folder / "spool.db"),
-        "PYTHONPATH": python_path(),
-    }
-    process = children.start(
-        [sys.executable, "-m", "frontdesk"],
-        env=environ,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + READY_SECONDS
-        while not listens(port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise BenchFailed("the front desk did not start")
-            time.sleep(0.05)
+    spool = str(folder / "spool.db")
+    environ = environ_of(uri, FRONTDESK_PORT=str(port), SPOOL_PATH=spool)
+    with process("frontdesk", environ, ready=lambda: listens(port)):
         yield port
-    finally:
-        children.stop(process, timeout_seconds=10)
 
 
 def accepted(port: int, *, events: int, each: int) -> Figures:
     """Events a second through so many connections that never wait, with so many in each POST."""
     posts = max(events // each, LEAST_POSTS)
-    bodies = [
-        signed(SECRET, [text_event(post % KEYS) for _ in range(each)])
+    requests = [
+        request_of(*(text_event(post % KEYS) for _ in range(each)))
         for post in range(posts + ROOM_POSTS)
     ]
-    requests = [_request(body, signature) for body, signature in bodies]
-    _flood(port, requests[:ROOM_POSTS])
-    began = time.monotonic()
-    _flood(port, requests[ROOM_POSTS:])
-    return {"events/s": posts * each / (time.monotonic() - began)}
-
-
-def _request(body: bytes, signature: str) -> bytes:
-    head = (
-        "POST /callback HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        f"x-line-signature: {signature}\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-def _flood(port: int, requests: Sequence[bytes]) -> None:
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for future in [
-            pool.submit(_send, port, requests[place::CONNECTIONS]) for place in range(CONNECTIONS)
-        ]:
-            future.result()
-
-
-def _send(port: int, requests: Sequence[bytes]) -> None:
-    with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as connection,
-        connection.makefile("rb") as answers,
-    ):
-        for request in requests:
-            connection.sendall(request)
-            status, length = answers.readline(), 0
-            while (line := answers.readline().lower()).strip():
-                if line.startswith(b"content-length:"):
-                    length = int(line.partition(b":")[2])
-            answers.read(length)
-            if b" 200 " not in status:
-                raise BenchFailed(f"a POST was answered {status!r}")
+    send_all(port, requests[:ROOM_POSTS], connections=CONNECTIONS).checked()
+    answered = send_all(port, requests[ROOM_POSTS:], connections=CONNECTIONS).checked()
+    return {"events/s": answered.answers * each / answered.seconds}
 
 
 # Hand-out.
@@ -168,7 +107,7 @@ class Room:
 
     def handed_out(self, database: Database[Any], events: Sequence[Event]) -> Figures:
         """Events a second, from the first handler to the last one."""
-        return drained(self.mongod, database, events, self.console, BOT="bench.growth:bot")
+        return drained(self.mongod, database, events, self.console, "bench.growth:bot")
 
     def fill(
         self, database: Database[Any], name: str, count: int, row: Callable[[int], Document]

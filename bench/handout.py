@@ -22,8 +22,8 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.progress import track
 
-from bench.load import make_event
 from bench.report import Report, by_turns
+from bench.webhooks import SENTENCE, text_event
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
@@ -114,7 +114,7 @@ class Bench:
         for first in track(range(0, events, 1_000), "storing events"):
             now = datetime.now(UTC)
             documents = [
-                make_document(make_event(n, users=KEYS), channel="main", accept_time=now)
+                make_document(text_event(n % KEYS, SENTENCE), channel="main", accept_time=now)
                 for n in range(first, min(events, first + 1_000))
             ]
             insert_documents(self._database[RECVQ], documents, timeout_seconds=10)

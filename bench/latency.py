@@ -28,12 +28,13 @@ from pymongo.collection import Collection
 from rich.console import Console
 
 from bench.free_line import free_line
-from bench.load import SteadySender, make_event, make_request
+from bench.load import SteadySender
 from bench.peers import measure as peers_measure
 from bench.peers.names import LACKS
 from bench.peers.servers import versions as peers_versions
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
 from bench.stack import Running, running
+from bench.webhooks import SENTENCE, USERS, ids_of, request_of, text_event
 from linedesk.store.collections import create_collections
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.insert import insert_documents
@@ -85,17 +86,16 @@ class Desk:
 
     def milliseconds(self, text: str, rate: float, events: int) -> list[float]:
         """From the time that each event was due to its arrival in the log."""
-        made = [make_event(next(self.numbers), text) for _ in range(events)]
-        secret = self.stack.sim.secret.encode()
-        requests = [make_request(event, secret) for event in made]
+        made = [text_event(next(self.numbers) % USERS, text) for _ in range(events)]
+        requests = [request_of(event) for event in made]
         url = self.stack.sim.webhook_url or ""
         port = int(url.rpartition(":")[2].partition("/")[0])
         log = self.called if text == ANSWER else self.handled
         begin = log.stat().st_size
         due = SteadySender(port).send(requests, rate)
-        arrived = arrivals(log, begin, {event["webhookEventId"] for event in made})
-        pairs = zip(made, due, strict=True)
-        return [(arrived[event["webhookEventId"]] - at) * 1000 for event, at in pairs]
+        ids = ids_of(made)
+        arrived = arrivals(log, begin, set(ids))
+        return [(arrived[id_] - at) * 1000 for id_, at in zip(ids, due, strict=True)]
 
 
 def arrivals(log: Path, begin: int, ids: set[str]) -> Mapping[str, float]:
@@ -136,8 +136,8 @@ def bare_milliseconds(recvq: Collection[Any], rate: float, events: int) -> list[
                     waited.append((time.monotonic() - due[event_id]) * 1000)
 
     documents = [
-        make_document(make_event(number), channel="bench", accept_time=datetime.now(UTC))
-        for number in range(events)
+        make_document(event, channel="bench", accept_time=datetime.now(UTC))
+        for event in (text_event(number % USERS, SENTENCE) for number in range(events))
     ]
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -1,13 +1,15 @@
-"""Webhooks as LINE sends them, sent as fast as they are answered or at a steady rate.
+"""Three ways to send webhooks: as fast as they are answered, at a steady rate, or at given times.
 
-The first is a process of its own, `python -m bench.load PORT CONNECTIONS SECONDS`, so that it
-shares no lock with anything measured.
+The first is also a process of its own, `python -m bench.load PORT CONNECTIONS SECONDS`, which
+shares no lock with anything measured. The last can post a webhook again until it is taken. Times
+are of CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import selectors
 import socket
 import statistics
@@ -16,56 +18,25 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import uvloop
-from ulid import ULID
+from requests import RequestException, Session
 
 from bench.report import BenchFailed, Figures
-from frontdesk.signature import sign
+from bench.webhooks import SENTENCE, USERS, ids_of, request_of, signed, text_event
+from linesim.model.deliveries import Event
 
-SECRET = b"0123456789abcdef0123456789abcdef"
-USERS = 500
-TEXT = "こんにちは、今日の予定を教えてください。"
 # More than any server here answers, so that the requests of a run do not run out.
 MOST_PER_SECOND = 14_000
 ANSWER_SECONDS = 30.0
-
-
-def make_event(number: int, text: str = TEXT, *, users: int = USERS) -> dict[str, Any]:
-    """One text message, as LINE sends it, under an event id of its own."""
-    return {
-        "type": "message",
-        "mode": "active",
-        "timestamp": 1_700_000_000_000 + number,
-        "source": {"type": "user", "userId": f"U{number % users:032x}"},
-        "webhookEventId": str(ULID()),
-        "deliveryContext": {"isRedelivery": False},
-        "replyToken": f"{number:032x}",
-        "message": {
-            "type": "text",
-            "id": str(500_000_000_000 + number),
-            "quoteToken": "q3Plxr4AgKd_quoteTokenAsLongAsLinesOwnAre_00000000",
-            "text": text,
-        },
-    }
-
-
-def make_request(event: dict[str, Any], secret: bytes = SECRET) -> bytes:
-    """A signed POST with one event, head and body."""
-    content = {"destination": "U" + "0" * 32, "events": [event]}
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-    head = (
-        "POST /callback HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: LineBotWebhook/2.0\r\n"
-        "Content-Type: application/json; charset=utf-8\r\n"
-        f"X-Line-Signature: {sign(body, secret).decode()}\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
+SENDERS = 16
+POST_SECONDS = 2.0
 
 # --- as fast as they are answered -------------------------------------------------------------
 
@@ -86,6 +57,12 @@ class Answered:
         """The first is what is compared."""
         rate = self.answers / self.seconds
         return {"POSTs/s": rate, "p50 ms": self.p50_ms, "p99 ms": self.p99_ms}
+
+    def checked(self) -> Answered:
+        """Itself; raises BenchFailed unless every answer is a 200."""
+        if self.failed or not self.answers:
+            raise BenchFailed(f"{self.failed} of {self.answers} POSTs were not answered 200")
+        return self
 
 
 class Connection(asyncio.Protocol):
@@ -152,6 +129,13 @@ async def _load(
     )
 
 
+def send_all(
+    port: int, requests: Sequence[bytes], *, connections: int, seconds: float = math.inf
+) -> Answered:
+    """Send these from this process, over so many connections, for so long at most."""
+    return uvloop.run(_load(port, requests, connections=connections, seconds=seconds))
+
+
 def send_as_answered(port: int, *, connections: int, seconds: float) -> Answered:
     """Send over so many connections for so long, the next request with each answer.
 
@@ -163,13 +147,7 @@ def send_as_answered(port: int, *, connections: int, seconds: float) -> Answered
     )
     if done.returncode:
         raise BenchFailed(f"the load ended with {done.returncode}: {done.stderr[-2000:]}")
-    answered = Answered(**json.loads(done.stdout))
-    if answered.failed or not answered.answers:
-        raise BenchFailed(
-            f"{answered.failed} of {answered.answers} POSTs over {connections} connections "
-            "were not answered 200"
-        )
-    return answered
+    return Answered(**json.loads(done.stdout)).checked()
 
 
 # --- at a rate ---------------------------------------------------------------------------------
@@ -252,13 +230,102 @@ class SteadySender:
                         self._selector.unregister(one)
 
 
+# --- at given times ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Post:
+    """One webhook: its events, and when it is due, in seconds from the start."""
+
+    at: float
+    events: Sequence[Event]
+
+
+@dataclass
+class Posted:
+    """How the posts went; of each event."""
+
+    sent: dict[str, float] = field(default_factory=dict)
+    """When the POST that was accepted began."""
+    first: dict[str, float] = field(default_factory=dict)
+    """When the first POST began."""
+    answered: dict[str, float] = field(default_factory=dict)
+    """When the 2xx came."""
+
+
+def post_all(url: str, posts: Iterable[Post], *, redeliver: bool = False) -> Posted:
+    """Post all at their times, from several threads; returns once all are answered.
+
+    With `redeliver` one without a 2xx is posted again, a second later; otherwise it raises
+    BenchFailed.
+    """
+    posted, lock = Posted(), threading.Lock()
+    waiting = iter(posts)
+    began = time.monotonic()
+
+    def send() -> None:
+        with Session() as session:
+            session.trust_env = False
+            while True:
+                with lock:
+                    post = next(waiting, None)
+                if post is None:
+                    return
+                _pause(began + post.at - time.monotonic())
+                _post(session, url, post.events, posted, redeliver=redeliver)
+
+    with ThreadPoolExecutor(SENDERS) as pool:
+        for future in [pool.submit(send) for _ in range(SENDERS)]:
+            future.result()
+    return posted
+
+
+def _post(
+    session: Session,
+    url: str,
+    events: Sequence[Event],
+    posted: Posted,
+    *,
+    redeliver: bool,
+) -> None:
+    headers, body = signed(*events)
+    ids = ids_of(events)
+    while True:
+        began = time.monotonic()
+        for id_ in ids:
+            posted.first.setdefault(id_, began)
+        status: object
+        try:
+            status = session.post(url, body, headers=headers, timeout=POST_SECONDS).status_code
+        except RequestException as error:
+            status = type(error).__name__
+        if status == 200:
+            answered = time.monotonic()
+            posted.sent |= dict.fromkeys(ids, began)
+            posted.answered |= dict.fromkeys(ids, answered)
+            return
+        if not redeliver:
+            raise BenchFailed(f"a webhook was answered {status}")
+        _pause(1.0)
+
+
+def steady(events: Iterable[Event], *, rate: float) -> list[Post]:
+    """One event a POST, so many a second."""
+    return [Post(number / rate, [event]) for number, event in enumerate(events)]
+
+
+def _pause(seconds: float) -> None:
+    if seconds > 0:
+        threading.Event().wait(seconds)
+
+
 def main(arguments: Sequence[str]) -> int:
     """The load process: makes all requests first, then sends them and prints what it saw."""
     port, connections, seconds = int(arguments[0]), int(arguments[1]), float(arguments[2])
     count = int(seconds * MOST_PER_SECOND)
-    requests = [make_request(make_event(number)) for number in range(count)]
-    load = _load(port, requests, connections=connections, seconds=seconds)
-    print(json.dumps(asdict(uvloop.run(load))))
+    requests = [request_of(text_event(number % USERS, SENTENCE)) for number in range(count)]
+    answered = send_all(port, requests, connections=connections, seconds=seconds)
+    print(json.dumps(asdict(answered)))
     return 0
 
 

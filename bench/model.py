@@ -30,10 +30,13 @@ from pathlib import Path
 from linebot.v3.webhooks import MessageEvent
 from rich.console import Console
 
-from bench.posts import Post, Started, ids_of, post_all, started_log, text_event
+from bench.load import Post, post_all
+from bench.processes import cpu_seconds
 from bench.report import BenchFailed, Figures, Report, Row, by_turns
 from bench.stack import Running, running
-from bench.waiting import cpu_seconds
+from bench.started import Started, started_log
+from bench.waiting import until
+from bench.webhooks import ids_of, text_event
 from linedesk import Bot, Talk
 from linesim.model.calls import Call
 
@@ -289,14 +292,16 @@ class Bench:
         events = [text_event(user, f"{handler_ms} {user}") for user in users]
         seen = len(sim.calls)
         posts = [Post(at, [event]) for at, event in zip(arrivals, events, strict=True)]
-        posted = post_all(str(sim.webhook_url), sim.secret, posts)
+        posted = post_all(str(sim.webhook_url), posts)
         ids = ids_of(events)
         started = self.log.wait_for(ids, seconds=SETTLE_SECONDS)
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while len(called := _pushes(sim.calls[seen:])) < len(ids):
-            if time.monotonic() > deadline:
-                raise BenchFailed(f"{len(ids) - len(called)} messages were not answered")
-            time.sleep(0.2)
+        until(
+            lambda: len(_pushes(sim.calls[seen:])) >= len(ids),
+            f"{len(ids)} messages are answered",
+            seconds=SETTLE_SECONDS,
+            every=0.2,
+        )
+        called = _pushes(sim.calls[seen:])
         return Times(
             [posted.sent[id_] for id_ in ids],
             [started[id_] for id_ in ids],

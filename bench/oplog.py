@@ -24,9 +24,10 @@ import bson
 from bson.raw_bson import RawBSONDocument
 from rich.console import Console
 
+from bench.processes import cpu_seconds
 from bench.report import BenchFailed, Figures, Report, Row, by_turns
 from bench.stack import DATABASE, running
-from bench.waiting import cpu_seconds
+from bench.waiting import until
 from linedesk.store.client import Client
 from linedesk.store.documents import CONVERSATIONS, PROGRESS, RECVQ
 from linedesk.store.records.effects import WITH_EFFECTS
@@ -89,14 +90,14 @@ class House:
 
     def settle(self) -> None:
         """Until every message is answered, and that is saved."""
-        deadline = time.monotonic() + SETTLE_SECONDS
         outboxes = self.client[DATABASE][CONVERSATIONS]
-        pause = threading.Event()
-        while self._unanswered() or outboxes.find_one(WITH_EFFECTS):
-            if time.monotonic() > deadline:
-                raise BenchFailed("some messages were not answered")
-            pause.wait(0.2)
-        pause.wait(1.0)
+        until(
+            lambda: not self._unanswered() and outboxes.find_one(WITH_EFFECTS) is None,
+            "all messages are answered",
+            seconds=SETTLE_SECONDS,
+            every=0.2,
+        )
+        threading.Event().wait(1.0)
 
     def stats(self, database: str, name: str) -> Mapping[str, Any]:
         """collStats, once all is on the disk."""

@@ -8,8 +8,6 @@ and it ends when all are recorded, every answer has reached LINE, and no outbox 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import tempfile
 import threading
 import time
@@ -27,12 +25,12 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench.free_line import free_line
-from bench.load import make_event
+from bench.processes import cpu_seconds
 from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import DATABASE, mongod_and_database, python_path
-from bench.waiting import cpu_seconds, until
+from bench.stack import environ_of, mongod_and_database, process
+from bench.waiting import until
+from bench.webhooks import SENTENCE, text_event
 from linedesk import Bot, Talk
-from linedesk.compose import children
 from linedesk.compose.private_mongod import server_version
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import CONVERSATIONS, RECVQ, Document, make_document
@@ -130,8 +128,8 @@ class Stack:
     def _documents(self, events: int, conversations: int) -> list[Document]:
         now = datetime.now(UTC)
         return [
-            make_document(make_event(n, users=conversations), channel="main", accept_time=now)
-            for n in range(events)
+            make_document(event, channel="main", accept_time=now)
+            for event in (text_event(n % conversations, SENTENCE) for n in range(events))
         ]
 
     def _processor(self) -> dict[str, float]:
@@ -145,30 +143,20 @@ def running(folder: Path) -> Iterator[tuple[Stack, dict[str, str]]]:
     log.touch()
     with mongod_and_database(folder) as (mongod, database), free_line(log) as line:
         create_collections(database, capped_bytes=512 * MEGABYTE)
-        environ = {
-            **os.environ,
-            "LINE_CHANNEL_SECRET": "0" * 32,
-            "LINE_CHANNEL_ACCESS_TOKEN": "t" * 40,
-            "LINE_API_BASE": line,
-            "LINE_API_DATA_BASE": line,
-            "LINE_ACCESS_INTERVAL_MS": "0",
-            "LINE_CONCURRENCY": str(CONCURRENCY),
-            "DISPATCHER_THREADS": str(THREADS),
-            "MONGODB_URI": mongod.uri,
-            "MONGODB_DATABASE": DATABASE,
-            "BOT": "bench.record:bot",
-            "LOG_LEVEL": "warning",
-            "PYTHONPATH": python_path(),
-        }
-        command = [sys.executable, "-m", "dispatcher"]
-        process = children.start(command, env=environ, cwd=folder)
-        try:
+        environ = environ_of(
+            mongod.uri,
+            line=line,
+            LINE_ACCESS_INTERVAL_MS="0",
+            LINE_CONCURRENCY=str(CONCURRENCY),
+            DISPATCHER_THREADS=str(THREADS),
+            BOT="bench.record:bot",
+            LOG_LEVEL="warning",
+        )
+        with process("dispatcher", environ, stdout=None, stderr=None) as dispatcher:
             yield (
-                Stack(database, line, log, dispatcher=process.pid, mongod=mongod.pid or 0),
+                Stack(database, line, log, dispatcher=dispatcher.pid, mongod=mongod.pid or 0),
                 {"MongoDB": server_version(mongod.uri)},
             )
-        finally:
-            children.stop(process, timeout_seconds=30)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -15,10 +15,8 @@ handled in the end.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -34,11 +32,12 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from rich.console import Console
 
-import linesim
-from bench.posts import Post, Posted, Started, ids_of, post_all, started_log, steady, text_event
+from bench.load import Post, Posted, post_all, steady
 from bench.report import Figures, Report, Row, by_turns
-from bench.stack import DATABASE, python_path
+from bench.stack import DATABASE, environ_of, process, simulated_line
+from bench.started import Started, started_log
 from bench.waiting import listens, until
+from bench.webhooks import ids_of, text_event
 from linedesk import Bot, Talk
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
@@ -105,9 +104,16 @@ class Box:
         self.version = server_version(uri)
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/callback"
-        self.sim = stack.enter_context(linesim.running(rate_limits=False, webhook_url=self.url))
+        sim = stack.enter_context(simulated_line(port))
         self.log = Started(folder / "started.log")
-        self._environ = {**os.environ, **self._settings(folder, uri, port)}
+        self._environ = environ_of(
+            uri,
+            line=sim.url,
+            FRONTDESK_PORT=str(port),
+            SPOOL_PATH=str(folder / "spool.db"),
+            BOT="bench.recovery:bot",
+            STARTED_LOG=str(self.log.path),
+        )
         self._stack = stack
         self._start("frontdesk")
         self.dispatchers = [self._start("dispatcher") for _ in range(dispatchers)]
@@ -117,7 +123,7 @@ class Box:
 
     def post(self, posts: list[Post]) -> Posted:
         """Post them, each until it is accepted."""
-        return post_all(self.url, self.sim.secret, posts, redeliver=True)
+        return post_all(self.url, posts, redeliver=True)
 
     def leader(self) -> subprocess.Popen[bytes]:
         """The dispatcher that holds the lease."""
@@ -145,29 +151,7 @@ class Box:
         return states == ["PRIMARY"] + ["SECONDARY"] * (len(self.nodes) - 1)
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
-        process = children.start(
-            [sys.executable, "-m", name],
-            env=self._environ,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self._stack.callback(children.stop, process, timeout_seconds=10)
-        return process
-
-    def _settings(self, folder: Path, uri: str, port: int) -> dict[str, str]:
-        return {
-            "LINE_CHANNEL_SECRET": self.sim.secret,
-            "LINE_CHANNEL_ACCESS_TOKEN": self.sim.token,
-            "LINE_API_BASE": self.sim.url,
-            "LINE_API_DATA_BASE": self.sim.url,
-            "MONGODB_URI": uri,
-            "MONGODB_DATABASE": DATABASE,
-            "FRONTDESK_PORT": str(port),
-            "SPOOL_PATH": str(folder / "spool.db"),
-            "BOT": "bench.recovery:bot",
-            "STARTED_LOG": str(self.log.path),
-            "PYTHONPATH": python_path(),
-        }
+        return self._stack.enter_context(process(name, self._environ))
 
 
 def round_of(box: Box, strike: Callable[[], object], *, seconds: float) -> Figures:

@@ -17,18 +17,11 @@ from pathlib import Path
 from linebot.v3.webhooks import MessageEvent
 from rich.console import Console
 
-from bench.posts import (
-    Post,
-    Started,
-    ids_of,
-    post_all,
-    started_log,
-    steady,
-    text_event,
-    waits_ms,
-)
+from bench.load import Post, post_all, steady
 from bench.report import Figures, Report, by_turns
 from bench.stack import Running, running
+from bench.started import Started, started_log, waits_ms
+from bench.webhooks import ids_of, text_event
 from linedesk import Bot, Talk
 
 KEYS = 1_000
@@ -70,7 +63,7 @@ def measure(
             posts += [Post(0.0, more)] if more else []
             slow += more
     posts.sort(key=lambda post: post.at)
-    posted = post_all(str(stack.sim.webhook_url), stack.sim.secret, posts)
+    posted = post_all(str(stack.sim.webhook_url), posts)
     started = log.wait_for(ids_of([*others, *slow]), seconds=60 + seconds)
     return waits_ms(posted.sent, started, ids_of(others))
 
@@ -95,7 +88,7 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
         ) as stack:
             first = text_event(0)
             stack.until_taken(stack.sim.add_user("花子"), "準備")
-            post_all(str(stack.sim.webhook_url), stack.sim.secret, [Post(0.0, [first])])
+            post_all(str(stack.sim.webhook_url), [Post(0.0, [first])])
             log.wait_for(ids_of([first]))
             rows = []
             for rate in RATES:

@@ -40,6 +40,8 @@ from rich.table import Table
 
 import linesim
 from bench.report import machine
+from bench.stack import DATABASE, environ_of, simulated_line
+from bench.waiting import until
 from linedesk import Bot, Talk, TimerEvent
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
@@ -50,8 +52,6 @@ from linesim.judge.history import Place, asked_in, said_in
 from linesim.model.deliveries import Delivery, Event
 from linesim.model.world import Group, User
 
-ROOT = Path(__file__).resolve().parent.parent
-DATABASE = "line_bot"
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -219,13 +219,13 @@ class Load(threading.Thread):
 
     def until_taken(self) -> None:
         """A first message, once the front desk takes it."""
-        deadline = time.monotonic() + READY_SECONDS
-        delivery = self._sim.say(self._users[0], "reply 0")
-        while not delivery.delivered:
-            if time.monotonic() > deadline:
-                raise RuntimeError("the front desk takes nothing; see its log")
-            threading.Event().wait(0.1)
-            delivery = self._sim.redeliver(delivery)
+        first = self._sim.say(self._users[0], "reply 0")
+        until(
+            lambda: first.delivered or self._sim.redeliver(first).delivered,
+            "the front desk takes a webhook; see its log",
+            seconds=READY_SECONDS,
+            every=0.1,
+        )
 
     def stop(self) -> None:
         """Nothing new; wait until the rest is taken."""
@@ -449,10 +449,16 @@ class Soak:
         self.database: Database[Any] = client[DATABASE]
         make_small(self.database)
         port = free_port()
-        url = f"http://127.0.0.1:{port}/callback"
-        self.sim = stack.enter_context(linesim.running(rate_limits=False, webhook_url=url))
+        self.sim = stack.enter_context(simulated_line(port))
         (self.folder / "spool").mkdir()
-        environ = {**os.environ, **self._settings(port)}
+        environ = environ_of(
+            self.mongod.uri,
+            line=self.sim.url,
+            LINE_ACCESS_INTERVAL_MS=str(INTERVAL_MS),
+            FRONTDESK_PORT=str(port),
+            SPOOL_PATH=str(self.folder / "spool" / "spool.db"),
+            BOT="bench.soak:bot",
+        )
         self.kept = []
         for name in ("frontdesk", "dispatcher"):
             log = stack.enter_context((results / f"{name}.log").open("wb"))
@@ -530,21 +536,6 @@ class Soak:
             for event in events.values()
             if event["type"] == "message" and event["message"]["text"].startswith("timer")
         ]
-
-    def _settings(self, port: int) -> dict[str, str]:
-        return {
-            "LINE_CHANNEL_SECRET": self.sim.secret,
-            "LINE_CHANNEL_ACCESS_TOKEN": self.sim.token,
-            "LINE_API_BASE": self.sim.url,
-            "LINE_API_DATA_BASE": self.sim.url,
-            "LINE_ACCESS_INTERVAL_MS": str(INTERVAL_MS),
-            "MONGODB_URI": self.mongod.uri,
-            "MONGODB_DATABASE": DATABASE,
-            "FRONTDESK_PORT": str(port),
-            "SPOOL_PATH": str(self.folder / "spool" / "spool.db"),
-            "BOT": "bench.soak:bot",
-            "PYTHONPATH": str(ROOT),
-        }
 
 
 def make_small(database: Database[Any]) -> None:

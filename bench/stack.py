@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 from pymongo.database import Database
 
 import linesim
-from linedesk.compose import children
+from bench.processes import START_SECONDS, child
+from bench.waiting import until
+from bench.webhooks import SECRET
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.store.client import connect
 from linedesk.store.collections import create_collections
@@ -24,6 +25,9 @@ from linesim.model.world import User
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = "line_bot"
+TOKEN = "t" * 40
+NOWHERE = "http://127.0.0.1:9"
+"""LINE's address where a bench never calls LINE: nothing listens there."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,12 @@ class Running:
 
     def until_taken(self, user: User, text: str) -> None:
         """Say it until the front desk takes it."""
-        pause = threading.Event()
-        while not self.sim.say(user, text).delivered:
-            pause.wait(0.1)
+        until(
+            lambda: self.sim.say(user, text).delivered,
+            "the front desk takes a webhook",
+            seconds=START_SECONDS,
+            every=0.1,
+        )
 
 
 def python_path() -> str:
@@ -60,47 +67,66 @@ def mongod_and_database(folder: Path) -> Iterator[tuple[EmbeddedMongod, Database
         yield mongod, client[DATABASE]
 
 
+def environ_of(mongodb_uri: str, *, line: str = NOWHERE, **settings: str) -> dict[str, str]:
+    """The environment of a front desk or a dispatcher, with these settings beside the shared ones.
+
+    A module of bench/ can be the bot, as `BOT="bench.latency:bot"`.
+    """
+    return {
+        **os.environ,
+        "LINE_CHANNEL_SECRET": SECRET,
+        "LINE_CHANNEL_ACCESS_TOKEN": TOKEN,
+        "LINE_API_BASE": line,
+        "LINE_API_DATA_BASE": line,
+        "MONGODB_URI": mongodb_uri,
+        "MONGODB_DATABASE": DATABASE,
+        "PYTHONPATH": python_path(),
+        **settings,
+    }
+
+
+def process(
+    module: str, environ: Mapping[str, str], *words: str, **options: Any
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """`python -m MODULE WORDS` until the end of the block; the options are those of `child`."""
+    return child(module, [sys.executable, "-m", module, *words], env=environ, **options)
+
+
+def simulated_line(desk_port: int, **options: Any) -> AbstractContextManager[linesim.Sim]:
+    """linesim in this process, which posts to a front desk on this port; without rate limits,
+    unless they are among the options.
+    """
+    url = f"http://127.0.0.1:{desk_port}/callback"
+    chosen = {"rate_limits": False, **options}
+    return linesim.running(**chosen, secret=SECRET, token=TOKEN, webhook_url=url)
+
+
 @contextmanager
 def running(
     folder: Path,
     *,
-    output: IO[bytes] | int = subprocess.DEVNULL,
+    log: Path | None = None,
     line: Mapping[str, Any] = MappingProxyType({}),
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Running]:
-    """The processes with these settings beside those that the measurements share.
+    """Front desk and dispatcher with these settings; `line`: options of the simulator.
 
-    `line`: options of the simulator, which has no rate limits without them.
-
-    A module of bench/ can be the bot, as `bench.latency:bot`. The dispatcher's log of each turn
-    goes to `output`.
+    What both write goes to `log`, with the dispatcher's line for each turn.
     """
     with ExitStack() as stack:
         mongod, database = stack.enter_context(mongod_and_database(folder))
         port = free_port()
-        url = f"http://127.0.0.1:{port}/callback"
-        sim = stack.enter_context(
-            linesim.running(**{"rate_limits": False, **line}, webhook_url=url)
-        )
-        environ = {
-            **os.environ,
-            "LINE_CHANNEL_SECRET": sim.secret,
-            "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
-            "LINE_API_BASE": sim.url,
-            "LINE_API_DATA_BASE": sim.url,
-            "MONGODB_URI": mongod.uri,
-            "MONGODB_DATABASE": DATABASE,
-            "FRONTDESK_PORT": str(port),
-            "SPOOL_PATH": str(folder / "spool.db"),
-            "PYTHONPATH": python_path(),
+        sim = stack.enter_context(simulated_line(port, **line))
+        environ = environ_of(
+            mongod.uri,
+            line=sim.url,
+            FRONTDESK_PORT=str(port),
+            SPOOL_PATH=str(folder / "spool.db"),
             **settings,
-        }
+        )
+        output = {"log": log} if log else {}
+        verbose = ["--verbose"] if log else []
         pids = {"mongod": mongod.pid or 0}
-        verbose = [] if output is subprocess.DEVNULL else ["--verbose"]
         for name, *words in (["frontdesk"], ["dispatcher", *verbose]):
-            process = children.start(
-                [sys.executable, "-m", name, *words], env=environ, stdout=output, stderr=output
-            )
-            stack.callback(children.stop, process, timeout_seconds=10)
-            pids[name] = process.pid
+            pids[name] = stack.enter_context(process(name, environ, *words, **output)).pid
         yield Running(sim, database, server_version(mongod.uri), pids)

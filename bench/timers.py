@@ -12,12 +12,11 @@ import itertools
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,10 @@ from typing import Any
 from pymongo.database import Database
 from rich.console import Console
 
+from bench.processes import START_SECONDS, cpu_seconds, memory_mb
 from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
-from bench.stack import python_path
-from linedesk.compose import children
+from bench.stack import environ_of, process
+from bench.waiting import until
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.store.client import connect
 from linedesk.store.collections import create_collections
@@ -75,49 +75,41 @@ def a_row(number: int, run_at: datetime) -> Document:
     }
 
 
-@contextmanager
-def running(room: str, uri: str, database: str, **environ: str) -> Iterator[int]:
-    """One of linedesk's processes; its pid."""
-    settings = {
-        **os.environ,
-        "LINE_CHANNEL_ACCESS_TOKEN": "bench",
-        # Nobody calls LINE here.
-        "LINE_API_BASE": "http://127.0.0.1:9",
-        "MONGODB_URI": uri,
-        "MONGODB_DATABASE": database,
-        "PYTHONPATH": python_path(),
-        "LOG_LEVEL": "warning",
-        **environ,
-    }
-    process = children.start(
-        [sys.executable, "-m", room], env=settings, stdout=subprocess.DEVNULL, stderr=None
-    )
-    try:
-        yield process.pid
-    finally:
-        children.stop(process, timeout_seconds=20)
+def running(
+    module: str, uri: str, database: str, **settings: str
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """One of linedesk's processes, which never calls LINE."""
+    environ = environ_of(uri, MONGODB_DATABASE=database, LOG_LEVEL="warning", **settings)
+    return process(module, environ, stderr=None)
 
 
 def late_ms(database: Database[Any], uri: str, folder: Path, *, timers: int) -> list[float]:
     """Milliseconds from the due time of each timer to the start of its handler, in order."""
     log = folder / f"{database.name}.log"
     log.touch()
-    pause, chance = threading.Event(), random.Random(1)
-    with running("dispatcher", uri, database.name, BOT="bench.timers:bot", **{LOG_NAME: str(log)}):
+    chance = random.Random(1)
+    settings = {"BOT": "bench.timers:bot", LOG_NAME: str(log)}
+    with running("dispatcher", uri, database.name, **settings) as dispatcher:
         database[SCHEDULE].insert_one(a_row(0, datetime.now(UTC)))
-        while not log.read_text():
-            pause.wait(0.1)
+        until(
+            log.read_text,
+            "a first timer rings",
+            seconds=START_SECONDS,
+            every=0.1,
+            process=dispatcher,
+        )
         due = datetime.now(UTC) + timedelta(seconds=2)
         rows = []
         for number in range(timers):
             due += timedelta(seconds=chance.uniform(0.01, 0.09))
             rows.append(a_row(number + 1, due))
         database[SCHEDULE].insert_many(rows)
-        deadline = time.monotonic() + timers * 0.09 + LATE_SECONDS
-        while len(log.read_text().splitlines()) < timers + 1:
-            if time.monotonic() > deadline:
-                raise BenchFailed("not all timers rang")
-            pause.wait(0.05)
+        until(
+            lambda: len(log.read_text().splitlines()) > timers,
+            "all timers ring",
+            seconds=timers * 0.09 + LATE_SECONDS,
+            every=0.05,
+        )
     return sorted(float(line) for line in log.read_text().splitlines()[1:])
 
 
@@ -130,31 +122,19 @@ def cost(database: Database[Any], uri: str, *, waiting: int, seconds: int) -> Fi
         [a_row(n, tomorrow + timedelta(seconds=n)) for n in range(waiting)]
     )
     pause = threading.Event()
-    with running("linedesk.scheduler", uri, database.name) as pid:
+    with running("linedesk.scheduler", uri, database.name) as scheduler:
         pause.wait(SETTLE_SECONDS)
         due = datetime.now(UTC) + timedelta(seconds=1)
         soon = [a_row(waiting + n, due + timedelta(seconds=n)) for n in range(seconds)]
         database[SCHEDULE].insert_many(soon)
-        before = processor_seconds(pid)
+        before = cpu_seconds(scheduler.pid)
         pause.wait(seconds)
-        used = processor_seconds(pid) - before
-        resident = resident_mb(pid)
+        used = cpu_seconds(scheduler.pid) - before
+        resident = memory_mb(scheduler.pid)
     rang = database[RECVQ].count_documents({})
     if rang < seconds - 1:
         raise BenchFailed(f"only {rang} of {seconds} timers rang")
     return {"memory MB": resident, "processor ms a second": used / seconds * 1000}
-
-
-def processor_seconds(pid: int) -> float:
-    """What a process has used of the processor (proc(5): utime and stime)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mb(pid: int) -> float:
-    """Its resident memory (proc(5): VmRSS)."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return float(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

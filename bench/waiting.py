@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from bench.report import BenchFailed
 
 
-def until(happened: Callable[[], object], words: str, *, seconds: float) -> None:
-    """Look 50 times a second; raises BenchFailed, which says what did not happen."""
+def until(
+    happened: Callable[[], object],
+    words: str,
+    *,
+    seconds: float,
+    every: float = 0.02,
+    process: subprocess.Popen[bytes] | None = None,
+) -> None:
+    """Look each `every` seconds until this has happened.
+
+    Raises BenchFailed, which says what did not happen, when the time is up or `process` has ended.
+    """
     deadline, pause = time.monotonic() + seconds, threading.Event()
     while not happened():
+        if process is not None and process.poll() is not None:
+            raise BenchFailed(f"the process ended with {process.returncode} before: {words}")
         if time.monotonic() > deadline:
             raise BenchFailed(f"not within {seconds:.0f} s: {words}")
-        pause.wait(0.02)
+        pause.wait(every)
 
 
 def listens(port: int) -> bool:
@@ -26,9 +37,3 @@ def listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has had of the processor."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,11 @@ from linebot.v3.webhooks import MessageEvent
 from rich.console import Console
 
 from bench.handout import Bench
+from bench.processes import START_SECONDS, child
 from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
 from bench.stack import python_path
+from bench.waiting import until
+from bench.webhooks import text_event
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.remote.amqp import AmqpBroker, declare
 from jobworker.remote.leader import Workers
@@ -39,7 +41,6 @@ from tests.rabbitmq import is_installed, throwaway_rabbitmq
 THREADS = 20
 SLEEP_SECONDS, COMPUTE_SECONDS = 0.05, 0.02
 SINGLE_JOBS, MANY_JOBS = 500, 6_000
-START_SECONDS = 60.0
 OWN_THREADS = "own threads"
 
 sleeping, computing, idle = Bot(), Bot(), Bot()
@@ -75,14 +76,11 @@ def worker_processes(url: str, bot: str, number: int, threads: int) -> Iterator[
         "LOG_LEVEL": "error",
     }
     command = [sys.executable, "-m", "linedesk", "worker"]
-    running = [subprocess.Popen(command, env=environ) for _ in range(number)]
-    try:
+    with ExitStack() as stack:
+        for _ in range(number):
+            worker = child("a worker", command, env=environ, stdout=None, stderr=None)
+            stack.enter_context(worker)
         yield
-    finally:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.wait(30)
 
 
 class WorkerBench(Bench):
@@ -142,13 +140,11 @@ def wait_for_workers(url: str, number: int) -> None:
 
 
 def _until(workers: Workers, number: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while sum(row["state"] == "working" for row in workers.rows()) < number:
-        if time.monotonic() > deadline:
-            raise BenchFailed(
-                f"not all of {number} workers were there within {START_SECONDS:.0f} s"
-            )
-        time.sleep(0.05)
+    until(
+        lambda: sum(row["state"] == "working" for row in workers.rows()) >= number,
+        f"{number} workers are there",
+        seconds=START_SECONDS,
+    )
 
 
 def relayed(url: str) -> Figures:
@@ -171,21 +167,12 @@ def relayed(url: str) -> Figures:
 
 
 def _one_job(workers: Workers, version: str, number: int) -> None:
-    key = f"main/U{number % 1000:032d}"
+    event = text_event(number % 1000, "今日は" * 5)
+    key, event_id = event["source"]["userId"], event["webhookEventId"]
     attempt = workers.take(
-        version=version, key=key, event_id="E", resume=lambda: None, died_with=set()
+        version=version, key=f"main/{key}", event_id="E", resume=lambda: None, died_with=set()
     )
     moment = "2026-11-23T00:00:00.000Z"
-    event = {
-        "type": "message",
-        "message": {"type": "text", "id": "1", "quoteToken": "q" * 40, "text": "今日は" * 5},
-        "webhookEventId": f"01BENCH{number:019d}",
-        "deliveryContext": {"isRedelivery": False},
-        "timestamp": 1_700_000_000_000,
-        "source": {"type": "user", "userId": key[5:]},
-        "replyToken": f"{number:032d}",
-        "mode": "active",
-    }
     job = {
         "type": "job",
         "contract": 1,
@@ -196,12 +183,12 @@ def _one_job(workers: Workers, version: str, number: int) -> None:
         "limitSeconds": 60.0,
         "now": moment,
         "channel": "main",
-        "key": key[5:],
-        "eventId": f"01BENCH{number:019d}",
+        "key": key,
+        "eventId": event_id,
         "events": [event],
         "together": False,
         "accepted": moment,
-        "replyToken": f"{number:032d}",
+        "replyToken": event["replyToken"],
         "state": None,
         "data": {},
         "friend": True,

@@ -11,30 +11,29 @@ import sys
 import time
 from pathlib import Path
 
-from bench.load import make_event
 from bench.peers import jobs
 from bench.peers.names import module_of
-from linedesk.compose import children
+from bench.processes import child
+from bench.waiting import until
+from bench.webhooks import SENTENCE, text_event
 
-POLL_SECONDS = 0.02
-STOP_SECONDS = 20.0
+DRAIN_SECONDS = 300.0
 
 
 def main(module: str, number: str, keys: str) -> None:
     """Fill, drain, and print the seconds."""
     peer, log, wanted = module_of(module), Path(os.environ[jobs.STARTED]), int(number)
     peer.reset()
-    peer.fill([make_event(n, users=int(keys)) for n in range(wanted)])
+    peer.fill([text_event(n % int(keys), SENTENCE) for n in range(wanted)])
     command = [sys.executable, "-m", "bench.peers.worker", module]
-    worker = children.start(command, stdout=sys.stderr)
-    try:
-        while jobs.starts(log) < wanted or peer.left(wanted):
-            if worker.poll() is not None:
-                raise SystemExit(f"its worker ended with {worker.returncode}")
-            time.sleep(POLL_SECONDS)
+    with child("the worker", command, stdout=sys.stderr, stderr=None) as worker:
+        until(
+            lambda: jobs.starts(log) >= wanted and not peer.left(wanted),
+            "all jobs are completed",
+            seconds=DRAIN_SECONDS,
+            process=worker,
+        )
         ended = time.monotonic()
-    finally:
-        children.stop(worker, timeout_seconds=STOP_SECONDS)
     # What a broker has handed out and was not acknowledged is back in the queue now.
     if peer.left(wanted):
         raise SystemExit("jobs were left over")

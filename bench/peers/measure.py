@@ -12,13 +12,15 @@ from functools import partial
 from pathlib import Path
 
 from bench.desks import Desk
-from bench.load import SECRET, SteadySender, make_event, make_request
+from bench.load import SteadySender
 from bench.peers import jobs
 from bench.peers.names import LACKS, PEERS, measured_for
-from bench.peers.servers import ROOT, child, running
+from bench.peers.servers import ROOT, running
+from bench.processes import child
 from bench.report import BenchFailed
 from bench.stack import python_path
 from bench.waiting import listens
+from bench.webhooks import SECRET, SENTENCE, USERS, ids_of, request_of, text_event
 from linedesk.compose.private_mongod import free_port
 
 Urls = Mapping[str, str]
@@ -30,11 +32,11 @@ WARM_UP = 200
 
 
 @contextmanager
-def enqueue_routes(folder: Path, secret: bytes = SECRET) -> Iterator[dict[str, Desk]]:
+def enqueue_routes(folder: Path) -> Iterator[dict[str, Desk]]:
     """The server of each peer, one process each, on stores that no worker reads."""
     with _stores("enqueue") as urls, ExitStack() as stack:
         yield {
-            name: Desk(stack.enter_context(_route(name, urls, folder, secret)), lacks=LACKS[name])
+            name: Desk(stack.enter_context(_route(name, urls, folder)), lacks=LACKS[name])
             for name, _ in measured_for("enqueue")
         }
 
@@ -99,14 +101,13 @@ def _new_log(name: str, folder: Path) -> Path:
 
 
 @contextmanager
-def _route(name: str, urls: Urls, folder: Path, secret: bytes) -> Iterator[int]:
+def _route(name: str, urls: Urls, folder: Path) -> Iterator[int]:
     port = free_port()
-    environ = _environ(name, urls, _new_log(name, folder), PEER_SECRET=secret.decode())
+    environ = _environ(name, urls, _new_log(name, folder), PEER_SECRET=SECRET)
     command = _module("route", PEERS[name].module, str(port))
     output = folder / f"{name}-route.log"
-    with child(
-        f"the route of {name}", command, output, lambda: listens(port), env=environ, cwd=ROOT
-    ):
+    ready = partial(listens, port)
+    with child(f"the route of {name}", command, ready=ready, log=output, env=environ, cwd=ROOT):
         yield port
 
 
@@ -131,18 +132,18 @@ def _drain(name: str, urls: Urls, folder: Path, url: str, number: int, keys: int
 
 
 def _delays(name: str, urls: Urls, folder: Path, rate: float, events: int) -> list[float]:
-    with _route(name, urls, folder, SECRET) as port, _worker(name, urls, folder):
+    with _route(name, urls, folder) as port, _worker(name, urls, folder):
         log = folder / f"{name}-started.log"
         _sent_and_started(name, port, log, rate, range(WARM_UP))
         return _sent_and_started(name, port, log, rate, range(WARM_UP, WARM_UP + events))
 
 
 def _sent_and_started(name: str, port: int, log: Path, rate: float, numbers: range) -> list[float]:
-    made = [make_event(number) for number in numbers]
-    due = SteadySender(port).send([make_request(event, SECRET) for event in made], rate)
-    started = _started(name, log, {event["webhookEventId"] for event in made})
-    pairs = zip(made, due, strict=True)
-    return sorted((started[event["webhookEventId"]] - at) * 1000 for event, at in pairs)
+    made = [text_event(number % USERS, SENTENCE) for number in numbers]
+    due = SteadySender(port).send([request_of(event) for event in made], rate)
+    ids = ids_of(made)
+    started = _started(name, log, set(ids))
+    return sorted((started[id_] - at) * 1000 for id_, at in zip(ids, due, strict=True))
 
 
 @contextmanager
@@ -154,7 +155,7 @@ def _worker(name: str, urls: Urls, folder: Path) -> Iterator[None]:
     environ = _environ(name, urls, folder / f"{name}-started.log")
     command = _module("worker", PEERS[name].module)
     output = folder / f"{name}-worker.log"
-    with child(f"the worker of {name}", command, output, lambda: True, env=environ, cwd=ROOT):
+    with child(f"the worker of {name}", command, log=output, env=environ, cwd=ROOT):
         yield
 
 

@@ -14,23 +14,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 
 from bench.peers.names import PEERS
+from bench.processes import child
 from bench.report import BenchFailed
 from bench.waiting import listens
-from linedesk.compose import children
 from linedesk.compose.private_mongod import free_port
 from tests.rabbitmq import RabbitMQ
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REQUIREMENTS = ROOT / "requirements" / "bench.txt"
-START_SECONDS = 60.0
-STOP_SECONDS = 20.0
 ELSEWHERE = ["/usr/sbin", "/usr/lib/rabbitmq/bin"]
 """Where Debian has servers beside PATH. PostgreSQL's folders are named by version."""
 
@@ -117,7 +114,8 @@ def redis() -> Iterator[str]:
         port = free_port()
         command = [str(find("redis-server")), "--bind", "127.0.0.1", "--port", str(port)]
         command += ["--appendonly", "yes", "--dir", str(folder)]
-        with child("redis-server", command, folder / "out.log", lambda: listens(port)):
+        log = folder / "out.log"
+        with child("redis-server", command, ready=lambda: listens(port), log=log):
             yield f"redis://127.0.0.1:{port}"
 
 
@@ -147,8 +145,8 @@ def postgresql() -> Iterator[str]:
         with child(
             "postgres",
             command,
-            folder / "out.log",
-            lambda: ready.exists() and "ready" in ready.read_text(),
+            ready=lambda: ready.exists() and "ready" in ready.read_text(),
+            log=folder / "out.log",
             # SIGTERM would wait until all clients have gone.
             stop=signal.SIGINT,
             cwd=folder,
@@ -208,33 +206,3 @@ def _folder(name: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def child(
-    name: str,
-    command: Sequence[str],
-    log: Path,
-    ready: Callable[[], bool],
-    *,
-    stop: signal.Signals = signal.SIGTERM,
-    **options: object,
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, once it is ready, until the end of the block. Raises BenchFailed."""
-    with log.open("wb") as output:
-        process = children.start(command, stdout=output, stderr=output, **options)
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not ready():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise BenchFailed(
-                    f"{name} did not start: {log.read_text(errors='replace')[-1000:]}"
-                )
-            time.sleep(0.05)
-        yield process
-    finally:
-        # A second signal could be taken for another kind of stop.
-        with suppress(subprocess.TimeoutExpired):
-            process.send_signal(stop)
-            process.wait(STOP_SECONDS)
-        children.stop(process, timeout_seconds=1)

@@ -1,0 +1,66 @@
+"""Processes of a measurement: each runs until the end of a block, and what it uses can be read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bench.report import BenchFailed
+from bench.waiting import until
+from linedesk.compose import children
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+@contextmanager
+def child(
+    name: str,
+    command: Sequence[str],
+    *,
+    ready: Callable[[], object] = lambda: True,
+    log: Path = Path(os.devnull),
+    stop: signal.Signals = signal.SIGTERM,
+    **options: Any,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, once it is ready, until the end of the block.
+
+    Its output is added to `log`. The options are those of Popen. Raises BenchFailed with the end of
+    the log if the process does not become ready.
+    """
+    with log.open("ab") as output:
+        streams = {"stdout": output, "stderr": output}
+        process = children.start(command, **{**streams, **options})
+    with ExitStack() as stack:
+        stack.callback(_end, process, stop)
+        try:
+            until(ready, f"{name} is ready", seconds=START_SECONDS, process=process)
+        except BenchFailed as error:
+            said = log.read_text(errors="replace")[-2000:]
+            raise BenchFailed(f"{name} did not start: {said or error}") from error
+        yield process
+
+
+def _end(process: subprocess.Popen[bytes], stop: signal.Signals) -> None:
+    # A second signal could be taken for another kind of stop.
+    with suppress(subprocess.TimeoutExpired):
+        process.send_signal(stop)
+        process.wait(STOP_SECONDS)
+    children.stop(process, timeout_seconds=1)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has had of the processor (proc(5): utime and stime)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mb(pid: int, *, peak: bool = False) -> float:
+    """Its resident memory (proc(5): VmRSS), or the most that it has had (VmHWM)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:" if peak else "VmRSS:")[2].split()[0]) / 1024

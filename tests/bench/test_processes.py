@@ -1,0 +1,43 @@
+"""Processes and waits that benches share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.processes import child, cpu_seconds, memory_mb
+from bench.report import BenchFailed
+from bench.waiting import until
+
+
+def test_a_process_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo no room; exit 1"]
+    with (
+        pytest.raises(BenchFailed, match=r"it did not start: no room"),
+        child("it", command, ready=lambda: False, log=tmp_path / "log"),
+    ):
+        pass
+
+
+def test_a_process_lives_until_the_end_of_the_block() -> None:
+    with child("it", ["sleep", "60"]) as process:
+        assert process.poll() is None
+    assert process.returncode == -15
+
+
+def test_a_wait_fails_at_its_deadline_and_when_its_process_has_ended() -> None:
+    with pytest.raises(BenchFailed, match="not within 0 s: it rains"):
+        until(lambda: False, "it rains", seconds=0.0)
+    with (
+        child("it", ["sh", "-c", "exit 3"]) as process,
+        pytest.raises(BenchFailed, match="ended with 3 before: it rains"),
+    ):
+        until(lambda: False, "it rains", seconds=60.0, process=process)
+
+
+def test_what_a_process_uses_is_read_from_the_system() -> None:
+    pid = os.getpid()
+    assert cpu_seconds(pid) > 0
+    assert 0 < memory_mb(pid) <= memory_mb(pid, peak=True)
