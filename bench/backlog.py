@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,20 @@ from typing import Any
 from linebot.v3.webhooks import MessageEvent
 from pymongo.database import Database
 from rich.console import Console
-from rich.progress import track
 
 from bench.processes import memory_mb
 from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import environ_of, mongod_and_database, process
+from bench.stack import environ_of, mongod_and_database, process, store
 from bench.started import LOG_NAME, Started, started_log
 from bench.waiting import until
 from bench.webhooks import text_event
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.store.collections import DISPATCHER
-from linedesk.store.documents import PROGRESS, RECVQ, make_document
-from linedesk.store.insert import insert_documents
+from linedesk.store.documents import PROGRESS
 from linesim.model.deliveries import Event
 
 KEYS = 1_000
-BATCH = 1_000
 DOCUMENTS = (1_000, 100_000)
 LEAST_PER_SECOND = 50
 """Slower than this is a failure and not a figure."""
@@ -47,18 +43,6 @@ _started = started_log()
 def handler(event: MessageEvent, talk: Talk) -> None:
     """Decides nothing."""
     _started(talk.event_id)
-
-
-def store(database: Database[Any], events: Sequence[Event], console: Console) -> Any:
-    """Put the events into recvq, as a front desk would; the `_id` of the last one."""
-    for first in track(range(0, len(events), BATCH), "storing", console=console, transient=True):
-        now = datetime.now(UTC)
-        batch = [
-            make_document(event, channel="main", accept_time=now)
-            for event in events[first : first + BATCH]
-        ]
-        insert_documents(database[RECVQ], batch, timeout_seconds=30)
-    return batch[-1]["_id"]
 
 
 def drained(

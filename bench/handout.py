@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -20,9 +21,9 @@ from bson.timestamp import Timestamp
 from linebot.v3.webhooks import MessageEvent
 from pymongo.database import Database
 from rich.console import Console
-from rich.progress import track
 
 from bench.report import Report, by_turns
+from bench.stack import DATABASE, NOWHERE, store
 from bench.webhooks import SENTENCE, text_event
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.rescan import Rescan
@@ -35,10 +36,8 @@ from linedesk.contract import Job, JobResult
 from linedesk.runtime.garbage import spare_the_collector
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
-from linedesk.store.documents import PROGRESS, RECVQ, Document, make_document
-from linedesk.store.insert import insert_documents
+from linedesk.store.documents import PROGRESS, RECVQ, Document
 
-DATABASE = "line_bot"
 KEYS = 1_000
 THREADS = 20
 
@@ -83,6 +82,9 @@ class NoJob:
     def stop(self) -> None:
         """Nothing is under way."""
 
+    def close(self) -> None:
+        """There are no connections."""
+
 
 no_bot = Bot()
 
@@ -105,20 +107,14 @@ class BeforeAll(Rescan):
 class Bench:
     """One mongod with the events stored, to be drained again and again."""
 
-    def __init__(self, uri: str, client: Client, events: int) -> None:
+    def __init__(self, uri: str, client: Client, events: int, console: Console) -> None:
         self._uri = uri
         self._database: Database[Any] = client[DATABASE]
         self._events = events
         create_collections(self._database, capped_bytes=512 * MEGABYTE)
         self._began = Rescan(self._database[RECVQ]).now()
-        for first in track(range(0, events, 1_000), "storing events"):
-            now = datetime.now(UTC)
-            documents = [
-                make_document(text_event(n % KEYS, SENTENCE), channel="main", accept_time=now)
-                for n in range(first, min(events, first + 1_000))
-            ]
-            insert_documents(self._database[RECVQ], documents, timeout_seconds=10)
-        self._last = self._database[RECVQ].find().sort("$natural", -1).limit(1)[0]["_id"]
+        made = [text_event(number % KEYS, SENTENCE) for number in range(events)]
+        self._last = store(self._database, made, console)
         with self._database[RECVQ].watch(start_at_operation_time=self._began) as stream:
             first_change = stream.next()
         self._first = first_change["fullDocument"]["_id"], first_change["_id"]
@@ -136,11 +132,16 @@ class Bench:
     def dispatched(self, make_worker: Callable[..., Any], *, after_first: bool = False) -> float:
         """Events per second from the start until progress says that all are finished.
 
-        With `after_first` they count from the first word of progress on.
+        With `after_first` they count from the first word of progress on. The worker is closed
+        at the end: it writes its last rows then.
         """
         self._rewind()
         inbox: SimpleQueue[int | BaseException] = SimpleQueue()
-        with connect(self._uri, app_name="bench-feed") as feed_client:
+        with connect(self._uri, app_name="bench-feed") as feed_client, ExitStack() as ends:
+
+            def closed_at_end(**tools: Any) -> Any:
+                return ends.enter_context(closing(make_worker(**tools)))
+
             recvq = feed_client[DATABASE][RECVQ]
             history = BeforeAll(recvq)
             history.began = self._began
@@ -148,7 +149,7 @@ class Bench:
                 self._database,
                 ChangeStreamFeed(recvq),
                 history,
-                make_worker,
+                closed_at_end,
                 limits=DispatcherLimits(threads=THREADS),
                 lease=Lease(self._database, owner=f"bench/{time.monotonic_ns()}/0"),
                 inbox=inbox,
@@ -165,10 +166,10 @@ class Bench:
             thread.join()
         return self._events / seconds
 
-    def no_bot_desk(self, **tools: Any) -> BotWorker:
-        """A worker with a bot that does nothing."""
-        line = LineSettings("http://127.0.0.1:9", "unused", interval_seconds=0, threads=THREADS)
-        return BotWorker(no_bot, self._database, line, tries=1, **tools)
+    def desk(self, bot: Bot | None, **tools: Any) -> BotWorker:
+        """A worker with this bot; without one its jobs go to other processes."""
+        line = LineSettings(NOWHERE, "unused", interval_seconds=0, threads=THREADS)
+        return BotWorker(bot, self._database, line, tries=1, **tools)
 
     def _rewind(self) -> None:
         id_, token = self._first
@@ -197,11 +198,11 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
         EmbeddedMongod(Path(folder)) as mongod,
         connect(mongod.uri, app_name="bench") as client,
     ):
-        bench = Bench(mongod.uri, client, options.events)
+        bench = Bench(mongod.uri, client, options.events, console)
         variants: dict[str, Callable[[], float]] = {
             "bare loop": bench.bare,
             "dispatcher, no-op job": lambda: bench.dispatched(lambda **tools: NoJob()),
-            "dispatcher, no-op bot handler": lambda: bench.dispatched(bench.no_bot_desk),
+            "dispatcher, no-op bot handler": lambda: bench.dispatched(partial(bench.desk, no_bot)),
         }
         measured = {
             name: lambda drain=drain: {"events/s": drain()} for name, drain in variants.items()

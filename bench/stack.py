@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pymongo.database import Database
+from rich.console import Console
+from rich.progress import track
 
 import linesim
 from bench.processes import START_SECONDS, child
@@ -21,11 +24,15 @@ from bench.webhooks import SECRET
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.store.client import connect
 from linedesk.store.collections import create_collections
+from linedesk.store.documents import RECVQ, make_document
+from linedesk.store.insert import insert_documents
+from linesim.model.deliveries import Event
 from linesim.model.world import User
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = "line_bot"
 TOKEN = "t" * 40
+STORED_AT_ONCE = 1_000
 NOWHERE = "http://127.0.0.1:9"
 """LINE's address where a bench never calls LINE: nothing listens there."""
 
@@ -65,6 +72,19 @@ def mongod_and_database(folder: Path) -> Iterator[tuple[EmbeddedMongod, Database
     ):
         create_collections(client[DATABASE])
         yield mongod, client[DATABASE]
+
+
+def store(database: Database[Any], events: Sequence[Event], console: Console) -> Any:
+    """Put the events into recvq, as a front desk would; the `_id` of the last one."""
+    batches = range(0, len(events), STORED_AT_ONCE)
+    for first in track(batches, "storing", console=console, transient=True):
+        now = datetime.now(UTC)
+        batch = [
+            make_document(event, channel="main", accept_time=now)
+            for event in events[first : first + STORED_AT_ONCE]
+        ]
+        insert_documents(database[RECVQ], batch, timeout_seconds=30)
+    return batch[-1]["_id"]
 
 
 def environ_of(mongodb_uri: str, *, line: str = NOWHERE, **settings: str) -> dict[str, str]:

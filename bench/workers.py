@@ -14,23 +14,21 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from linebot.v3.webhooks import MessageEvent
 from rich.console import Console
 
-from bench.handout import Bench
+from bench.handout import THREADS, Bench
 from bench.processes import START_SECONDS, child
 from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
 from bench.stack import python_path
 from bench.waiting import until
 from bench.webhooks import text_event
-from jobworker.assembly import BotWorker, LineSettings
 from jobworker.remote.amqp import AmqpBroker, declare
 from jobworker.remote.leader import Workers
 from linedesk import Bot, Talk
@@ -38,7 +36,6 @@ from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.store.client import connect
 from tests.rabbitmq import is_installed, throwaway_rabbitmq
 
-THREADS = 20
 SLEEP_SECONDS, COMPUTE_SECONDS = 0.05, 0.02
 SINGLE_JOBS, MANY_JOBS = 500, 6_000
 OWN_THREADS = "own threads"
@@ -93,33 +90,14 @@ class WorkerBench(Bench):
 
     def local(self, bot: Bot) -> float:
         """Events per second with the dispatcher's own threads."""
-        return self.drained(partial(self._desk, bot, None))
+        return self.dispatched(partial(self.desk, bot), after_first=True)
 
     def remote(self, url: str, bot: str, number: int) -> float:
-        """Events per second with so many processes."""
+        """Events per second with so many processes, which a new leader knows after a second."""
         broker = partial(AmqpBroker, [url], name="bench")
         with worker_processes(url, bot, number, THREADS):
             wait_for_workers(url, number)
-            return self.drained(partial(self._desk, None, broker))
-
-    def drained(self, make_worker: Callable[..., Any]) -> float:
-        """Events per second. A leader that has ended must not go on listening to workers, and a
-        new one knows them after a second.
-        """
-        made: list[BotWorker] = []
-
-        def make(**tools: Any) -> BotWorker:
-            made.append(make_worker(**tools))
-            return made[0]
-
-        try:
-            return self.dispatched(make, after_first=True)
-        finally:
-            made[0].close()
-
-    def _desk(self, bot: Bot | None, connect: Any, **tools: Any) -> BotWorker:
-        line = LineSettings("http://127.0.0.1:9", "unused", interval_seconds=0, threads=THREADS)
-        return BotWorker(bot, self._database, line, tries=1, connect=connect, **tools)
+            return self.dispatched(partial(self.desk, None, connect=broker), after_first=True)
 
 
 @contextmanager
@@ -226,7 +204,7 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
     ):
         url = rabbitmq.url
         declare([url])
-        bench = WorkerBench(mongod.uri, client, options.events)
+        bench = WorkerBench(mongod.uri, client, options.events, console)
         places = {OWN_THREADS: 0, "1 worker": 1, "2 workers": 2, "4 workers": 4}
         rows = [
             row
