@@ -18,9 +18,7 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
-import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -30,9 +28,7 @@ import linesim
 from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
 from bench.stack import Running, running
 from bench.waiting import until
-from linedesk.store.timers import timer_id
 from linesim.model.calls import Call
-from linesim.model.world import User
 
 TURN = re.compile(r"turn since_last_access_ms=([0-9.]+)")
 SETTINGS = ((100, 1), (0, 1), (0, 10), (0, 50))
@@ -80,7 +76,7 @@ def _saturate(stack: Running, calls: int) -> None:
     users = [sim.add_user(f"客{n}") for n in range(calls)]
     stack.until_taken(users[0], "1")
     until(lambda: bool(_pushes(sim)), "the sends have ended", seconds=LONGEST_SECONDS)
-    _set_timers(stack, users)
+    stack.set_timers((user, {}) for user in users)
     until(lambda: len(_pushes(sim)) > calls, "the sends have ended", seconds=LONGEST_SECONDS)
 
 
@@ -119,7 +115,7 @@ def sent_to_all(
         if recorded:
             headers = {"Retry-After": str(HELD_SECONDS)}
             sim.answer_next("push", 429, headers=headers, times=users)
-        due = _set_timers(stack, chosen)
+        due = stack.set_timers((user, {}) for user in chosen)
         if recorded:
             until(lambda: _waiting(stack) >= users, "the sends have ended", seconds=LONGEST_SECONDS)
             sim.clear_faults()
@@ -139,28 +135,6 @@ def _waiting(stack: Running) -> int:
     """How many sends are recorded and wait, by the dispatcher's row."""
     row = stack.database.status.find_one({"role": "dispatcher"}) or {}
     return int(row.get("figures", {}).get("outboxEffects") or 0)
-
-
-def _set_timers(stack: Running, users: list[User]) -> float:
-    """A timer of each, all due in a second, as the dispatcher makes them; when, monotonic."""
-    due = datetime.now(UTC) + timedelta(seconds=1)
-    moment = time.monotonic() + 1
-    stack.database.schedule.insert_many(
-        {
-            "_id": timer_id("main", user.user_id, "tea"),
-            "channel": "main",
-            "key": user.user_id,
-            "name": "tea",
-            "n": 1,
-            "runAt": due,
-            "every": None,
-            "data": {},
-            "source": {"type": "user", "userId": user.user_id},
-            "setBy": "",
-        }
-        for user in users
-    )
-    return moment
 
 
 def turns_used(interval_ms: int, calls: int) -> Figures:

@@ -25,7 +25,7 @@ from rich.progress import track
 from bench.backlog import drained
 from bench.load import send_all
 from bench.report import Figures, Report, by_turns
-from bench.stack import DATABASE, environ_of, mongod_and_database, process
+from bench.stack import DATABASE, environ_of, mongod_and_database, process, timer_row
 from bench.started import started_log
 from bench.waiting import listens
 from bench.webhooks import request_of, text_event
@@ -33,7 +33,6 @@ from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document
-from linedesk.store.timers import timer_id
 from linesim.model.deliveries import Event
 
 KEYS = 1_000
@@ -152,19 +151,7 @@ def with_timers(room: Room, *, count: int, events: int) -> Callable[[], Figures]
     next_year = datetime.now(UTC).replace(microsecond=0) + timedelta(days=365)
 
     def row(number: int) -> Document:
-        key = f"U{number:032x}"
-        return {
-            "_id": timer_id("main", key, "bench"),
-            "channel": "main",
-            "key": key,
-            "name": "bench",
-            "n": 1,
-            "runAt": next_year + timedelta(seconds=number),
-            "every": None,
-            "data": {},
-            "source": {"type": "user", "userId": key},
-            "setBy": f"E{number}",
-        }
+        return timer_row(f"U{number:032x}", next_year + timedelta(seconds=number))
 
     room.fill(database, SCHEDULE, count, row)
     return lambda: room.handed_out(database, [text_event(n % KEYS) for n in range(events)])

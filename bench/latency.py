@@ -34,6 +34,7 @@ from bench.peers.names import LACKS
 from bench.peers.servers import versions as peers_versions
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
 from bench.stack import Running, running
+from bench.started import LOG_NAME, Started, started_log
 from bench.webhooks import SENTENCE, USERS, ids_of, request_of, text_event
 from linedesk.store.collections import create_collections
 from linedesk.store.documents import RECVQ, make_document
@@ -42,7 +43,6 @@ from linedesk.store.insert import insert_documents
 BARE = "bare insert to change stream"
 HANDLER = "linedesk: POST to handler start"
 CALL = "linedesk: POST to the call's arrival at LINE"
-LOG_NAME = "STOPWATCH_LOG"
 Measure = Callable[[float, int], Sequence[float]]
 """The milliseconds of so many events, by their rate and number."""
 # What the bot does with a message.
@@ -61,16 +61,14 @@ def stopwatch_bot() -> object:
 
     from linedesk import Bot, Talk
 
-    bot = Bot()
-    log = Path(os.environ[LOG_NAME]).open("a", buffering=1)  # noqa: SIM115  # open as long as the bot
+    bot, started = Bot(), started_log()
 
     @bot.add(MessageEvent)
     def note(event: MessageEvent, talk: Talk) -> None:
-        started = time.monotonic()
         if talk.raw["message"]["text"] == ANSWER:
             talk.reply(talk.event_id)
         else:
-            log.write(f"{talk.event_id} {started}\n")
+            started(talk.event_id)
 
     return bot
 
@@ -80,8 +78,8 @@ class Desk:
     """The processes, and where they write down what arrived when."""
 
     stack: Running
-    handled: Path
-    called: Path
+    handled: Started
+    called: Started
     numbers: Iterator[int]
 
     def milliseconds(self, text: str, rate: float, events: int) -> list[float]:
@@ -91,32 +89,10 @@ class Desk:
         url = self.stack.sim.webhook_url or ""
         port = int(url.rpartition(":")[2].partition("/")[0])
         log = self.called if text == ANSWER else self.handled
-        begin = log.stat().st_size
         due = SteadySender(port).send(requests, rate)
         ids = ids_of(made)
-        arrived = arrivals(log, begin, set(ids))
+        arrived = log.wait_for(ids, seconds=STILL_SECONDS)
         return [(arrived[id_] - at) * 1000 for id_, at in zip(ids, due, strict=True)]
-
-
-def arrivals(log: Path, begin: int, ids: set[str]) -> Mapping[str, float]:
-    """When each of these events came to its log, from this byte on, once all of them have."""
-    found: dict[str, float] = {}
-    deadline = time.monotonic() + STILL_SECONDS
-    while len(found) < len(ids):
-        if time.monotonic() > deadline:
-            raise BenchFailed(f"{len(ids) - len(found)} of {len(ids)} events never arrived")
-        time.sleep(0.1)
-        with log.open("rb") as file:
-            file.seek(begin)
-            came = file.read()
-        # The last line may be half written.
-        whole = came[: came.rfind(b"\n") + 1]
-        rows = [row.split() for row in whole.decode().splitlines()]
-        begin += len(whole)
-        if rows:
-            found |= {event_id: float(at) for event_id, at in rows if event_id in ids}
-            deadline = time.monotonic() + STILL_SECONDS
-    return found
 
 
 def bare_milliseconds(recvq: Collection[Any], rate: float, events: int) -> list[float]:
@@ -165,15 +141,13 @@ def bare_milliseconds(recvq: Collection[Any], rate: float, events: int) -> list[
 @contextmanager
 def started(folder: Path) -> Iterator[Desk]:
     """The processes, warm: each user has written."""
-    handled, called = folder / "handled.log", folder / "called.log"
-    for log in (handled, called):
-        log.touch()
+    handled, called = Started(folder / "handled.log"), Started(folder / "called.log")
     with ExitStack() as stack:
         settings = {
             "BOT": "bench.latency:bot",
-            "LINE_API_BASE": stack.enter_context(free_line(called)),
+            "LINE_API_BASE": stack.enter_context(free_line(called.path)),
             "LINE_ACCESS_INTERVAL_MS": "0",
-            LOG_NAME: str(handled),
+            LOG_NAME: str(handled.path),
         }
         house = stack.enter_context(running(folder, settings=settings))
         house.until_taken(house.sim.add_user("花子"), NOTE)

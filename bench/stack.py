@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,8 +25,9 @@ from bench.webhooks import SECRET
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.store.client import connect
 from linedesk.store.collections import create_collections
-from linedesk.store.documents import RECVQ, make_document
+from linedesk.store.documents import RECVQ, SCHEDULE, Document, make_document
 from linedesk.store.insert import insert_documents
+from linedesk.store.timers import timer_id
 from linesim.model.deliveries import Event
 from linesim.model.world import User
 
@@ -57,6 +59,13 @@ class Running:
             every=0.1,
         )
 
+    def set_timers(self, due_ones: Iterable[tuple[User, Document]]) -> float:
+        """A timer "tea" of each user with its data, all due in a second; when, monotonic."""
+        run_at, moment = datetime.now(UTC) + timedelta(seconds=1), time.monotonic() + 1
+        rows = [timer_row(user.user_id, run_at, name="tea", data=data) for user, data in due_ones]
+        self.database[SCHEDULE].insert_many(rows)
+        return moment
+
 
 def python_path() -> str:
     """With which a process finds this bench/, and the product that this process has."""
@@ -85,6 +94,24 @@ def store(database: Database[Any], events: Sequence[Event], console: Console) ->
         ]
         insert_documents(database[RECVQ], batch, timeout_seconds=30)
     return batch[-1]["_id"]
+
+
+def timer_row(
+    key: str, run_at: datetime, *, name: str = "bench", data: Document | None = None
+) -> Document:
+    """A timer of a user, as the dispatcher stores it."""
+    return {
+        "_id": timer_id("main", key, name),
+        "channel": "main",
+        "key": key,
+        "name": name,
+        "n": 1,
+        "runAt": run_at,
+        "every": None,
+        "data": data or {},
+        "source": {"type": "user", "userId": key},
+        "setBy": "E",
+    }
 
 
 def environ_of(mongodb_uri: str, *, line: str = NOWHERE, **settings: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""When handlers started: a bot's handler writes it into a log, which the bench reads.
+"""When events arrived, by a log that a bot's handler writes as it starts, or `free_line`.
 
 Times are of CLOCK_MONOTONIC, which all processes of a machine share.
 """
@@ -17,7 +17,7 @@ from bench.report import BenchFailed, Figures
 LOG_NAME = "STARTED_LOG"
 
 
-def started_log() -> Callable[[str], None]:
+def started_log() -> Callable[[str], object]:
     """What a bot's handler calls with its event's id when it starts.
 
     The bot is made in the dispatcher, which has LOG_NAME in its environment.
@@ -25,11 +25,12 @@ def started_log() -> Callable[[str], None]:
     if LOG_NAME not in os.environ:
         return lambda event_id: None
     log = Path(os.environ[LOG_NAME]).open("a", buffering=1)  # noqa: SIM115  # open as long as the bot
-    return lambda event_id: print(event_id, time.monotonic(), file=log)
+    # In one write, since handlers of several threads share the log.
+    return lambda event_id: log.write(f"{event_id} {time.monotonic()}\n")
 
 
 class Started:
-    """Reads that log; the first start of each event counts."""
+    """Reads such a log, lines of an event id and a time; the first line of each event counts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,12 +51,14 @@ class Started:
         return self.at
 
     def wait_for(self, ids: Collection[str], *, seconds: float = 60.0) -> Mapping[str, float]:
-        """Until all of these have started; raises BenchFailed."""
-        deadline, pause = time.monotonic() + seconds, threading.Event()
-        while not self.read().keys() >= set(ids):
+        """Until all of these have started; raises BenchFailed after so long without another one."""
+        wanted, pause = set(ids), threading.Event()
+        known, deadline = len(self.at), time.monotonic() + seconds
+        while left := len(wanted - self.read().keys()):
+            if len(self.at) > known:
+                known, deadline = len(self.at), time.monotonic() + seconds
             if time.monotonic() > deadline:
-                left = len(set(ids) - self.at.keys())
-                raise BenchFailed(f"{left} events did not reach the handler in {seconds:.0f} s")
+                raise BenchFailed(f"{left} events did not arrive, and none for {seconds:.0f} s")
             pause.wait(0.1)
         return self.at
 

@@ -26,13 +26,12 @@ from rich.console import Console
 
 from bench.processes import START_SECONDS, cpu_seconds, memory_mb
 from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
-from bench.stack import environ_of, process
+from bench.stack import environ_of, process, timer_row
 from bench.waiting import until
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.store.client import connect
 from linedesk.store.collections import create_collections
 from linedesk.store.documents import RECVQ, SCHEDULE, Document
-from linedesk.store.timers import timer_id
 
 LOG_NAME = "STOPWATCH_LOG"
 PROMISED_MS = 50.0
@@ -60,19 +59,8 @@ def stopwatch_bot() -> object:
 
 def a_row(number: int, run_at: datetime) -> Document:
     """A timer as the jobworker sets it, each of a conversation of its own."""
-    key = f"U{number:032x}"
-    return {
-        "_id": timer_id("main", key, "bench"),
-        "channel": "main",
-        "key": key,
-        "name": "bench",
-        "n": 1,
-        "runAt": run_at.replace(microsecond=run_at.microsecond // 1000 * 1000),
-        "every": None,
-        "data": {"seconds": 180},
-        "source": {"type": "user", "userId": key},
-        "setBy": f"E{number}",
-    }
+    exact_to_ms = run_at.replace(microsecond=run_at.microsecond // 1000 * 1000)
+    return timer_row(f"U{number:032x}", exact_to_ms, data={"seconds": 180})
 
 
 def running(

@@ -28,7 +28,7 @@ from rich.console import Console
 
 import linesim
 from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import Running, running
+from bench.stack import running
 from jobworker.effects import Send, SendMethod
 from jobworker.line.gate_order import Order, Ticket
 from jobworker.sending.batch import company_of
@@ -46,9 +46,7 @@ from jobworker.sending.conversation_outbox import (
     standing_of,
 )
 from jobworker.sending.late_replies import LateReplies
-from linedesk.store.timers import timer_id
 from linesim.model.calls import Call
-from linesim.model.world import User
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 LIMITS = SendLimits()
@@ -389,11 +387,15 @@ def real(load: Load) -> Outcome:
         users = {one.user: stack.sim.add_user(one.user) for one in arrivals}
         stack.until_taken(stack.sim.add_user("準備"), "準備")
         stack.sim.wait_for(lambda: len(stack.sim.calls) == 1, timeout=30)
-        due = [(users[one.user], one.text) for one in arrivals if not one.is_reply]
+        due = [
+            (users[one.user], {"text": one.text or f"{one.user}さん、お茶です"})
+            for one in arrivals
+            if not one.is_reply
+        ]
         if due:
             for user, _ in due:
                 stack.sim.follow(user)
-            _set_timers(stack, due)
+            stack.set_timers(due)
             stack.sim.wait_for(lambda: len(stack.sim.calls) > 1, timeout=60)
         said: dict[str, float] = {}
         pause, began = threading.Event(), time.monotonic()
@@ -413,28 +415,6 @@ def _sends(sim: linesim.Sim) -> int:
         for call in sim.calls
         for is_many in [call.endpoint == "multicast"]
         if call.endpoint in ("reply", "push", "multicast") and isinstance(call.body, dict)
-    )
-
-
-def _set_timers(stack: Running, due_ones: Iterable[tuple[User, str]]) -> None:
-    """A timer of each with its text, or with one of its own, all due in a second; rows as the
-    dispatcher makes them.
-    """
-    due = datetime.now(UTC) + timedelta(seconds=1)
-    stack.database.schedule.insert_many(
-        {
-            "_id": timer_id("main", user.user_id, "tea"),
-            "channel": "main",
-            "key": user.user_id,
-            "name": "tea",
-            "n": 1,
-            "runAt": due,
-            "every": None,
-            "data": {"text": text or f"{user.name}さん、お茶です"},
-            "source": {"type": "user", "userId": user.user_id},
-            "setBy": "",
-        }
-        for user, text in due_ones
     )
 
 
