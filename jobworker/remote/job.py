@@ -127,7 +127,13 @@ def run_handler(
     """
     try:
         since = time.monotonic() if received is None else received
-        return decide(job, handler, settings=settings, secrets=secrets, received=since)
+        return decide(
+            job,
+            handler,
+            settings=settings,
+            secrets=secrets,
+            elapsed=lambda: time.monotonic() - since,
+        )
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a bot's own code
         return failed(job.attempt, raised(error, masked=masked))
 
@@ -138,10 +144,10 @@ def decide(
     *,
     settings: Mapping[str, Any],
     secrets: Mapping[str, str],
-    received: float,
+    elapsed: Callable[[], float],
 ) -> dict[str, Any]:
-    """The same without a net: raises what the handler raises."""
-    talk, events = talk_of(job, settings, secrets, received)
+    """The same, but raises what the handler raises. `elapsed`: seconds since the job came."""
+    talk, events = talk_of(job, settings, secrets, elapsed)
     before = to_json(talk.data)
     handler(events if job.message["together"] else events[0], talk)
     data = changed_data(before, talk)
@@ -151,7 +157,10 @@ def decide(
 
 
 def talk_of(
-    job: Job, settings: Mapping[str, Any], secrets: Mapping[str, str], received: float
+    job: Job,
+    settings: Mapping[str, Any],
+    secrets: Mapping[str, str],
+    elapsed: Callable[[], float],
 ) -> tuple[NotingTalk, list[Any]]:
     """The talk of a job and the models of its events. Raises ValueError, KeyError, TypeError."""
     told = job.message
@@ -169,7 +178,7 @@ def talk_of(
         api=_refused,
         content=_refused,
         quota=lambda: _quota(told["quota"]),
-        now=lambda: began + timedelta(seconds=time.monotonic() - received),
+        now=lambda: began + timedelta(seconds=elapsed()),
         settings=settings,
         secrets=secrets,
     )

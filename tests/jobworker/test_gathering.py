@@ -18,7 +18,7 @@ from jobworker.record.conversations import Conversations
 from linedesk import Bot
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import Document
-from linedesk.store.errors import StoreUnavailable
+from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.queue.replays import event_again
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room
@@ -501,11 +501,11 @@ def test_what_a_predecessor_recorded_together_is_decided_once(room: Rooms, sim: 
 @pytest.mark.parametrize("recorded", [1, 2])
 @pytest.mark.parametrize("answers", [True, False])
 def test_what_a_predecessor_gathered_otherwise_is_decided_once(
-    room: Rooms, sim: Sim, recorded: int, answers: bool
+    room: Rooms, sim: Sim, deaths: list[BaseException | None], recorded: int, answers: bool
 ) -> None:
     """It froze before it lost the lease, and recorded fewer while the successor's handler ran."""
     user, slow, quick = sim.add_user("花子"), Gatherer(most=3), Gatherer(gather=0.01)
-    predecessor, successor = room(quick.bot), room(slow.bot, epoch=1)
+    predecessor, successor = room(quick.bot), room(slow.bot, epoch=2)
     documents = [a_document(sim.drafts.text(user, word)) for word in "一二三"]
 
     def handle(events: list[MessageEvent], talk: Talk) -> None:
@@ -525,6 +525,8 @@ def test_what_a_predecessor_gathered_otherwise_is_decided_once(
     assert handled == ["一", "二", "三"][: 3 if answers else recorded]
     applied = successor.conversation(user.user_id)["applied"]
     assert [name for name in applied if name in names(documents)].count(names(documents)[0]) == 1
+    # The predecessor ends at its next write there, if it comes to one.
+    assert {type(death) for death in deaths} <= {Replaced}
 
 
 def test_a_record_of_unknown_outcome_is_settled_for_all(
