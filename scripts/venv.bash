@@ -3,6 +3,10 @@
 # A stamp over what was asked for makes every further run start at once; a run that was
 # interrupted while it made .venv leaves a mark, and the next one starts over.
 
+# Images of containers often set it. Without bytecode each process that a test starts would compile
+# all that it imports anew.
+unset PYTHONDONTWRITEBYTECODE
+
 fail() {
   printf '%s: %s\n' "$(basename "$0")" "$*" >&2
   exit 1

@@ -177,8 +177,10 @@ def test_where_everything_runs_nothing_is_bad(doctor: Doctor, sim: linesim.Sim) 
         "certificate, public": "skip",
         "redelivery": "skip",
     }
-    assert (sim.closest_starts(before) or 0) > 0.08
-    assert [call.endpoint for call in sim.platform.calls.since(before)] == [
+    calls = sim.platform.calls.since(before)
+    # All in all: a busy machine lets a single one arrive late.
+    assert calls[-1].started - calls[0].started > 0.08 * (len(calls) - 1)
+    assert [call.endpoint for call in calls] == [
         "info",
         "quota",
         "consumption",
