@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench import guard
+from bench import guard, packages
 from bench.compare import compared
 from bench.report import BenchFailed, Report, table_of, write_json
 
@@ -45,11 +45,6 @@ BENCHES = (
 )
 """Modules of this package. Each has `add_options(parser)` and `run(options, console)`, which gives
 its reports; the first line of its docstring is what the list shows."""
-
-NO_MATPLOTLIB = (
-    "matplotlib is missing, which draws the plot: install it with "
-    "`pip install -e .[bench]`, or run with --no-plot"
-)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -80,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(bench: ModuleType, options: argparse.Namespace, console: Console) -> None:
     """One bench: its tables and its files."""
-    require_matplotlib(options)
+    ensure_plot(options)
     reports = list(bench.run(options, console))
     for report in reports:
         console.print(table_of(report))
@@ -90,7 +85,7 @@ def run(bench: ModuleType, options: argparse.Namespace, console: Console) -> Non
 
 def compare(options: argparse.Namespace, others: Sequence[str], console: Console) -> None:
     """One bench with two products: its tables and its files."""
-    require_matplotlib(options)
+    ensure_plot(options)
     comparison = compared(
         options.bench, options.commit, others, rounds=options.rounds, console=console
     )
@@ -101,14 +96,14 @@ def compare(options: argparse.Namespace, others: Sequence[str], console: Console
     write(comparison.reports(), options, console, chosen, comparison.rows())
 
 
-def require_matplotlib(options: argparse.Namespace) -> None:
-    """Raise BenchFailed before the run, and not after it, if its plot cannot be drawn."""
+def ensure_plot(options: argparse.Namespace) -> None:
+    """Install what draws the plot, before the run. Raises BenchFailed."""
     if options.no_plot:
         return
     try:
-        import matplotlib  # noqa: F401  # only whether it is there
-    except ImportError:
-        raise BenchFailed(NO_MATPLOTLIB) from None
+        packages.ensure("matplotlib")
+    except BenchFailed as error:
+        raise BenchFailed(f"{error}\n--no-plot needs no matplotlib") from error
 
 
 def write(
@@ -126,11 +121,9 @@ def write(
     console.print(f"written: {path}")
     if options.no_plot:
         return
-    try:
-        # Here, since only plots need matplotlib.
-        from bench.plot import write_svg
-    except ImportError:
-        raise BenchFailed(NO_MATPLOTLIB) from None
+    # Here, since only plots need matplotlib.
+    from bench.plot import write_svg
+
     write_svg(reports, path.with_suffix(".svg"))
     console.print(f"written: {path.with_suffix('.svg')}")
 

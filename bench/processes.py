@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,13 @@ def _end(process: subprocess.Popen[bytes], stop: signal.Signals) -> None:
         process.send_signal(stop)
         process.wait(STOP_SECONDS)
     children.stop(process, timeout_seconds=1)
+
+
+def to_its_end(command: Sequence[str], step: str, *, env: Mapping[str, str] | None = None) -> None:
+    """Run a command; raises BenchFailed, which names the step, with the end of what it wrote."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    if done.returncode:
+        raise BenchFailed(f"{step}: {(done.stderr or done.stdout)[-1000:]}")
 
 
 def cpu_seconds(pid: int) -> float:

@@ -39,6 +39,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import linesim
+from bench import packages
 from bench.report import machine
 from bench.stack import DATABASE, environ_of, simulated_line
 from bench.waiting import until
@@ -647,6 +648,8 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.hours * 3600 < 300:
         options.error("--hours: less than 5 minutes (0.084) show nothing")
     console = Console()
+    # For the plot, before the hours and not after them.
+    packages.ensure("matplotlib")
     results: Path = chosen.output
     results.mkdir(parents=True, exist_ok=True)
     seconds = chosen.hours * 3600

@@ -12,22 +12,21 @@ import pwd
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 
+from bench import packages
 from bench.peers.names import PEERS
-from bench.processes import child
+from bench.processes import child, to_its_end
 from bench.report import BenchFailed
 from bench.waiting import listens
 from linedesk.compose.private_mongod import free_port
 from tests.rabbitmq import RabbitMQ
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-REQUIREMENTS = ROOT / "requirements" / "bench.txt"
 ELSEWHERE = ["/usr/sbin", "/usr/lib/rabbitmq/bin"]
 """Where Debian has servers beside PATH. PostgreSQL's folders are named by version."""
 
@@ -49,26 +48,6 @@ def find(program: str) -> Path | None:
     return Path(found) if found else None
 
 
-def install_packages() -> None:
-    """Install the Python packages that are missing. Raises BenchFailed where that does not work."""
-    wanted = {package for peer in PEERS.values() for package in peer.packages}
-    missing = sorted(package for package in wanted if not _is_installed(package))
-    if not missing:
-        return
-    print(f"installing {', '.join(missing)} (requirements/bench.txt)")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--require-hashes", "--only-binary", ":all:", "--requirement", str(REQUIREMENTS)]
-    _run(command, "installing the peers' packages")
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def install_servers(servers: Collection[str]) -> None:
     """Install the servers that are missing, by apt-get. Raises BenchFailed where that cannot be."""
     missing = [
@@ -84,20 +63,14 @@ def install_servers(servers: Collection[str]) -> None:
     print(f"installing {', '.join(missing)}")
     # Debian starts what it installs, and makes a cluster of PostgreSQL. The bench uses neither.
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    _run(["apt-get", "update"], "apt-get update", quiet)
-    _run(command, " ".join(command), quiet)
-
-
-def _run(command: Sequence[str], step: str, environ: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
-    if done.returncode:
-        raise BenchFailed(f"{step}: {(done.stderr or done.stdout)[-1000:]}")
+    to_its_end(["apt-get", "update"], "apt-get update", env=quiet)
+    to_its_end(command, " ".join(command), env=quiet)
 
 
 @contextmanager
 def running(servers: Collection[str]) -> Iterator[dict[str, str]]:
     """These servers, installed where they are missing; yields the URL of each."""
-    install_packages()
+    packages.ensure(*(name for peer in PEERS.values() for name in peer.packages))
     install_servers(servers)
     makers = {"redis": redis, "postgresql": postgresql, "rabbitmq": rabbitmq}
     with ExitStack() as stack:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,14 +30,3 @@ def test_a_missing_server_is_an_error_with_the_command_that_installs_it(
     monkeypatch.setattr(os, "geteuid", lambda: 1_000)
     with pytest.raises(BenchFailed, match=r"apt-get install .* postgresql redis-server"):
         servers.install_servers({"redis", "postgresql"})
-
-
-def test_packages_that_cannot_be_installed_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "_is_installed", lambda package: False)
-    monkeypatch.setattr(
-        subprocess,
-        "run",
-        lambda command, **_: subprocess.CompletedProcess(command, 1, "", "no such index"),
-    )
-    with pytest.raises(BenchFailed, match=r"installing the peers' packages: no such index"):
-        servers.install_packages()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 from types import ModuleType
 
 import pytest
@@ -14,6 +16,7 @@ from rich.console import Console
 
 import bench
 from bench import __main__ as program
+from bench import packages
 from bench.compare import Comparison, joined
 from bench.guard import Kept, check
 from bench.report import BenchFailed, Figures, Report, Row, by_turns
@@ -70,13 +73,15 @@ def test_a_run_writes_its_file_and_a_failure_is_exit_code_1_with_the_step(
 
 
 @pytest.mark.usefixtures("small")
-def test_without_matplotlib_a_run_says_how_to_go_on_before_it_measures(
+def test_packages_that_cannot_be_installed_are_an_error_before_it_measures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(packages, "_is_installed", lambda name: False)
+    failed = CompletedProcess([], 1, "", "no such index")
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: failed)
     assert program.main(["run", "broken", "--output", str(tmp_path)]) == 1
     said = capsys.readouterr().out
-    assert "pip install -e .[bench]" in said
+    assert "installing matplotlib: no such index" in said
     assert "--no-plot" in said
     assert "one step" not in said
 
