@@ -458,19 +458,26 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
-    breakable: Client, broken_database: Db, sim: Sim, fault: dict[str, Any]
-) -> None:
+def appending(*, timers: bool) -> tuple[Bot, list[str]]:
+    """A bot whose state has an x for each event, and the events of all runs of its handler."""
     bot, runs = Bot(), []
 
     @bot.default()
     def handler(event: Any, talk: Any) -> None:
         runs.append(talk.event_id)
         talk.reply("はい")
-        talk.after(60, talk.state or "egg")
+        if timers:
+            talk.after(60, talk.state or "egg")
         talk.state = f"{talk.state or ''}x"
 
+    return bot, runs
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
+    breakable: Client, broken_database: Db, sim: Sim, fault: dict[str, Any]
+) -> None:
+    bot, runs = appending(timers=True)
     user = sim.add_user("花子")
     with Room(broken_database, sim, bot) as room:
         # The driver itself repeats a write once, so one failure would not be seen.
@@ -492,14 +499,7 @@ def test_grouped_writes_of_unknown_outcome_are_settled_and_carried_out_once(
     breakable: Client, broken_database: Db, sim: Sim, fault: dict[str, Any]
 ) -> None:
     """The record, the note of its call and the end of that, in a conversation of this term's."""
-    bot, runs = Bot(), []
-
-    @bot.default()
-    def handler(event: Any, talk: Any) -> None:
-        runs.append(talk.event_id)
-        talk.reply("はい")
-        talk.state = f"{talk.state or ''}x"
-
+    bot, runs = appending(timers=False)
     users = [sim.add_user(f"客{n}") for n in range(4)]
     with Room(broken_database, sim, bot) as room:
         for user in users:

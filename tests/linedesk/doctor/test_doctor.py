@@ -177,10 +177,8 @@ def test_where_everything_runs_nothing_is_bad(doctor: Doctor, sim: linesim.Sim) 
         "certificate, public": "skip",
         "redelivery": "skip",
     }
-    calls = sim.platform.calls.since(before)
-    # All in all: a busy machine lets a single one arrive late.
-    assert calls[-1].started - calls[0].started > 0.08 * (len(calls) - 1)
-    assert [call.endpoint for call in calls] == [
+    assert (sim.closest_starts(before) or 0) > 0.08
+    assert [call.endpoint for call in sim.platform.calls.since(before)] == [
         "info",
         "quota",
         "consumption",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -65,6 +66,19 @@ def test_a_bot_answers_as_on_the_dispatchers_threads(remote: bool) -> None:
     assert test.data("U1") == {}
     test.says("U1", "三")
     assert test.advance(2 + 600).pushes[-1] == "時間切れ"
+
+
+def test_the_test_s_clock_stands_still_while_a_handler_runs() -> None:
+    said: list[datetime] = []
+
+    def handle(event: Any, talk: Talk) -> None:
+        until = time.monotonic() + 0.005
+        while time.monotonic() < until:
+            said.append(talk.now)
+
+    test = bot_that(handle)
+    test.says("U1", "一")
+    assert set(said) == {test.now}
 
 
 def test_what_a_handler_raises_reaches_the_test_and_nothing_is_done() -> None:
