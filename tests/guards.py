@@ -1,6 +1,6 @@
 """Takes a guard out of a copy of this tree, and expects the tests of its race to fail.
 
-A guard is the clause that prevents a race of docs/reliability.md. A comment marks it:
+A guard is the clause that prevents a race of docs/explanation/reliability.md. A comment marks it:
 
     # guard: name                 in a line of its own: the next statement goes, with its body
     ...,  # guard: name           at a line's end: the argument, entry or operand in that line goes
@@ -35,7 +35,7 @@ from enum import Enum
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-RACES = ROOT / "docs" / "reliability.md"
+RACES = ROOT / "docs" / "explanation" / "reliability.md"
 # The tests of one row take a few seconds; a thread without its guard may wait for ever.
 TEST_SECONDS = 60
 ROW_SECONDS = 400

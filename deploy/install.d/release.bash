@@ -142,7 +142,7 @@ release_before() {
     END { if (at < count) print releases[at + 1] }'
 }
 
-# By which number a release writes documents (docs/documents.md: changing documents). Older ones
+# By which number a release writes documents (docs/reference/collections.md: changing documents). Older ones
 # do not know the word: theirs is 1.
 schema_of() {
   local told

@@ -147,7 +147,7 @@ class Progress:
                 client.admin.command("killSessions", [{"id": found["session"]}])
 
     def save(self, snapshot: ProgressSnapshot) -> None:
-        """Write what changed: of `ring` and `finished` only the places (docs/documents.md).
+        """Write what changed: of `ring` and `finished` only the places (docs/reference/collections.md).
 
         What goes into `held` or leaves it does so in the same transaction; one whose outcome is
         unknown may be repeated. Such a save may reach MongoDB after later ones: by its number it

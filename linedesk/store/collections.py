@@ -151,7 +151,7 @@ WEEK_SECONDS = 7 * 24 * 3600
 MOST_COUNTED = 10_000
 
 # Rows that exist from the start: an upsert cannot use $$NOW (MongoDB error 224), and one
-# counter numbers the epochs of every lease in the database (docs/documents.md).
+# counter numbers the epochs of every lease in the database (docs/reference/collections.md).
 EPOCHS = "epochs"
 DISPATCHER = "dispatcher"
 

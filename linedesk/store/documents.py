@@ -30,7 +30,7 @@ HISTORY = "history"
 AUDIT = "audit"
 
 SCHEMA = 3
-"""The form in which this release writes documents (docs/documents.md).
+"""The form in which this release writes documents (docs/reference/collections.md).
 
 It stands as `schema` in the dispatcher's row of `progress`; where none stands, it is 1.
 """

@@ -1,4 +1,4 @@
-"""What docs/mongo-shell.md tells a person to type is there; that it runs is tried with inspect.js.
+"""What docs/how-to/mongo-shell.md tells a person to type is there; that it runs is tried with inspect.js.
 
 Its output was printed by a running linedesk; this keeps the page from lying later.
 """
@@ -13,7 +13,7 @@ from linedesk.store.documents import RECVQ
 from linedesk.store.views import VIEWS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "mongo-shell.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "mongo-shell.md").read_text("utf-8")
 SCRIPT = (ROOT / "scripts" / "inspect.js").read_text("utf-8")
 
 
@@ -39,7 +39,7 @@ def test_each_file_is_where_it_says() -> None:
     components = (ROOT / "deploy" / "install.d" / "release.bash").read_text("utf-8")
     assert '"$SOURCE/scripts/inspect.js"' in components
     assert "/opt/linedesk/current/share/linedesk/inspect.js" in PAGE
-    assert (ROOT / "docs" / "documents.md").is_file()
+    assert (ROOT / "docs" / "reference" / "collections.md").is_file()
 
 
 def test_the_lines_of_its_output_are_still_printed() -> None:

@@ -210,7 +210,7 @@ def test_what_a_page_cites_exists_and_is_public(page: Path) -> None:
 
 # The way of an event: each line of the lists names a file and where an event enters it.
 
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
+ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
 STEP = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
 
 
@@ -241,4 +241,4 @@ def test_each_name_in_the_way_of_an_event_exists() -> None:
     steps = way()
     assert len(steps) > 40
     missing = [f"{one}, in: {step}" for step in steps for one in missing_in(step)]
-    assert not missing, "\n".join(["docs/architecture.md, The way of an event:", *missing])
+    assert not missing, "\n".join(["docs/explanation/architecture.md, The way of an event:", *missing])

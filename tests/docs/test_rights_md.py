@@ -1,4 +1,4 @@
-"""The table of rights in docs/documents.md is what `linedesk init` makes."""
+"""The table of rights in docs/reference/collections.md is what `linedesk init` makes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from linedesk.store.rights import EVERY, USERS
 
-PAGE = Path(__file__).parents[2] / "docs" / "documents.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "collections.md"
 
 
 def table() -> Iterator[str]:

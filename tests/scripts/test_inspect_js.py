@@ -28,7 +28,7 @@ from tests.conftest import missing
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "inspect.js"
-PAGE = (ROOT / "docs" / "mongo-shell.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "mongo-shell.md").read_text("utf-8")
 # What it shows behind the shell's prompt; its ids are of nobody here.
 TYPED = re.findall(r"^rs0 \[primary\] line_bot> (.*)$", PAGE, re.MULTILINE)
 MONGOSH = ROOT / ".venv" / "mongosh" / "node_modules" / "mongosh" / "bin" / "mongosh.js"

@@ -47,7 +47,7 @@ from tests.sdk_bots import echo, kitchensink, multievent
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
-MIGRATE = Path(__file__).parents[3] / "docs/migrate.md"
+MIGRATE = Path(__file__).parents[3] / "docs/how-to/move-a-bot.md"
 
 
 def texts(sim: Sim, chat: Any) -> list[str | None]:
@@ -609,7 +609,7 @@ def test_failures_of_two_conversations_open_the_breaker(
     assert len(eventually(lambda: len(desk.letters()) == 5 and desk.letters())) == 5
 
 
-# Named by BOT, and as docs/migrate.md shows it.
+# Named by BOT, and as docs/how-to/move-a-bot.md shows it.
 
 
 def versions(diff: str) -> tuple[str, str]:
