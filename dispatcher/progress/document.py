@@ -147,7 +147,8 @@ class Progress:
                 client.admin.command("killSessions", [{"id": found["session"]}])
 
     def save(self, snapshot: ProgressSnapshot) -> None:
-        """Write what changed: of `ring` and `finished` only the places (docs/reference/collections.md).
+        """Write what changed: of `ring` and `finished` only the places
+        (docs/reference/collections.md).
 
         What goes into `held` or leaves it does so in the same transaction; one whose outcome is
         unknown may be repeated. Such a save may reach MongoDB after later ones: by its number it

@@ -60,7 +60,9 @@ class ProfileLimits:
     """How long a name may take, and how seldom names are asked for that no answer waits for."""
 
     late_seconds: float = 30.0
-    """From this age of the event on, the bot answers without a name (docs/explanation/design-notes.md)."""
+    """From this age of the event on, the bot answers without a name
+    (docs/explanation/design-notes.md).
+    """
     first_pause_seconds: float = 0.5
     """Before a name that an answer waits for is asked for again; longer with each try."""
     later_seconds: float = 1.0

@@ -1,4 +1,5 @@
-"""Three machines as in docs/how-to/three-machines.md, with nginx on a fourth: any of the three goes off.
+"""The installation of docs/how-to/three-machines.md, with nginx on a fourth: any of the
+three goes off.
 
 Each is a network namespace with a mongod of deploy/mongod.conf; two have a front desk, all three a
 dispatcher. `linedesk init` makes the replica set and its users. LINE is linesim.

@@ -1,4 +1,4 @@
-"""What docs/how-to/mongo-shell.md tells a person to type is there; that it runs is tried with inspect.js.
+"""What docs/how-to/mongo-shell.md shows is there; that it runs is tried with inspect.js.
 
 Its output was printed by a running linedesk; this keeps the page from lying later.
 """

@@ -241,4 +241,4 @@ def test_each_name_in_the_way_of_an_event_exists() -> None:
     steps = way()
     assert len(steps) > 40
     missing = [f"{one}, in: {step}" for step in steps for one in missing_in(step)]
-    assert not missing, "\n".join(["docs/explanation/architecture.md, The way of an event:", *missing])
+    assert not missing, "\n".join([f"{ARCHITECTURE}, The way of an event:", *missing])

@@ -1,4 +1,4 @@
-"""Each race of docs/explanation/reliability.md has tests and guards, and each guard has one anchor in the code.
+"""Each race of docs/explanation/reliability.md has tests and guards, each with one anchor.
 
 Whether the tests notice that a guard is missing, `scripts/guards` tries.
 """
