@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference that are generated: commands, errors, and the index from A to Z.
+"""Writes the generated pages of docs/reference: commands, errors, and the index from A to Z.
 
 With --check it writes nothing and fails where a page is not that of the code.
 """
@@ -91,10 +91,10 @@ def errors() -> str:
     ]
     return (
         "# Errors\n\n"
-        "Every error class of linedesk and its meaning. Tracebacks, dead letters and log lines show "
-        f"these names. {GENERATED}\n\n"
-        "A bot may catch the classes that `linedesk` exports ([Bot API](bot-api.md)). A command that "
-        "ends with an error prints its text and one of the [exit codes](exit-codes.md).\n\n"
+        "Every error class of linedesk and its meaning. Tracebacks, dead letters and log lines "
+        f"show these names. {GENERATED}\n\n"
+        "A bot may catch the classes that `linedesk` exports ([Bot API](bot-api.md)). A command "
+        "that fails prints its text and ends with one of the [exit codes](exit-codes.md).\n\n"
         + "\n".join(rows)
     )
 

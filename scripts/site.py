@@ -182,7 +182,8 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_toml(one) for one in value)}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{json.dumps(k, ensure_ascii=False)} = {_toml(v)}' for k, v in value.items())} }}"
+        pairs = (f"{_toml(key)} = {_toml(inner)}" for key, inner in value.items())
+        return f"{{ {', '.join(pairs)} }}"
     return json.dumps(value, ensure_ascii=False)
 
 

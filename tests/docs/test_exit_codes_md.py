@@ -1,4 +1,4 @@
-"""docs/reference/exit-codes.md has each exit code of the code, and no other but those of signals."""
+"""docs/reference/exit-codes.md has each exit code, and besides only those of signals and click."""
 
 from __future__ import annotations
 

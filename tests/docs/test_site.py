@@ -1,4 +1,4 @@
-"""The site of docs/, built as scripts/docs builds it: whole, in both languages, and without dead ends."""
+"""The site of docs/, as scripts/docs builds it: whole, in both languages, and without dead ends."""
 
 from __future__ import annotations
 
