@@ -106,6 +106,11 @@ class Desk:
         rows = self.stack.collection("schedule").find({RUN_AT: {"$ne": None}}).sort("_id")
         return [row["name"] for row in rows]
 
+    def tries(self) -> list[int]:
+        """The number of each try of a handler for the user, the oldest first."""
+        rows = self.stack.collection("jobs").find({"key": self.user.user_id}).sort("$natural", 1)
+        return [row["attempt"] for row in rows]
+
     def causes(self) -> list[str]:
         """The causes of the dead letters so far."""
         letters = self.stack.collection("deadletters").find({"replayedAt": None}).sort("firstAt")
@@ -193,8 +198,10 @@ def test_an_event_that_is_being_retried_is_handled_by_the_new_version(desk: Desk
     desk.runs(OBEYS)
     desk.sends("raise LineAway('away')")
     desk.sends("talk.reply('old')")
+    eventually(lambda: max(desk.tries(), default=0) >= 2)
     desk.runs(TELLS)
     desk.stack.wait_until_quiet()
+    eventually(lambda: desk.tries()[-2:] == [1, 1])
     assert desk.answers(desk.user) == ["state None, data {}"] * 2
     assert desk.causes() == []
 
