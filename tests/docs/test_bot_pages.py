@@ -93,4 +93,4 @@ def test_each_page_names_its_twin_in_the_second_line(page: str) -> None:
 
 @pytest.mark.parametrize("page", [*WITH_EXAMPLES, *HOW_TO])
 def test_each_block_is_of_a_kind_that_a_test_runs_or_compares(page: str) -> None:
-    assert {kind for kind, _ in blocks(page)} <= {"python", "console", "diff", "js"}
+    assert {kind for kind, _ in blocks(page)} <= {"python", "console", "diff", "js", ""}
