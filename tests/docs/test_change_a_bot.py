@@ -270,7 +270,7 @@ def test_the_pages_lines_of_the_shell_count_what_waits(desk: Desk) -> None:
     shown = desk.command("conversation", "show", desk.user.user_id)
     assert "soup:1" in shown
     assert "size, until" in shown
-    sample = re.search(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    sample = re.search(r"^```\n(state .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert sample is not None
     labels = re.findall(r"^\w+", sample[1], re.MULTILINE)
     assert set(labels) <= set(re.findall(r"^\w+", shown, re.MULTILINE))
