@@ -47,7 +47,9 @@ from tests.sdk_bots import echo, kitchensink, multievent
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
-MIGRATE = Path(__file__).parents[3] / "docs/how-to/move-a-bot.md"
+HOW_TO = Path(__file__).parents[3] / "docs/how-to"
+MIGRATE = HOW_TO / "move-a-bot.md"
+CONTENT = HOW_TO / "photos-and-files.md"
 
 
 def texts(sim: Sim, chat: Any) -> list[str | None]:
@@ -653,7 +655,9 @@ def test_the_docs_bots_run_after_their_diff(
 def test_the_docs_example_of_content_runs(
     room: Rooms, sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", MIGRATE.read_text("utf-8"), re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n# videos.py\n(.*?)```", CONTENT.read_text("utf-8"), re.DOTALL
+    )
     space: dict[str, Any] = {}
     exec(example, space)
     monkeypatch.chdir(tmp_path)
