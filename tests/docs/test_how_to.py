@@ -6,6 +6,7 @@ keeps the pages true later. tests/docs/test_links.py follows their links.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def inline(page: Path) -> Iterator[str]:
 def commands(page: Path, name: str) -> set[str]:
     """The commands that begin with the name, up to a pipe or a redirection."""
     given = (BEFORE.sub("", one) for one in (*lines(page), *inline(page)))
-    bare = (re.split(r" (?:[|>&]|2>)|;| +# ", one)[0].strip() for one in given)
+    bare = (re.split(r" (?:\\?[|>&]|2>)|;| +# ", one)[0].strip() for one in given)
     return {one for one in bare if one == name or one.startswith(f"{name} ")}
 
 
@@ -75,14 +76,23 @@ def commands(page: Path, name: str) -> set[str]:
 def test_each_command_of_linedesk_parses(page: Path) -> None:
     typed = {BEFORE.sub("", line) for line in lines(page)}
     for line in sorted(commands(page, "linedesk")):
-        words = shlex.split(line)[1:]
-        command: click.Command = linedesk
-        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-            assert words[0] in command.commands, line
-            command = command.commands[words.pop(0)]
-        # Prose may name a command without its arguments.
-        if (words and not isinstance(command, click.Group)) or line in typed:
-            command.make_context(line, words, resilient_parsing=isinstance(command, click.Group))
+        command, words = command_of(line)
+        if isinstance(command, click.Group):
+            continue
+        # Prose may name a command or an option without its argument.
+        lenient = () if line in typed else (click.BadOptionUsage, click.MissingParameter)
+        with contextlib.suppress(*lenient):
+            command.make_context(line, words)
+
+
+def command_of(line: str) -> tuple[click.Command, list[str]]:
+    """The command of the program that a line runs, with its arguments."""
+    words = shlex.split(line)[1:]
+    command: click.Command = linedesk
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        assert words[0] in command.commands, line
+        command = command.commands[words.pop(0)]
+    return command, words
 
 
 @each_page
