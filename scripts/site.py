@@ -139,6 +139,25 @@ def relinked(text: str, page: str, language: Language) -> str:
     return "".join(part if FENCE.match(part) else LINK.sub(link, part) for part in parts)
 
 
+def indented(text: str) -> str:
+    """The page with blocks in items of lists four columns in, as Python-Markdown wants them.
+
+    Code hosts also take a block that is as far in as the item's text.
+    """
+    lines = text.split("\n")
+    for start, line in enumerate(lines):
+        if not re.match(r"(?:\d+\.|[-*]) ", line):
+            continue
+        end = start + 1
+        while end < len(lines) and (not lines[end] or lines[end].startswith("  ")):
+            end += 1
+        inside = lines[start + 1 : end]
+        least = min((len(one) - len(one.lstrip()) for one in inside if one.strip()), default=4)
+        shift = " " * max(0, 4 - least)
+        lines[start + 1 : end] = [f"{shift}{one}" if one else one for one in inside]
+    return "\n".join(lines)
+
+
 def stage(language: Language, folder: Path) -> None:
     """Write the language's project into the folder: its pages, and its configuration."""
     files = [path for path in language.root.rglob("*") if path.is_file()]
@@ -149,7 +168,8 @@ def stage(language: Language, folder: Path) -> None:
         staged = folder / "docs" / path.relative_to(language.root)
         staged.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            staged.write_text(relinked(path.read_text("utf-8"), page, language), "utf-8")
+            text = indented(relinked(path.read_text("utf-8"), page, language))
+            staged.write_text(text, "utf-8")
         else:
             shutil.copyfile(path, staged)
     if language.name == "en":
