@@ -248,7 +248,7 @@ def test_half_a_renewal_keeps_the_old_pair_and_is_told_once_if_it_stays(
         certificate.look()
     assert certificate.context is before
     [told] = errors(caplog)
-    assert "the one before stays" in told
+    assert "keeping the previous one" in told
     assert "KEY_VALUES_MISMATCH" in told
     put(new.key, files.key)
     certificate.look()
