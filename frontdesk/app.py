@@ -95,8 +95,7 @@ class Store(Protocol):
 
     @property
     def hanging(self) -> str | None:
-        """A text for operators: the thread that exceeds every time limit; None when there is none.
-        """
+        """A text for operators: the thread that exceeds all time limits; None if there is none."""
 
     @property
     def dead(self) -> bool:
