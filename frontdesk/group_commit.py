@@ -80,8 +80,7 @@ class BlockingStore(Protocol):
         """Store all; returns the places of documents that were stored before. Raises NotStored."""
 
     def probe(self) -> None:
-        """Return once the store could store, or raise NotStored; always ends within about a second.
-        """
+        """Return once the store could store, or raise NotStored; ends within about a second."""
 
 
 class GroupCommit:
@@ -131,8 +130,7 @@ class GroupCommit:
 
     @property
     def spool(self) -> dict[str, Any] | None:
-        """The spool's content for operators; None while it is empty and recvq takes all documents.
-        """
+        """The spool's content for operators; None while it is empty and recvq takes documents."""
         held = self.held
         if self._spool is None or (self._stores.recvq.is_open and not held.documents):
             return None
@@ -154,8 +152,7 @@ class GroupCommit:
 
     @property
     def hanging(self) -> str | None:
-        """A text for operators: the thread that exceeds every time limit; None when there is none.
-        """
+        """A text for operators: the thread that exceeds all time limits; None if there is none."""
         hanging = next(filter(None, (runner.hanging for runner in self._runners)), None)
         return hanging or (None if self._drain is None else self._drain.hanging)
 
@@ -193,8 +190,7 @@ class GroupCommit:
                 request.timer.cancel()
 
     async def close(self) -> None:
-        """Finish waiting requests in either store, and end all threads; bounded, may be repeated.
-        """
+        """Finish waiting requests in either store and end all threads. Bounded, may be repeated."""
         if self._drain is not None:
             self._drain.stop()
         for runner in self._runners:

@@ -46,8 +46,7 @@ CLOSE = (b"connection", b"close")
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """How often the server reports, and how long each step may take. A tick is a tenth of a second.
-    """
+    """How often the server reports, and the limit of each step. A tick is a tenth of a second."""
 
     tell_ticks: int = 10
     certificate_ticks: int = 50
@@ -282,8 +281,7 @@ EVERYWHERE = ("0.0.0.0", "::")
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen. With `reuse_port` several processes share the port; each has to ask for it.
-    """
+    """Where to listen. With `reuse_port` several processes share the port; all must ask for it."""
 
     host: str = "127.0.0.1"
     port: int = 8000

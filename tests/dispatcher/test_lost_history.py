@@ -103,7 +103,7 @@ def test_a_recvq_that_is_taken_away_comes_back_and_nothing_is_lost(
     check_recvq(database)
     if take_away is not convert:
         assert database[RECVQ].options()["size"] >= MEGABYTE
-    assert len(told(f"{how}: what it brought is handled")) == 1
+    assert len(told(f"{how}: documents that were read are handled")) == 1
     assert (
         len([line for line in told("recvq scanned, streaming from") if f"cause={how}" in line]) == 1
     )
@@ -203,7 +203,7 @@ def test_a_long_line_of_one_key_at_a_drop_is_read_again_from_the_oplog(
     held.wait_until_held("e0")
     eventually(lambda: running.dispatcher.pool.standing()[0] == len(given))
     take_away(database)
-    eventually(lambda: told("what it brought is handled"))
+    eventually(lambda: told("documents that were read are handled"))
     held.let_go()
     eventually(lambda: len(worker.decided) == len(given))
     assert worker.decided == [name_of(one) for one in given]
@@ -292,8 +292,8 @@ def test_what_a_dropped_database_held_is_made_again_under_the_same_epoch(
     store(database, document("e0"))
     eventually(lambda: worker.decided == ["e0"])
     drop_database(database)
-    eventually(lambda: told("the leases were dropped and are made again epoch=1"))
-    eventually(lambda: told("recvq made right again"))
+    eventually(lambda: told("the leases were dropped, recreating them epoch=1"))
+    eventually(lambda: told("recvq repaired"))
     eventually(lambda: len(told("recvq scanned, streaming from")) == 2)
     store(database, document("e1"))
     eventually(lambda: worker.decided == ["e0", "e1"])
@@ -375,7 +375,7 @@ def test_a_document_that_nothing_can_be_made_of_is_passed_over(
     odd = [{**document("odd"), "_id": {"a": 1}}, {**document("odd too"), "key": ["U1"]}]
     store(database, document("e0"), *odd, document("e1"))
     eventually(lambda: worker.decided == ["e0", "e1"])
-    assert len(told("not a document of the front desk, passed over")) == 2
+    assert len(told("not a front desk document, skipped")) == 2
     running.end()
     store(database, document("e2"))
     database[PROGRESS].update_one({}, {"$set": {"token": None}})

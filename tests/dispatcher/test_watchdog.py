@@ -36,7 +36,7 @@ from tests.waiting import eventually
 Store = Callable[..., None]
 Told = Callable[[str], list[str]]
 
-MUTE = "stalled: the feed brings nothing, not even a heartbeat"
+MUTE = "stalled: the feed delivers nothing, not even a heartbeat"
 
 
 @pytest.fixture

@@ -196,7 +196,7 @@ def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
     eventually(lambda: reader.delivered_at > before)
     assert reader.reason.text is None
     worker.room = False
-    eventually(lambda: reader.reason.text == "too much waits to be carried out")
+    eventually(lambda: reader.reason.text == "too many effects wait to be carried out")
     monkeypatch.setattr(running.dispatcher.watchdog, "feed_seconds", -1.0)
     assert running.dispatcher.stalled() is None
     worker.room = True

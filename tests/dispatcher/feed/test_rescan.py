@@ -147,7 +147,7 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     taken = Taken(lambda: store(database, *late), at=len(given))
     one = Rescan(database[RECVQ], window_seconds=WIDE_SECONDS).scan(None, taken, never)
     assert one is not None
-    assert len(told("once more for what came meanwhile")) == 1
+    assert len(told("scanning again for newer ones")) == 1
     assert sorted(taken.names) == sorted(name_of(row) for row in given + late)
     assert one.read <= SAFE_ORDER_SLACK + 1 + len(late)
     # What the stream will bring again is known.
@@ -506,7 +506,7 @@ def test_another_feed_than_before_loses_and_repeats_nothing(
     eventually(lambda: len(second.decided) >= 21)
     running.end()
     assert sorted(second.decided) == sorted(["e7", *(f"f{n}" for n in range(20))])
-    assert len(told(f"another feed than before, scanning recvq before={before}")) == 1
+    assert len(told(f"feed type changed, scanning recvq before={before}")) == 1
     found = database[PROGRESS].find_one()
     assert found is not None
     assert found["feed"] == now

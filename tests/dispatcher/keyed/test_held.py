@@ -336,7 +336,7 @@ def test_a_database_dropped_amid_a_batch_gets_its_progress_again(
     eventually(lambda: gates.deferred)
     database.client.drop_database(database.name)
     assert one.hold() is False
-    assert len(told("progress was dropped and is made again epoch=1")) == 1
+    assert len(told("progress was dropped, recreating it epoch=1")) == 1
     assert one.saver.save()
     assert [name_of(row["document"]) for row in held(database)] == ["e0", "e1", "e2"]
     gates.release()
