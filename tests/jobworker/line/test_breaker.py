@@ -116,8 +116,8 @@ def test_it_says_once_that_it_opened_and_once_that_it_closed(
     assert [
         (record.levelname, record.getMessage().split(" seconds=")[0]) for record in caplog.records
     ] == [
-        ("WARNING", "LINE fails, no calls but probes until it answers failures=5"),
-        ("INFO", "LINE answers again, calls go on"),
+        ("WARNING", "LINE fails, only probes are sent until it answers failures=5"),
+        ("INFO", "LINE answers again, calls resume"),
     ]
     assert caplog.records[1].getMessage().endswith("seconds=400.0 probes=3")
 

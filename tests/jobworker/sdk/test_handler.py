@@ -606,7 +606,7 @@ def test_failures_of_two_conversations_open_the_breaker(
     sim.answer_next("reply", 500, times=5)
     for user in users:
         desk.says(user, "?")
-    eventually(lambda: "LINE fails, no calls but probes" in caplog.text)
+    eventually(lambda: "LINE fails, only probes are sent" in caplog.text)
     desk.until_decided()
     assert len(eventually(lambda: len(desk.letters()) == 5 and desk.letters())) == 5
 
