@@ -104,7 +104,9 @@ class WorkerMetrics:
             cause=GIVEN_UP,
         )
         self.kept_letters = self._measured(
-            Figure("dead_letters_kept", "Dead letters that are stored, also recently replayed ones."),
+            Figure(
+                "dead_letters_kept", "Dead letters that are stored, also those replayed lately."
+            ),
             Figure("dead_letters_open", "Dead letters that were neither replayed nor dropped."),
         )
         self.outbox_effects = Gauge(
