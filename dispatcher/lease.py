@@ -145,7 +145,7 @@ class Lease(BackgroundThread):
         self._fresh_until = 0.0
         self._saw_row = False
         self.epoch = 0
-        self.held_by = "nobody"
+        self.held_by = "no process"
         """The holder when `try_acquire` failed last, as a text."""
 
     def try_acquire(self) -> bool:

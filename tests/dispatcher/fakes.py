@@ -24,7 +24,9 @@ def document(name: str, user: str = "U1") -> Document:
 
 
 class MemoryLog:
-    """What a MemoryFeed reads: documents at their times, and how far back it still reaches."""
+    """The source of a MemoryFeed: documents with their times, and how far back its history
+    reaches.
+    """
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -47,7 +49,7 @@ class MemoryLog:
             self._condition.notify_all()
 
     def tick(self) -> None:
-        """Time goes on by writes that no feed of recvq shows."""
+        """Let time pass by writes that no feed of recvq delivers."""
         with self._condition:
             self._time += 1
             self._condition.notify_all()
@@ -99,7 +101,7 @@ class MemoryFeed:
         assert self._at is not None, "read before open"
         found, at = self._log.after(self._at)
         if found is None:
-            # What is inserted while it looks gets a later time.
+            # Documents inserted during the scan get a later time.
             return None
         self._at = at
         return FeedItem(found, at, Timestamp(at, 0))

@@ -1,4 +1,4 @@
-"""One epoch of a dispatcher without its feed, with the transactions in hand, killed at will."""
+"""One epoch of a dispatcher without its feed, with direct access to the transactions; killable."""
 
 from __future__ import annotations
 

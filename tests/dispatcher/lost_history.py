@@ -1,4 +1,4 @@
-"""Writers that insert while something happens to recvq, and what they were told is stored."""
+"""Writers that insert while recvq changes, and the inserts that MongoDB confirmed to them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Writer:
 def writing(
     database: Database[Document], *, count: int = 2, careful: bool = True
 ) -> Iterator[list[Writer]]:
-    """Some writers while it lasts; then `stored` of each is what it was told is stored."""
+    """Run some writers; then `stored` of each has the inserts that were confirmed."""
     writers = [Writer(database, f"w{n}", careful=careful) for n in range(count)]
     for writer in writers:
         writer.thread.start()
@@ -76,7 +76,7 @@ def writing(
 
 
 def stored(writers: list[Writer]) -> list[str]:
-    """All that the writers were told is stored."""
+    """All inserts that were confirmed to the writers."""
     return [name for writer in writers for name in writer.stored]
 
 

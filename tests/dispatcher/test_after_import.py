@@ -1,4 +1,4 @@
-"""What a dispatcher makes of the progress and the lease that an import leaves."""
+"""How a dispatcher handles the progress and the lease that an import leaves."""
 
 from __future__ import annotations
 

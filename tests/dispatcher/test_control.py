@@ -31,7 +31,7 @@ def _quickly(short_limits: dict[str, Any]) -> None:
 
 
 class Burying:
-    """A `decide` whose handler hangs at the name given; what is condemned becomes a letter."""
+    """A `decide` whose handler hangs at the given name; a condemned event becomes a letter."""
 
     def __init__(self, database: Database[Document], hanging: str) -> None:
         self._letters = database[DEADLETTERS]
@@ -145,7 +145,7 @@ def test_a_release_that_nobody_has_carried_out_is_carried_out_by_the_next(
     worker = RecordingWorker(Burying(database, ""))
     running = dispatch(database, worker)
     assert eventually(lambda: control.outcome_of(release)) == "the event e0 is a dead letter"
-    # It was in nobody's hand yet as this one began, and read only then.
+    # No process had it yet as this one began, and it is read only then.
     assert eventually(lambda: control.outcome_of(of_new)) == "the event new is a dead letter"
     assert sorted(worker.decided) == ["e0", "new"]
     assert control.read().covers("main", "U0")
@@ -196,7 +196,7 @@ def test_a_send_is_asked_for_until_it_is_given_up(
 
 
 def test_without_the_lease_nothing_is_given_up_or_settled(by_hand: ByHand) -> None:
-    """Its successor may have what is stuck in hand."""
+    """Its successor may already have the stuck event."""
     control, worker, lease, obedience = by_hand
     release = control.release("main", "U0", {"effectId": "e0/0"}, by="taro")
     lease.fresh = False

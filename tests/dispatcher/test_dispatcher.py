@@ -88,7 +88,7 @@ def test_reading_pauses_while_the_worker_has_no_room(
     store(database, document("before"))
     eventually(lambda: worker.decided == ["before"])
     worker.room = False
-    # By the second answer it has heard the new one, and reads no more.
+    # By the second answer it has received the new one, and reads no more.
     for _ in range(2):
         worker.asked_for_room.clear()
         assert worker.asked_for_room.wait(15)
@@ -141,7 +141,7 @@ def test_a_quiet_feeds_position_is_saved(
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else it would grow old while nobody writes to the bot."""
+    """Otherwise it would grow old while the bot gets no messages."""
     running = dispatch(database, RecordingWorker(), quiet_seconds=0.05)
     store(database, document("e0"))
     before = eventually(lambda: progress(database)["token"])
@@ -188,7 +188,7 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
     eventually(lambda: progress(database)["finished"] == [given[2]["_id"]])
     assert running.end() is ExitReason.STUCK
     assert any("event_id=stuck" in line for line in told("did not end within the drain"))
-    # What still runs may be calling LINE, so nobody is invited to begin beside it.
+    # A thread that still runs may be calling LINE, so no standby may begin beside it.
     assert database[LEASES].find_one({"_id": DISPATCHER})["owner"] is not None
     held.let_go()
     successor = RecordingWorker()
@@ -317,7 +317,7 @@ def test_a_database_that_was_never_set_up_is_named(
 def test_a_restart_goes_on_exactly_after_what_was_finished(
     database: Database[Document], dispatch: Dispatch, store: Store, feed: str
 ) -> None:
-    """Stopped amid a stream, with some unfinished documents and many finished beyond them."""
+    """Stopped during a stream, with some unfinished documents and many finished beyond them."""
     everything: list[str] = []
     unfinished = {"e5", "e60", "e61", "e150"}
 

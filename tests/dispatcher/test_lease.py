@@ -30,7 +30,7 @@ MakeLease = Callable[..., Lease]
 
 @pytest.fixture
 def lease(database: Database[Document], nothing_left: None) -> Iterator[MakeLease]:
-    """A lease for an owner who is on another machine, so that only time can tell its death."""
+    """A lease for an owner on another machine, so that only time can show its death."""
     made: list[Lease] = []
 
     def make(owner: str, **limits: float) -> Lease:
@@ -216,7 +216,7 @@ def test_of_sixteen_at_once_one_gets_it_and_epochs_rise(
 def test_an_epoch_drawn_before_a_whole_term_takes_nothing(
     lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood still between its draw and its claim while another one came and went."""
+    """It freezes between its draw and its claim while another one comes and goes."""
     late, quick = lease("late"), lease("quick")
     draw = late._next_epoch
 
@@ -270,7 +270,7 @@ def test_only_one_of_sixteen_replaces_a_dead_owner(
 
 
 def ended() -> int:
-    """The id of a process that runs no more."""
+    """The id of a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
     return process.pid
@@ -336,7 +336,7 @@ def test_a_process_that_proc_hides_is_not_dead(monkeypatch: pytest.MonkeyPatch) 
 def test_a_row_that_was_renewed_since_it_was_read_is_not_taken(
     lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was thought of its owner: who renews lives."""
+    """Whatever was assumed of its owner: an owner that renews is alive."""
     holder, successor = lease("a"), lease("b")
     assert holder.try_acquire()
     monkeypatch.setattr(lease_module, "is_dead", lambda owner: True)

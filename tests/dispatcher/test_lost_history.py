@@ -1,7 +1,7 @@
-"""Every road to lost history, under a whole dispatcher and with writers inserting all the while.
+"""Every road to lost history, under a whole dispatcher and with writers that insert throughout.
 
-On each of them everything that a writer was told is stored is decided, once and in order; the
-log tells it with numbers, and nothing is tried in a hot loop.
+On each of them every insert that was confirmed is decided, once and in order. The log reports it
+with numbers, and no failure causes a hot loop.
 """
 
 from __future__ import annotations
@@ -369,7 +369,7 @@ def test_a_recvq_dropped_and_a_process_killed_before_the_recovery_leave_its_size
 def test_a_document_that_nothing_can_be_made_of_is_passed_over(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    """As somebody types it in a shell: its `_id` or its key is no value to look anything up by."""
+    """As typed by hand in a shell: its `_id` or its key cannot be used for a look-up."""
     worker = RecordingWorker()
     running = dispatch(database, worker)
     odd = [{**document("odd"), "_id": {"a": 1}}, {**document("odd too"), "key": ["U1"]}]

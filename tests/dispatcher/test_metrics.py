@@ -137,7 +137,7 @@ def test_the_line_tells_the_figures_that_were_looked_at(told: Told) -> None:
         Depth(lag_documents=120, lag_seconds=3.25, documents=125, oldest_seconds=61.5)
     )
     assert told.words()[2:] == ["0 in hand", "120 not read yet", "oldest 61.5 s", "nothing waits"]
-    # What is on its way at this moment is no lag to a person.
+    # A document on its way at this moment is not shown as lag.
     told.figures.know(Depth(lag_documents=1, lag_seconds=0.004, documents=1, oldest_seconds=0.004))
     assert told.words()[2:] == ["0 in hand", "oldest 0.0 s", "nothing waits"]
 

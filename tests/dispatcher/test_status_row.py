@@ -70,7 +70,7 @@ def test_what_waits_where_is_told_to_the_document(
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three in hand and held, four in hand, and five that the feed has not brought."""
+    """Three in memory and held, four in memory, and five that the feed has not delivered."""
     held = Holder("e0", "slow0")
     running = dispatch(
         database, RecordingWorker(held), service=Listener(), held_after_seconds=0.2, threads=5

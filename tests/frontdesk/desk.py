@@ -27,7 +27,7 @@ from tests.fork_server import Child, nursery
 SECRET = "0123456789abcdef0123456789abcdef"
 OLD_SECRET = "fedcba9876543210fedcba9876543210"
 WAIT_SECONDS = 20.0
-# What a client sees of a connection that ends before its answer is complete.
+# The client's view of a connection that ends before its answer is complete.
 BROKEN_OFF = (OSError, http.client.HTTPException)
 ROOT = Path(__file__).resolve().parents[2]
 # The usual place of the spool may exist on the machine that runs the tests.
@@ -36,7 +36,7 @@ NO_SPOOL = "/nonexistent/spool.db"
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """The answer."""
 
     status: int
     body: bytes
@@ -63,7 +63,7 @@ def webhook(*events: dict[str, Any]) -> bytes:
     return json.dumps({"destination": "U0", "events": events}, ensure_ascii=False).encode()
 
 
-# What systemd does for a socket unit (sd_listen_fds(3)): the socket as descriptor 3, and for whom.
+# Like systemd for a socket unit (sd_listen_fds(3)): the socket as descriptor 3, and its process id.
 HAND_OVER = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)

@@ -41,7 +41,7 @@ class Calls:
 
 
 class Held:
-    """A blocking call that says when it is entered and ends as the test then tells it."""
+    """A blocking call that reports its begin and ends as the test decides."""
 
     def __init__(self) -> None:
         self.entered: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
@@ -243,7 +243,7 @@ def test_nobody_is_awaited_where_the_moment_has_passed_with_nobody_there() -> No
         await asyncio.gather(*tasks)
         queue = store._stores.recvq
         async with asyncio.timeout(WAIT_SECONDS):
-            while not queue.has_gathered:  # noqa: ASYNC110  # nothing tells of this end
+            while not queue.has_gathered:  # noqa: ASYNC110  # no signal reports this end
                 await asyncio.sleep(0)
         lone = await ask(store, "lone")
         assert await insert.group() == ["lone"]
@@ -363,7 +363,7 @@ def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
 
 
 async def _ended(store: GroupCommit) -> None:
-    while not store.dead:  # noqa: ASYNC110  # nothing tells of this end
+    while not store.dead:  # noqa: ASYNC110  # no signal reports this end
         await asyncio.sleep(0)
 
 

@@ -1,4 +1,6 @@
-"""What a front desk counts and measures, where it stands, and that it stands in nobody's way."""
+"""A front desk's counts and measures, where they are reported, and that reporting blocks no
+work.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real front desk process on a real MongoDB: what is stored, and what is answered when."""
+"""A real front desk process on a real MongoDB: the stored documents, and the answers."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ RESTARTS = 2
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """What systemd opens, and keeps while no front desk runs."""
+    """A socket that systemd opens, and keeps while no front desk runs."""
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
         yield listener
 
@@ -91,7 +91,7 @@ def test_several_sockets_may_be_handed_over_and_none_is_ended_for_others(
 
 @contextmanager
 def heard(path: Path) -> Iterator[list[str]]:
-    """What processes say to systemd on this socket, line by line; complete at the end."""
+    """The reports of processes to systemd on this socket, line by line; complete at the end."""
     words: list[str] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind(str(path))

@@ -1,4 +1,4 @@
-"""What the server tells whoever runs it, and the order of its end."""
+"""The server's reports to the service manager, and the order of its stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def accepts(desk: Running) -> bool:
     return all(one.is_serving() for one in desk.server.servers)
 
 
-# --- what it tells ----------------------------------------------------------------------------
+# --- reports ----------------------------------------------------------------------------------
 
 
 class Spooling:
@@ -80,7 +80,7 @@ def test_only_this_machine_or_the_token_gets_the_details_of_readiness() -> None:
                 answer = await line.answer()
                 return answer.status, json.loads(answer.body)
 
-            # What passes for another machine: not the address that is asked.
+            # An address that counts as another machine's: not the one that is asked.
             stranger, token = "127.0.0.2", f"Authorization: Bearer {TOKEN}"
             desk.store.spool, desk.store.no_spool = {"documents": 1}, "it is full"
             details = {

@@ -46,7 +46,7 @@ def keys_waiting(stores: Stores) -> list[str]:
     return [key for one in stores.spool.waiting for _, key in sorted(one.keys)]
 
 
-# --- the table, cell by cell where the machine below cannot tell two cells apart
+# --- the table, cell by cell where the machine below cannot distinguish two cells
 
 
 @pytest.mark.parametrize("has_spool", [False, True])
@@ -245,7 +245,7 @@ class Model(RuleBasedStateMachine):
         self.pending: list[PendingRequest] = []
         # In the order of arrival: number, and what was asked.
         self.accepted: list[PendingRequest] = []
-        # What each store has, as (key, number); the drain takes from the spool's front.
+        # The contents of each store, as (key, number); the drain takes from the spool's front.
         self.in_recvq: list[tuple[str, int]] = []
         self.in_spool: list[tuple[str, int]] = []
         self.call: dict[str, list[tuple[str, int]] | None] = {}
@@ -257,7 +257,7 @@ class Model(RuleBasedStateMachine):
             self.stores.begin(store, 0)
             self.stores.probed(store)
 
-    # What a store's thread does.
+    # Actions of a store's thread.
 
     @rule(at=st.sampled_from(["recvq", "spool"]))
     def begin(self, at: str) -> None:
@@ -323,7 +323,7 @@ class Model(RuleBasedStateMachine):
     def drain(self) -> None:
         self.in_recvq.append(self.in_spool.pop(0))
 
-    # What clients and time do.
+    # Actions of clients and time.
 
     @rule(
         keys=st.sampled_from([["A"], ["B"], ["A", "B"]]),
@@ -350,10 +350,10 @@ class Model(RuleBasedStateMachine):
         self.stores.left(one)
         assert one.is_done
 
-    # What must be so.
+    # Invariants.
 
     def look(self) -> None:
-        """Take the answers: what is told as stored is in one of the stores."""
+        """Take the answers: documents answered as stored are in one of the stores."""
         stored = {*self.in_recvq, *self.in_spool}
         for one in self.stores.take_answered():
             assert one.is_done

@@ -1,4 +1,4 @@
-"""The front desk's own TLS: what it shows, what it refuses, how a renewed certificate comes in."""
+"""The front desk's own TLS: its certificate, its refusals, and a renewed certificate."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_a_broken_or_missing_file_keeps_the_old_pair(
     if isinstance(broken, bytes):
         files.certificate.write_bytes(broken)
     elif broken is not None:
-        # Whoever opened it would wait for a writer.
+        # Opening it would wait for a writer.
         broken(files.certificate)
     for _ in range(3):
         certificate.look()
@@ -308,7 +308,7 @@ def test_files_that_are_as_they_were_are_not_read_again(files: Pair) -> None:
     assert certificate.context is before
 
 
-# --- what nobody would accept -----------------------------------------------------------------
+# --- certificates that no client would accept --------------------------------------------------
 
 
 def test_an_expired_certificate_is_served_with_a_shout(

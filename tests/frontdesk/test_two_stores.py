@@ -41,7 +41,7 @@ class Scene:
         self.insert, self.probe = Held(), Held()
         self.writer, self.reader = self.connection(), self.connection()
         spool = SpoolStore(self.writer, self.reader, unreadable_seconds=unreadable_seconds)
-        # What is spooled stays until the test removes it.
+        # Spooled documents stay until the test removes them.
         self.drained = self.connection()
         monkeypatch.setattr(self.drained, "held", SpoolContents)
         self.drain = Drain(self.drained, None)  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probi
     await scene.inserted()
     assert await task == 0
     assert scene.store.spool is not None
-    # The spool's disk was slow: so late it is told that nothing was inserted.
+    # The spool's disk was slow: it reports late that nothing was inserted.
     scene.insert.let_go(KeysSpooled([("main", "A")]))
     scene.probe.let_go()
     await until(lambda: scene.store.spool is None)
@@ -216,7 +216,7 @@ async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -
     scene.patch.setattr(group_commit.log, "info", note)
     ahead = await scene.ask("A-1")
     await scene.inserted()
-    # Too little time of its own: that is no outage, and nothing would tell its end.
+    # Too little time of its own: that is no outage, and no message would report its end.
     late = await scene.ask("A-2", seconds=0.05)
     assert [await ahead, await late] == [0, 0]
     scene.insert.let_go()
@@ -384,7 +384,7 @@ def remove_all(scene: Scene) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110  # the condition tells nobody
+        while not condition():  # noqa: ASYNC110  # the condition sends no signal
             await asyncio.sleep(0.005)
 
 

@@ -119,7 +119,7 @@ def dies(
 
 @pytest.fixture
 def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
-    """What ended threads, for a test in which that is meant to happen."""
+    """The errors that ended threads, for a test in which that is expected."""
     died: list[BaseException | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
     return died

@@ -25,7 +25,8 @@ from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
-# Longer than any test lasts: only what stands behind it, or its number, ends such a gathering.
+# Longer than any test lasts: such a gathering ends only by the documents behind it, or their
+# number.
 LONG = 30.0
 
 
@@ -68,7 +69,7 @@ def names(documents: list[Document]) -> list[str]:
     return [one["eventId"] for one in documents]
 
 
-# What is gathered.
+# Messages that are gathered.
 
 
 def test_messages_that_follow_each_other_are_handled_together(room: Rooms, sim: Sim) -> None:
@@ -290,7 +291,7 @@ def rows_of(desk: Room) -> list[Document]:
 
 
 def test_another_try_gets_the_same_messages(room: Rooms, sim: Sim) -> None:
-    """What came meanwhile is not among them: a message that lets the handler fail takes no more
+    """Later messages are not among them: a message that makes the handler fail does not take more
     along with each try.
     """
     user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2)
@@ -525,7 +526,7 @@ def test_what_a_predecessor_gathered_otherwise_is_decided_once(
     assert handled == ["一", "二", "三"][: 3 if answers else recorded]
     applied = successor.conversation(user.user_id)["applied"]
     assert [name for name in applied if name in names(documents)].count(names(documents)[0]) == 1
-    # The predecessor ends at its next write there, if it comes to one.
+    # The predecessor ends at its next write there, if there is one.
     assert {type(death) for death in deaths} <= {Replaced}
 
 

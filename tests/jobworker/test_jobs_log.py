@@ -33,7 +33,7 @@ Rooms = Callable[..., Room]
 
 
 class Waits:
-    """A handler that waits for the test where it is told to."""
+    """A handler that waits for the test at the chosen event."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()

@@ -1,4 +1,4 @@
-"""The figures of a worker: each tells what happened, and none of them what anybody wrote."""
+"""The figures of a worker: they report events, and never a user's text."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def busy(gate: Gate) -> Iterator[None]:
         yield
 
 
-# What happened.
+# Events.
 
 
 def test_an_answer_is_counted_all_the_way_and_names_nobody(room: Rooms, sim: Sim) -> None:
@@ -231,7 +231,7 @@ def test_the_gate_is_in_use_while_it_is_busy_and_while_it_keeps_its_interval(han
     assert hand.gate.used_seconds == pytest.approx(0.75)
     hand.now -= 0.5
     hand.advance(10)
-    # The second one took longer than the interval; after it nobody called.
+    # The second one took longer than the interval; there was no call after it.
     assert hand.gate.used_seconds == pytest.approx(1.0 + 3.0)
 
 

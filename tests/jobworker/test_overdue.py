@@ -1,4 +1,4 @@
-"""One timer for all: told of is what has not ended in time, and nothing else."""
+"""One timer for all: it reports the items that have not ended in time, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobworker.overdue import Overdue
 
 
 class Clock:
-    """A clock that a test turns; what was left with `later` is called when its time has come."""
+    """A clock that a test turns; functions passed to `later` are called when they are due."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -22,7 +22,7 @@ class Clock:
         self.most = max(self.most, len(self.timers))
 
     def turn(self, seconds: float) -> None:
-        """Time passes; timers ring in their order."""
+        """Time passes; timers fire in their order."""
         until = self.now + seconds
         while self.timers and (first := min(self.timers, key=lambda one: one[0]))[0] <= until:
             self.timers.remove(first)

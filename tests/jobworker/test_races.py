@@ -42,7 +42,7 @@ WAIT_SECONDS = 15.0
 
 
 class Point:
-    """A point at which a thread stands still until it may go on."""
+    """A point at which a thread freezes until it may continue."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -50,7 +50,7 @@ class Point:
 
     def pass_by(self) -> None:
         self.reached.set()
-        assert self.go_on.wait(WAIT_SECONDS), "nobody let it go on"
+        assert self.go_on.wait(WAIT_SECONDS), "the test did not let it continue"
 
 
 def texts(sim: Sim, user: Any) -> list[str]:
@@ -97,7 +97,7 @@ def a_push(document: Document, text: str) -> Document:
 
 @pytest.fixture(scope="module")
 def halting(tmp_path_factory: pytest.TempPathFactory, mongod: object) -> Iterator[Client]:
-    """A server that stands still where it is told to."""
+    """A server that freezes at a chosen point."""
     folder = tmp_path_factory.mktemp("halting")
     extra = ["--setParameter", "enableTestCommands=1", "--oplogSize", "100"]
     with (
@@ -116,7 +116,7 @@ def upserts_halting(client: Client, count: int) -> Iterator[Callable[[], Any]]:
     halted = {"currentOp": 1, "failpointMsg": UPSERT_INSERTS}
     client.admin.command({"configureFailPoint": UPSERT_INSERTS, "mode": "alwaysOn"})
     try:
-        # Not by the point's own count, which goes on while one stands still there.
+        # Not by the point's own count, which continues while a thread is frozen there.
         yield lambda: eventually(lambda: len(client.admin.command(halted)["inprog"]) == count)
     finally:
         client.admin.command({"configureFailPoint": UPSERT_INSERTS, "mode": "off"})
@@ -128,7 +128,7 @@ def of_one_key(name: str, **event: Any) -> Document:
 
 
 def at_once(client: Client, acts: Sequence[Callable[[], Any]]) -> tuple[Document, list[Any]]:
-    """Have the acts upsert one conversation; what it is then, and what each returned or raised."""
+    """Let the acts upsert one conversation; returns its result, and each act's result or error."""
     with ThreadPoolExecutor(len(acts)) as threads:
         with upserts_halting(client, len(acts)) as wait_for_all:
             begun = [threads.submit(act) for act in acts]
@@ -175,7 +175,7 @@ def test_of_sixteen_first_records_of_one_event_one_stands_and_all_know_it(
 def overtaken(
     client: Client, act: Callable[[], Any], rival: Callable[[], Any], *, name: str = CONVERSATIONS
 ) -> Any:
-    """What the act returns or raises if the rival inserts between its look and its insert."""
+    """The result or error of the act if the rival inserts between its read and its insert."""
     rows = client["races"][name]
     rival()
     made = rows.find_one_and_delete({})
@@ -183,7 +183,7 @@ def overtaken(
         with upserts_halting(client, 1) as wait_for_it:
             begun = thread.submit(act)
             wait_for_it()
-            # By an insert, since an upsert would stand still there, too.
+            # By an insert, since an upsert would freeze there, too.
             rows.insert_one(made)
         return begun.exception(WAIT_SECONDS) or begun.result()
 
@@ -319,7 +319,7 @@ def test_a_record_in_a_conversation_that_nobody_had_to_load_is_carried_out_once(
 def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_came_since(
     room: Rooms, sim: Sim, deaths: list[BaseException | None]
 ) -> None:
-    """Its event stands in `applied` no more, after 250 later ones: the epoch alone refuses it."""
+    """Its event has left `applied` after 250 later ones: only the epoch refuses it."""
     user, at_lease = sim.add_user("花子"), Point()
 
     def lease_is_fresh() -> bool:
@@ -393,7 +393,7 @@ def test_an_end_without_effects_that_comes_after_its_successor_answered_is_refus
 def test_a_record_that_comes_before_its_successor_ends_with_nothing_is_carried_out(
     room: Rooms, sim: Sim, deaths: list[BaseException | None], again: bool
 ) -> None:
-    """While the successor's handler runs: one of the two decisions stands, whichever it is."""
+    """While the successor's handler runs: one of the two decisions is kept, either one."""
     user, at_lease, in_handler = sim.add_user("花子"), Point(), Point()
     frozen = room(echo(), lease_is_fresh=lambda: at_lease.pass_by() or True)
     document = frozen.says(user, "?")
@@ -495,7 +495,7 @@ def test_a_call_that_slips_out_of_a_frozen_process_changes_nothing(
 
 
 def stateful(answered: list[str] | None = None) -> Bot:
-    """It answers once it was told a name, and until then says nothing."""
+    """It answers once it got a name, and is silent until then."""
     bot = Bot()
 
     @bot.default()
@@ -582,7 +582,7 @@ INVALID = {"message": "Invalid reply token"}
 
 
 def left_by(database: Database[Any]) -> tuple[Document, Document | None]:
-    """What the process that died has left in the outbox, and its call."""
+    """The outbox and the call that the dead process has left."""
     found = the_one(database)
     ((_, effect),) = effects_of(found)
     return effect, found.get("call")
@@ -655,7 +655,7 @@ def let_the_minute_pass(database: Database[Any]) -> None:
         database[CONVERSATIONS].update_many({}, {"$set": {f"outbox.{place}.tokenFrom": past}})
 
 
-# Timers: each is recorded with a number, and in its row the highest stands.
+# Timers: each is recorded with a number, and the highest is kept in its row.
 
 
 def a_timer(document: Document, seconds: float | None, *, n: int | None = None) -> Document:
@@ -681,7 +681,7 @@ def the_timer(database: Database[Any]) -> Document:
 
 
 def cook() -> Bot:
-    """It sets the timer to the seconds that it is told, and cancels it at "no"."""
+    """It sets the timer to the seconds in the message, and cancels it at "no"."""
     bot = Bot()
 
     @bot.default()
@@ -729,7 +729,7 @@ def test_in_whatever_order_and_however_often_timers_come_the_last_record_stands(
 def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason_to_give_it_up(
     database: Database[Any],
 ) -> None:
-    """Its row is looked at before its conversation, where a later record goes first."""
+    """Its row is read before its conversation, where a later record is written first."""
     mine, timely = of_epoch(database, 1), Schedule(database)
     documents = [of_one_key(name) for name in ("E1", "E2")]
     ((_, effect),) = record(mine, documents[0], a_timer(documents[0], 60)).outbox.effects
@@ -783,7 +783,7 @@ def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_cou
         ("E2", 2),
         ("E3", 3),
     ]
-    # What memory gets is what stands in the outbox.
+    # The outbox in memory equals the stored one.
     told = [one["n"] for _, one in recorded.outbox.effects]
     assert told == ([1, 2, 3] if rival_epoch == 1 else [3])
 
@@ -791,7 +791,7 @@ def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_cou
 def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
     database: Database[Any],
 ) -> None:
-    """Only an unsend was noted there, or somebody took its number away."""
+    """Only an unsend was noted there, or its number was removed by hand."""
     document = of_one_key("E1")
     Unsends(database, of_epoch(database, 2)).ends(
         of_one_key("E0", type="unsend", unsend={"messageId": "M0"})
@@ -830,7 +830,7 @@ def test_a_process_that_dies_on_a_timers_way_leaves_all_of_it(
     assert (left["type"], left["n"]) == ("timer", 1)
     assert database[SCHEDULE].count_documents({}) == (point == "entered")
     if point == "entered":
-        # It rang meanwhile; entered once more by the successor it must not ring again.
+        # It fired meanwhile; entered once more by the successor it must not fire again.
         spent = {"runAt": None, "endedAt": datetime.now(UTC)}
         database[SCHEDULE].update_one({"runAt": left["runAt"]}, {"$set": spent})
     room(Bot(), epoch=2).until_quiet()
@@ -840,7 +840,7 @@ def test_a_process_that_dies_on_a_timers_way_leaves_all_of_it(
 
 
 def held_up_entering(monkeypatch: pytest.MonkeyPatch, point: Point, name: str) -> None:
-    """The timer of one event stands still before it is entered."""
+    """The timer of one event freezes before it is entered."""
     enter = Schedule.enter
 
     def held_up(schedule: Schedule, effect: Any) -> Any:
@@ -911,7 +911,7 @@ def test_a_timer_that_a_frozen_process_enters_late_changes_nothing(
 def test_a_cancel_that_moves_to_its_row_while_a_ring_asks_for_it_is_seen(
     database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Had the ring asked in the other order, it would have met it in neither place."""
+    """If the fired event had asked in the other order, it would have met it in neither place."""
     user, point, bot, heard = sim.add_user("花子"), Point(), cook(), []
     bot.timer("egg")(lambda event, talk: heard.append(event))
     desk = room(bot)

@@ -1,4 +1,4 @@
-"""What an operator releases becomes a dead letter, once, and the next in line goes on."""
+"""An event that an operator releases becomes a dead letter, once, and the next one continues."""
 
 from __future__ import annotations
 

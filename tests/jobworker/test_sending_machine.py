@@ -1,7 +1,7 @@
-"""What holds of sends, whatever happens: outboxes, gate and breaker on one thread, moved by hand.
+"""Invariants of sends: outboxes, gate and breaker on one thread, moved by hand.
 
-Hypothesis chooses what the pool's threads do next, what LINE answers, when MongoDB fails, and what
-else happens in the middle of a write or a call. Only public parts are used.
+Hypothesis chooses the next actions of the pool's threads, LINE's answers, MongoDB's failures, and
+other events in the middle of a write or a call. Only public parts are used.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Letters:
 
 
 class Died(BaseException):
-    """The process was killed amid a write or a call."""
+    """The process was killed during a write or a call."""
 
 
 class World:
@@ -69,7 +69,7 @@ class World:
         self.steps: list[Callable[[], None]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.lease = True
-        # MongoDB: what waits by place, and the call of each conversation.
+        # MongoDB: the waiting effects by place, and the call of each conversation.
         self.waiting: dict[str, dict[str, Document]] = defaultdict(dict)
         self.noted: dict[str, Call] = {}
         self.paid_late: Counter[str] = Counter()
@@ -84,10 +84,10 @@ class World:
         self.arrived: dict[str, int] = defaultdict(int)
         self.heard: set[str] = set()
         self.taken: dict[str, list[str]] = {}
-        # What the test knows of each conversation: when its sends are due, and whether something
-        # happened to its first one.
+        # The test's knowledge of each conversation: when its sends are due, and whether its first
+        # one was affected.
         self.due: dict[str, float] = {}
-        # Where the line ended when it was called last: what it sends then stands behind that.
+        # The end of the line when it was last called: its later sends are behind that.
         self.line_ends: dict[str, float] = {}
         self.touched: set[str] = set()
         self.late: set[str] = set()
@@ -99,7 +99,7 @@ class World:
         self.begin()
 
     def begin(self) -> None:
-        """A process begins, and takes over what stands in MongoDB."""
+        """A process begins, and takes over the state in MongoDB."""
         self.steps.clear()
         self.timers.clear()
         self.closed = False
@@ -164,7 +164,7 @@ class World:
         return result
 
     def sends(self, id_: str) -> list[tuple[str, Document]]:
-        """What a conversation has to send, in order."""
+        """The sends of a conversation, in order."""
         effects = sorted(self.waiting[id_].items())
         return [(place, one) for place, one in effects if one["type"] == "send"]
 
@@ -322,7 +322,7 @@ class Machine(RuleBasedStateMachine):
         self.known: dict[str, str] = {}
         self.released: set[str] = set()
 
-    # What comes from outside.
+    # External events.
 
     def add(self, id_: str, *effects: Document) -> None:
         recorded = []
@@ -462,7 +462,7 @@ class Machine(RuleBasedStateMachine):
         # A call that is under way ends by itself.
         self.world.closed = True
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def what_arrived_arrived_once(self) -> None:

@@ -245,7 +245,7 @@ def test_opening_now_misses_nothing_that_comes_after(place: Place) -> None:
     with closing(place.feed()) as feed:
         feed.open_at(now)
         found = names(read(feed, 1))
-        # What is as old as the moment itself may come along.
+        # Documents as old as the moment itself may be delivered as well.
         if found == ["old"]:
             found = names(read(feed, 1))
         assert found == ["new"]
@@ -285,7 +285,7 @@ def test_what_was_inserted_before_the_drop_still_comes(place: Place, feed: Feed)
 def test_a_token_from_before_the_drop_brings_the_rest_and_then_the_drop(
     place: Place, feed: Feed
 ) -> None:
-    """So that a dispatcher which dies amid the remedy begins it again."""
+    """A dispatcher that dies during the repair begins it again."""
     place.insert(*numbered(3))
     token = read(feed, 2)[-1].token
     place.drop()

@@ -128,7 +128,7 @@ def test_no_bot_sees_one_neither_from_the_feed_nor_from_a_scan(
     running = dispatch(database, worker, feed=feed, reading=QUICK)
     store(database, document("e0"))
     eventually(lambda: beats(database) >= 3)
-    # It is finished at once: progress stands at the newest of them.
+    # It is finished at once: progress is at the newest of them.
     newest = database[RECVQ].find_one({"heartbeat": True}, sort=[("$natural", -1)])
     assert newest is not None
     eventually(lambda: passed(database) >= 3)

@@ -183,7 +183,7 @@ class AnyCourse(RuleBasedStateMachine):
         self.one = ReaderMachine(None)
         self.now = 0.0
         self.tokens = 0
-        # What has happened since it was opened, failed or scanned last.
+        # Events since the last opening, failure or scan.
         self.is_paused = True
         self.is_drained = True
         self.is_scanned = False

@@ -46,7 +46,7 @@ def never() -> bool:
 
 
 class Taken:
-    """What a scan handed out; `meanwhile` is called once, amid the scan."""
+    """The documents that a scan handed out; `meanwhile` is called once, during the scan."""
 
     def __init__(self, meanwhile: Callable[[], object] | None = None, at: int = 10) -> None:
         self.documents: list[Document] = []
@@ -150,7 +150,7 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     assert len(told("scanning again for newer ones")) == 1
     assert sorted(taken.names) == sorted(name_of(row) for row in given + late)
     assert one.read <= SAFE_ORDER_SLACK + 1 + len(late)
-    # What the stream will bring again is known.
+    # The documents that the stream will bring again are known.
     assert all(row["_id"] in one.seen for row in late)
 
 
@@ -284,7 +284,7 @@ def test_what_was_below_the_commit_point_is_in_the_scan_or_in_the_stream(
 def test_what_is_stored_during_the_scan_is_in_the_stream(
     database: Database[Document], name: str
 ) -> None:
-    """The scan has read all that there is when it comes to its last document."""
+    """The scan has read everything by its last document."""
     recvq, streamed = database[RECVQ], list[str]()
     recvq.insert_many(numbered(5))
 
@@ -535,7 +535,7 @@ def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
     monkeypatch: pytest.MonkeyPatch,
     told: Told,
 ) -> None:
-    """More than the ring holds is finished behind a slow document, which ends at that moment."""
+    """More documents than the ring holds finish behind a slow one, which ends at that moment."""
     held = Holder("slow")
     worker = RecordingWorker(held)
     running = dispatch(database, worker)
@@ -575,7 +575,7 @@ def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
 def test_an_oplog_that_is_truncated_as_its_length_is_read_ends_no_process(
     database: Database[Document], store: Store
 ) -> None:
-    """The scan begins anew, as after any lost cursor."""
+    """The scan begins again, as after any lost cursor."""
     store(database, *numbered(3))
     rescan, taken = Rescan(database[RECVQ]), Taken()
     lost = {"namespace": "local.oplog.rs", "errorCode": 136}

@@ -75,7 +75,7 @@ def test_what_waits_long_is_held_and_progress_goes_on(
     }
     assert running.dispatcher.pool.view.in_hand().held == (1, 5)
     assert worker.decided == ["other"]
-    # What comes later queues up behind it.
+    # Later documents queue up behind it.
     store(database, document("later", "U1"))
     eventually(lambda: running.dispatcher.pool.view.in_hand().taken == 7)
     gates.release()
@@ -144,7 +144,7 @@ def test_one_stuck_key_neither_fills_the_window_nor_stops_anybody(
     running.end()
 
 
-# With the transaction in hand: one process at a time on the same database, killed at will.
+# Uses the transaction directly: one process at a time on the same database, killed at any point.
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
     # The driver itself asks twice.
     with failing(faulty_database.client, ["commitTransaction"], times=2, **fault):
         assert one.hold() is False
-    # The first one may be decided, since it was in hand before; no other.
+    # The first one may be decided, since it was in memory before; no other.
     gates.release()
     one.put(document("other", "U9"), first=3)
     eventually(lambda: "other" in worker.decided)
@@ -328,7 +328,7 @@ def test_a_line_that_is_about_to_be_read_again_may_be_held_meanwhile(
 def test_a_database_dropped_amid_a_batch_gets_its_progress_again(
     database: Database[Document], begin: Begin, told: Told
 ) -> None:
-    """What makes it again must not be in the transaction that is then aborted."""
+    """The write that recreates it must not be in the transaction that is then aborted."""
     gates = Gates("U0")
     worker = RecordingWorker(gates)
     one = begin(database, worker.decide)
@@ -459,7 +459,7 @@ def test_a_batch_is_bounded_and_the_rest_follows_at_once(
 def test_a_full_scan_hands_out_nothing_that_is_held(
     database: Database[Document], begin: Begin
 ) -> None:
-    """With `after` gone and the ring long past it, `held` itself is asked."""
+    """With `after` gone, and the ring long past it, `held` itself is read."""
     first = begin(database, Gates("U0"))
     documents = numbered(5)
     first.put(*documents)
@@ -502,7 +502,7 @@ def test_a_number_is_never_given_twice(database: Database[Document], begin: Begi
     ]
 
 
-# What is held, and what is not.
+# Documents that are held, and others.
 
 
 def test_a_document_that_waits_for_a_thread_stays_in_the_window(
@@ -603,7 +603,7 @@ def test_the_keys_in_held_are_read_from_the_index_alone(database: Database[Docum
 
 
 class Conversations:
-    """What `conversations` remembers of each key: durable, as the last hundred applied names."""
+    """What `conversations` remembers of each key: durable, like the last hundred applied names."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -295,7 +295,7 @@ def test_a_key_decides_so_many_documents_and_then_waits_for_a_save(pool_of: Make
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 20))
     assert desk.pool.urgent.wait(15)
-    # Another key goes on meanwhile.
+    # Another key continues meanwhile.
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
     assert worker.by_key["U0"] == [f"e{n}" for n in range(MOST_UNSAVED)]
@@ -324,7 +324,7 @@ def test_a_save_that_failed_lets_no_key_go_on(pool_of: MakePool) -> None:
         plan = desk.pool.begin_save()
         assert plan is not None
         desk.pool.not_saved(plan)
-        assert desk.pool.changed.is_set(), "nobody would try the save again"
+        assert desk.pool.changed.is_set(), "the save would not be tried again"
         assert desk.pool.urgent.is_set()
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
@@ -609,11 +609,11 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
     assert worker.by_key == expected
 
 
-# What stands behind a job.
+# Documents behind a job.
 
 
 class Gatherer:
-    """A `decide` that waits for what follows, until it is told that all is there."""
+    """A `decide` that waits for the following documents until all are reported to be there."""
 
     def __init__(self, *, until: int) -> None:
         self._until = until

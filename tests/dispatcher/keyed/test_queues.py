@@ -52,10 +52,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class World(RuleBasedStateMachine):
-    """What is durable, and one process after another that reads it.
+    """The durable state, and one process after another that reads it.
 
-    Documents are numbered 1, 2, 3, … in the feed's order; the token after n is n. The account
-    knows of each key which documents it has still to decide, and nothing of how that is kept.
+    Documents are numbered 1, 2, 3, … in the feed's order; the token after n is n. For each key it
+    knows the documents that are still to be decided, and nothing of how they are stored.
     """
 
     def __init__(self) -> None:
@@ -114,8 +114,8 @@ class World(RuleBasedStateMachine):
         return sorted((r for r in self.held.values() if r["key"] == key), key=lambda row: row["n"])
 
     def told_finished(self) -> set[int]:
-        """What progress names finished. A scan that meets a document once more may set `after`
-        back a little; the ring still has what was finished behind it.
+        """The documents that progress names as finished. A scan that meets a document once more may
+        set `after` back a little; the ring still has the documents finished behind it.
         """
         after, ring = self.progress["after"] or 0, self.progress["ring"]
         return {*range(1, after + 1), *self.progress["finished"], *ring} - {None}
@@ -159,7 +159,7 @@ class World(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 8))
     def read_on(self, count: int) -> None:
-        """What a predecessor has left to be read."""
+        """The documents that a predecessor has left to be read."""
         for _ in range(min(count, len(self.recvq) - self.fed)):
             self.feed()
 
@@ -286,12 +286,12 @@ class World(RuleBasedStateMachine):
             self.names_since_record[key].update(numbers)
 
     def decided_by(self, key: str, run: Any) -> list[int]:
-        """What the run decides: its document, and those that it took along."""
+        """The documents that the run decides: its own, and those that it took along."""
         numbers = self.pending[key][: 1 + self.along[key]]
         assert run.job.document["_id"] == numbers[0]
         applied = [run.job.again and one in self.applied[key] for one in numbers]
         if applied[0] and not all(applied):
-            # An earlier process took fewer along: each of the others is decided anew.
+            # An earlier process took fewer along: each of the others is decided again.
             assert run.job.take_along(0) == 0
             return numbers[:1]
         return numbers
@@ -625,7 +625,7 @@ class World(RuleBasedStateMachine):
         if self.progress["token"] is None:
             self.lose_history()
 
-    # What holds at any time.
+    # Invariants.
 
     @invariant()
     def what_is_named_finished_was_decided_or_is_held(self) -> None:
@@ -639,7 +639,7 @@ class World(RuleBasedStateMachine):
             queue = self.queues.get((CHANNEL, key))
             known = self.pending[key] or self.unsaved[key] or key in self.moving
             if not known:
-                # What comes next of it is met as the first of its key.
+                # The next one of its documents is met as the first of its key.
                 self.careful[key] = 0
             assert (queue is None) == (not known), f"{key} is forgotten too early or too late"
             if queue is not None:
@@ -714,7 +714,7 @@ def test_whatever_happens_each_key_is_decided_in_order_and_once() -> None:
     run_state_machine_as_test(World, settings=limits)
 
 
-# What the account does not see.
+# Facts that the model does not see.
 
 
 def queues_of(*documents: Document, **limits: int) -> KeyQueues:
@@ -831,7 +831,7 @@ def test_who_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None
     assert begun(queues).name == "b"
 
 
-# What is decided together with the first document.
+# Documents decided together with the first one.
 
 
 def put(queues: KeyQueues, *documents: Document) -> None:

@@ -1,4 +1,4 @@
-"""Poison: who is suspect, who runs alone, who is given up; and who must not be blamed."""
+"""Poison: which events are suspect, run alone and are given up; and which must not be blamed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Told = Callable[[str], list[str]]
 WATCHED_FIELDS = ["channel", "key", "running", "since"]
 
 
-# Who is suspect. Pure.
+# Suspects. Pure.
 
 
 def test_suspects_are_alone_only_when_told_so() -> None:
@@ -163,7 +163,7 @@ def test_suspects_run_one_at_a_time_and_innocents_side_by_side(
 def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
     pool_of: Callable[..., DeskOfPool],
 ) -> None:
-    """It must not be near when the process dies; and it keeps nobody waiting for good."""
+    """It must not run when the process dies; and it does not delay others permanently."""
     decide = Alone()
     decide.gates = {"slow": threading.Event()}
     desk = pool_of(decide, threads=6, suspects=CrashSuspects(alone=True, most=100))
@@ -181,7 +181,7 @@ def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
 def test_once_all_is_known_to_be_in_hand_nobody_waits_for_a_watched_conversation(
     pool_of: Callable[..., DeskOfPool],
 ) -> None:
-    """Nothing comes, nothing ends: the quiet feed alone says that all is in hand."""
+    """Without further documents, the quiet feed alone shows that all are in memory."""
     decide = Alone()
     decide.gates = {"watched": threading.Event()}
     suspects = CrashSuspects(alone=True, most=10, watches=lambda key: key == ("main", "W"))
@@ -198,7 +198,7 @@ def test_once_all_is_known_to_be_in_hand_nobody_waits_for_a_watched_conversation
     desk.wait_until_idle()
 
 
-# What is written down, and when.
+# The stored notes, and when they are written.
 
 
 class Written:
@@ -313,7 +313,7 @@ def test_the_one_that_three_starts_found_named_is_given_up(
 
 
 def watched(written: Written, *rows: dict[str, Any]) -> None:
-    """What a predecessor has left."""
+    """The state that a predecessor has left."""
     common = {"channel": "main", "since": datetime.now(UTC), "running": None}
     Progress(written.rows, feed="memory", epoch=0).take_over()
     written.rows.update_one({}, {"$set": {"watched": [common | r for r in rows]}})
@@ -420,7 +420,7 @@ def test_with_poison_in_many_conversations_no_more_is_given_up(
 def test_where_the_right_to_pause_is_missing_each_event_is_given_up(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The role is from before, and nobody has run `linedesk init` since."""
+    """The role is an old one, and `linedesk init` has not been run since."""
 
     def refused(self: Control, scope: Scope, **_: Any) -> bool:
         raise AccessRefused(13)
@@ -594,7 +594,7 @@ class Life:
         eventually(lambda: self._pool.join(0.0) == [])
 
     def _is_over(self) -> bool:
-        # What no line waits for is saved too late.
+        # Events that no line waits for are saved too late.
         if self._pool.urgent.is_set() and not self.dead.is_set():
             self._saver.save()
         return self.dead.is_set() or self._pool.standing()[0] == 0
@@ -684,7 +684,7 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
 def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    """Then it is paused, whole and in order; an operator resumes it once the bot is mended."""
+    """It is then paused, complete and in order; an operator resumes it once the bot is fixed."""
     rest = [name for n in range(1, 6) for name in (f"bad{n}", f"well{n}")]
     deadly = ("bad0", *(name for name in rest if name.startswith("bad")))
     others = numbered(4, keys=4, prefix="n")
@@ -705,13 +705,13 @@ def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
     )
     (row,) = database[CONTROL].find()
     assert (row["by"], "bad1" in row["why"]) == ("dispatcher", True)
-    # What comes now waits behind it, and stops nobody else.
+    # New events wait behind it, and stop no other conversation.
     store(database, document("late", "ill"), document("n9", "U9"))
     eventually(lambda: "n9" in worker.decided)
     eventually(lambda: database[HELD].count_documents({}) == len(rest) + 1)
     eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
     assert running.end() is ExitReason.STOPPED
-    # Resumed before the bot is mended it costs one start, and is paused again.
+    # If it is resumed before the bot is fixed, it costs one start, and is paused again.
     Control(database).resume(Scope("main", "ill"))
     worker = Deadly(*deadly)
     assert dispatch(database, worker).end(None) is ExitReason.FAILED
@@ -778,7 +778,7 @@ def test_one_that_waits_before_it_begins_decides_nothing_and_ends_at_once_when_t
 def test_starts_with_nothing_unfinished_do_not_count(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    """What kills an idle process is no event: here one that comes when all else is decided."""
+    """The cause of an idle process's death is no event: here it comes after all are decided."""
     # A start without a token scans, and takes what is stored meanwhile for older than itself.
     running = dispatch(database, RecordingWorker())
     eventually(lambda: told("recvq scanned, streaming from"))
@@ -799,7 +799,7 @@ def test_starts_with_nothing_unfinished_do_not_count(
 def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
     database: Database[Document], dispatch: Dispatch, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody emptied `held` by hand while it was being taken over."""
+    """`held` was emptied by hand during the takeover."""
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
     Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)
     found = [HeldKey("main", "U1", count=3, top=3)]

@@ -1,4 +1,4 @@
-"""Handlers that do not return: abandoned, replaced, told once, and what comes of them later."""
+"""Handlers that do not return: abandoned, replaced, reported once, and their later results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Told = Callable[[str], list[str]]
 
 
 def job_of(thread: Thread) -> QueuedJob:
-    """What an abandoned thread is at."""
+    """The present work of an abandoned thread."""
     assert isinstance(thread.work, Run)
     return thread.work.job
 
@@ -179,7 +179,7 @@ def test_a_late_end_does_not_touch_the_run_that_follows(pool_of: MakePool) -> No
 
 
 def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
-    """What reads or writes MongoDB ends by itself."""
+    """Work that reads or writes MongoDB ends by itself."""
     held = Holder("e0")
     desk = pool_of(held)
     desk.put(document("e0"))
@@ -360,7 +360,7 @@ def test_abandoned_threads_that_return_are_counted_out(
     assert running.end() is ExitReason.STOPPED
 
 
-# What hangs where nothing may.
+# Hanging where it is not allowed.
 
 
 def test_a_line_that_takes_too_long_to_load_is_a_stall(
@@ -370,7 +370,7 @@ def test_a_line_that_takes_too_long_to_load_is_a_stall(
     told: Told,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its document is not there yet, so only its `_id` can be told."""
+    """Its document is not read yet, so only its `_id` can be reported."""
     held = Holder("e0")
     worker = RecordingWorker(held)
     running = dispatch(database, worker, handler_seconds=0.05, step_seconds=0.05)

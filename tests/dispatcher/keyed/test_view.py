@@ -1,4 +1,6 @@
-"""What is in hand, who does what and who waits for what, on a pool that a test holds still."""
+"""The pool's view: unfinished documents, each thread's work and waiting keys, on a pool held
+still.
+"""
 
 from __future__ import annotations
 
@@ -264,7 +266,7 @@ def test_a_paused_key_is_told_and_what_is_obeyed(pool_of: MakePool) -> None:
 
 
 def test_a_document_of_which_only_the_id_is_kept_is_named_by_it(pool_of: MakePool) -> None:
-    """Its line is told like any other, without reading anything."""
+    """Its line is reported like any other, without any read."""
     decide = Parking("e0")
     desk = pool_of(decide)
     documents: list[Document] = numbered(MOST_WHOLE + 5)

@@ -1,4 +1,4 @@
-"""Progress: nobody but the holder of the epoch writes it, and a save is small."""
+"""Progress: only the holder of the epoch writes it, and a save is small."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_save_writes_the_changed_slots_only(database: Database[Document], clie
 
 
 def last_save_bytes(client: Client, database: Database[Document]) -> int:
-    """What the last save costs in the oplog."""
+    """The cost of the last save in the oplog."""
     condition = {"ns": f"{database.name}.progress", "op": "u"}
     entry = client.local["oplog.rs"].find_one(condition, sort=[("$natural", -1)])
     assert entry is not None
@@ -212,7 +212,7 @@ def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
     finish(tracker, ObjectId())
     save(one, tracker)
     assert last_save_bytes(client, database) < 500
-    # What the position passes leaves its places, of which the next ones are taken.
+    # Documents that the position passes free their places, which the next ones take.
     assert slow is not None
     tracker.finish(slow)
     save(one, tracker)

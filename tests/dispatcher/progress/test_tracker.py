@@ -20,7 +20,7 @@ from dispatcher.progress.tracker import (
 
 
 def stored(document: dict[str, Any], snapshot: ProgressSnapshot) -> dict[str, Any]:
-    """What `progress` holds after a save: only the ring's changed slots travel."""
+    """The contents of `progress` after a save: only the ring's changed slots are written."""
     ring = list(document["ring"])
     for place, id_ in snapshot.ring.items():
         ring[place] = id_
@@ -141,9 +141,9 @@ class Account(RuleBasedStateMachine):
 
     @rule(reached=st.booleans())
     def lose_history(self, reached: bool) -> None:
-        """The token is forgotten durably, then recvq is scanned from some way behind `after`.
+        """The token is forgotten durably, then recvq is scanned from some places before `after`.
 
-        One save follows another: what became of the one under way is told to the tracker first.
+        One save follows another: the tracker first gets the result of the save under way.
         """
         if self.under_way is not None:
             self.not_saved(reached)
@@ -246,7 +246,7 @@ def test_the_memory_of_the_tracker_is_bounded() -> None:
 
 
 def test_what_was_finished_beyond_after_is_told_until_it_can_be_met_no_more() -> None:
-    """A document that was overwritten before its place came would else be told for ever."""
+    """Otherwise a document overwritten before its place came would be saved permanently."""
     tracker = ProgressTracker.restore(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
     assert tracker.take("met", 1) is None
     for number in range(2, FORGET_AFTER + 1):

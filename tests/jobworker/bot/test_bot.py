@@ -153,7 +153,7 @@ def test_profiles_are_the_bot_s_wish_unless_a_rule_says_otherwise() -> None:
     assert (follow.profile, rest.profile) == (False, True)
 
 
-# What would never run is refused when the bot's module is imported, not passed over in silence.
+# A handler that would never run is refused when the bot's module is imported, not silently ignored.
 
 
 async def coroutine(event: Any, talk: Any) -> None: ...

@@ -80,7 +80,7 @@ def texts(room: Room, chat: Any) -> list[str | None]:
 
 
 def hears(room: Room, user: Any, text: str, **where: Any) -> str | None:
-    """What the bot answers."""
+    """The bot's answers."""
     room.says(user, text, **where)
     room.until_quiet()
     return texts(room, where.get("chat", user))[-1]
@@ -250,7 +250,7 @@ def test_a_time_out_of_a_state_without_a_handler_leaves_it_in_silence(
 
 
 def test_a_time_out_that_finds_another_state_does_nothing(room: MakeRoom, sim: Sim) -> None:
-    """What an operator or `forget` has emptied meanwhile is not left once more."""
+    """A state that an operator or `forget` has cleared meanwhile is not left once more."""
     shop, user = room(an_order()), sim.add_user("花子")
     hears(shop, user, "注文")
     id_ = {"key": user.user_id}

@@ -1,4 +1,4 @@
-"""What a handler decides through `talk`, before anything is recorded."""
+"""A handler's decisions through `talk`, before anything is recorded."""
 
 from __future__ import annotations
 

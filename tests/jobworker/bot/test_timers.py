@@ -35,7 +35,7 @@ NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 WAIT_SECONDS = 15.0
 
 
-# What a handler decides, as effects.
+# A handler's decisions, as effects.
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_the_number_of_a_record_goes_to_its_timers_alone(timers: Timers) -> None
 
 
 class Kitchen:
-    """A bot that does what it is told: "egg 180", "no egg", "rice 60, no egg"."""
+    """A bot that follows its messages: "egg 180", "no egg", "rice 60, no egg"."""
 
     def __init__(self) -> None:
         self.bot = Bot()
@@ -345,7 +345,7 @@ def test_a_ring_ends_unheard_while_what_overtook_it_is_still_in_the_outbox(
 def test_a_ring_whose_row_is_gone_is_heard_when_an_operator_puts_it_back(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
-    """It cannot be told from one that was inserted into recvq past the scheduler."""
+    """It cannot be distinguished from one that was inserted into recvq without the scheduler."""
     user, desk = sim.add_user("花子"), room(kitchen.bot)
     say(desk, user, "egg 180")
     rung = a_ring(database)
@@ -485,7 +485,8 @@ def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
     write, written = DeadLetters.write, []
 
     def unsure(letters: DeadLetters, letter: Document) -> None:
-        # Nobody may set it any more by then, whoever dies here and whatever MongoDB takes later.
+        # No process may set it any more by then, whatever dies here and whatever MongoDB accepts
+        # later.
         assert sorted(one["type"] for one in desk.effects()) == ["deadletter", "timer"]
         write(letters, letter)
         written.append(letter)
@@ -580,7 +581,7 @@ def test_effects_on_their_way_are_counted_and_taken_in_hand_once(
     desk.until_quiet()
     assert len(outbox) == 0
     assert len(entered) == 2
-    # Read before they left it, and taken in hand after: their numbers make it harmless.
+    # Read before they left it, and taken after: their numbers make it harmless.
     before = list(database[SCHEDULE].find())
     outbox.add(id_, waiting)
     desk.until_quiet()
@@ -597,7 +598,7 @@ LATER: Document = {"type": "timer", "timer": "main/U1/egg", "n": 2}
         ({"pending": [{"type": "send"}, LATER]}, True),
         ({"outbox": {"1-0": {**LATER, "n": 1}}, "pending": [{**LATER, "n": 1}]}, False),
         ({"outbox": {"1-0": {**LATER, "timer": "main/U1/rice"}}}, False),
-        # What a person made of it in a shell.
+        # Rows edited by hand in a shell.
         ({"outbox": "nothing", "pending": "nothing"}, False),
         ({"outbox": [LATER], "pending": {}}, False),
         ({"outbox": {"1-0": 5, "1-1": None, "1-2": LATER}}, True),

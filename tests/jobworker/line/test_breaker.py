@@ -25,7 +25,7 @@ Rooms = Callable[..., Room]
 
 
 class Now:
-    """A clock that moves when told."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0

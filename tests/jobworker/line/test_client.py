@@ -1,4 +1,4 @@
-"""The LINE client at its border: what goes out, what comes back, and what is kept of it."""
+"""The LINE client at its border: its requests, LINE's answers, and the rows about them."""
 
 from __future__ import annotations
 
@@ -527,7 +527,7 @@ def test_each_call_s_end_is_told_to_the_breaker(
     assert told == [state] * 2
 
 
-# What linesim got is what LINE's own description allows.
+# linesim's requests conform to LINE's own description.
 
 
 def test_bodies_are_valid_by_line_s_description(sim: Sim, line: Any) -> None:

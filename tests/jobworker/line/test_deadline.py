@@ -28,7 +28,7 @@ def serve(
     request: pytest.FixtureRequest, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[Act], tuple[urllib3.PoolManager, str]]]:
     """`serve(act)`: a server whose connections do that, and a timed manager that trusts it."""
-    # Each with a context of its own: the process's one would go on to trust this certificate.
+    # Each with a context of its own: the process's context would keep trusting this certificate.
     monkeypatch.setattr(deadline, "_tls_context", deadline._tls_context.__wrapped__)
     ended = threading.Event()
     with ExitStack() as stack:
@@ -130,7 +130,7 @@ def test_a_handshake_that_is_never_answered_ends_in_time() -> None:
     manager = urllib3.PoolManager()
     make_timed(manager, connect_seconds=0.3)
     got: list[tuple[Any, float]] = []
-    # Nobody accepts, so the kernel connects and no byte ever comes back.
+    # No process accepts, so the kernel connects and no byte ever comes back.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
         # On a thread, since what fails here hangs.

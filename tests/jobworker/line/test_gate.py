@@ -26,7 +26,7 @@ from jobworker.metrics import GateMetrics
 from linedesk.contract import JobResult
 from tests.waiting import eventually
 
-# By hand: one thread, a clock that moves when told, and steps that run when told.
+# By hand: one thread, a clock that the test moves, and steps that the test runs.
 
 
 class Hand:
@@ -56,7 +56,7 @@ class Hand:
             sent_at=lambda: self.sent_at,
             held_seconds=lambda: max(0.0, self.held_until - self.now),
             is_probed=lambda: self.probed,
-            # The clock stands still while a thread would wait for the rest of the interval.
+            # The clock does not advance while a thread would wait for the rest of the interval.
             lead_seconds=0.0,
             figures=figures,
             monotonic=lambda: self.now,
@@ -306,7 +306,7 @@ class Line:
 
     gate: Gate
     starts: list[float] = field(default_factory=list)
-    """As the gate itself dates them: what a thread reads later is later by chance."""
+    """As the gate itself dates them: a later reading by a thread is later by chance."""
     names: list[str] = field(default_factory=list)
     together: int = 0
     _inside: int = 0

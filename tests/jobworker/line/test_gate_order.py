@@ -233,7 +233,7 @@ def test_ten_thousand_answers_are_served_in_no_time(token_seconds: float) -> Non
 
 
 def granted_next(order: Order, *, alone: bool = False) -> Ticket | None:
-    """Who gets the next turn, where there is one to give."""
+    """The next holder, if there is a turn to give."""
     return order.grant(now=0.0, turn_seconds=0.1, alone=alone) if order.arm(alone=alone) else None
 
 
@@ -327,7 +327,7 @@ def test_never_more_have_a_turn_than_may_and_none_waits_beside_a_turn_to_give(
         assert len(holders) == most or not order.waiting
 
 
-# Who is next.
+# The next ticket.
 
 
 def test_a_class_is_served_before_the_next_one() -> None:
@@ -404,7 +404,7 @@ def test_what_stands_behind_pulls_its_ticket_along_in_whatever_order_it_is_told(
 
 def test_the_token_that_ends_first_goes_where_the_line_would_miss_it() -> None:
     order = Order()
-    # A conversation that was called for a moment ago, and stands at the end with an old token.
+    # A conversation with a recent call, at the end of the line and with an old token.
     old = entered(order, an_answer(5.0, place=60.0))
     line = [entered(order, an_answer(57.0 + n / 100)) for n in range(99)]
     assert served(order) is old
@@ -684,7 +684,7 @@ class Account(RuleBasedStateMachine):
 TestAccount = Account.TestCase
 
 
-# What an operator sees of it.
+# The operator's view of it.
 
 
 def test_each_class_tells_how_many_wait_and_how_long_the_first_of_them_has() -> None:
@@ -695,7 +695,7 @@ def test_each_class_tells_how_many_wait_and_how_long_the_first_of_them_has() -> 
         order.enter(Ticket(at(1.0)), now=2.0 + n, away=False)
     assert [order.waiting_in(one) for one in TurnClass] == [1, 3, 0, 0]
     assert [order.longest_seconds(one, now=5.0) for one in TurnClass] == [4.0, 3.0, 0.0, 0.0]
-    # A better place is not a shorter wait, and what has left waits no more.
+    # A better place is not a shorter wait, and an abandoned ticket no longer waits.
     order.move(answer, an_answer(40.0), now=5.0)
     assert order.longest_seconds(LIVE, now=6.0) == 5.0
     order.cancel(answer)

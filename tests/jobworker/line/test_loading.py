@@ -110,9 +110,9 @@ def a_document(*, age_seconds: float = 0.0, **changed: Any) -> Document:
         ({"source": {"type": "group", "groupId": GROUP, "userId": USER}}, False),
         ({"source": {"type": "room", "roomId": "R1", "userId": USER}}, False),
         ({"mode": "standby"}, False),
-        # A timer's ring, an unsend: the user waits for nothing.
+        # A fired timer, an unsend: the user waits for no answer.
         ({"replyToken": None}, False),
-        # What comes late is answered by a push some time.
+        # A late one is answered by a push at some time.
         ({"age_seconds": 61}, False),
     ],
 )
@@ -473,7 +473,7 @@ def test_it_can_be_switched_off(room: Rooms, sim: Sim, slow: Slow) -> None:
     desk = room(slow.bot, line=off)
     user = a_friend(desk, sim)
     desk.says(user, "遅")
-    # One beside it that shows it tells when it would have been shown.
+    # Another one beside it that shows it proves when it would have been shown.
     beside = room(slow.bot, line=on)
     other = a_friend(beside, sim)
     beside.says(other, "遅")

@@ -177,7 +177,7 @@ def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
 def test_a_profile_that_still_waits_after_half_a_minute_is_left(
     room: Rooms, sim: Sim, named: Bot
 ) -> None:
-    """It need not come to its turn for that: here it never does."""
+    """It need not get a turn for that: here it never does."""
     user = sim.add_user("花子")
     desk = room(named, line=limited(late_seconds=0.3))
     with desk.desk.gate.turn():
@@ -437,7 +437,7 @@ def test_a_group_is_found_by_its_name_and_its_members_are(
         == "山の会"
     )
     assert len([call for call in sim.calls_to("group_summary") if group.chat_id in call.path]) == 1
-    # Without a sender the group's name is nobody's: no event is answered by 山の会さん.
+    # Without a sender the group's name belongs to no user: no event is answered by 山の会さん.
     desk.send(sim.drafts.join(group))
     desk.until_quiet()
     assert texts(sim, group)[-1] == "(名無し)"

@@ -189,7 +189,7 @@ def test_a_refused_push_is_followed_by_readings_until_one_succeeds(account: Acco
     assert account.quota.is_closed
 
 
-# What is known.
+# The known figures.
 
 
 def test_a_plan_without_limit_has_no_figure_of_it(account: Account) -> None:
@@ -357,7 +357,7 @@ def test_a_used_up_month_is_known_to_the_bot_and_opened_by_a_greater_plan(
             desk.says(user, text)
             desk.until_quiet()
         eventually(lambda: desk.desk.line.quota.is_closed)
-        # The third push was refused; replies go on.
+        # The third push was refused; replies continue.
         assert hears("何通") == "2/2 0 True"
         assert desk.figures()["quotaClosedSinceSeconds"] <= datetime.now(UTC).timestamp()
         assert [letter["cause"] for letter in desk.letters()] == ["quota"]

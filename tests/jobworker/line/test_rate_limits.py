@@ -1,4 +1,4 @@
-"""429: what it holds back, for how long, and what goes on meanwhile."""
+"""429: the calls that it holds back, for how long, and the calls that continue meanwhile."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
         desk.says(user, "r")
     sim.wait_for(lambda: all(texts(sim, user) == ["r"] for user in replied))
     desk.until_decided()
-    # What was sent leaves its outbox a moment later.
+    # Sent effects leave their outbox a moment later.
     eventually(lambda: desk.desk.gate.waiting == 0 and len(desk.effects()) == 20)
     assert [call.endpoint for call in sim.calls[before:]].count("push") == 1
     # Each asked once, and then waits for the clock without a turn: no spin. The first one comes

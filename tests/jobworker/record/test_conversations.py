@@ -1,4 +1,4 @@
-"""Recording an event once, whoever tries and whatever MongoDB answers."""
+"""Recording an event once, with several processes and any answer of MongoDB."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def record(
 
 
 def places(recorded: Recorded) -> list[str]:
-    """Where the effects of a record stand in the outbox."""
+    """The places of a record's effects in the outbox."""
     return [place for place, _ in recorded.outbox.effects]
 
 
 def ids_in(conversation: Document) -> list[str]:
-    """Of what stands in its outbox, in order."""
+    """The effects in its outbox, in order."""
     return [effect["id"] for _, effect in effects_of(conversation)]
 
 
@@ -180,7 +180,7 @@ def test_the_last_hundred_names_are_kept_and_twice_as_many_at_most(
 
 
 def test_most_records_leave_the_older_names_as_they_are(database: Db, mine: Conversations) -> None:
-    """Taking some away writes all others anew, 4 kB of the oplog each time."""
+    """Removing some rewrites all others, 4 kB of the oplog each time."""
     counts = []
     for n in range(320):
         record(mine, document(f"E{n}"), NOTHING)
@@ -414,7 +414,7 @@ def test_a_full_outbox_makes_a_record_wait_instead_of_failing(
     assert record(mine, document(f"E{n}"), decision).is_ours
 
 
-# A record of unknown outcome, on a mongod that fails when told to.
+# A record of unknown outcome, on a mongod that fails on request.
 
 
 @pytest.fixture(scope="module")

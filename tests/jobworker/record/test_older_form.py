@@ -1,4 +1,4 @@
-"""Outboxes as releases before schema 3 left them: an array, whose sends tell of their own tries."""
+"""Outboxes as releases before schema 3 left them: an array, with tries recorded in its sends."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def a_reply(
 
 
 def left(database: Db, user: Any, *pending: Document, **fields: Any) -> None:
-    """What a process of such a release, of epoch 1, left of a conversation."""
+    """The conversation that a process of such a release, of epoch 1, left."""
     row = {
         "_id": f"{CHANNEL}/{user.user_id}",
         "channel": CHANNEL,
@@ -94,7 +94,7 @@ def echo() -> Bot:
     return bot
 
 
-# What becomes of the entries. Pure.
+# The conversion of entries. Pure.
 
 
 def place(index: int) -> str:

@@ -1,4 +1,4 @@
-"""A send that was given up and is sent anew: under which retry key, and once."""
+"""A given-up send that is sent again: its retry key, and that it is sent once."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_a_replayed_event_runs_its_handler_anew_and_its_reply_is_a_push(
     assert sim.replies_to(letter["_id"]) == []
 
 
-# What was inserted into recvq past linedesk.
+# Documents inserted into recvq without linedesk.
 
 
 def forged(user: Any, letter: Document, **fields: Any) -> Document:

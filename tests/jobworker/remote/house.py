@@ -68,7 +68,7 @@ class House:
         return gate
 
     def texts(self, chat: Any) -> list[str | None]:
-        """What the bot has said there."""
+        """The bot's messages there."""
         return [bubble.text for bubble in self.sim.answers(chat)]
 
 

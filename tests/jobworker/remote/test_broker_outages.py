@@ -1,4 +1,4 @@
-"""RabbitMQ that is away, stands still or takes nothing costs time and nothing else."""
+"""RabbitMQ that is away, frozen or blocking causes delays and no losses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rabbitmq_that_stands_still_or_is_gone_delays_and_loses_nothing(
         for text in "ab":
             for user in users:
                 room.says(user, text)
-        # Until the worker is given up, and the handler has ended in vain.
+        # Until the worker is given up, and the handler has ended without effect.
         eventually(lambda: not room.desk.workers(), seconds=SECONDS)
         gate.open()
         assert house.texts(users[1]) == []
@@ -72,7 +72,7 @@ def test_rabbitmq_that_stands_still_or_is_gone_delays_and_loses_nothing(
 def test_a_server_that_takes_connections_and_says_nothing_ends_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a RabbitMQ that stands still, or a line that passes nothing on."""
+    """Like a frozen RabbitMQ, or a line that passes nothing."""
     monkeypatch.setattr(amqp, "CONNECT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"amqp://127.0.0.1:{server.getsockname()[1]}/"

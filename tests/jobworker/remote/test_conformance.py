@@ -1,4 +1,4 @@
-"""What a bot can rely on, wherever its handlers run."""
+"""The guarantees for a bot, wherever its handlers run."""
 
 from __future__ import annotations
 

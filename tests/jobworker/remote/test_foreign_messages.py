@@ -1,4 +1,4 @@
-"""Whatever arrives over RabbitMQ ends no thread, answers nobody wrongly, and holds nothing up."""
+"""No message over RabbitMQ ends a thread, causes a wrong answer, or blocks others."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def said(tmp_path: Path) -> Iterator[Said]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts workers with a watchdog of 2 s; what they wrote is shown where a test fails."""
+    """Starts workers with a watchdog of 2 s; their output is shown if a test fails."""
     children: list[Child] = []
     with Written() as written:
 

@@ -44,8 +44,8 @@ def without(type_: str, *, times: int | None = None) -> Change:
 
 
 class Lane:
-    """One direction. `change` makes of a message those that go on, and leaves it as it is; `seen`
-    has all that came.
+    """One direction. `change` turns a message into those that pass on, by default itself; `seen`
+    has all messages that arrived.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ def _bytes(body: bytes | Message) -> bytes:
 
 
 class Gate:
-    """Where a handler waits until the test lets it go on."""
+    """Where a handler waits until the test lets it continue."""
 
     def __init__(self) -> None:
         self.reached = threading.Semaphore(0)

@@ -1,4 +1,4 @@
-"""Where a batch stands at the gate."""
+"""The standing of a batch at the gate."""
 
 from __future__ import annotations
 

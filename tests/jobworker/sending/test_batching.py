@@ -1,8 +1,8 @@
-"""Sends of many conversations in one multicast, acted out on a real mongod with the simulator.
+"""Sends of many conversations in one multicast, carried out on a real mongod with the simulator.
 
-The rules of the protocol, with every order of two leaders, are those of `test_batch_model`. Here
-the leaders are rooms of rising epochs on one database; a room that died or froze stands still at a
-named point (`tests.jobworker.freezing`).
+The rules of the protocol, with every order of two leaders, are in `test_batch_model`. Here the
+leaders are rooms of rising epochs on one database. A room that died or froze stays at a named point
+(`tests.jobworker.freezing`).
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def ways(made: Sequence[Call]) -> Counter[str]:
     return Counter(call.endpoint for call in made)
 
 
-# What travels together.
+# Sends that share a call.
 
 
 def test_the_same_for_many_is_one_call(database: Any, sim: Sim, calls: Any) -> None:
@@ -272,7 +272,7 @@ def test_what_is_recorded_while_the_others_are_claimed_travels_later(
     assert [texts(sim, user) for user in users] == [["同じ", f"あと{n}"] for n in range(3)]
 
 
-# What LINE says of it.
+# LINE's answers to it.
 
 
 def test_a_recipient_that_line_names_is_one_dead_letter(
@@ -406,7 +406,7 @@ def users(database: Any, sim: Sim) -> list[User]:
 
 @pytest.fixture
 def first(database: Any, sim: Sim, deaths: Deaths) -> Iterator[Callable[[str], Freeze]]:
-    """Has a leader stand still at a point; what ends its threads later is what may end them."""
+    """Makes a leader freeze at a point; its threads may later end with these errors only."""
     with ExitStack() as stack:
 
         def begin(point: str) -> Freeze:
@@ -549,7 +549,7 @@ def test_a_batch_that_another_has_taken_is_not_called_off(
             assert taken.is_reached.wait(15)
             conversations.adopt(f"{CHANNEL}/{users[-1].user_id}")
             calling_off.wake()
-            # What it sends by itself it has sent by then.
+            # By then it has sent its own message.
             until_idle(old)
             taken.wake()
             second.may_call.set()
@@ -558,7 +558,7 @@ def test_a_batch_that_another_has_taken_is_not_called_off(
     assert [type(one) for one in deaths] == [Replaced]
 
 
-# What MongoDB refuses of one conversation, and what an operator gives up.
+# Refusals of MongoDB for one conversation, and sends given up by an operator.
 
 
 def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(

@@ -66,9 +66,7 @@ def a_push(to: str | list[str] = CHAT, **more: Any) -> Send:
 def in_place(
     number: int, send: Send, *, standing: Standing | None = None, limits: SendLimits = LIMITS
 ) -> PendingSend:
-    """A send as it stands in an outbox; the monotonic clock and the time since boot were 0 at
-    NOW.
-    """
+    """A send of an outbox; the monotonic clock and the time since boot were 0 at NOW."""
     standing = standing or standing_of(send, CONVERSATION, limits, now=0.0, at=NOW)
     return PendingSend(f"place {number}", send, standing, Moment(NOW, 0.0), size=100)
 
@@ -235,7 +233,7 @@ def test_only_the_first_send_is_given_up_unless_others_travel_with_it_already() 
     assert box.given_up_places() == ("place 0", "place 1")
 
 
-# What its thread finds.
+# The findings of its thread.
 
 
 def test_a_call_is_new_until_it_is_written_down() -> None:
@@ -384,7 +382,7 @@ def test_a_write_that_mongodb_does_not_confirm_is_repeated_soon() -> None:
     assert box.state is BUSY
 
 
-# What travels in one call.
+# Sends that share a call.
 
 
 def places_of(box: ConversationOutbox) -> list[int]:
@@ -564,7 +562,7 @@ def test_an_outbox_is_full_by_sends_or_by_bytes(limits: SendLimits) -> None:
     assert box.is_full
 
 
-# What a conversation is worth at the gate.
+# A conversation's standing at the gate.
 
 
 @pytest.mark.parametrize(
@@ -591,7 +589,7 @@ def test_a_reply_is_live_until_shortly_before_its_token_ends_and_then_a_late_one
 
 
 def test_a_reply_without_a_token_is_none_that_is_free() -> None:
-    """As one that a predecessor called in vain: LINE refused its token."""
+    """Like one with a failed call of a predecessor: LINE refused its token."""
     assert box_of(a_reply(token=None)).standing(0.0).class_at(0.0) is TurnClass.OTHER
 
 
@@ -602,7 +600,7 @@ def test_a_conversation_stands_by_the_best_of_what_it_has_to_send() -> None:
     assert box.standing(0.0) == Standing(
         TurnClass.CHAT, LIMITS.push_seconds, 60.0 - late, 40.0, 40.0 - late
     )
-    # The older token counts no more.
+    # The older token no longer counts.
     assert (box.standing(38.0).live_place, box.standing(38.0).first_until) == (60.0, 60.0 - late)
 
 
@@ -694,7 +692,7 @@ KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
 BAD_BODY = LineAnswer(400, '{"message": "The request body has 1 error(s)"}')
 NAMED = LineAnswer(400, '{"details": [{"property": "messages[1].text"}]}')
 INVALID = LineAnswer(400, '{"message": "Invalid reply token"}')
-# What is heard of a call, and whether LINE takes its messages.
+# Reports about a call, and whether LINE accepts its messages.
 ENDS: dict[str, tuple[LineAnswer | LineError, bool]] = {
     "sent": (LineAnswer(200), True),
     "sent unheard": (OutcomeUnknown("x"), True),
@@ -710,7 +708,9 @@ ENDS: dict[str, tuple[LineAnswer | LineError, bool]] = {
 
 @dataclass
 class Line:
-    """What LINE has taken, under which tokens and keys, and the tokens that it refuses."""
+    """The messages that LINE has accepted, their tokens and keys, and the tokens that it
+    refuses.
+    """
 
     arrived: dict[str, int] = field(default_factory=dict)
     bodies: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -927,7 +927,7 @@ class Machine(RuleBasedStateMachine):
         self.order.close()
         self.closed = True
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def each_outbox_is_on_its_way(self) -> None:

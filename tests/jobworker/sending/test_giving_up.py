@@ -1,4 +1,4 @@
-"""A send that is given up: one decision, whoever dies or freezes in the middle of it."""
+"""A send that is given up: one decision, whichever process dies or freezes meanwhile."""
 
 from __future__ import annotations
 
@@ -186,9 +186,9 @@ def fill(conversations: Any, id_: str, *, left: int) -> None:
     conversations.update_one({"_id": id_}, {"$set": {"fat": fat}})
 
 
-# A conversation that MongoDB takes no more of.
+# A conversation whose writes MongoDB refuses.
 
-# What the call of one push adds to a conversation.
+# The size that the call of one push adds to a conversation.
 CALL_BYTES = 132
 
 
@@ -221,7 +221,7 @@ def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_
         assert deaths == []
         assert texts(sim, neighbour) == ["はい"] * (epoch - 1)
         assert "ひみつ" not in str(database.recvq.find_one({"_id": copy["_id"]}))
-        # What is neither recorded nor sent is a dead letter that says why.
+        # An event without a record and a send is a dead letter with the reason.
         letters = {one["_id"]: one for one in desk.letters()}
         assert {one["eventId"] for one in said} <= letters.keys() | set(
             desk.conversation(user.user_id)["applied"]
@@ -274,7 +274,7 @@ def test_a_conversation_that_a_person_broke_is_its_own_trouble(
 def test_an_outbox_that_mongodb_refuses_to_adopt_holds_up_no_other(
     database: Any, room: Rooms, sim: Sim, deaths: list[BaseException | None]
 ) -> None:
-    """By a validator, say: it is told as waiting, and loaded once it may be written."""
+    """By a validator, for example: it is reported as waiting, and loaded once it may be written."""
     users = [sim.add_user(name) for name in ("花子", "太郎")]
     with Room(database, sim, pushing_bot()) as first, first.desk.gate.turn():
         decided = [first.says(user, "一") for user in users]
@@ -287,7 +287,7 @@ def test_an_outbox_that_mongodb_refuses_to_adopt_holds_up_no_other(
         eventually(lambda: texts(sim, users[1]) == ["はい"])
         told = [(users[0].user_id, f"its outbox waits: {REFUSED_WORDS}: code 121")]
         eventually(lambda: [(row["key"], row["why"]) for row in desk.desk.waiting()] == told)
-        # What a predecessor has decided there is no dead letter.
+        # Decisions of a predecessor there do not become dead letters.
         desk.put_document(decided[0], again=True)
         desk.until_decided()
         assert desk.letters() == []

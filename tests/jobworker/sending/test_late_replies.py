@@ -1,4 +1,4 @@
-"""What late answers may cost, and what the month and a push's own time end without a call."""
+"""The limits of late answers, and how the month and a push's expiry end sends without a call."""
 
 from __future__ import annotations
 

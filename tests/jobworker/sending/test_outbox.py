@@ -64,7 +64,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What LINE does to the first tries of a send, and which calls it takes to bring it home."""
+    """LINE's answers to the first tries of a send, and the calls that are needed to deliver it."""
 
     name: str
     plan: Callable[[Sim, str], None]
@@ -189,7 +189,7 @@ def test_what_line_refuses_for_good_is_a_dead_letter(
         desk.until_quiet()
         (letter,) = [one for one in desk.letters() if one["_id"] == f"{document['eventId']}/0"]
         assert letter["cause"] == f"LINE refused it with {status}: The request body has 1 error(s)"
-        # It tells a replay whether LINE may have had it.
+        # It shows a replay whether LINE may have had it.
         assert ("triedAt" in letter["effect"]) is (earlier is not None)
         assert texts(sim, user) == (["はい"] if earlier else [])
 
@@ -320,7 +320,7 @@ def test_a_used_up_quota_leaves_replies_free(database: Any) -> None:
 def test_a_clock_that_is_set_back_makes_no_token_good_again(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LINE never had it, and takes the token no more: that must not count as sent."""
+    """LINE never had it, and no longer accepts the token: that must not count as sent."""
     since_boot, try_again = outbox.boottime, outbox.Outbox._try_again
     back, on = timedelta(), 0.0
 
@@ -394,7 +394,7 @@ def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, 
     assert (len(desk.effects()), len(sim.calls)) == (1, before)
 
 
-# What a killed process leaves behind, and what its successor makes of it.
+# The state that a killed process leaves, and its successor's actions.
 
 
 REPLY, PUSH, MULTICAST = SendMethod
@@ -402,7 +402,7 @@ REPLY, PUSH, MULTICAST = SendMethod
 
 @dataclass
 class Left:
-    """What stands in the outbox, and what LINE has seen of it."""
+    """The contents of the outbox, and LINE's view of them."""
 
     send: Send
     called_as: SendMethod | None = None
@@ -412,7 +412,7 @@ class Left:
     token_refused: bool = False
 
     def as_outbox(self) -> Document:
-        """As it stands in the conversation since schema 3."""
+        """As in the conversation since schema 3."""
         place, send, way = place_of(1, FIRST_NUMBER), self.send, self.called_as
         if self.token_refused or (way is PUSH and send.token):
             send = replace(send, token=None)
@@ -424,7 +424,7 @@ class Left:
         return fields
 
     def as_pending(self) -> Document:
-        """As it stood there before."""
+        """As in the conversation before schema 3."""
         way = PUSH if self.token_refused else self.called_as
         tried = {
             "triedAt": self.called_at if self.called_as else None,
@@ -731,7 +731,7 @@ def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     assert len(box) == 10_000
 
 
-# What MongoDB or LINE never confirms.
+# Calls and writes that MongoDB or LINE never confirms.
 
 
 def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(

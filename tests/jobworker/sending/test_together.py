@@ -162,7 +162,7 @@ def test_a_token_that_line_refuses_leaves_the_older_ones_to_reply_on(room: Rooms
 
 
 class LateWrite:
-    """The first write of a call comes to MongoDB at a moment that the test chooses."""
+    """The first write of a call reaches MongoDB at a moment that the test chooses."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, before_write: int) -> None:
         self.is_due = False

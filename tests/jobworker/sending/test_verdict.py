@@ -1,4 +1,4 @@
-"""G5 as a table: what each answer of LINE means for a call, by what is known of earlier tries."""
+"""G5 as a table: the meaning of each answer of LINE for a call, by its earlier tries."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_what_an_answer_means(case: Case) -> None:
     outcome = judge(case.tried, case.answer, reply_unknown=case.reply_unknown)
     assert outcome.ending is case.ending
     assert (outcome.stands, outcome.token_used_up) == (case.stands, case.used_up)
-    # Behind the colon stands LINE's own reason, if there is one.
+    # LINE's own reason, if any, follows the colon.
     cause = outcome.cause.partition(":")[0]
     assert ("".join(outcome.refused), cause) == (case.refused, case.cause)
     assert (outcome.narrower, outcome.unproved) == (case.narrower, case.unproved)
@@ -250,7 +250,7 @@ def test_the_cause_tells_why_line_refused_it() -> None:
     )
 
 
-# What is too old.
+# Expiry.
 
 
 @pytest.mark.parametrize("way", SendMethod)
@@ -343,7 +343,7 @@ def test_a_send_reads_back_from_its_document(send: Send) -> None:
 
 
 def test_a_send_in_the_outbox_tells_of_no_try() -> None:
-    """Its try stands in the conversation's `call`."""
+    """Its try is in the conversation's `call`."""
     assert not {"triedAt", "as"} & a_send().as_document().keys()
 
 
