@@ -101,7 +101,7 @@ def test_reading_pauses_while_the_worker_has_no_room(
     running.end()
 
 
-def test_no_more_than_the_bound_is_in_hand(
+def test_the_number_of_documents_in_hand_is_bounded(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     held = Holder("e0")
@@ -314,7 +314,7 @@ def test_a_database_that_was_never_set_up_is_named(
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_restart_goes_on_exactly_after_what_was_finished(
+def test_a_restart_continues_exactly_after_what_was_finished(
     database: Database[Document], dispatch: Dispatch, store: Store, feed: str
 ) -> None:
     """Stopped during a stream, with some unfinished documents and many finished beyond them."""
@@ -482,7 +482,7 @@ def test_a_save_that_fails_keeps_no_key_waiting(
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_feed_that_fails_for_a_while_goes_on_where_it_stood(
+def test_a_feed_that_fails_for_a_while_continues_at_its_position(
     faulty: EmbeddedMongod,
     faulty_database: Database[Document],
     dispatch: Dispatch,
@@ -503,7 +503,7 @@ def test_a_feed_that_fails_for_a_while_goes_on_where_it_stood(
     assert worker.decided == [f"{p}{n}" for p in "efg" for n in range(5)]
 
 
-def test_a_feed_that_loses_its_history_amid_its_work_repeats_nothing(
+def test_a_feed_that_loses_its_history_while_reading_repeats_nothing(
     faulty: EmbeddedMongod,
     faulty_database: Database[Document],
     dispatch: Dispatch,

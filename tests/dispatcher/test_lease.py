@@ -110,7 +110,7 @@ def test_the_holder_learns_that_it_was_replaced(
     assert row(database)["owner"] == "elsewhere/b/0", "what is not its own it does not release"
 
 
-def test_a_renewal_after_the_end_is_good_while_nobody_took_it(
+def test_a_late_renewal_succeeds_while_no_process_took_the_lease(
     lease: MakeLease, database: Database[Document]
 ) -> None:
     one = lease("a")
@@ -120,7 +120,7 @@ def test_a_renewal_after_the_end_is_good_while_nobody_took_it(
     assert not lease("b").try_acquire()
 
 
-def test_freshness_is_told_by_the_time_since_boot(
+def test_freshness_is_measured_by_the_time_since_boot(
     lease: MakeLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = lease("a")
@@ -147,7 +147,7 @@ def test_a_renewal_counts_from_when_it_was_asked_for(
     assert not one.is_fresh()
 
 
-def test_the_time_since_boot_goes_on_in_suspend() -> None:
+def test_the_time_since_boot_continues_in_suspend() -> None:
     assert abs(boottime() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 5
 
 
@@ -298,7 +298,7 @@ def test_a_machine_cloned_from_the_same_image_is_not_taken_for_this_one(
 
 
 @pytest.mark.parametrize("unknown", ["here", "there"])
-def test_where_the_boot_is_not_known_nobody_is_dead(
+def test_without_a_boot_id_no_owner_counts_as_dead(
     unknown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = owner_elsewhere(monkeypatch, "" if unknown == "there" else "0" * 32)
@@ -315,7 +315,7 @@ def test_an_owner_as_the_release_before_wrote_it_is_not_dead() -> None:
     assert not is_dead(f"{name}.{namespace}/{ended()}/1")
 
 
-def test_under_systemd_the_boot_is_told_by_the_unit(
+def test_under_systemd_the_unit_passes_the_boot_id(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With ProcSubset=pid /proc has no sys; the unit writes it without the hyphens."""

@@ -111,7 +111,7 @@ def test_a_recvq_that_is_taken_away_comes_back_and_nothing_is_lost(
     running.end()
 
 
-def test_a_rename_tells_where_the_documents_are(
+def test_a_rename_is_logged_with_the_new_name(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     worker = RecordingWorker()
@@ -127,7 +127,7 @@ def test_a_rename_tells_where_the_documents_are(
 
 @pytest.mark.parametrize("feed", FEEDS)
 @pytest.mark.parametrize("end", ["finished", "stopped"])
-def test_documents_in_hand_at_a_drop_are_handled_before_recvq_is_made_again(
+def test_unfinished_documents_at_a_drop_are_handled_before_recvq_is_recreated(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
@@ -212,7 +212,7 @@ def test_a_long_line_of_one_key_at_a_drop_is_read_again_from_the_oplog(
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_recvq_dropped_while_nobody_ran_is_read_to_its_end(
+def test_a_recvq_dropped_during_a_downtime_is_read_to_its_end(
     database: Database[Document], dispatch: Dispatch, store: Store, feed: str
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
@@ -384,7 +384,7 @@ def test_a_document_that_nothing_can_be_made_of_is_passed_over(
     running.end()
 
 
-def test_a_row_that_somebody_made_after_the_drop_is_not_taken_from_him(
+def test_a_row_made_by_another_process_after_the_drop_is_left_to_it(
     database: Database[Document],
 ) -> None:
     lease = Lease(database, owner="elsewhere/1/0")

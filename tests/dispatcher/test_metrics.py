@@ -63,7 +63,7 @@ def test_a_standby_has_no_figures_but_that_it_does_not_lead() -> None:
         assert f"\nlinedesk_{figure.name} " not in exposed, "nothing is told that is not known"
 
 
-def test_one_at_work_tells_what_its_pool_counts(pool_of: MakePool) -> None:
+def test_an_active_dispatcher_reports_its_pool_s_counts(pool_of: MakePool) -> None:
     held = Holder("e0")
     desk = pool_of(held)
     told = Told(desk)
@@ -132,7 +132,7 @@ def test_what_keeps_it_from_work_comes_first(told: Told) -> None:
     assert told.status_line.state() == "waiting"
 
 
-def test_the_line_tells_the_figures_that_were_looked_at(told: Told) -> None:
+def test_the_line_has_the_figures_of_the_last_reading(told: Told) -> None:
     told.figures.know(
         Depth(lag_documents=120, lag_seconds=3.25, documents=125, oldest_seconds=61.5)
     )
@@ -150,7 +150,7 @@ def test_events_per_second_are_the_figures_rate(told: Told, desk: DeskOfPool) ->
     assert told.figures.latest.per_second["finishedDocuments"] == 30
 
 
-def test_the_rows_of_the_outbox_stand_among_those_of_the_keys(told: Told) -> None:
+def test_the_outbox_s_rows_are_merged_with_those_of_the_keys(told: Told) -> None:
     sent: dict[str, Any] = {
         "channel": "main",
         "key": "U9",

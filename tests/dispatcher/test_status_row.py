@@ -64,7 +64,7 @@ class HeldFeed:
         self._open.set()
 
 
-def test_what_waits_where_is_told_to_the_document(
+def test_the_backlog_is_exact_to_the_document(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
@@ -190,7 +190,7 @@ def test_a_frozen_write_of_the_row_holds_up_neither_work_nor_end(
     go.set()
 
 
-def test_a_job_tells_why_it_waits(
+def test_a_job_reports_why_it_waits(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     deferred: list[Job] = []

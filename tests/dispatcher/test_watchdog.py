@@ -44,7 +44,7 @@ def service() -> Listener:
     return Listener()
 
 
-def test_it_is_ready_once_it_holds_the_lease_and_tells_how_its_drain_goes(
+def test_it_is_ready_once_it_holds_the_lease_and_reports_its_drain(
     database: Database[Document], dispatch: Dispatch, store: Store, service: Listener
 ) -> None:
     held = Holder("long")
@@ -81,7 +81,7 @@ def test_a_standby_is_ready_and_at_work_once_the_lease_is_free(
     assert waits.methods == ["starting", "ready", "alive", "stopping"]
 
 
-def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
+def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
     own_mongod: EmbeddedMongod,
     dispatch: Dispatch,
     service: Listener,

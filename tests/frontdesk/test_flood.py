@@ -99,7 +99,7 @@ def answered_at_once(desk: DeskProcess) -> None:
 HALF_HEADS = [b"", b"\r\n\r\n", b"POST /call", b"POST /callback HTTP/1.1\r\nHost: x\r\nX-Line-Si"]
 
 
-def test_three_hundred_without_a_complete_head_hold_up_nobody_and_are_ended(
+def test_three_hundred_without_a_complete_head_delay_no_other_and_are_ended(
     desk: DeskProcess,
 ) -> None:
     with ExitStack() as stack:
@@ -155,7 +155,7 @@ def test_a_head_that_took_its_time_costs_nothing_of_the_time_to_store(
     assert recvq.count_documents({"eventId": event_id}) == 1
 
 
-def test_three_hundred_with_half_a_body_hold_up_nobody_and_get_408(
+def test_three_hundred_with_half_a_body_delay_no_other_and_get_408(
     desk: DeskProcess, recvq: Any
 ) -> None:
     event_id = uuid.uuid4().hex
@@ -567,7 +567,7 @@ def _request(*event_ids: str) -> bytes:
     return signed_head(body, f"Content-Length: {len(body)}") + body
 
 
-def test_a_request_that_comes_to_its_turn_too_late_is_refused_and_its_connection_ended() -> None:
+def test_a_request_whose_turn_is_too_late_is_refused_and_its_connection_ended() -> None:
     """Its body may be half sent, and the server does not wait for the rest."""
     sent: list[Any] = []
 
@@ -583,7 +583,7 @@ def test_a_request_that_comes_to_its_turn_too_late_is_refused_and_its_connection
     assert (b"connection", b"close") in sent[0]["headers"]
 
 
-def test_a_flood_beyond_capacity_is_answered_early_and_told_the_truth(
+def test_a_flood_beyond_capacity_is_answered_early_and_correctly(
     desk: DeskProcess, recvq: Any
 ) -> None:
     prefix = uuid.uuid4().hex

@@ -209,7 +209,7 @@ def test_what_waited_during_an_insert_is_awaited_together_with_what_was_in_it() 
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_after_a_small_group_a_lone_request_waits_for_nobody(count: int) -> None:
+def test_after_a_small_group_a_lone_request_does_not_wait(count: int) -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         tasks = await insert_together(store, insert, count)
         insert.let_go()
@@ -236,7 +236,7 @@ def test_those_that_do_not_come_again_are_awaited_for_a_moment_and_only_once() -
     asyncio.run(_play(scenario))
 
 
-def test_nobody_is_awaited_where_the_moment_has_passed_with_nobody_there() -> None:
+def test_no_request_is_awaited_after_a_moment_without_any() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         tasks = await insert_together(store, insert, 10)
         insert.let_go()
@@ -290,7 +290,7 @@ def test_a_time_out_while_more_are_awaited_ends_that_and_probes_the_store() -> N
 
 
 @with_store
-async def test_each_request_is_told_its_own_duplicates(store: GroupCommit, insert: Held) -> None:
+async def test_each_request_gets_its_own_duplicates(store: GroupCommit, insert: Held) -> None:
     await ask(store, "a")
     await insert.group()
     tasks = [await ask(store, "b", "c"), await ask(store, "d"), await ask(store, "e", "f", "g")]
@@ -503,7 +503,7 @@ def test_beyond_its_bounds_a_request_is_refused_at_once(bounds: Bounds) -> None:
     asyncio.run(scenario())
 
 
-def test_closing_amid_an_insert_finishes_and_answers_what_waits() -> None:
+def test_closing_during_an_insert_finishes_and_answers_what_waits() -> None:
     async def scenario() -> None:
         insert = Held()
         store = over(insert)
@@ -559,7 +559,7 @@ def test_closing_does_not_wait_for_an_insert_that_hangs() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_amid_a_pause_asks_the_store_nothing_more() -> None:
+def test_closing_during_a_pause_calls_the_store_no_more() -> None:
     slow = CommitLimits(first_pause_seconds=WAIT_SECONDS, longest_pause_seconds=WAIT_SECONDS)
     probes = []
 
@@ -613,7 +613,7 @@ def test_many_requests_at_once_are_all_stored_once_in_few_groups() -> None:
     assert len(groups) == 2
 
 
-def test_an_insert_beyond_every_bound_is_told_as_hanging_until_it_ends() -> None:
+def test_an_insert_beyond_every_limit_is_reported_as_hanging_until_it_ends() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         assert store.hanging is None
         one = await ask(store, "a")
@@ -628,7 +628,7 @@ def test_an_insert_beyond_every_bound_is_told_as_hanging_until_it_ends() -> None
 
 
 @with_store
-async def test_since_when_a_store_is_away_is_told_to_a_person(
+async def test_an_outage_of_a_store_is_reported_with_its_beginning(
     store: GroupCommit, insert: Held
 ) -> None:
     assert store.trouble is None

@@ -288,7 +288,7 @@ def test_a_chunked_body_is_stored_and_one_over_the_limit_is_413_before_its_end(
         refused_with(read_answer(line), 413)
 
 
-def test_a_half_sent_request_is_ended_within_two_seconds_and_holds_up_nobody(
+def test_a_half_sent_request_is_ended_within_two_seconds_and_delays_no_other(
     desk: DeskProcess, recvq: Any, event_id: str
 ) -> None:
     body = webhook(text_event(event_id))
@@ -303,7 +303,7 @@ def test_a_half_sent_request_is_ended_within_two_seconds_and_holds_up_nobody(
     assert recvq.count_documents({"eventId": event_id}) == 0
 
 
-def test_a_sender_that_hangs_up_amid_its_body_is_logged_and_nothing_is_stored(
+def test_a_sender_that_hangs_up_during_its_body_is_logged_and_nothing_is_stored(
     desk: DeskProcess, recvq: Any, event_id: str
 ) -> None:
     body = webhook(text_event(event_id))
@@ -325,7 +325,7 @@ def test_a_content_length_shorter_than_the_body_stores_nothing(
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
-def test_another_method_is_405_and_told_the_right_one(desk: DeskProcess, method: str) -> None:
+def test_another_method_is_405_and_names_the_right_one(desk: DeskProcess, method: str) -> None:
     answer = desk.ask(method, "/callback")
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
     assert answer.body == b"" if method == "HEAD" else answer.error
@@ -376,7 +376,7 @@ def test_neither_message_nor_signature_nor_secret_reaches_the_log(
 # --- the life of the process -----------------------------------------------------------------
 
 
-def test_a_stop_amid_the_load_loses_nothing_that_was_accepted(
+def test_a_stop_during_the_load_loses_nothing_that_was_accepted(
     database: Database[Any], mongo_uri: str
 ) -> None:
     desk = DeskProcess(uri=mongo_uri, database=database.name).start()

@@ -29,7 +29,7 @@ class Spooling:
     no_spool: str | None = None
 
 
-def test_it_is_ready_once_it_listens_and_then_tells_figures_each_second() -> None:
+def test_it_is_ready_once_it_listens_and_then_reports_figures_each_second() -> None:
     async def scenario() -> None:
         async with running() as desk:
             assert desk.service.words[0][0] == "ready"
@@ -153,7 +153,7 @@ def test_without_connections_a_stop_does_not_linger() -> None:
     in_loop(scenario)
 
 
-def test_who_was_accepted_and_has_not_spoken_yet_is_heard_after_the_last_accept() -> None:
+def test_an_accepted_silent_connection_is_served_after_the_last_accept() -> None:
     limits = replace(QUICK, linger_seconds=0.0, silent_seconds=10.0)
 
     async def scenario() -> None:
@@ -173,7 +173,7 @@ def test_who_was_accepted_and_has_not_spoken_yet_is_heard_after_the_last_accept(
     in_loop(scenario)
 
 
-def test_who_comes_after_the_last_accept_waits_for_the_successor() -> None:
+def test_a_connection_after_the_last_accept_waits_for_the_successor() -> None:
     async def scenario() -> None:
         async with running() as desk:
             await desk.stop()

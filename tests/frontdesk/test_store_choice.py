@@ -78,7 +78,7 @@ def test_without_a_spool_a_time_out_refuses_one_and_a_failure_one_group() -> Non
     assert stores.begin(stores.recvq, 2) == Insert(waits.documents, 3)
 
 
-def test_a_stop_amid_an_insert_finishes_what_waits_and_amid_a_probe_refuses_it() -> None:
+def test_a_stop_during_an_insert_finishes_what_waits_and_during_a_probe_refuses_it() -> None:
     for insert_ends in (True, False):
         first, waits = request("A"), request("B")
         stores = inserting(first, has_spool=False)
@@ -99,7 +99,7 @@ def test_a_stop_amid_an_insert_finishes_what_waits_and_amid_a_probe_refuses_it()
         assert stores.recvq.state is StoreState.STOPPING
 
 
-def test_each_request_is_told_its_own_duplicates() -> None:
+def test_each_request_gets_its_own_duplicates() -> None:
     requests = [request("A", "B"), request("A"), request("A", "B", "C")]
     stores = inserting(*requests, has_spool=False)
     stores.inserted(stores.recvq, frozenset({1, 3, 4, 5}))
@@ -215,7 +215,7 @@ def test_a_store_that_was_given_up_takes_nothing_and_keeps_nothing(has_spool: bo
         assert [str(one.answer) for one in (first, waits)] == ["stopping", "stopping"]
 
 
-def test_a_failure_amid_a_stop_refuses_what_waits_where_there_is_no_spool() -> None:
+def test_a_failure_during_a_stop_refuses_what_waits_where_there_is_no_spool() -> None:
     first, waits = request("A"), request("B")
     stores = inserting(first, has_spool=False)
     stores.arrive(waits, 0)

@@ -172,7 +172,9 @@ async def test_a_failed_insert_spools_what_waited_behind_it_before_anything_newe
 
 
 @scene
-async def test_a_request_with_little_time_takes_all_along_and_blames_nobody(scene: Scene) -> None:
+async def test_a_request_with_little_time_takes_all_along_and_counts_as_no_outage(
+    scene: Scene,
+) -> None:
     ahead = await scene.ask("A-1")
     await scene.inserted()
     late = await scene.ask("A-2", seconds=0.05)
@@ -205,7 +207,7 @@ async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probi
 
 
 @scene
-async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -> None:
+async def test_each_outage_is_logged_with_its_beginning_and_end(scene: Scene) -> None:
     told: list[str] = []
 
     def note(text: str, *said: Any) -> None:
@@ -233,7 +235,7 @@ async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -
 
 
 @scene
-async def test_a_key_that_is_spooled_queues_up_there_while_others_go_on(scene: Scene) -> None:
+async def test_a_key_that_is_spooled_queues_up_there_while_others_continue(scene: Scene) -> None:
     await another_process_spools(scene, "A-1")
     tasks = [await scene.ask("A-2"), await scene.ask("B-1")]
     assert await scene.inserted() == ["B-1"]
@@ -335,7 +337,7 @@ async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
 
 
 @scene_with(FAST, unreadable_seconds=0.0)
-async def test_a_spool_that_cannot_be_read_stops_nobody_unless_it_held_something(
+async def test_a_spool_that_cannot_be_read_stops_no_insert_unless_it_held_documents(
     scene: Scene,
 ) -> None:
     def unreadable(documents: Any) -> Any:

@@ -124,7 +124,7 @@ def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> 
     assert gatherer.seen == [["一", "二"], *([["三"], ["四"]] if what == "another sender" else [])]
 
 
-def test_what_has_no_sender_waits_for_nobody(room: Rooms, sim: Sim) -> None:
+def test_an_event_without_a_sender_does_not_wait(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer()
     group = sim.add_group("組")
     group.members.append(user.user_id)
@@ -195,7 +195,7 @@ def test_as_many_as_applied_can_name(room: Rooms, sim: Sim) -> None:
 # Messages that were taken back.
 
 
-def test_a_message_whose_unsend_stands_in_line_is_left_out(room: Rooms, sim: Sim) -> None:
+def test_a_message_whose_unsend_is_queued_is_left_out(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer()
     desk = room(gatherer.bot)
     desk.pool.obey(Pauses((Pause(Scope(CHANNEL)),)))
@@ -348,7 +348,7 @@ def test_a_dead_letter_that_is_replayed_is_handled_with_what_follows_it(
     assert call.body["replyToken"] == new["event"]["replyToken"]
 
 
-def test_a_message_that_stands_in_line_twice_is_given_once(room: Rooms, sim: Sim) -> None:
+def test_a_message_that_is_queued_twice_is_given_once(room: Rooms, sim: Sim) -> None:
     """LINE delivered it again while recvq had lost its index."""
     user, gatherer = sim.add_user("花子"), Gatherer(most=4)
     desk = room(gatherer.bot)
@@ -467,7 +467,7 @@ def test_after_it_has_sent_by_itself_what_was_taken_back_gives_up_the_others(
 # A predecessor, and MongoDB.
 
 
-def test_what_a_predecessor_left_is_gathered_anew_without_a_wait(
+def test_messages_of_a_predecessor_are_gathered_again_without_a_wait(
     room: Rooms, sim: Sim, database: Database[Any]
 ) -> None:
     """Killed while it gathered: nothing was written."""

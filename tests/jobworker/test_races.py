@@ -162,7 +162,7 @@ def test_two_first_events_of_one_key_are_both_recorded(
     assert all(end.is_ours for end in ends)
 
 
-def test_of_sixteen_first_records_of_one_event_one_stands_and_all_know_it(
+def test_of_sixteen_first_records_of_one_event_one_is_kept_and_all_know_it(
     halting: Client, empty: Database[Any]
 ) -> None:
     found, ends = at_once(halting, [a_record(empty, of_one_key("E1"))] * 16)
@@ -271,7 +271,7 @@ def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
     assert texts(sim, user) == ["一", "二"]
 
 
-def test_a_successor_s_outbox_ends_who_loads_it(
+def test_a_successor_s_outbox_ends_a_process_that_loads_it(
     database: Database[Any], sim: Sim, deaths: list[BaseException | None]
 ) -> None:
     document = a_message(sim.add_user("花子"), sim)
@@ -299,7 +299,7 @@ def test_a_record_that_comes_after_the_outbox_was_loaded_is_refused(
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["read again", "met by its record"])
-def test_a_record_in_a_conversation_that_nobody_had_to_load_is_carried_out_once(
+def test_a_record_in_a_conversation_that_was_not_loaded_is_carried_out_once(
     database: Database[Any], room: Rooms, sim: Sim, again: bool
 ) -> None:
     """It had no outbox when its outboxes were loaded, so nothing kept the predecessor out."""
@@ -697,7 +697,7 @@ def cook() -> Bot:
 
 @pytest.mark.parametrize("late", ["a set", "a cancel"])
 @pytest.mark.parametrize("first", ["the lower number", "the higher number"])
-def test_of_two_first_rows_of_a_timer_the_later_stands(
+def test_of_two_first_rows_of_a_timer_the_later_is_kept(
     halting: Client, empty: Database[Any], late: str, first: str
 ) -> None:
     document = of_one_key("E1")
@@ -711,7 +711,7 @@ def test_of_two_first_rows_of_a_timer_the_later_stands(
     assert (row["n"], row["runAt"] is None) == (2, late == "a set")
 
 
-def test_in_whatever_order_and_however_often_timers_come_the_last_record_stands(
+def test_in_whatever_order_and_however_often_timers_come_the_last_record_is_kept(
     database: Database[Any],
 ) -> None:
     document, schedule = of_one_key("E1"), Schedule(database)
@@ -752,7 +752,7 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
     assert the_timer(database)["n"] == 2
 
 
-def test_a_row_without_a_number_is_nobodys_and_gives_way(database: Database[Any]) -> None:
+def test_a_row_without_a_number_is_replaced(database: Database[Any]) -> None:
     effect = a_timer(of_one_key("E1"), 60, n=1)
     for n in ({}, {"n": None}, {"n": "9"}):
         database[SCHEDULE].replace_one({"_id": effect["timer"]}, n, upsert=True)
@@ -804,7 +804,7 @@ def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
     assert [one["n"] for _, one in effects_of(the_one(database))] == [1, 1]
 
 
-def test_a_conversation_that_goes_between_look_and_write_goes_on_counting(
+def test_a_conversation_deleted_between_read_and_write_continues_its_count(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its timers would be taken for older than their rows."""
@@ -908,7 +908,7 @@ def test_a_timer_that_a_frozen_process_enters_late_changes_nothing(
     assert the_timer(database) == before
 
 
-def test_a_cancel_that_moves_to_its_row_while_a_ring_asks_for_it_is_seen(
+def test_a_cancel_that_moves_to_its_row_while_a_fired_timer_asks_for_it_is_seen(
     database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the fired event had asked in the other order, it would have met it in neither place."""

@@ -107,9 +107,7 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
     assert len(sim.calls) == calls + 1
 
 
-def test_a_send_that_the_gate_had_chosen_in_vain_is_given_up_without_a_call(
-    room: Rooms, sim: Sim
-) -> None:
+def test_a_send_with_an_unused_turn_is_given_up_without_a_call(room: Rooms, sim: Sim) -> None:
     """It was written down as tried, and was not."""
     user, asked = sim.add_user("花子"), list[bool]()
 

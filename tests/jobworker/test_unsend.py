@@ -208,7 +208,7 @@ def test_a_successor_ends_what_a_resumed_stream_brings_with_its_old_text(
     assert SECRET not in everything(second.database)
 
 
-def test_a_message_that_comes_to_a_successor_only_is_known_to_be_unsent(
+def test_a_message_that_reaches_only_a_successor_is_known_to_be_unsent(
     room: Rooms, sim: Sim
 ) -> None:
     """Nothing of its conversation is read for it: recent notes are loaded at take-over."""

@@ -298,7 +298,7 @@ def test_a_token_from_before_the_drop_brings_the_rest_and_then_the_drop(
             read(other, 1)
 
 
-def test_a_feed_goes_on_from_after_the_drop(place: Place, feed: Feed) -> None:
+def test_a_feed_continues_from_after_the_drop(place: Place, feed: Feed) -> None:
     place.drop()
     with pytest.raises(PositionLost):
         read(feed, 1)

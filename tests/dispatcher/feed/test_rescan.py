@@ -126,7 +126,7 @@ def test_an_empty_recvq_is_scanned_in_no_time(database: Database[Document]) -> N
     assert (one.read, taken.names) == (0, [])
 
 
-def test_a_missing_last_document_is_told_loudly_and_all_is_scanned(
+def test_a_missing_last_document_is_logged_and_all_is_scanned(
     database: Database[Document], store: Store, told: Told
 ) -> None:
     store(database, *numbered(700))
@@ -176,7 +176,7 @@ def test_a_pass_keeps_a_bounded_number_of_ids() -> None:
     assert list(one.seen) == list(range(5, KEPT_IDS + 5))
 
 
-def test_a_scan_ends_when_told_to(database: Database[Document], store: Store) -> None:
+def test_a_scan_ends_on_request(database: Database[Document], store: Store) -> None:
     store(database, *numbered(300))
     taken = Taken()
     one = Rescan(database[RECVQ]).scan(None, taken, lambda: len(taken.documents) == 7)
@@ -193,7 +193,7 @@ def test_a_scan_ends_when_told_to(database: Database[Document], store: Store) ->
     assert nothing.documents == []
 
 
-def test_a_scan_that_is_overtaken_begins_anew(database: Database[Document], store: Store) -> None:
+def test_a_scan_that_is_overtaken_begins_again(database: Database[Document], store: Store) -> None:
     def go_round() -> None:
         for _ in range(9):
             store(database, *(document(f"{object()}{n}") for n in range(1000)))
@@ -203,7 +203,7 @@ def test_a_scan_that_is_overtaken_begins_anew(database: Database[Document], stor
         Rescan(database[RECVQ]).scan(None, Taken(go_round), never)
 
 
-def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_anew(
+def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_again(
     database: Database[Document], store: Store
 ) -> None:
     store(database, *numbered(300))
@@ -463,7 +463,7 @@ def test_writers_that_insert_while_it_scans_lose_nothing(
         assert worker.by_key[f"W{writer}"] == [f"w{writer}-{n}" for n in range(120)]
 
 
-def test_an_after_that_was_overwritten_is_told_and_all_is_scanned(
+def test_an_after_that_was_overwritten_is_logged_and_all_is_scanned(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     first = RecordingWorker()

@@ -55,7 +55,7 @@ def progress(database: Database[Document]) -> Document:
 # The way into `held` and back.
 
 
-def test_what_waits_long_is_held_and_progress_goes_on(
+def test_what_waits_long_is_held_and_progress_continues(
     database: Database[Document], dispatch: Dispatch, store: Store, saved_up_to: SavedUpTo
 ) -> None:
     gates = Gates("U1")
@@ -242,7 +242,7 @@ def test_what_is_decided_together_while_it_is_being_held_leaves_nothing_behind(
     assert one.pool.view.in_hand().held == (0, 0)
 
 
-def test_what_was_moved_to_held_is_not_gathered_by_what_stands_before_it(
+def test_a_document_moved_to_held_is_not_gathered_by_one_before_it(
     database: Database[Document], begin: Begin
 ) -> None:
     waits, together = list[Job](), list[list[str]]()
@@ -325,7 +325,7 @@ def test_a_line_that_is_about_to_be_read_again_may_be_held_meanwhile(
     assert worker.decided == [name_of(given_one) for given_one in given]
 
 
-def test_a_database_dropped_amid_a_batch_gets_its_progress_again(
+def test_a_database_dropped_during_a_batch_gets_its_progress_again(
     database: Database[Document], begin: Begin, told: Told
 ) -> None:
     """The write that recreates it must not be in the transaction that is then aborted."""
@@ -387,7 +387,7 @@ def test_a_predecessor_can_neither_hold_nor_take_out(
     assert [name_of(row["document"]) for row in before[0]] == ["a"]
 
 
-def test_a_transaction_that_a_killed_process_left_open_holds_nobody_up(
+def test_a_transaction_that_a_killed_process_left_open_blocks_no_other(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MongoDB would keep it for a minute."""
@@ -525,7 +525,7 @@ def test_a_document_that_waits_for_a_thread_stays_in_the_window(
     busy.let_go()
 
 
-def test_time_in_which_nothing_could_be_saved_is_nobodys_fault(
+def test_time_without_a_successful_save_counts_against_no_key(
     database: Database[Document], begin: Begin
 ) -> None:
     gates, ahead = Gates("U0"), Ahead()
@@ -571,7 +571,7 @@ def test_a_document_as_large_as_mongodb_takes_stays_where_it_is(
     assert len(one.tracker) == 2
 
 
-def test_a_document_overwritten_before_it_was_held_is_told(
+def test_a_document_overwritten_before_it_was_held_is_logged(
     database: Database[Document], begin: Begin, told: Told
 ) -> None:
     gates = Gates("U0")
@@ -603,7 +603,7 @@ def test_the_keys_in_held_are_read_from_the_index_alone(database: Database[Docum
 
 
 class Conversations:
-    """What `conversations` remembers of each key: durable, like the last hundred applied names."""
+    """The last hundred applied names of each key: durable, as in `conversations`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -81,7 +81,7 @@ class GivingUp:
 # Pauses.
 
 
-def test_the_job_in_hand_goes_on_and_the_next_waits(pool_of: MakePool) -> None:
+def test_a_running_job_continues_and_the_next_waits(pool_of: MakePool) -> None:
     slow = Holder("e0")
     worker = RecordingWorker(slow)
     desk = pool_of(worker.decide)
@@ -178,7 +178,7 @@ def test_a_heartbeat_is_not_paused(pool_of: MakePool) -> None:
 # Paused documents in `held`.
 
 
-def test_what_is_paused_is_held_and_progress_goes_on(
+def test_what_is_paused_is_held_and_progress_continues(
     database: Database[Document], begin: Begin
 ) -> None:
     worker = RecordingWorker()
@@ -400,7 +400,7 @@ def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:
     assert decide.given_up == ["e0"]
 
 
-def test_a_release_waits_until_all_that_was_stored_before_the_start_is_in_hand(
+def test_a_release_waits_until_all_that_was_stored_before_the_start_is_read(
     pool_of: MakePool,
 ) -> None:
     decide = GivingUp(parking=("e1",))

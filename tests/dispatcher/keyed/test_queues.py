@@ -774,7 +774,7 @@ def names_in_order(queues: KeyQueues) -> list[str]:
     return names
 
 
-def test_a_person_who_waits_for_an_answer_is_not_behind_hundreds_of_timers() -> None:
+def test_an_answer_is_not_delayed_by_hundreds_of_timers() -> None:
     timers = (an_event(f"t{n}", f"U{n}", {"type": "timer"}) for n in range(300))
     assert names_in_order(queues_of(*timers, answered("a")))[:3] == ["a", "t0", "t1"]
 
@@ -819,7 +819,7 @@ def test_a_slow_one_that_was_given_up_makes_room_and_gets_its_place_again() -> N
     assert begun(queues).job.take_slow_place(), "it has its place since its run began"
 
 
-def test_who_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None:
+def test_a_key_that_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None:
     queues = queues_of(answered("a"), answered("b"), answered("c"), most_slow=1)
     first, second, third = begun(queues), begun(queues), begun(queues)
     assert first.job.take_slow_place()
@@ -873,7 +873,7 @@ def test_what_is_taken_along_holds_over_a_deferral_and_can_be_let_go() -> None:
     assert begun(queues).name == "2"
 
 
-def test_what_is_taken_along_stays_in_hand_when_it_moves_to_held() -> None:
+def test_documents_taken_along_stay_in_memory_when_they_move_to_held() -> None:
     queues = queues_of(*numbered(6))
     run = begun(queues)
     run.job.take_along(2)
@@ -1001,7 +1001,7 @@ def test_what_an_earlier_process_may_have_decided_is_saved_one_by_one() -> None:
     assert queues.next(1.0) is None
 
 
-def test_of_what_moved_only_the_first_stays_in_hand() -> None:
+def test_of_moved_documents_only_the_first_stays_in_memory() -> None:
     queues = queues_of(*numbered(20))
     queue = queues.get((CHANNEL, "A"))
     assert queue is not None

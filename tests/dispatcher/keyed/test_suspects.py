@@ -41,7 +41,7 @@ WATCHED_FIELDS = ["channel", "key", "running", "since"]
 # Suspects. Pure.
 
 
-def test_suspects_are_alone_only_when_told_so() -> None:
+def test_suspects_run_alone_only_on_request() -> None:
     suspects = CrashSuspects(alone=False, most=10)
     suspects.meet("a")
     assert suspects.may_begin("a", 3)
@@ -78,7 +78,7 @@ def test_they_are_through_when_all_are_known_and_decided() -> None:
     assert suspects.are_through, "what is scanned later was not in hand when the process died"
 
 
-def test_of_a_long_backlog_only_what_was_in_hand_is_suspect() -> None:
+def test_of_a_long_backlog_only_documents_in_the_window_are_suspect() -> None:
     suspects = CrashSuspects(alone=True, most=2)
     for key in ("a", "b", "c"):
         suspects.meet(key)
@@ -178,7 +178,7 @@ def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
     assert decide.beside == {"slow": set(), "suspect": set(), "late": set()}
 
 
-def test_once_all_is_known_to_be_in_hand_nobody_waits_for_a_watched_conversation(
+def test_once_all_documents_are_read_no_job_waits_for_a_watched_conversation(
     pool_of: Callable[..., DeskOfPool],
 ) -> None:
     """Without further documents, the quiet feed alone shows that all are in memory."""
@@ -268,7 +268,7 @@ def test_starts_with_suspects_are_counted_once_each(database: Database[Document]
 
 
 @pytest.mark.parametrize("when", ["rest", "next start"])
-def test_a_rest_begins_the_count_anew(database: Database[Document], when: str) -> None:
+def test_a_reset_restarts_the_count(database: Database[Document], when: str) -> None:
     written = Written(database, lambda task: JobResult.DONE)
     for epoch in (1, 2, 3):
         poison = written.start(epoch)
@@ -446,7 +446,7 @@ def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]
     assert 12 <= waits[5] <= 15
 
 
-def test_a_start_that_gives_an_event_up_begins_the_waits_anew(database: Database[Document]) -> None:
+def test_a_start_that_gives_an_event_up_restarts_the_waits(database: Database[Document]) -> None:
     """Else several conversations with poison would keep all others waiting for a quarter hour."""
     Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
     Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
@@ -517,7 +517,7 @@ def test_what_cannot_be_named_does_not_run(
     assert written.row["starts"] == 1
 
 
-def test_the_late_end_of_an_abandoned_run_clears_nobody_else(
+def test_the_late_end_of_an_abandoned_run_clears_no_other_suspect(
     database: Database[Document],
 ) -> None:
     """Its thread comes back while its job runs a second time, named by that run."""
@@ -649,7 +649,7 @@ class Deadly(RecordingWorker):
         return JobResult.DONE
 
 
-def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
+def test_poison_is_given_up_after_few_starts_and_its_neighbours_continue(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     given = [document("before", "U0"), document("bad", "U0"), document("behind", "U0")]
@@ -750,7 +750,7 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
     assert running.end() is ExitReason.STOPPED
 
 
-def test_a_clean_stop_begins_the_count_anew(
+def test_a_clean_stop_restarts_the_count(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     store(database, document("parked"))
@@ -761,7 +761,7 @@ def test_a_clean_stop_begins_the_count_anew(
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
 
 
-def test_one_that_waits_before_it_begins_decides_nothing_and_ends_at_once_when_told_to(
+def test_a_process_that_waits_before_it_begins_decides_nothing_and_stops_at_once(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()

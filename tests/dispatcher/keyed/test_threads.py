@@ -71,7 +71,7 @@ def test_a_handling_returns_or_is_abandoned_and_never_both() -> None:
     assert (returned.is_abandoned, abandoned.is_abandoned) == (False, True)
 
 
-def test_of_many_who_end_a_handling_at_once_one_does() -> None:
+def test_of_many_simultaneous_ends_of_a_call_one_counts() -> None:
     for _ in range(50):
         handling, together, won = CallClaim(), threading.Barrier(4), []
 
@@ -131,7 +131,7 @@ def test_the_key_waits_and_its_neighbours_do_not(pool_of: MakePool) -> None:
     handler.let_go()
 
 
-def test_what_an_abandoned_handler_comes_to_is_thrown_away(pool_of: MakePool) -> None:
+def test_the_result_of_an_abandoned_handler_is_discarded(pool_of: MakePool) -> None:
     handler = Handler("e0")
     desk = pool_of(handler)
     desk.put(document("e0"), document("e1"))

@@ -101,7 +101,7 @@ def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
     assert [id_ for id_, slot in again.items() if slot] == ["unfinished", "e"]
 
 
-def test_starts_and_the_job_that_ran_alone_are_told_to_the_successor(
+def test_starts_and_the_job_that_ran_alone_are_passed_to_the_successor(
     database: Database[Document],
 ) -> None:
     first = progress(database, 1)
@@ -150,7 +150,7 @@ def test_a_take_over_of_unknown_outcome_may_be_repeated(
     assert one.take_over().tracker.after is None
 
 
-def test_a_save_of_unknown_outcome_is_told_again_by_the_next_one(
+def test_a_save_of_unknown_outcome_is_repeated_by_the_next_one(
     faulty_database: Database[Document],
 ) -> None:
     one = progress(faulty_database, 1)
@@ -282,7 +282,7 @@ def test_a_save_that_arrives_after_later_ones_is_refused(
     assert found(database) == before
 
 
-def test_a_row_that_was_dropped_amid_a_save_has_no_holes(
+def test_a_row_that_was_dropped_during_a_save_has_no_holes(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another write makes it again between the save's preparation and its update."""
@@ -340,7 +340,7 @@ def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> No
     assert known == ids[-RING_SLOTS:]
 
 
-def test_another_feed_is_told_by_its_name(database: Database[Document]) -> None:
+def test_another_feed_is_recognised_by_its_name(database: Database[Document]) -> None:
     first = progress(database, 1, feed="oplog")
     tracker = first.take_over().tracker
     finish(tracker, "a")
@@ -348,7 +348,7 @@ def test_another_feed_is_told_by_its_name(database: Database[Document]) -> None:
     assert progress(database, 2, feed="changestream").take_over().feed == "oplog"
 
 
-def test_the_count_of_held_documents_goes_on(database: Database[Document]) -> None:
+def test_the_count_of_held_documents_continues(database: Database[Document]) -> None:
     first = progress(database, 1)
     tracker = first.take_over().tracker
     assert [tracker.next_held() for _ in range(3)] == [0, 1, 2]

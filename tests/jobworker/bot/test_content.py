@@ -211,7 +211,7 @@ def test_a_video_that_is_not_ready_in_time_is_not_ready(
     ("status", "error"),
     [(404, ContentNotFound), (410, ContentGone), (400, ContentRefused), (403, ContentRefused)],
 )
-def test_a_refusal_is_told_apart_and_asked_once(
+def test_a_refusal_is_distinguished_and_asked_once(
     lone: Lone, sim: Sim, tmp_path: Path, status: int, error: type[Exception]
 ) -> None:
     id_ = sent(sim)
@@ -270,7 +270,7 @@ def limited(sim: Sim, times: int) -> None:
 
 
 @pytest.mark.parametrize("trouble", [broken_off, unanswered, failing, limited])
-def test_what_breaks_off_twice_is_begun_anew(
+def test_an_interrupted_download_begins_again(
     lone: Lone, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
 ) -> None:
     id_, to = sent(sim), tmp_path / "photo.jpg"
@@ -370,7 +370,7 @@ def test_a_chunked_body_with_its_end_is_whole(
     assert got == Content(tmp_path / "x", "application/octet-stream", 5)
 
 
-def test_under_tls_the_server_has_to_prove_who_it_is(
+def test_under_tls_the_server_has_to_prove_its_identity(
     certificate: tuple[Path, Path], database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trusting = create_urllib3_context()
@@ -558,7 +558,7 @@ def test_what_is_gone_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path)
     assert (letter["cause"], letter["attempts"]) == ("handler: ContentGone", 1)
 
 
-def test_a_queue_behind_a_slow_download_is_no_failure_of_those_who_wait(
+def test_a_queue_behind_a_slow_download_fails_no_waiting_handler(
     room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     """They leave their threads in between, and none is taken for a handler that hangs."""

@@ -172,7 +172,7 @@ def test_state_and_answer_are_one_record_and_a_handler_that_fails_changes_neithe
     assert {row["name"]: row["n"] for row in rows(place)} == {"~state": 2, "later": 2}
 
 
-def test_a_conversation_goes_on_after_a_restart_in_the_middle(room: MakeRoom, sim: Sim) -> None:
+def test_a_conversation_continues_after_a_restart_in_the_middle(room: MakeRoom, sim: Sim) -> None:
     user = sim.add_user("花子")
     first = room(an_order())
     hears(first, user, "注文")
@@ -211,7 +211,7 @@ def test_entering_another_state_ends_the_time_of_the_first(room: MakeRoom, sim: 
     assert texts(shop, user)[-1] == "いくつですか？"
 
 
-def test_entering_the_same_state_begins_its_time_anew(room: MakeRoom, sim: Sim) -> None:
+def test_entering_the_same_state_restarts_its_time(room: MakeRoom, sim: Sim) -> None:
     bot = Bot()
 
     @bot.add(MessageEvent)

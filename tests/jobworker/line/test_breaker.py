@@ -61,7 +61,7 @@ def test_five_failures_in_a_row_open_it(line: Breaker) -> None:
     assert 0.8 <= line.held_seconds() <= 1.0
 
 
-def test_an_answer_in_between_begins_the_count_anew(line: Breaker) -> None:
+def test_an_answer_in_between_restarts_the_count(line: Breaker) -> None:
     fails(line, 4)
     line.answered()
     fails(line, 4)
@@ -144,7 +144,7 @@ def test_a_failure_says_nothing_of_a_refused_token(line: Breaker, now: Now) -> N
     assert line.state is BreakerState.CLOSED
 
 
-def test_a_token_that_is_refused_while_it_is_open_is_told_too(
+def test_a_token_that_is_refused_while_it_is_open_is_logged_too(
     line: Breaker, caplog: pytest.LogCaptureFixture
 ) -> None:
     fails(line, 5)
@@ -241,7 +241,7 @@ def test_a_probe_that_was_answered_lets_all_go(hand: Hand) -> None:
     assert calls(story) == ["call 0", "call 1", "call 2"]
 
 
-def test_who_does_not_wait_is_sent_away_before_and_as_it_opens(hand: Hand) -> None:
+def test_an_impatient_ticket_is_refused_before_and_as_it_opens(hand: Hand) -> None:
     story: list[str] = []
     opening = Note(hand, "opening", story=story)
     opening.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)

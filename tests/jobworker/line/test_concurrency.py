@@ -179,7 +179,7 @@ def test_a_thread_that_was_called_for_as_line_went_away_serves_after_the_pause()
     assert waits.has_turn
 
 
-def test_a_handler_that_was_let_in_as_line_went_away_is_told_so() -> None:
+def test_a_handler_with_a_turn_as_line_went_away_gets_an_error() -> None:
     hand = Hand(0.01, concurrency=2)
     # It has its turn early, and waits for the interval.
     hand.gate._lead_seconds = 1.0

@@ -155,7 +155,7 @@ def test_beyond_a_call_there_is_no_deadline(serve: Any) -> None:
     assert manager.request("POST", url, retries=False, timeout=5.0).status == 200
 
 
-def test_a_name_that_does_not_resolve_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_does_not_resolve_blocks_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
 
     def look_up(*_: Any) -> Any:

@@ -374,7 +374,7 @@ def test_a_turn_in_which_nothing_was_called_uses_no_share() -> None:
     assert served(order) is held_back[1]
 
 
-def test_nobodys_share_is_saved_up_while_its_class_does_not_wait() -> None:
+def test_no_share_is_saved_up_while_its_class_does_not_wait() -> None:
     order = Order()
     for _ in range(50):
         entered(order, an_answer(100.0))
@@ -391,7 +391,7 @@ def test_an_answer_whose_token_is_too_old_uses_no_turn_of_its_class() -> None:
     assert late.turn_class is OTHER
 
 
-def test_what_stands_behind_pulls_its_ticket_along_in_whatever_order_it_is_told() -> None:
+def test_a_better_send_behind_moves_its_ticket_in_any_order_of_moves() -> None:
     for moves in itertools.permutations([at(3.0), an_answer(50.0), an_answer(40.0)]):
         order = Order()
         before = entered(order, an_answer(45.0))
@@ -433,7 +433,7 @@ def test_a_dead_token_gives_no_place_by_a_move_either() -> None:
     assert [served(order, now=20.0) for _ in range(4)] == [*line, late]
 
 
-def test_tokens_are_looked_at_anew_after_a_while() -> None:
+def test_tokens_are_checked_again_after_a_while() -> None:
     """With quick turns not at each of them."""
     order, quick = Order(), 0.01
     for n in range(1_000):
@@ -687,7 +687,7 @@ TestAccount = Account.TestCase
 # The operator's view of it.
 
 
-def test_each_class_tells_how_many_wait_and_how_long_the_first_of_them_has() -> None:
+def test_each_class_reports_how_many_wait_and_how_long_the_first_has() -> None:
     order = Order()
     answer = Ticket(an_answer(50.0))
     order.enter(answer, now=1.0, away=False)

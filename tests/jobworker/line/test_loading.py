@@ -123,7 +123,7 @@ def test_it_is_shown_where_a_user_waits_in_a_chat_that_can_show_it(
     assert may_be_shown(document, HandlerContext(document)) is shown
 
 
-def test_line_is_told_a_number_of_seconds_that_it_takes() -> None:
+def test_line_gets_a_number_of_seconds_that_it_accepts() -> None:
     assert LIMITS.shown_seconds in range(5, 61, 5)
     # It is renewed before it ends, also where the call waits for its turn for a while.
     assert LIMITS.again_seconds + LIMITS.call_seconds < LIMITS.shown_seconds
@@ -216,7 +216,7 @@ def test_it_is_shown_to_known_friends_only(stage: Stage, friend: bool | None) ->
     assert (len(stage.reads), stage.calls) == (1, [])
 
 
-def test_a_user_who_just_became_a_friend_is_one(stage: Stage) -> None:
+def test_a_new_friend_is_a_friend(stage: Stage) -> None:
     stage.friend = None
     stage.begins(a_document(type="follow", follow={"isUnblocked": False}))
     stage.hand.advance(2)
@@ -267,7 +267,7 @@ def test_a_handler_that_ends_while_the_turn_waits_for_the_interval_makes_no_call
     assert stage.calls == []
 
 
-def test_a_call_that_is_under_way_ends_before_the_handler_s_decision_goes_on(
+def test_a_call_that_is_under_way_ends_before_the_handler_s_decision_continues(
     stage: Stage,
 ) -> None:
     _, end = stage.begins()

@@ -213,7 +213,7 @@ def test_an_event_accepted_half_a_minute_ago_is_answered_without_a_name(
     assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
 
 
-def test_a_line_that_never_tells_is_answered_without_a_name(
+def test_without_an_answer_of_line_the_bot_answers_without_a_name(
     room: Rooms, sim: Sim, named: Bot
 ) -> None:
     user = sim.add_user("花子")
@@ -535,7 +535,7 @@ def test_a_mongodb_that_hangs_before_a_name_is_asked_for_does_not_hold_the_gate(
     assert not fetched(sim, user)
 
 
-def test_where_line_tells_no_names_they_hold_up_one_send_and_are_left_for_a_while(
+def test_failing_names_delay_one_send_and_are_left_for_a_while(
     room: Rooms, sim: Sim, later: Bot
 ) -> None:
     users = [sim.add_user(name) for name in ("菫子", "蓮子", "藤子")]
@@ -551,7 +551,7 @@ def test_where_line_tells_no_names_they_hold_up_one_send_and_are_left_for_a_whil
 @pytest.mark.parametrize(
     "plan", [lambda sim: sim.answer_next("profile", 503), lambda sim: sim.close_next("profile")]
 )
-def test_a_name_that_line_does_not_tell_is_asked_for_with_the_next_event(
+def test_a_missing_name_is_fetched_with_the_next_event(
     room: Rooms,
     sim: Sim,
     later: Bot,
@@ -651,7 +651,7 @@ def test_a_refusal_or_garbage_is_a_profile_without_a_name(answer: LineAnswer) ->
     assert set(profile_of(answer)) == {"at"}
 
 
-def test_a_profile_keeps_what_line_tells() -> None:
+def test_a_profile_keeps_line_s_fields() -> None:
     told = profile_of(LineAnswer(200, '{"displayName":"花子","language":"ja","userId":"U1"}'))
     assert {name: told[name] for name in told if name != "at"} == {
         "displayName": "花子",

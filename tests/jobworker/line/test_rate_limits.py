@@ -69,7 +69,7 @@ def test_without_one_each_time_in_a_row_is_longer_up_to_a_minute(
     assert all(0.8 * most <= got <= most for got, most in zip(pauses, longest, strict=True))
 
 
-def test_a_call_that_is_taken_begins_the_count_anew(held: RateLimits, now: Now) -> None:
+def test_an_accepted_call_restarts_the_count(held: RateLimits, now: Now) -> None:
     for _ in range(5):
         held.note(PUSH, LineAnswer(429, BUSY))
     now.seconds += 60.0
@@ -104,7 +104,7 @@ def test_of_calls_under_way_together_the_longest_retry_after_counts(
     assert held.seconds(PUSH) == 7.0
 
 
-def test_a_call_of_before_a_429_that_is_taken_does_not_begin_the_count_anew(
+def test_an_accepted_call_of_before_a_429_does_not_restart_the_count(
     held: RateLimits, now: Now
 ) -> None:
     for _ in range(3):
@@ -223,7 +223,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
     return [bubble.text for bubble in sim.answers(chat)]
 
 
-def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
+def test_a_held_back_endpoint_is_not_called_while_the_others_continue(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned: list[str] = []
@@ -298,7 +298,7 @@ def test_one_user_s_limit_holds_back_that_user_alone(room: Rooms, sim: Sim) -> N
     assert desk.desk.line.rate_limits.seconds(PUSH) == 0.0
 
 
-def test_the_month_s_limit_is_a_dead_letter_and_the_outbox_goes_on(room: Rooms, sim: Sim) -> None:
+def test_the_month_s_limit_is_a_dead_letter_and_the_outbox_continues(room: Rooms, sim: Sim) -> None:
     bot, said = Bot(), threading.Event()
 
     @bot.default()

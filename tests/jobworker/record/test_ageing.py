@@ -95,7 +95,7 @@ def test_mongodb_removes_what_was_announced(database: Database[Any]) -> None:
     assert index["expireAfterSeconds"] == 0
 
 
-def test_a_right_that_is_missing_is_told_with_what_to_do(
+def test_a_missing_right_is_logged_with_the_remedy(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(ageing: Ageing, now: datetime) -> int:

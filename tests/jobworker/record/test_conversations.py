@@ -272,7 +272,7 @@ def test_an_event_whose_message_was_unsent_is_finished_without_effects(
     assert record(mine, document("E3"), deciding("E3/0"), message_id="M2").is_ours
 
 
-def test_a_call_stands_in_the_conversation_until_its_verdict(
+def test_a_call_is_kept_in_the_conversation_until_its_verdict(
     database: Db, mine: Conversations
 ) -> None:
     here = places(record(mine, document(), deciding("E1/0", "E1/1", "E1/2")))
@@ -328,9 +328,7 @@ def test_a_letter_takes_the_place_of_its_send_and_ends_its_call(
     assert "call" not in found
 
 
-def test_what_has_left_is_made_anew_by_no_write_that_comes_late(
-    database: Db, mine: Conversations
-) -> None:
+def test_no_late_write_recreates_a_removed_effect(database: Db, mine: Conversations) -> None:
     (place,) = places(record(mine, document(), deciding("E1/0")))
     mine.remove("main/U1", place)
     mine.give_up("main/U1", {place: {"id": "E1/0", "type": "deadletter"}})
@@ -740,7 +738,7 @@ def test_where_a_message_of_them_was_taken_back_nothing_is_recorded(
     assert record(mine, document(), deciding("E1/0"), message_id=own, gathered=others).is_ours
 
 
-def test_of_two_that_record_overlapping_ones_at_once_one_stands(
+def test_of_two_overlapping_records_at_once_one_is_kept(
     database: Db, of_epoch: Callable[[int], Conversations]
 ) -> None:
     for n in range(20):

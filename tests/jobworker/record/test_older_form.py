@@ -101,7 +101,7 @@ def place(index: int) -> str:
     return f"place {index}"
 
 
-def test_entries_keep_their_order_and_lose_what_tells_of_a_try() -> None:
+def test_entries_keep_their_order_and_lose_the_fields_of_a_try() -> None:
     fresh, letter = entry(id="E1/0"), {"id": "L", "type": "deadletter"}
     assert moved([fresh, letter, 5], place) == {
         "outbox.place 0": {key: fresh[key] for key in fresh.keys() - {"triedAt", "as"}},
@@ -138,7 +138,7 @@ def test_a_replay_behind_a_try_of_unknown_outcome_keeps_what_it_knows_of_its_own
     assert changes["outbox.place 1"] == replay
 
 
-def test_a_try_beside_a_call_that_stands_keeps_what_it_knows_of_its_own() -> None:
+def test_a_try_beside_a_stored_call_keeps_its_own_fields() -> None:
     tried = entry(PUSH, id="E2/0")
     assert moved([tried], place, has_call=True) == {"outbox.place 0": tried}
 

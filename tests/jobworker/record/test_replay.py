@@ -76,7 +76,7 @@ UNSOUND = [None, [], "x", {}, {"type": "send"}, {"id": 1, "way": "?"}]
 
 
 @pytest.mark.parametrize("effect", UNSOUND)
-def test_a_hand_made_effect_that_cannot_be_recorded_is_told(effect: Any) -> None:
+def test_a_hand_made_effect_that_cannot_be_recorded_is_logged(effect: Any) -> None:
     assert not is_sound({"effect": effect})
 
 
@@ -244,7 +244,7 @@ def test_a_replay_under_the_key_of_its_try_travels_with_no_other_send(
     assert (len(keys), keys.index(letter["effect"]["retryKey"])) == (3, 1)
 
 
-def test_a_replayed_event_runs_its_handler_anew_and_its_reply_is_a_push(
+def test_a_replayed_event_runs_its_handler_again_and_its_reply_is_a_push(
     room: Rooms, sim: Sim
 ) -> None:
     broken = [True]
@@ -278,7 +278,7 @@ def forged(user: Any, letter: Document, **fields: Any) -> Document:
     return {**document, "effect": effect, **fields}
 
 
-def test_an_effect_that_no_letter_has_is_refused_and_told(
+def test_an_effect_that_no_letter_has_is_refused_and_logged(
     room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
     user = sim.add_user("花子")

@@ -43,9 +43,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("outage", ["frozen", "killed"])
-def test_rabbitmq_that_stands_still_or_is_gone_delays_and_loses_nothing(
-    house: House, outage: str
-) -> None:
+def test_a_frozen_or_missing_rabbitmq_delays_and_loses_nothing(house: House, outage: str) -> None:
     users = [house.sim.add_user(str(n)) for n in range(4)]
     gate = house.gate()
     counting, room = Counting(gate), house.leader()
@@ -118,7 +116,7 @@ def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", ["hang", "refuse"])
-def test_a_worker_whose_line_is_cut_amid_its_handler(house: House, mode: Mode) -> None:
+def test_a_worker_whose_line_is_cut_during_its_handler(house: House, mode: Mode) -> None:
     """Its decision is of an attempt that was handed out again, so it is dropped."""
     user, gate, port = house.sim.add_user("花子"), house.gate(), free_ports(1)[0]
     line = Proxy([(port, house.node.port)])

@@ -172,7 +172,7 @@ def test_a_decision_that_comes_late_and_twice_is_dropped(house: House) -> None:
     assert script.times("a") == 2
 
 
-def test_a_worker_that_is_cut_off_amid_its_handler_decides_nothing_when_it_is_back(
+def test_a_worker_that_is_cut_off_during_its_handler_decides_nothing_when_it_is_back(
     house: House,
 ) -> None:
     user, there, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()

@@ -120,7 +120,7 @@ def test_a_worker_whose_rabbitmq_hangs_ends_all_the_same(
         ("amqp://127.0.0.1:1/", {"WORKER_THREADS": "0"}),
     ],
 )
-def test_what_no_restart_mends_ends_with_config(
+def test_an_error_that_no_restart_fixes_ends_with_config(
     start: Start, url: str | None, environ: dict[str, str]
 ) -> None:
     assert start(url, **environ).wait(30) == Exit.CONFIG

@@ -106,7 +106,7 @@ def test_what_a_program_must_not_write_is_a_failed_try_of_that_job_alone(
     assert desk.conversation(bob.user_id)["data"] == {"seen": "b"}
 
 
-def test_what_a_program_wrote_before_it_died_stands_in_the_letter(
+def test_the_last_output_of_a_dead_program_is_in_the_letter(
     room: Callable[..., Room], sim: Sim
 ) -> None:
     desk = room(a_program(masked=lambda text: text.replace("own", "***")), tries=1)

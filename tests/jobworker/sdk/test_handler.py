@@ -504,7 +504,7 @@ def test_a_post_is_a_send_unless_it_does_no_more_when_made_twice(
     assert is_send(method, path) is expected
 
 
-def test_lasting_errors_are_those_that_no_further_try_mends() -> None:
+def test_lasting_errors_are_those_that_no_further_try_fixes() -> None:
     assert issubclass(BotError, PermanentError)
     assert not issubclass(GateClosed, PermanentError)
 

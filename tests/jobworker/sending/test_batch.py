@@ -38,7 +38,7 @@ def a_batch() -> Batch:
     )
 
 
-def test_a_batch_stands_by_the_best_of_its_conversations() -> None:
+def test_a_batch_has_the_best_standing_of_its_conversations() -> None:
     standing = a_batch().standing(5.0)
     assert (standing.turn_class, standing.place) == (TurnClass.CHAT, LIMITS.push_seconds)
 

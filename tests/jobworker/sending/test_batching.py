@@ -181,7 +181,7 @@ def test_one_row_of_calls_names_the_events_of_all(database: Any, sim: Sim) -> No
     assert named == {user.user_id for user in users}
 
 
-def test_who_is_no_known_friend_gets_a_push(database: Any, sim: Sim, calls: Any) -> None:
+def test_a_user_not_known_as_a_friend_gets_a_push(database: Any, sim: Sim, calls: Any) -> None:
     """A multicast does not reach such a user, and does not say so."""
     known = friends(database, sim, 2)
     strangers = []
@@ -425,7 +425,7 @@ def first(database: Any, sim: Sim, deaths: Deaths) -> Iterator[Callable[[str], F
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_who_dies_anywhere_is_followed_by_one_who_brings_it_home(
+def test_a_leader_that_dies_anywhere_has_a_successor_that_finishes(
     database: Any, sim: Sim, users: list[User], first: Any, point: str
 ) -> None:
     first(point)
@@ -435,7 +435,7 @@ def test_who_dies_anywhere_is_followed_by_one_who_brings_it_home(
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_who_wakes_after_another_has_carried_it_out_does_nothing_more(
+def test_a_leader_that_wakes_after_another_has_carried_it_out_does_nothing_more(
     database: Any, sim: Sim, users: list[User], first: Any, point: str
 ) -> None:
     freeze = first(point)
@@ -450,7 +450,7 @@ def test_who_wakes_after_another_has_carried_it_out_does_nothing_more(
 @pytest.mark.parametrize("wakes", [False, True], ids=["", "and the first wakes"])
 @pytest.mark.parametrize("next_point", NEXT_POINTS)
 @pytest.mark.parametrize("point", POINTS)
-def test_who_dies_on_the_way_of_one_who_died_is_followed_in_turn(
+def test_a_successor_that_dies_on_the_way_has_a_successor_in_turn(
     database: Any,
     sim: Sim,
     users: list[User],
@@ -577,7 +577,7 @@ def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(
     assert (letter["key"], letter["cause"]) == (bad.user_id, f"{REFUSED_WORDS}: code 121")
 
 
-def test_a_friend_who_is_given_up_while_the_outcome_is_unknown_leaves_the_others(
+def test_a_member_given_up_while_the_outcome_is_unknown_leaves_the_others(
     database: Any, sim: Sim, calls: Any
 ) -> None:
     users = friends(database, sim, 4)

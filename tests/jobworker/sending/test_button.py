@@ -815,7 +815,7 @@ def test_what_is_not_fetched_within_its_time_is_a_dead_letter(
     assert pushes(sim, user) == []
 
 
-def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_anew(
+def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_again(
     room: Rooms, sim: Sim, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")

@@ -448,7 +448,7 @@ def test_pushes_to_the_own_chat_travel_on_a_reply_token_and_with_each_other() ->
     assert (call.way, len(call.members)) == (PUSH, 2)
 
 
-def test_a_key_stands_for_one_body() -> None:
+def test_a_key_belongs_to_one_body() -> None:
     box = box_of(a_push(retry_key="a"), a_push(retry_key="b"))
     keys = {planned(box).key for _ in range(3)}
     assert len(keys) == 3, "a call that was not written down may be of another body"
@@ -516,7 +516,7 @@ def test_without_a_name_of_the_one_that_is_refused_fewer_travel_until_one_has_le
     assert places_of(box) == [1, 2, 3, 4, 5]
 
 
-def test_a_call_whose_first_member_was_given_up_by_name_goes_on_with_the_others() -> None:
+def test_a_call_whose_first_member_was_given_up_by_name_continues_with_the_others() -> None:
     box = box_of(a_reply(), a_reply(), a_reply())
     box.noted(Go(planned(box), is_new=True))
     box.left(["place 1"])
@@ -593,7 +593,7 @@ def test_a_reply_without_a_token_is_none_that_is_free() -> None:
     assert box_of(a_reply(token=None)).standing(0.0).class_at(0.0) is TurnClass.OTHER
 
 
-def test_a_conversation_stands_by_the_best_of_what_it_has_to_send() -> None:
+def test_a_conversation_has_the_best_standing_of_its_sends() -> None:
     older = a_reply(id="r0", token_from=NOW - timedelta(seconds=20))
     box = box_of(a_push(["U1"]), older, a_push(), a_reply())
     late = LIMITS.token_reserve_seconds

@@ -57,7 +57,7 @@ def refuse_once(sim: Sim) -> None:
     sim.answer_next("push", 400, {"message": "The request body has 1 error(s)"})
 
 
-def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_who_died_there(
+def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_a_process_that_died_there(
     database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = sim.add_user("花子")
@@ -81,7 +81,7 @@ def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_who_died_there(
     assert (letter["attempts"], letter["effect"]["type"]) == (1, "send")
 
 
-def test_who_died_before_the_letter_leaves_it_to_the_successor(
+def test_a_process_that_died_before_the_letter_leaves_it_to_the_successor(
     database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = sim.add_user("花子")
@@ -133,7 +133,7 @@ def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
     ]
 
 
-def test_who_was_replaced_before_giving_up_writes_no_letter_of_what_may_have_been_sent(
+def test_a_process_replaced_before_giving_up_writes_no_letter_of_a_possible_send(
     room: Rooms, sim: Sim, deaths: list[BaseException | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = sim.add_user("花子")

@@ -151,7 +151,7 @@ def test_a_moment_without_a_time_zone_is_refused(room: Rooms, sim: Sim) -> None:
     assert ["BotError" in letter["cause"] for letter in desk.letters()] == [True]
 
 
-def test_in_a_used_up_month_pushes_take_no_turns_and_answers_go_on(room: Rooms) -> None:
+def test_in_a_used_up_month_pushes_take_no_turns_and_answers_continue(room: Rooms) -> None:
     bot = Bot()
 
     @bot.default()

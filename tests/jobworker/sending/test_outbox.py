@@ -371,7 +371,7 @@ def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None
     assert texts(sim, user) == ["はい"]
 
 
-def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, sim: Sim) -> None:
+def test_a_try_that_a_stop_called_off_is_not_left_in_the_outbox(room: Rooms, sim: Sim) -> None:
     """Else a reply that LINE never had would be one of unknown outcome to the next process."""
     user = sim.add_user("花子")
     desks: list[Room] = []
@@ -662,7 +662,7 @@ def test_a_send_that_is_in_the_outbox_no_more_is_not_sent(
     assert len(sim.calls) == before
 
 
-def test_an_urgent_reply_hurries_what_stands_before_it(room: Rooms, sim: Sim) -> None:
+def test_an_urgent_reply_speeds_up_the_sends_before_it(room: Rooms, sim: Sim) -> None:
     """A multicast that could wait goes first in its conversation, so it goes at the reply's
     time.
     """

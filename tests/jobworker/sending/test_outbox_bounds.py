@@ -60,7 +60,7 @@ def test_what_a_call_writes_does_not_grow_with_what_waits_behind_it(
     assert of_calls / calls < 4_000
 
 
-def test_a_conversation_whose_outbox_has_many_bytes_waits_and_others_go_on(
+def test_a_conversation_whose_outbox_has_many_bytes_waits_and_others_continue(
     room: Rooms, sim: Sim
 ) -> None:
     limits = replace(SHORT_PAUSES, most_bytes_per_conversation=200_000)

@@ -209,7 +209,7 @@ def test_a_call_that_is_written_late_gives_way_to_the_next_one(
     assert not any(call.retry_differs for call in sim.calls[before:])
 
 
-def test_a_call_that_is_written_late_does_not_stand_in_for_the_one_under_way(
+def test_a_call_that_is_written_late_does_not_replace_the_one_under_way(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be ended by no verdict, or a successor would repeat the wrong one."""

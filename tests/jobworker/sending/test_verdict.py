@@ -241,7 +241,7 @@ def test_what_an_answer_means(case: Case) -> None:
     assert outcome.unanswered is (isinstance(case.answer, OutcomeUnknown) or no_verdict)
 
 
-def test_the_cause_tells_why_line_refused_it() -> None:
+def test_the_cause_has_line_s_reason() -> None:
     refusal = naming("messages[0].text")
     outcome = judge(called(PUSH, 1), refusal, reply_unknown=ReplyUnknown.PUSH)
     assert outcome.cause == (
@@ -342,7 +342,7 @@ def test_a_send_reads_back_from_its_document(send: Send) -> None:
     assert Send.from_document(send.as_document()) == send
 
 
-def test_a_send_in_the_outbox_tells_of_no_try() -> None:
+def test_a_send_in_the_outbox_has_no_try() -> None:
     """Its try is in the conversation's `call`."""
     assert not {"triedAt", "as"} & a_send().as_document().keys()
 
