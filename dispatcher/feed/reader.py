@@ -251,9 +251,7 @@ class FeedReader(BackgroundThread):
         """Monotonic time of the last document, heartbeats included."""
 
     def quiet_seconds(self) -> float:
-        """How long the feed has delivered neither a document nor a heartbeat without a known
-        reason.
-        """
+        """Return how long the feed has delivered nothing, not even a heartbeat, without a reason."""
         return time.monotonic() - max(self.delivered_at, self.reason.renewed_at)
 
     @property

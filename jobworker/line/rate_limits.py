@@ -76,7 +76,7 @@ class Bucket:
         self._refill(now)
         if self._holds >= self._enough:
             return 0.0
-        # Otherwise all would ask again at once, and all but one in vain.
+        # Otherwise all would ask again at once, and only one would succeed.
         ready = now + (self._enough - self._holds) / self._per_second
         self._told = max(ready, self._told + 1 / self._per_second)
         return self._told - now

@@ -361,9 +361,7 @@ class Batching:
         return None
 
     def given_up(self, box: ConversationOutbox) -> Action | None:
-        """Under the lock: an operator gave up a send that may be in a batch. Returns what
-        follows.
-        """
+        """Under the lock: an operator gave up a send that may be in a batch; returns an action."""
         for batch in self._batches.values():
             if box.id in batch.boxes and batch.state is not CallState.BUSY:
                 return self._drop(batch, box)
@@ -421,9 +419,7 @@ class Batching:
                 self._ask(key)
 
     def claimed(self, box: ConversationOutbox, claim: Claim) -> Action | None:
-        """Under the lock: a predecessor claimed the conversation's first sends. Returns what
-        follows.
-        """
+        """Under the lock: a predecessor claimed the conversation's first sends; returns an action."""
         box.take_along()
         batch = self._batches.get(claim.key)
         if batch is not None and box.id in batch.ready.members:

@@ -622,7 +622,7 @@ class Outbox:
     ) -> None:
         """Give sends up: no successor tries them again from here on, wherever this process dies.
 
-        `call` is the one that stands in the conversation, `unknown` the one that LINE may have.
+        `call` is the one stored in the conversation, `unknown` the one that LINE may have.
         """
         wanted, letters = set(places), {}
         with self._lock:
