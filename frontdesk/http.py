@@ -31,8 +31,9 @@ MOST_CONNECTIONS = 4_000
 # The limit of requests under way: a second's work of a small machine. Above it the connection
 # itself refuses, which takes a tenth of the time of an answer by the application.
 MOST_REQUESTS = 1_000
-# One in this many places of a limit is freed at a time, because the search reads all connections. It
-# is also the share of one address: an address with more unproved connections loses its oldest ones first.
+# One in this many places of a limit is freed at a time, because the search reads all connections.
+# It is also the share of one address: an address with more unproved connections loses its oldest
+# ones first.
 PART = 16
 # After a search that found no candidate, new ones are refused without another search.
 NOTHING_SECONDS = 0.05

@@ -251,7 +251,7 @@ class FeedReader(BackgroundThread):
         """Monotonic time of the last document, heartbeats included."""
 
     def quiet_seconds(self) -> float:
-        """Return how long the feed has delivered nothing, not even a heartbeat, without a reason."""
+        """Return how long the feed has delivered nothing, without a known reason."""
         return time.monotonic() - max(self.delivered_at, self.reason.renewed_at)
 
     @property

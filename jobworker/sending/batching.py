@@ -419,7 +419,7 @@ class Batching:
                 self._ask(key)
 
     def claimed(self, box: ConversationOutbox, claim: Claim) -> Action | None:
-        """Under the lock: a predecessor claimed the conversation's first sends; returns an action."""
+        """Under the lock: a predecessor claimed its first sends; returns the next action."""
         box.take_along()
         batch = self._batches.get(claim.key)
         if batch is not None and box.id in batch.ready.members:

@@ -57,7 +57,7 @@ def neighbours() -> None:
 
 
 class DeskOfPool:
-    """A pool under test, with what it is handed: `loads` are the ids it asked for."""
+    """A pool under test, with the documents it gets: `loads` are the ids it asked for."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ def begin(nothing_left: None) -> Iterator[Begin]:
 
 @pytest.fixture
 def database(client: Client) -> Iterator[Database[Document]]:
-    """Of what `linedesk init` makes only what a dispatcher needs: that is sooner there and gone."""
+    """Of the collections of `linedesk init` only those a dispatcher needs, which is faster."""
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     database.create_collection(RECVQ, capped=True, size=MEGABYTE, check_exists=False)
     vacant = {"_id": DISPATCHER, "owner": None, "epoch": 0, "until": None}

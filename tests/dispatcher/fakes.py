@@ -1,4 +1,4 @@
-"""The feed in memory, a worker that writes down what it is asked, and what they are handed."""
+"""The feed in memory, and a worker that notes its calls."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class MemoryFeed:
 
 
 class RecordingWorker:
-    """Writes down what it decides; `act` may say more than DONE."""
+    """Notes its decisions; `act` may return another result than DONE."""
 
     def __init__(self, act: Decide = lambda job: JobResult.DONE) -> None:
         self._act = act

@@ -19,9 +19,9 @@ PAUSE_SECONDS = 0.003
 
 
 class Writer:
-    """Inserts documents of a key of its own, one after the other, as a front desk does.
+    """Inserts documents of a key of its own, one after the other, like a front desk.
 
-    It holds back while recvq is wrong if it is `careful`, and repeats what was not confirmed.
+    It waits while recvq is wrong if it is `careful`, and repeats unconfirmed inserts.
     """
 
     def __init__(self, database: Database[Document], name: str, *, careful: bool) -> None:
@@ -92,9 +92,9 @@ def some(writers: list[Writer], more: int = 20) -> None:
 def wait_until_handled_once(
     worker: RecordingWorker, writers: list[Writer], *others: str, whole: bool = True
 ) -> None:
-    """Wait for all that is stored by now; fail where one came twice or out of its order.
+    """Wait for all documents stored by now; fail if one came twice or out of its order.
 
-    `whole`: the writers have ended, so that nothing else may have come.
+    `whole`: the writers have ended, so no other documents may have come.
     """
     expected = {*stored(writers), *others}
     eventually(lambda: expected <= set(worker.decided), seconds=30)

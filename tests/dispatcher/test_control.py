@@ -1,4 +1,4 @@
-"""A whole dispatcher obeys what is written into `control`, across restarts and outages of it."""
+"""A whole dispatcher obeys the orders in `control`, across restarts and outages of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole dispatcher on the real server: starts, endings, restarts, and a server that goes away."""
+"""A whole dispatcher on the real server: starts, endings, restarts, and outages of the server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def progress(database: Database[Document]) -> dict[str, Any]:
 
 
 def parking(*names: str) -> Callable[[Job], JobResult]:
-    """Parks these for good."""
+    """Parks these permanently."""
     return lambda job: JobResult.DEFERRED if name_of(job.document) in names else JobResult.DONE
 
 
@@ -412,7 +412,7 @@ def test_a_standby_ends_by_a_signal_and_touches_nothing(
     assert database[PROGRESS].find_one() is None
 
 
-# A server that goes away.
+# Outages of the server.
 
 
 @pytest.mark.parametrize("feed", FEEDS)
@@ -466,7 +466,7 @@ def test_a_save_that_fails_keeps_no_key_waiting(
     store: Store,
     told: Told,
 ) -> None:
-    """With nothing else going on, the key that waits for it is all there is."""
+    """Without other work, the key that waits for it is the only one."""
     worker = RecordingWorker()
     running = dispatch(faulty_database, worker, uri=faulty.uri)
     store(faulty_database, document("first"))

@@ -331,7 +331,7 @@ def test_only_a_fresh_lease_puts_its_row_back(
 def test_a_standby_waits_while_the_rows_of_the_lease_are_gone(
     database: Database[Document], gone: list[str]
 ) -> None:
-    """A supervisor does not start again what ends with a mistake in its set-up."""
+    """A supervisor does not restart a process that ends with a mistake in its set-up."""
     held = {"owner": "elsewhere/1/0", "epoch": 7, "until": datetime.now(UTC) + timedelta(hours=1)}
     database[LEASES].update_one({"_id": "dispatcher"}, {"$set": held})
     database[LEASES].update_one({"_id": "epochs"}, {"$set": {"epoch": 7}})
@@ -360,7 +360,7 @@ def test_a_recvq_dropped_and_a_process_killed_before_the_recovery_leave_its_size
     running = dispatch(database, worker)
     eventually(lambda: RECVQ in database.list_collection_names())
     assert database[RECVQ].options()["size"] == MEGABYTE
-    # Nor does it get lost with the whole database.
+    # It is not lost with the whole database either.
     drop_database(database)
     eventually(lambda: (database[PROGRESS].find_one() or {}).get("recvqBytes") == MEGABYTE)
     running.end()

@@ -23,7 +23,7 @@ MakePool = Callable[..., DeskOfPool]
 
 
 class Told:
-    """Figures of a pool, with all else as a test has it."""
+    """Figures of a pool, with the other sources as the test sets them."""
 
     def __init__(self, desk: DeskOfPool) -> None:
         self.registry, self.leads, self.lost = CollectorRegistry(), True, 0

@@ -134,7 +134,7 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
             monkeypatch.setattr(watch, "feed_seconds", FEED_SECONDS)
         finally:
             os.kill(own_mongod.pid, signal.SIGCONT)
-        # Nor is it a stall that nothing came while it was away.
+        # The silence while it was away is no stall either.
         at_work(running, service)
         assert running.dispatcher.stalled() is None
         eventually(lambda: "lagDocuments" in reporter.figures.latest.figures)

@@ -57,7 +57,7 @@ class Told(NoServiceManager):
 
 
 class FakeStore:
-    """Keeps what it is given, once `free` is set."""
+    """Keeps its documents, once `free` is set."""
 
     unavailable: str | None = None
     spool: dict[str, Any] | None = None
@@ -126,7 +126,7 @@ class Running:
         await self._task
 
     def close(self) -> None:
-        """Close what is still open on this side."""
+        """Close the remaining connections on this side."""
         self.kept.close()
         for line in self._lines:
             line.writer.close()

@@ -80,7 +80,7 @@ def lines_to(desk: DeskProcess, stack: ExitStack, count: int, first: bytes) -> l
 
 
 def is_closed(line: socket.socket) -> bool:
-    """Whether the other side has ended it; reads away what came before."""
+    """Whether the other side has ended it; discards earlier bytes."""
     try:
         while select.select([line], [], [], 0)[0]:
             if line.recv(65536) == b"":
@@ -260,7 +260,7 @@ def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place
 
 
 def test_as_many_connections_as_may_be_open_can_come_at_once(desk: DeskProcess) -> None:
-    """Else the kernel drops what LINE sends first, and its next try comes a second later."""
+    """Otherwise the kernel drops LINE's first packets, and its next try comes a second later."""
     if int(Path("/proc/sys/net/core/somaxconn").read_text()) < MOST_CONNECTIONS:
         pytest.skip("this machine's queues are shorter (net.core.somaxconn)")
     desk.process.send_signal(signal.SIGSTOP)

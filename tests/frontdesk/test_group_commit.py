@@ -153,12 +153,12 @@ async def test_what_arrives_meanwhile_goes_into_one_next_insert(
     assert insert.entered.empty()
 
 
-# Beyond what any test waits: an insert that was to wait so long is not seen.
+# Beyond the waits of any test: an insert that had to wait this long is not seen.
 FOR_EVER = CommitLimits(first_pause_seconds=0.001, gather_seconds=10 * WAIT_SECONDS)
 
 
 async def insert_together(store: GroupCommit, insert: Held, count: int) -> list[asyncio.Task[int]]:
-    """An insert of so many requests is under way, which the test has to let go."""
+    """An insert of this many requests is under way, which the test has to let go."""
     first = await ask(store, "first")
     await insert.group()
     tasks = [await ask(store, str(number)) for number in range(count)]

@@ -268,7 +268,7 @@ def test_its_row_equals_the_metrics_and_blocks_no_work(
 
         with failing(client, ["update"], blockConnection=True, blockTimeMS=4_000, **whose):
             began = time.monotonic()
-            # So long that its next row hangs.
+            # Long enough that its next row hangs.
             while time.monotonic() - began < 1.2:
                 assert desk.post(text_event("01C")).status == 200
             assert desk.stop() == 0

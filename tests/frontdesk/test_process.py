@@ -58,14 +58,14 @@ def event_id() -> str:
 
 
 def refused_with(answer: Answer, status: int) -> str:
-    """Check the one form of every refusal, and that nothing shows what must stay secret."""
+    """Check the one form of every refusal, and that it shows no secret."""
     assert answer.status == status
     assert json.loads(answer.body) == {"error": answer.error}
     assert SECRET not in answer.error
     return answer.error
 
 
-# --- what is stored --------------------------------------------------------------------------
+# --- stored documents -------------------------------------------------------------------------
 
 
 def test_an_event_is_stored_as_it_came_before_the_answer(
@@ -175,7 +175,7 @@ def test_accept_time_is_when_the_request_arrived_and_not_when_its_body_was_compl
     assert timedelta(seconds=0.2) < waited < timedelta(seconds=0.9)
 
 
-# --- what is refused -------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------
 
 
 def test_both_secrets_are_accepted_while_one_is_being_replaced(

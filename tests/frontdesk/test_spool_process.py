@@ -348,7 +348,7 @@ def test_a_spool_that_cannot_be_opened_is_done_without_and_a_damaged_one_is_set_
         for number in range(1, 4):
             assert post_in_time(desk, event("U1", number), REFUSED_SECONDS).status == 503
         assert desk.log.count('unavailable store="the spool"') == 1
-        # It is used as soon as it can be, even if what is there must make room first.
+        # It is used as soon as it can be, even if its documents must make room first.
         folder = tmp_path / "made"
         folder.mkdir()
         (folder / path.name).write_bytes(b"this is no database" * 500)

@@ -107,7 +107,7 @@ def test_each_request_gets_its_own_duplicates() -> None:
 
 
 def test_what_is_in_front_of_a_spooled_request_and_shares_a_key_goes_to_the_spool_with_it() -> None:
-    # While B alone is inserted, the spool could already have the B of what was behind it.
+    # While B alone is inserted, the spool could already have the B of a later request.
     requests = [request("B"), request("C"), request("A", "B")]
     stores = inserting(*requests, has_spool=True)
     stores.keys_spooled([("main", "A")], 0)
@@ -243,7 +243,7 @@ class Model(RuleBasedStateMachine):
         self.now = 0.0
         self.number = 0
         self.pending: list[PendingRequest] = []
-        # In the order of arrival: number, and what was asked.
+        # In the order of arrival: number, and request.
         self.accepted: list[PendingRequest] = []
         # The contents of each store, as (key, number); the drain takes from the spool's front.
         self.in_recvq: list[tuple[str, int]] = []

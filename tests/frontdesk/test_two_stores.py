@@ -150,7 +150,7 @@ async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(
     assert await first == 0
     assert await asyncio.gather(*rest) == [0, 0, 0]
     assert scene.spooled() == ["A-1", "A-2", "B-1", "A-3"]
-    # And what comes now, while the insert still hangs, goes straight behind them.
+    # Later requests, while the insert still hangs, go straight behind them.
     assert await (await scene.ask("A-4")) == 0
     assert scene.spooled()[-1] == "A-4"
     assert scene.insert.entered.empty()

@@ -64,7 +64,7 @@ def room(database: Database[Any], sim: Sim) -> Iterator[Callable[..., Room]]:
         def make(bot: Bot, **options: Any) -> Room:
             made = stack.enter_context(Room(database, options.pop("sim", sim), bot, **options))
             if made.epoch == 1:
-                # Else its look for outboxes may come on what a successor has, and end it.
+                # Otherwise its search for outboxes may meet a successor's, and end it.
                 eventually(lambda: made.desk.outbox.is_loaded)
             return made
 

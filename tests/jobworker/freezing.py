@@ -122,7 +122,7 @@ def points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
 
 
 def next_points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
-    """The points of a leader that finds what another one left."""
+    """The points of a leader that finds the work of another one."""
     _, rows, client = parts_of(room)
     outbox = room.desk.outbox
     return {

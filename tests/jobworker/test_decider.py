@@ -1,4 +1,4 @@
-"""A worker on its pool, against the simulator: from the document to what the user sees."""
+"""A worker on its pool, against the simulator: from the document to the user's screen."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_long_text_arrives_unharmed(room: Rooms, sim: Sim) -> None:
 
 
 def test_a_decision_on_an_older_state_is_made_again(room: Rooms, sim: Sim) -> None:
-    """As right after an election, when a read may lag behind what was confirmed before it."""
+    """As right after an election, when a read may lag behind confirmed writes."""
     user, runs = sim.add_user("花子"), []
 
     def handler(event: Any, talk: Talk) -> None:

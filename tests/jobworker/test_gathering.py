@@ -35,7 +35,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 
 class Gatherer:
-    """A bot that repeats what it gets together; `seen` are its handler's calls."""
+    """A bot that repeats its gathered messages; `seen` are its handler's calls."""
 
     def __init__(self, *, gather: float = LONG, most: int | None = None, **options: Any) -> None:
         self.bot = Bot()
@@ -223,7 +223,7 @@ def test_of_messages_that_were_all_taken_back_none_is_handled(room: Rooms, sim: 
 
 
 def test_a_message_that_was_emptied_before_it_was_read_is_left_out(room: Rooms, sim: Sim) -> None:
-    """As the spool does, where the unsend comes while MongoDB is away."""
+    """Like the spool, if the unsend comes while MongoDB is away."""
     user, gatherer = sim.add_user("花子"), Gatherer(gather=0.3)
     desk = room(gatherer.bot)
     say(desk, user, "一")

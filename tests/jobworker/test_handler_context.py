@@ -51,7 +51,7 @@ def abandon(desk: Room) -> int:
 
 
 class Hanging:
-    """A handler that hangs on one text for so many runs, and what came of each run."""
+    """A handler that hangs on one text in this many runs, and the result of each run."""
 
     def __init__(self, times: int, after: Callable[[Talk], None] = lambda talk: None) -> None:
         self.go_on = threading.Event()
@@ -353,7 +353,7 @@ def test_pauses_are_drawn_from_a_growing_range(
 
 
 def condemn(desk: Room, given_up_for: GiveUp) -> None:
-    """From now on every job of the room comes condemned, as a dispatcher's poison does."""
+    """From now on every job of the room comes condemned, like a dispatcher's poison."""
     decide = desk.desk.decide
 
     def condemning(task: Any) -> Any:

@@ -47,7 +47,7 @@ def figures_of(registry: CollectorRegistry) -> Document:
 
 
 def a_bot() -> Bot:
-    """Fails on 壊, answers everything else."""
+    """Fails on 壊, answers all other texts."""
     bot = Bot()
 
     @bot.default()

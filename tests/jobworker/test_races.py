@@ -65,7 +65,7 @@ def echo() -> Bot:
 
 @cache
 def of_epoch(database: Database[Any], epoch: int) -> Conversations:
-    """An epoch belongs to one process, which numbers what it records."""
+    """An epoch belongs to one process, which numbers its records."""
     made = Conversations(database[CONVERSATIONS])
     made.epoch = epoch
     return made
@@ -112,7 +112,9 @@ UPSERT_INSERTS = "hangBeforeUpsertPerformsInsert"
 
 @contextmanager
 def upserts_halting(client: Client, count: int) -> Iterator[Callable[[], Any]]:
-    """No upsert inserts anything; gives what waits until so many have found nothing to update."""
+    """No upsert inserts anything; returns a function that waits until this many have found no
+    match.
+    """
     halted = {"currentOp": 1, "failpointMsg": UPSERT_INSERTS}
     client.admin.command({"configureFailPoint": UPSERT_INSERTS, "mode": "alwaysOn"})
     try:
@@ -365,7 +367,7 @@ def test_a_record_that_comes_after_its_successor_decided_nothing_is_refused(
     eventually(lambda: deaths or frozen.unfinished == 0)
     assert [type(one) for one in deaths] == [Replaced]
     assert silent.effects() == []
-    # Nor does a later term find anything to send.
+    # A later term finds nothing to send either.
     room(Bot(), epoch=3).until_quiet()
     assert texts(sim, user) == (["前"] if known else [])
 
@@ -613,7 +615,9 @@ def test_a_reply_that_became_a_push_stays_one_though_its_token_is_good(
 def test_a_definite_refusal_is_durable_before_anything_else_is_tried(
     database: Database[Any], dies: Dies, sim: Sim
 ) -> None:
-    """Else the successor, past the token's minute, would take it for one of unknown outcome."""
+    """Otherwise the successor, past the token's minute, would treat it as one of unknown
+    outcome.
+    """
     user = sim.add_user("花子")
     sim.answer_next("reply", 429)
     dies("cleared", user)
@@ -736,7 +740,7 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
     assert timely.enter(effect) is None
 
     class Overtaken:
-        """The conversations, in one of which a record comes right after a look at it."""
+        """The conversations, in one of which a record comes right after a read of it."""
 
         def with_options(self, **_: Any) -> Overtaken:
             return self
@@ -807,7 +811,7 @@ def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
 def test_a_conversation_deleted_between_read_and_write_continues_its_count(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its timers would be taken for older than their rows."""
+    """Otherwise its timers would be taken for older than their rows."""
     first, second = of_one_key("E1"), of_one_key("E2")
     mine, together = of_epoch(database, 2), Conversations._written_together
     record(mine, first, a_timer(first, 10))

@@ -101,7 +101,7 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
         assert len(one.desk.outbox) == 1
         assert box.state is CallState.WAITING
     one.until_quiet()
-    # Nor does it matter once nothing is left of its outbox.
+    # The same is true once its outbox is empty.
     one.desk.outbox._wake(box, rest)
     assert texts(sim, user) == ["二"]
     assert len(sim.calls) == calls + 1

@@ -33,7 +33,7 @@ from tests.jobworker.worker_harness import CHANNEL, a_send
 
 INTERVAL_SECONDS = 1.0
 CONVERSATIONS = [f"{CHANNEL}/U{n}" for n in range(4)]
-# A call's end: whether LINE takes the message, and what is heard of it.
+# A call's end: whether LINE accepts the message, and the answer that arrives.
 ENDS: dict[str, tuple[bool, Any]] = {
     "taken": (True, LineAnswer(200)),
     "taken, 500": (True, LineAnswer(500)),
@@ -76,7 +76,7 @@ class World:
         self.deadletters: dict[str, Document] = {}
         self.rows: list[str] = []
         self.fails: list[str] = []
-        # LINE, with what it has taken under each token and key.
+        # LINE, with the messages accepted under each token and key.
         self.ends: list[str] = []
         self.calls = 0
         self.under_way = 0
@@ -304,7 +304,8 @@ class World:
             if heard.status in (200, 409) or heard == INVALID:
                 self.heard.update(names)
             if heard.status == 429:
-                # Whose turn comes while an endpoint is held back waits for the clock as well.
+                # A send that gets a turn while an endpoint is held back waits for the clock as
+                # well.
                 self.delayed.update(CONVERSATIONS)
             tell(self.breaker, heard.status, whose)
             return heard
@@ -476,7 +477,7 @@ class Machine(RuleBasedStateMachine):
             assert name not in self.world.heard
 
     def teardown(self) -> None:
-        """In the end all is well again, and nothing waits for what never comes."""
+        """In the end everything is delivered, and nothing waits permanently."""
         world = self.world
         world.lease, world.fails, world.ends, world.meanwhile = True, [], [], []
         for _ in range(20_000):

@@ -246,7 +246,7 @@ def test_a_read_again_document_is_caught_by_its_conversation_however_old_the_uns
 def test_a_record_that_meets_the_unsend_carries_nothing_out_and_empties_the_copy(
     room: Rooms, sim: Sim
 ) -> None:
-    """The unsend is beyond what the process knows by heart."""
+    """The unsend is older than those the process remembers."""
     bot = Bot()
     bot.default()(lambda event, talk: talk.push("はい") if "message" in talk.raw else None)
     desk = room(bot)

@@ -1,4 +1,4 @@
-"""The reader's states: the table in its docstring, and what holds on every way through it."""
+"""The reader's states: the table in its docstring, and the invariants on every way through it."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_again(
 
 
 def test_a_scan_waits_until_all_that_was_stored_before_it_is_visible(lagging: LaggingSet) -> None:
-    """Without the wait a stored document was seen to be neither in the scan nor in the stream."""
+    """Without the wait, a stored document was observed to be missing from both scan and stream."""
     database = lagging.client["history"]
     create_collections(database, capped_bytes=MEGABYTE)
     unsafe = database[RECVQ].with_options(
@@ -290,7 +290,7 @@ def test_what_is_stored_during_the_scan_is_in_the_stream(
 
     def take(one: Document) -> bool:
         if name_of(one) == "e4":
-            # A stream begins with what was stored at its time: only the second may be that.
+            # A stream begins with documents stored at its time: only the second may be that.
             recvq.insert_one(document("late"))
             recvq.insert_one(document("later"))
         return True

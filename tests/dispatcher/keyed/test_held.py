@@ -260,7 +260,7 @@ def test_a_document_moved_to_held_is_not_gathered_by_one_before_it(
     one = begin(database, decide)
     one.put(*numbered(1))
     eventually(lambda: waits)
-    # Whatever comes resumes the first one, so they come while its key is paused.
+    # Any further document resumes the first one, so they come while its key is paused.
     one.pool.obey(Pauses((Pause(Scope("main", "U0")),)))
     one.put(*numbered(4)[1:], first=1)
     one.hold_until(4)
@@ -476,7 +476,7 @@ def test_a_full_scan_hands_out_nothing_that_is_held(
     gates.release()
     eventually(lambda: len(worker.decided) == 6)
     assert worker.decided == ["e0", "e1", "e2", "e3", "e4", "new"]
-    # Nor what came out of it a moment ago.
+    # A document that left it a moment ago is not in it either.
     assert second.saver.save()
     assert held(database) == []
     second.pool.begin_scan()
@@ -485,7 +485,7 @@ def test_a_full_scan_hands_out_nothing_that_is_held(
 
 
 def test_a_number_is_never_given_twice(database: Database[Document], begin: Begin) -> None:
-    """Else a document could come before an older one of its key."""
+    """Otherwise a document could come before an older one of its key."""
     first = begin(database, Gates("U0"))
     first.put(*numbered(3))
     first.hold_until(3)

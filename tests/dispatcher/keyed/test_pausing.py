@@ -42,8 +42,8 @@ def until_idle(desk: DeskOfPool) -> None:
 
 
 class GivingUp:
-    """A `decide` that gives up what is condemned; handlers of some names never return, others
-    park, until they are let go.
+    """A `decide` that gives up condemned events; handlers of some names never return, others park
+    until they are let go.
     """
 
     def __init__(self, *hanging: str, parking: tuple[str, ...] = ()) -> None:
@@ -357,7 +357,7 @@ def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
     until_given_up(desk, "e0")
     eventually(lambda: desk.pool.view.in_hand().paused == 1)
     assert (decide.given_up, decide.entered) == (["e0"], ["e0"])
-    # Nor does it where the first one never ran.
+    # It also stays if the first one never ran.
     until_given_up(desk, "e1")
     eventually(lambda: desk.pool.view.in_hand().paused == 1)
     assert (decide.given_up, decide.entered) == (["e0", "e1"], ["e0"])

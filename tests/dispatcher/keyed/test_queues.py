@@ -431,7 +431,7 @@ class World(RuleBasedStateMachine):
         self.what_a_run_meets(steps)
 
     def what_a_run_meets(self, steps: list[str]) -> None:
-        """Much of what the rules do, close together and to one key."""
+        """Many of the rules' actions, close together and for one key."""
         for step in steps:
             runs = self.runs()
             if not runs and step != "pause":
@@ -523,7 +523,7 @@ class World(RuleBasedStateMachine):
     def release_head(self, key: str) -> None:
         self.queues.let_pass(self.queues.get((CHANNEL, key)))
         if key in self.reading():
-            # Which document comes first is not known.
+            # The first document is not known.
             return
         self.bypass.add(key)
         self.deferred.pop(key, None)
@@ -574,7 +574,7 @@ class World(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS), count=st.integers(0, 2 * MOST_MOVED))
     @precondition(lambda self: self.plan is None)
     def save_it_all(self, key: str, count: int) -> None:
-        """A whole save, with what moves to `held`."""
+        """A whole save, with the documents that move to `held`."""
         if count:
             self.want_moved(key, count)
         if self.chosen is None:
@@ -670,7 +670,7 @@ class World(RuleBasedStateMachine):
 
     @rule(seldom=st.integers(0, 7))
     def drain(self, seldom: int) -> None:
-        """All goes well for a while: everything is decided, saved, and forgotten."""
+        """Without failures for a while, everything is decided, saved and forgotten."""
         if seldom != 1:
             return
         if self.plan is not None:
@@ -736,7 +736,7 @@ def test_of_a_long_queue_only_ids_are_kept() -> None:
 
 
 def test_keys_take_turns() -> None:
-    """One that has decided goes behind those that were ready before."""
+    """A key that has decided goes behind those that were ready before."""
     queues = queues_of(
         *numbered(2, "A"), *({**one, "_id": -one["_id"]} for one in numbered(2, "B"))
     )
@@ -762,12 +762,12 @@ def an_event(name: str, key: str, event: Any) -> Document:
 
 
 def answered(name: str) -> Document:
-    """The event of a person, who waits for an answer."""
+    """A user's event, which waits for an answer."""
     return an_event(name, name, {"replyToken": name})
 
 
 def names_in_order(queues: KeyQueues) -> list[str]:
-    """The names of what begins, in order."""
+    """The names of the events that begin, in order."""
     names = []
     while (run := queues.next(1.0)) is not None:
         names.append(run.name)

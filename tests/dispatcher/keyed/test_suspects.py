@@ -107,11 +107,11 @@ def test_a_watched_key_is_always_suspect_and_neither_waited_for_nor_alone_for_lo
     assert suspects.may_begin("b", 1)
 
 
-# On a pool: in what order, beside whom.
+# On a pool: the order, and which jobs run side by side.
 
 
 class Alone:
-    """A `decide` that sees who runs beside whom."""
+    """A `decide` that notes which jobs run side by side."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -334,7 +334,7 @@ def test_one_more_death_pauses_a_watched_conversation_and_no_other(
     for epoch in (2, 3):
         written.start(epoch).set_aside(Control(database))
         assert paused(database) == ["pause/main/U1"]
-        # The operator's resume is not undone by what was named before it.
+        # The operator's resume is not undone by an event that was named before it.
         if epoch == 2:
             Control(database).resume(Scope("main", "U1"))
             assert [row["running"] for row in written.row["watched"]] == [None, None]
@@ -353,7 +353,7 @@ def test_a_conversation_is_watched_for_a_day(database: Database[Document]) -> No
 
 
 def test_a_good_end_pauses_nothing_that_was_still_running(database: Database[Document]) -> None:
-    """Nor does a run that ended well, or has to wait for its next one."""
+    """A run that ended well, or has to wait for its next one, pauses nothing either."""
     inside, back = threading.Event(), threading.Event()
 
     def decide(task: Any) -> JobResult:
@@ -379,7 +379,7 @@ def test_a_good_end_pauses_nothing_that_was_still_running(database: Database[Doc
 
 
 def test_the_late_end_of_an_abandoned_run_takes_no_name_away(database: Database[Document]) -> None:
-    """The next run of the same event may be what kills the process."""
+    """The next run of the same event may kill the process."""
     inside, back = [threading.Event() for _ in "ab"], [threading.Event() for _ in "ab"]
     numbers = iter(range(2))
 
@@ -447,7 +447,7 @@ def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]
 
 
 def test_a_start_that_gives_an_event_up_restarts_the_waits(database: Database[Document]) -> None:
-    """Else several conversations with poison would keep all others waiting for a quarter hour."""
+    """Otherwise several conversations with poison would delay all others for a quarter hour."""
     Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
     Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
         20, Trying("poison", 2, datetime.now(UTC))
@@ -465,7 +465,7 @@ def test_a_start_that_gives_an_event_up_restarts_the_waits(database: Database[Do
 def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
     database: Database[Document],
 ) -> None:
-    """The process died twice with it named, of something else; then it ends well."""
+    """The process died twice with it named, for another reason; then it ends well."""
     Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
     Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
         6, Trying("innocent", 1, datetime.now(UTC))
@@ -480,7 +480,7 @@ def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
 
 
 def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Document]) -> None:
-    """A job that first waits for a profile dies only in its second run."""
+    """A job that first waits for a profile kills the process only in its second run."""
     Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
     Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
         6, Trying("bad", 1, datetime.now(UTC))
@@ -603,7 +603,7 @@ class Life:
 def test_a_poison_right_behind_what_is_decided_at_once_is_found(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:
-    """Else each start would clear the one before it, and die before anybody saved that."""
+    """Otherwise each start would clear the one before it, and die before that is saved."""
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     given = [document(f"before{n}", "U0") for n in range(MOST_UNSAVED - 1)]
     given += [document("bad", "U0"), document("behind", "U0")]
@@ -627,7 +627,7 @@ def _quick_looks(short_limits: dict[str, Any]) -> None:
 
 
 class Deadly(RecordingWorker):
-    """Dies of some names, unless they are condemned; counts what it was asked to run."""
+    """Dies of some names, unless they are condemned; counts its runs."""
 
     def __init__(self, *names: str, slow: threading.Event | None = None) -> None:
         super().__init__(self._run)
@@ -779,7 +779,7 @@ def test_starts_with_nothing_unfinished_do_not_count(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     """The cause of an idle process's death is no event: here it comes after all are decided."""
-    # A start without a token scans, and takes what is stored meanwhile for older than itself.
+    # A start without a token scans, and treats documents stored meanwhile as older than itself.
     running = dispatch(database, RecordingWorker())
     eventually(lambda: told("recvq scanned, streaming from"))
     store(database, document("first"))
@@ -813,7 +813,7 @@ def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
 def test_what_waits_in_held_is_suspect_as_well(
     database: Database[Document], dispatch: Dispatch
 ) -> None:
-    """It left the window long ago, and may be what the process died of all the same."""
+    """It left the window long ago, and may have killed the process all the same."""
     named: list[Any] = []
 
     def act(job: Job) -> JobResult:

@@ -344,7 +344,7 @@ def test_as_many_abandoned_threads_as_the_pool_has_end_the_process(
 def test_abandoned_threads_that_return_are_counted_out(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    """Three times as many as the pool has, but never so many at a time."""
+    """Three times as many as the pool has, but never more than the pool at a time."""
     handlers = [Handler(f"e{n}") for n in range(6)]
 
     def decide(job: Job) -> JobResult:

@@ -188,7 +188,7 @@ def test_of_many_keys_the_longest_waiting_are_reported(pool_of: MakePool) -> Non
     assert [name for name, _ in waiting(desk)] == names[:MOST_WAITING]
     parking.deferred["e0"].resume()
     again.wait_until_held("e0")
-    # One that runs at the moment waits for nothing.
+    # A running one does not wait.
     assert [name for name, _ in waiting(desk)] == names[1 : MOST_WAITING + 1]
     again.let_go()
     for job in list(parking.deferred.values())[1:]:
@@ -219,7 +219,7 @@ def test_documents_behind_a_handler_are_reported_once_it_takes_long(
 def test_what_comes_while_those_behind_a_slow_handler_are_counted_ends_nothing(
     pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread that writes the row dies of what it raises, and takes the process along."""
+    """An error of the thread that writes the row ends the thread and the process."""
     held = Holder("e0")
     desk = pool_of(held)
     desk.put(*numbered(3))

@@ -202,7 +202,7 @@ def last_save_bytes(client: Client, database: Database[Document]) -> int:
 def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
     database: Database[Document], client: Client
 ) -> None:
-    """Written whole, what is finished beyond it multiplied the oplog by four."""
+    """Written completely, the documents finished beyond it multiplied the oplog by four."""
     one = progress(database, 1)
     tracker = one.take_over().tracker
     slow, second = tracker.take("slow", 1), None
@@ -229,7 +229,9 @@ def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
 def test_what_a_drop_took_of_what_is_finished_is_written_again(
     database: Database[Document],
 ) -> None:
-    """A save of what changed would leave holes, in which a successor decides once more."""
+    """A save of changes only would leave holes, and a successor would decide those documents
+    again.
+    """
     one = progress(database, 1)
     tracker = one.take_over().tracker
     assert tracker.take("slow", 1) is not None
@@ -250,7 +252,7 @@ def test_what_a_drop_took_of_what_is_finished_is_written_again(
 def test_a_save_that_arrives_after_later_ones_is_refused(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a cut the kernel still delivers what was sent on a connection that was given up."""
+    """After a cut the kernel still delivers bytes sent on an abandoned connection."""
     one = progress(database, 1)
     tracker, late = one.take_over().tracker, []
     slow, *others = (tracker.take(id_, id_) for id_ in ("slow", "a", "b", "slower", "c", "d"))

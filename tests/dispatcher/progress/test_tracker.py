@@ -34,7 +34,7 @@ def stored(document: dict[str, Any], snapshot: ProgressSnapshot) -> dict[str, An
 
 
 def finished_after(before: list[Any], told: list[Any] | dict[int, Any]) -> list[Any]:
-    """As `$set` does: beyond the end of an array what is between becomes null."""
+    """Like `$set`: beyond the end of an array the places in between become null."""
     if isinstance(told, list):
         return list(told)
     after = before + [None] * (max(told, default=-1) + 1 - len(before))

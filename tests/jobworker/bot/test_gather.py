@@ -18,7 +18,7 @@ GATHER = Gather(2.0, 20)
 
 
 def message(at: float, *, user: str = "U1") -> dict[str, Any]:
-    """A message that was accepted so many seconds after the start; its time is its name."""
+    """A message accepted this many seconds after the start; its time is its name."""
     return {"_id": at, "acceptTime": START + timedelta(seconds=at), "user": user}
 
 

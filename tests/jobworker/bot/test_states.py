@@ -1,4 +1,4 @@
-"""Conversations as state machines, from a user's message to what MongoDB holds."""
+"""Conversations as state machines, from a user's message to the document in MongoDB."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MakeRoom = Callable[..., Room]
 
 
 def an_order(**options: Any) -> Bot:
-    """Takes an order: first what, then how many; within five minutes each."""
+    """Takes an order: first the item, then the number; within five minutes each."""
     bot = Bot(**options)
 
     @bot.add(MessageEvent, message=TextMessageContent)

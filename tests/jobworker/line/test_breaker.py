@@ -1,4 +1,6 @@
-"""The circuit breaker: when it opens, what it keeps at the gate, and what brings LINE back."""
+"""The circuit breaker: when it opens, which tickets it holds, and how it finds that LINE is
+back.
+"""
 
 from __future__ import annotations
 
@@ -286,7 +288,7 @@ def test_a_handler_that_waits_as_it_opens_is_released(hand: Hand) -> None:
     hand.run()
     thread.join(5)
     assert ended == ["away"]
-    # The gate is free for what comes after the pause.
+    # The gate is free for calls after the pause.
     following = Note(hand, "following")
     following.enter()
     hand.advance(61)
@@ -294,7 +296,7 @@ def test_a_handler_that_waits_as_it_opens_is_released(hand: Hand) -> None:
 
 
 def test_a_handler_may_make_the_probe(hand: Hand) -> None:
-    """Else a bot whose handlers make all the calls would never find LINE back."""
+    """Otherwise a bot whose handlers make all the calls would never find that LINE is back."""
     hand.held_until = hand.now + 60.0
     hand.advance(60)
     ended: list[str] = []

@@ -28,7 +28,7 @@ def note(log: CallLog, status: int | None = 200, *, path: str = PUSH, to: Any = 
 
 
 def write(log: RowLog) -> None:
-    """Have the writer's thread write what waits, and end."""
+    """Let the writer's thread write the waiting rows, and end."""
     writer = RowWriter(log)
     writer.start()
     writer.stop()

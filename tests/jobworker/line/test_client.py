@@ -40,7 +40,7 @@ PUSH = "/v2/bot/message/push"
 
 @dataclass
 class Wire:
-    """A server of a few lines that keeps what came and answers with raw bytes."""
+    """A server of a few lines that keeps its requests and answers with raw bytes."""
 
     url: str
     answers: list[Callable[[socket.socket], None]]

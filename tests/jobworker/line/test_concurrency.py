@@ -355,7 +355,7 @@ def test_a_hiccup_of_many_calls_is_one_failure(
 def test_many_429_at_a_time_are_one(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Half a second without pushes, and not the 60 s of so many in a row."""
+    """Half a second without pushes, and not the 60 s of many in a row."""
     answered_together(monkeypatch, LineAnswer(429, BUSY), count=20)
     users = [sim.add_user(f"客{n}") for n in range(30)]
     desk = room(a_bot("push"), threads=24, line={"concurrency": 20})

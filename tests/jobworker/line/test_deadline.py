@@ -114,7 +114,7 @@ def test_what_drips_ends_with_the_call_s_time(serve: Any, head: bytes) -> None:
 
 
 def test_a_peer_that_does_not_read_ends_with_the_call_s_time(serve: Any) -> None:
-    """It reads a little again and again, so each write by itself comes through."""
+    """It reads a little repeatedly, so each write by itself succeeds."""
 
     def act(connection: socket.socket, ended: threading.Event) -> None:
         while not ended.wait(0.02):
@@ -133,7 +133,7 @@ def test_a_handshake_that_is_never_answered_ends_in_time() -> None:
     # No process accepts, so the kernel connects and no byte ever comes back.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
-        # On a thread, since what fails here hangs.
+        # On a thread, since a failure here hangs.
         asking = threading.Thread(target=lambda: got.append(ask(manager, url)), daemon=True)
         asking.start()
         asking.join(5)

@@ -1,4 +1,4 @@
-"""The gate: one call at a time, the interval between two starts, the order of those who wait."""
+"""The gate: one call at a time, the interval between two starts, the order of waiting tickets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Hand:
         )
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have it done once so much time has passed."""
+        """Run it once this much time has passed."""
         heapq.heappush(self._later, (self.now + seconds, next(self._numbers), action))
 
     def run(self) -> None:
@@ -84,7 +84,7 @@ class Hand:
 
 @dataclass
 class Note:
-    """A caller that notes what happens to it."""
+    """A caller that notes the gate's calls."""
 
     hand: Hand
     name: str
@@ -302,7 +302,7 @@ def test_turns_take_as_long_as_the_calls_of_late(hand: Hand) -> None:
 
 @dataclass
 class Line:
-    """LINE, as far as the gate is concerned: it sees who calls when, and who calls at once."""
+    """LINE, as far as the gate is concerned: it notes each caller, and simultaneous calls."""
 
     gate: Gate
     starts: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The gate's account of tickets: so many turns at a time, by class and place."""
+"""The gate's tickets: the number of turns at a time, by class and place."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_places_that_were_left_are_not_kept() -> None:
 
 @pytest.mark.parametrize("token_seconds", [60.0, 1e6])
 def test_ten_thousand_answers_are_served_in_no_time(token_seconds: float) -> None:
-    """Also where there are so many that not each token can be met."""
+    """Also if there are too many to use each token in time."""
     order, started = Order(), time.monotonic()
     for n in range(10_000):
         entered(order, an_answer(token_seconds + n * 7919 % 10_007 / 1e4))

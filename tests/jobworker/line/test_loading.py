@@ -155,7 +155,7 @@ class Stage:
         )
 
     def begins(self, document: Document | None = None) -> tuple[HandlerContext, Any]:
-        """A handler begins; returned are its context and what ends it."""
+        """A handler begins; returns its context and the function that ends it."""
         document = document or a_document()
         call = HandlerContext(document)
         return call, self.animations.begin(document, call)
@@ -288,7 +288,7 @@ def test_a_call_that_is_under_way_ends_before_the_handler_s_decision_continues(
     caller.start()
     assert is_called.wait(10)
     handler.start()
-    # It waits for the answer, or has gone on without it.
+    # It waits for the answer, or has continued without it.
     eventually(lambda: story or end.__self__._changed._waiters)
     may_answer.set()
     for thread in (caller, handler):

@@ -1,4 +1,4 @@
-"""The rules of the month: when pushes are closed and opened, what is left, when it is read next."""
+"""The rules of the month: when pushes are closed and opened, the rest, and the next reading."""
 
 from __future__ import annotations
 

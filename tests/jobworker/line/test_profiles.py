@@ -392,7 +392,7 @@ def people(desk: Room, key: str) -> dict[str, Any]:
 
 @pytest.fixture
 def later() -> Bot:
-    """Says what name it knows; 「忘れて」 and an unfollow make it forget."""
+    """Replies with the name it knows; 「忘れて」 and an unfollow make it forget."""
     bot = Bot(profiles="later")
 
     @bot.default()
@@ -483,7 +483,7 @@ def test_what_was_forgotten_meanwhile_is_not_written(
     eventually(lambda: fetched(sim, user))
     eventually(lambda: not desk.desk.names._is_asking)
     assert desk.conversation(user.user_id)["profile"] is None
-    # Nor is one that had not been asked for yet.
+    # A name that had not been requested yet is not written either.
     names, gate = desk.desk.names, desk.desk.gate
     event = sim.drafts.text(user, "?")
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))

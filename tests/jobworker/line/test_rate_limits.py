@@ -170,7 +170,7 @@ def test_the_sdk_s_calls_count_under_their_own_names_of_the_parameters(held: Rat
 
 
 def test_a_429_empties_the_bucket(held: RateLimits, now: Now) -> None:
-    """LINE counts what others send by the same channel, too."""
+    """LINE also counts other programs' sends by the same channel."""
     held.note(MULTICAST, LineAnswer(429, BUSY, retry_after=0.01))
     now.seconds += 0.01
     assert held.seconds(MULTICAST) == 0
@@ -191,7 +191,7 @@ def test_line_s_own_bucket_never_runs_out_whatever_threads_and_network_do(
     """
     now, asked, arrived = 0.0, 0, []
     bucket = Bucket(Rate(20), at_once=at_once, now=now)
-    # As many as can go at once, and then whatever comes.
+    # As many as can be called at once, and then any.
     for asks, seconds, delay in [(True, 0.0, 0.2), (False, 0.0, 0.2)] * 40 + moves:
         now += seconds
         if asks and asked < at_once:
@@ -208,7 +208,7 @@ def test_line_s_own_bucket_never_runs_out_whatever_threads_and_network_do(
 
 
 def a_bot() -> Bot:
-    """It pushes what begins with p, and replies to all else."""
+    """It pushes texts that begin with p, and replies to all others."""
     bot = Bot()
 
     @bot.default()
@@ -250,8 +250,8 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_continue(
     # Sent effects leave their outbox a moment later.
     eventually(lambda: desk.desk.gate.waiting == 0 and len(desk.effects()) == 20)
     assert [call.endpoint for call in sim.calls[before:]].count("push") == 1
-    # Each asked once, and then waits for the clock without a turn: no spin. The first one comes
-    # back from its own pause.
+    # Each asked once, and then waits for the clock without a turn: no spin. The first one returns
+    # from its own pause.
     assert len(planned) <= 20 + 20 + 2
 
 

@@ -168,7 +168,7 @@ def test_what_was_decided_without_a_record_is_applied_along(
 def test_the_last_hundred_names_are_kept_and_twice_as_many_at_most(
     database: Db, mine: Conversations
 ) -> None:
-    """Also where so many are applied along that one record names a hundred."""
+    """Also if so many are applied along that one record names a hundred."""
     names: list[str] = []
     for n in range(330):
         along = [f"{n}-{m}" for m in range(99 if n % 50 == 0 else 0)]
@@ -620,7 +620,7 @@ LEFT = 1_100
 def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
     breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No write of its start goes by how many outboxes a predecessor left."""
+    """No write of its start depends on how many outboxes a predecessor left."""
     caplog.set_level(logging.INFO)
     left = [{**unsent_row(f"U{n}"), "epoch": 1} for n in range(LEFT)]
     broken_database.conversations.insert_many(left)
@@ -633,7 +633,7 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
         room.until_decided()
         assert room.conversation(user.user_id)["state"] == "heard"
         assert broken_database.conversations.count_documents({"epoch": 2}) == 1
-        # They are counted all the same, and what an operator releases is waited for.
+        # They are counted all the same, and an operator's release waits for them.
         eventually(lambda: len(room.desk.outbox) == LEFT)
         assert room.desk.give_up_send("main", "U7", "U7/0")
         fail(breakable, "off")

@@ -1,4 +1,4 @@
-"""Updates that travel together: each caller learns what is certain of its own."""
+"""Updates that share a command: each caller learns the certain result of its own."""
 
 from __future__ import annotations
 

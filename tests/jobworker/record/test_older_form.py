@@ -236,7 +236,7 @@ def test_a_try_of_an_older_release_after_a_switch_back_overwrites_no_call_of_unk
 def test_an_event_of_a_conversation_that_is_not_adopted_yet_goes_behind_what_waits(
     database: Db, room: Rooms, sim: Sim, applied: bool
 ) -> None:
-    """By a process that froze: its record comes when the outboxes were loaded."""
+    """By a process that froze: its record comes after the outboxes were loaded."""
     user, desk = sim.add_user("花子"), room(echo(), epoch=2)
     desk.until_quiet()
     event = sim.drafts.text(user, "二")

@@ -140,7 +140,7 @@ def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(room: Rooms
 def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
     database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """The first letter goes a week after its replay."""
+    """The first letter is removed a week after its replay."""
     user = sim.add_user("花子")
     first = given_up_by(room(a_bot(lambda event, talk: talk.reply("はい"))), sim, user)
     second = room(a_bot(forbidden), epoch=2)

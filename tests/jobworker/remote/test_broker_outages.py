@@ -25,7 +25,7 @@ SECONDS = 60.0
 
 
 class Counting:
-    """A bot that answers what it gets; the text "wait" waits for the gate first."""
+    """A bot that repeats each text; the text "wait" waits for the gate first."""
 
     def __init__(self, gate: Gate) -> None:
         self.runs: Counter[str] = Counter()

@@ -32,7 +32,9 @@ PATIENT = leader_module.LeaderLimits(unnamed_seconds=10.0, silent_seconds=20.0, 
 
 
 class Script:
-    """A bot that answers what it gets, and what its runs do first, by text and number of run."""
+    """A bot that repeats each text, and the first actions of its runs, by text and number of
+    run.
+    """
 
     def __init__(self, **acts: Sequence[Callable[[Talk], object]]) -> None:
         self.runs: list[str] = []
@@ -187,7 +189,7 @@ def test_a_worker_that_is_cut_off_during_its_handler_decides_nothing_when_it_is_
     eventually(lambda: house.texts(user) == ["a 2"])
     gate.open()
     eventually(lambda: len(there.out.of("decision")) == 1)
-    # It is back, and repeats what it has.
+    # It is back, and repeats its decisions.
     there.out.change = there.into.change = lambda message: [message]
     until_working(room, "one", "two")
     eventually(lambda: not worker._held)

@@ -43,7 +43,7 @@ class Leader:
 
 @dataclass(frozen=True)
 class World:
-    """`sent` has each attempt's (leader, event), `decided` what runs of it said."""
+    """`sent` has each attempt's (leader, event), `decided` the results of its runs."""
 
     epoch: int = 0
     applied: tuple[int, ...] = ()
@@ -139,7 +139,7 @@ def violation(world: World) -> str | None:
 
 
 def explored(rules: Rules, *, until_wrong: bool = False) -> tuple[set[World], set[str]]:
-    """Every world that can be reached, and what is wrong in some of them."""
+    """Every reachable world, and the faults in some of them."""
     seen, found = {World()}, set[str]()
     waiting = [World()]
     while waiting:

@@ -1,4 +1,4 @@
-"""Programs that end, hang, or write what they must not: no other job is harmed by them.
+"""Programs that end, hang, or write invalid lines: they harm no other job.
 
 The leader and the worker are real, and so is the RabbitMQ between them.
 """

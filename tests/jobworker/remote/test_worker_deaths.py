@@ -142,7 +142,7 @@ def test_a_worker_that_is_killed_or_frozen_during_its_handler(
     assert house.texts(user) == ["wait", "b"]
     assert house.texts(other) == ["a"]
     assert len(workers.runs("wait")) == 2
-    # One that wakes repeats what it decided, which counts for nothing.
+    # One that wakes repeats its decision, which has no effect.
     first.send_signal(signal.SIGCONT)
     until_there(room, 2 if end is signal.SIGSTOP else 1)
     room.says(user, "c")

@@ -213,7 +213,7 @@ def push(user_id: str, text: str, **more: Any) -> None:
 
 
 class Failing:
-    """An SDK bot's handler that does something, and then raises for so many runs."""
+    """An SDK bot's handler that acts, and then raises an error in this many runs."""
 
     def __init__(self, first: Callable[[Any], None], times: int = 1) -> None:
         self.runs = 0
@@ -420,7 +420,9 @@ def test_a_handler_that_is_abandoned_between_turn_and_send_sends_nothing() -> No
 def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
     room: Rooms, sim: Sim
 ) -> None:
-    """While LINE is away the bot hides it, as one does around calls; its reply comes later."""
+    """While LINE is away the bot hides the error, as is common around calls; its reply comes
+    later.
+    """
     user, runs = sim.add_user("花子"), []
 
     def handler(event: Any) -> None:
@@ -440,7 +442,7 @@ def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
 
 
 def test_a_handler_can_be_run_again_until_it_has_sent_something() -> None:
-    """So long it is sent back where turns take long; then it waits, since it cannot."""
+    """It is sent back if turns take long; then it waits, since it cannot run again."""
 
     class Handling:
         is_abandoned = False

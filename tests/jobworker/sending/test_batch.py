@@ -44,7 +44,7 @@ def test_a_batch_has_the_best_standing_of_its_conversations() -> None:
 
 
 def test_after_a_call_without_a_verdict_it_is_worth_no_more_than_any_other_push() -> None:
-    """One on which LINE always fails would else be the breaker's probe again and again."""
+    """Otherwise one on which LINE always fails would repeatedly be the breaker's probe."""
     batch = a_batch()
     batch.calling()
     batch.failed(batch.judged(OutcomeUnknown("late")), 7.0)

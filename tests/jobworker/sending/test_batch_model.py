@@ -242,7 +242,7 @@ def claim_second(world: World, task: Task) -> Iterator[World]:
 
 
 def claimed(world: World, task: Task) -> Iterator[World]:
-    """`claim` reads what is claimed; `go` sets the others free."""
+    """`claim` reads the claimed ones; `go` sets the others free."""
     members = {one for one in CHATS if world.chats[one][:2] == (task.epoch, CLAIM)}
     if not members:
         yield world.then(task._replace(step="call_off"))
@@ -309,9 +309,9 @@ def sent(world: World, task: Task) -> Iterator[World]:
 
 
 def call_off(world: World, task: Task) -> Iterator[World]:
-    """`Batches.call_off`: the row goes, then its conversations are free.
+    """`Batches.call_off`: the row is removed, then its conversations are free.
 
-    A row of a successor's ends the process.
+    A row of a successor ends the process.
     """
     is_replaced = world.row is not None and world.row.epoch > task.epoch
     if is_replaced and world.broken != "a successor's batch is not called off":

@@ -49,7 +49,7 @@ from tests.waiting import eventually
 
 MULTICAST = SendMethod.MULTICAST.path
 Deaths = list[BaseException | None]
-# As many as LINE takes in one call, so what comes behind travels by itself.
+# As many as LINE takes in one call, so a further message is sent by itself.
 SAME = ("一", "二", "三", "四", "五")
 POINTS = (
     *("row open", "claimed", "ready", "calling", "called", "answered"),
@@ -99,7 +99,7 @@ def waits(database: Any, user: User, *sends: Sequence[Document], **fields: Any) 
 
 
 def friends(database: Any, sim: Sim, number: int, *sends: Sequence[Document]) -> list[User]:
-    """So many friends for whom the same waits."""
+    """This many friends with the same waiting send."""
     users = [sim.add_user(f"友{n}") for n in range(number)]
     for user in users:
         waits(database, user, *(sends or [[text("同じ")]]))
@@ -251,7 +251,7 @@ def test_the_order_of_each_conversation_is_kept(database: Any, sim: Sim, calls: 
 def test_what_is_recorded_while_the_others_are_claimed_travels_later(
     database: Any, sim: Sim, point: str
 ) -> None:
-    """It would else be part of the body for all, or be claimed without being sent."""
+    """Otherwise it would be part of the body for all, or be claimed without being sent."""
     users = friends(database, sim, 3)
     leader = Leader(database, sim)
     batching, rows, _ = parts_of(leader.room)
@@ -397,7 +397,7 @@ def is_once(sim: Sim, users: Sequence[User]) -> None:
 
 @pytest.fixture
 def users(database: Any, sim: Sim) -> list[User]:
-    """Friends for whom the same waits, and something else behind it."""
+    """Friends with the same waiting send, and another one behind it."""
     users = [sim.add_user(f"友{n}") for n in range(4)]
     for number, user in enumerate(users):
         waits(database, user, [text(one) for one in SAME], [text(f"あと{number}")])
@@ -511,7 +511,7 @@ def test_nor_does_one_of_the_next_leader(
 def test_a_batch_whose_conversation_another_has_adopted_keeps_its_row(
     database: Any, sim: Sim, users: list[User], first: Any, point: str
 ) -> None:
-    """Else the claim would count for nothing, and the message go out again."""
+    """Otherwise the claim would have no effect, and the message be sent again."""
     freeze = first(point)
     second = Leader(database, sim, epoch=3)
     with (

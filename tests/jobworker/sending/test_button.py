@@ -1,4 +1,4 @@
-"""The button in place of an answer that comes too late: the rules, and acted out with kills."""
+"""The button instead of an answer that is too late: the rules, and carried out with kills."""
 
 from __future__ import annotations
 
@@ -786,7 +786,7 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
     assert pushes(sim, user) == []
 
 
-# The end of what is not fetched.
+# The end of answers that are not fetched.
 
 
 def test_what_is_not_fetched_within_its_time_is_a_dead_letter(

@@ -1,5 +1,5 @@
-"""A conversation's calls as a state machine: its table, what travels in a call, and whatever order
-its results are carried out in.
+"""A conversation's calls as a state machine: its table, the contents of a call, and any order in
+which its results are carried out.
 """
 
 from __future__ import annotations
@@ -632,7 +632,7 @@ def test_the_end_of_the_line_outlasts_an_outbox_that_was_empty() -> None:
 
 
 def test_what_got_no_verdict_is_worth_no_more_than_another_push_until_it_has_left() -> None:
-    """One on which LINE always fails would else be the breaker's probe again and again."""
+    """Otherwise one on which LINE always fails would repeatedly be the breaker's probe."""
     box = box_of(a_push(id="poison"), a_push(id="behind"))
     box.called(1.0, unanswered=True)
     box.called(2.0)
@@ -762,7 +762,7 @@ class Machine(RuleBasedStateMachine):
         ]
         self.bag: list[tuple[ConversationOutbox, Any]] = []
         self.clock: list[tuple[ConversationOutbox, Rest]] = []
-        # Writes that MongoDB confirms in the end, each with what follows.
+        # Writes that MongoDB confirms in the end, each with its next action.
         self.writes: list[tuple[ConversationOutbox, Callable[[], None]]] = []
         self.stored: dict[str, Call | None] = {}
         self.turn: Turn | None = None

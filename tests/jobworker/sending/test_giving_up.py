@@ -53,7 +53,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 
 def refuse_once(sim: Sim) -> None:
-    """LINE refuses the next push for good, and would take it from then on."""
+    """LINE refuses the next push permanently, and would accept it from then on."""
     sim.answer_next("push", 400, {"message": "The request body has 1 error(s)"})
 
 
@@ -74,7 +74,7 @@ def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_a_process_that_di
     before = len(sim.calls)
     second = room(pushing_bot(), epoch=2)
     second.until_quiet()
-    # A replay of the letter goes under a new key, so any other try would be a second message.
+    # A replay of the letter has a new key, so any other try would be a second message.
     assert (len(sim.calls), texts(sim, user)) == (before, [])
     (letter,) = second.letters()
     assert letter["cause"] == "LINE refused it with 400: The request body has 1 error(s)"
@@ -109,7 +109,7 @@ def test_a_process_that_died_before_the_letter_leaves_it_to_the_successor(
 def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
     database: Any, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the next process takes the refused try for one of unknown outcome."""
+    """Otherwise the next process treats the refused try as one of unknown outcome."""
     user = sim.add_user("花子")
     refuse_once(sim)
     post = LineClient.post
@@ -177,8 +177,8 @@ def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
 
 
 def fill(conversations: Any, id_: str, *, left: int) -> None:
-    """Have the conversation take so many bytes more, up to what MongoDB holds."""
-    # Names are filled in within a second, else.
+    """Enlarge the conversation by this many bytes, up to MongoDB's limit."""
+    # Otherwise names are filled in within a second.
     conversations.update_one({"_id": id_}, {"$set": {"fat": "", NAME_PARTS: []}})
     sized = [{"$match": {"_id": id_}}, {"$project": {"size": {"$bsonSize": "$$ROOT"}}}]
     (row,) = conversations.aggregate(sized)
@@ -291,7 +291,7 @@ def test_an_outbox_that_mongodb_refuses_to_adopt_holds_up_no_other(
         desk.put_document(decided[0], again=True)
         desk.until_decided()
         assert desk.letters() == []
-        # To an operator who gives its send up it is under way.
+        # An operator who gives its send up sees it as under way.
         assert desk.desk.give_up_send(CHANNEL, users[0].user_id, "any")
     finally:
         database.command("collMod", "conversations", validator={})

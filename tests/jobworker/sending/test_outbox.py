@@ -347,7 +347,7 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
     assert texts(sim, user) == ["はい"]
 
 
-# The lease ran out between what is written down and the call.
+# The lease expired between the note and the call.
 
 
 def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None:
@@ -372,7 +372,9 @@ def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None
 
 
 def test_a_try_that_a_stop_called_off_is_not_left_in_the_outbox(room: Rooms, sim: Sim) -> None:
-    """Else a reply that LINE never had would be one of unknown outcome to the next process."""
+    """Otherwise the next process would treat a reply that LINE never had as one of unknown
+    outcome.
+    """
     user = sim.add_user("花子")
     desks: list[Room] = []
     stopped = threading.Event()
@@ -463,7 +465,7 @@ LEFT: dict[str, Callable[[Send], Left]] = {
 def leave(
     database: Any, sim: Sim, left: Left, key: str, form: Callable[[Left], Document] = Left.as_outbox
 ) -> None:
-    """Bring about what a process of epoch 1 leaves when it dies at that point."""
+    """Create the state that a process of epoch 1 leaves when it dies at that point."""
     database.conversations.insert_one(conversation(key, **form(left)))
     if left.accepted:
         assert left.called_as is not None
@@ -641,7 +643,7 @@ def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
     stale = a_send(id=f"{document['eventId']}/0", to=user.user_id).as_document()
     desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale))
     assert len(desk.desk.outbox) == 0
-    # Nor does it leave anything behind in memory.
+    # It leaves nothing behind in memory either.
     assert desk.desk.outbox._boxes == {}
     desk.says(user, "?")
     desk.until_quiet()
@@ -663,7 +665,7 @@ def test_a_send_that_is_in_the_outbox_no_more_is_not_sent(
 
 
 def test_an_urgent_reply_speeds_up_the_sends_before_it(room: Rooms, sim: Sim) -> None:
-    """A multicast that could wait goes first in its conversation, so it goes at the reply's
+    """A multicast that could wait is first in its conversation, so it is sent at the reply's
     time.
     """
     bot = Bot()
@@ -726,7 +728,7 @@ def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     started = time.monotonic()
     box.add(f"{CHANNEL}/U1", effects)
     box.add(f"{CHANNEL}/U1", effects)
-    # One by one through what is there already it would take long.
+    # One by one through the existing ones it would take long.
     assert time.monotonic() - started < 8
     assert len(box) == 10_000
 

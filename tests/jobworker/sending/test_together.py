@@ -43,7 +43,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 
 def says_at_once(desk: Room, user: Any, *said: str) -> None:
-    """The user writes so much while the gate is taken, so all answers wait for one turn."""
+    """The user writes this much while the gate is taken, so all answers wait for one turn."""
     with desk.desk.gate.turn():
         for text in said:
             desk.says(user, text)

@@ -35,7 +35,7 @@ FLOOD = LineAnswer(429, '{"message":"You have sent too many messages to the same
 
 
 def naming(*properties: str, status: int = 400, whole: bool = True) -> LineAnswer:
-    """A refusal as LINE's reference has it: with what it is about."""
+    """A refusal in the form of LINE's reference, with the property at fault."""
     details = [{"message": "May not be empty", "property": one} for one in properties]
     told = {"message": f"The request body has {len(details)} error(s)", "details": details}
     return LineAnswer(status, json.dumps(told), whole=whole)
@@ -53,7 +53,7 @@ REPLY, PUSH, MANY = SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST
 def called(
     way: SendMethod, *messages: int, was_tried: bool = False, token_was_good: bool = True
 ) -> Tried:
-    """A call with members A, B, C, which bring so many messages each."""
+    """A call with members A, B, C, which bring these numbers of messages."""
     members = tuple("ABCDE"[: len(messages)])
     is_reply = way is REPLY
     key, token = (None, TOKEN) if is_reply else (KEY, None)
@@ -78,7 +78,7 @@ SEVERAL_UNKNOWN_PUSHES = called(PUSH, 1, 2, 1, was_tried=True)
 
 @dataclass(frozen=True)
 class Case:
-    """A call, LINE's answer to it, and what has to come of it."""
+    """A call, LINE's answer to it, and the expected result."""
 
     name: str
     tried: Tried
