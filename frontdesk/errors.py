@@ -33,7 +33,7 @@ class Refused(FrontdeskError):
 
 
 class BadRequest(Refused):
-    """The body has not the form of LINE's webhooks; sending it again would not help."""
+    """The body is not a LINE webhook; sending it again would not help."""
 
     status = 400
     counted_as = "body"
