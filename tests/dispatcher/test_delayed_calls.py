@@ -54,7 +54,7 @@ def test_nothing_is_called_before_its_time(calls: DelayedCalls, hand: Hand) -> N
     assert early.wait(5)
     assert not late.is_set()
     hand.time += 10.0
-    # The thread looks at the time again when something comes that is due before all else.
+    # The thread reads the time again when a call is added that is due before all others.
     calls.later(-1.0, early.set)
     assert late.wait(5)
 

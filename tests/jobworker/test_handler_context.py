@@ -42,7 +42,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 
 def abandon(desk: Room) -> int:
-    """What the dispatcher does with overdue handlers; how many there were."""
+    """The dispatcher's treatment of overdue handlers; how many there were."""
     lost = desk.pool.abandon_overdue(0.0)
     for thread in lost:
         assert isinstance(thread.work, Run)
@@ -51,7 +51,7 @@ def abandon(desk: Room) -> int:
 
 
 class Hanging:
-    """A handler that hangs on one text for so many runs, and what came of each run."""
+    """A handler that hangs on one text in this many runs, and the result of each run."""
 
     def __init__(self, times: int, after: Callable[[Talk], None] = lambda talk: None) -> None:
         self.go_on = threading.Event()
@@ -176,7 +176,7 @@ def test_an_abandoned_handler_may_not_call_line(room: Rooms, sim: Sim, before: b
 def test_a_turn_that_comes_after_the_handler_was_abandoned_is_not_used(
     room: Rooms, sim: Sim
 ) -> None:
-    """It waits for the gate when it is given up, and the gate goes on to the next."""
+    """It waits for the gate when it is abandoned, and the gate serves the next one."""
     user = sim.add_user("花子")
     raised: list[BaseException] = []
     runs: list[int] = []
@@ -353,7 +353,7 @@ def test_pauses_are_drawn_from_a_growing_range(
 
 
 def condemn(desk: Room, given_up_for: GiveUp) -> None:
-    """From now on every job of the room comes condemned, as a dispatcher's poison does."""
+    """From now on every job of the room comes condemned, like a dispatcher's poison."""
     decide = desk.desk.decide
 
     def condemning(task: Any) -> Any:
@@ -384,7 +384,7 @@ def test_a_given_up_event_becomes_a_dead_letter_without_its_handler(room: Rooms,
 def test_a_given_up_event_that_was_recorded_is_carried_out_and_not_given_up(
     room: Rooms, sim: Sim
 ) -> None:
-    """It took the process down after its record: its effects stand, and nothing is repeated."""
+    """It took the process down after its record: its effects remain, and nothing is repeated."""
     user = sim.add_user("花子")
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
     document = desk.says(user, "?")

@@ -1,4 +1,4 @@
-"""What has to move to `held`, and what stays in the window: pure, on key queues held still."""
+"""Which documents move to `held`, and which stay in the window: pure, on fixed key queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users send, brought to a file: whole or not at all, in pieces, whatever LINE does."""
+"""Downloads of users' content: complete or not at all, in pieces, despite any failure of LINE."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_an_empty_file_is_a_file(lone: Lone, sim: Sim, tmp_path: Path) -> None:
 
 
 def resident(name: str) -> int:
-    """A figure of this process's memory in bytes, as Linux tells it."""
+    """A figure of this process's memory in bytes, as reported by Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
@@ -156,7 +156,7 @@ def test_200_mb_go_through_a_few_mb_of_memory(lone: Lone, sim: Sim, tmp_path: Pa
         "video", sim.add_user("花子"), Medium(block, "video/mp4", "long.mp4", repeats=200)
     )
     lone.contents.fetch(sent(sim), tmp_path / "first")
-    # From here on the kernel counts the highest anew.
+    # The kernel counts the maximum again from here on.
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     got = lone.contents.fetch(event["message"]["id"], tmp_path / "long.mp4")
@@ -172,7 +172,7 @@ def test_200_mb_go_through_a_few_mb_of_memory(lone: Lone, sim: Sim, tmp_path: Pa
     got.path.unlink()
 
 
-# What LINE says instead.
+# LINE's other answers.
 
 
 def test_a_video_in_preparation_is_waited_for_without_the_gate(
@@ -211,7 +211,7 @@ def test_a_video_that_is_not_ready_in_time_is_not_ready(
     ("status", "error"),
     [(404, ContentNotFound), (410, ContentGone), (400, ContentRefused), (403, ContentRefused)],
 )
-def test_a_refusal_is_told_apart_and_asked_once(
+def test_a_refusal_is_distinguished_and_asked_once(
     lone: Lone, sim: Sim, tmp_path: Path, status: int, error: type[Exception]
 ) -> None:
     id_ = sent(sim)
@@ -250,7 +250,7 @@ def test_a_refused_token_stops_the_calls_and_is_no_fault_of_the_message(
     assert len(lone.rows) == 1
 
 
-# What breaks.
+# Failures.
 
 
 def broken_off(sim: Sim, times: int) -> None:
@@ -270,7 +270,7 @@ def limited(sim: Sim, times: int) -> None:
 
 
 @pytest.mark.parametrize("trouble", [broken_off, unanswered, failing, limited])
-def test_what_breaks_off_twice_is_begun_anew(
+def test_an_interrupted_download_begins_again(
     lone: Lone, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
 ) -> None:
     id_, to = sent(sim), tmp_path / "photo.jpg"
@@ -370,7 +370,7 @@ def test_a_chunked_body_with_its_end_is_whole(
     assert got == Content(tmp_path / "x", "application/octet-stream", 5)
 
 
-def test_under_tls_the_server_has_to_prove_who_it_is(
+def test_under_tls_the_server_has_to_prove_its_identity(
     certificate: tuple[Path, Path], database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trusting = create_urllib3_context()
@@ -393,7 +393,9 @@ def test_under_tls_the_server_has_to_prove_who_it_is(
 def test_a_silent_or_dripping_answer_ends_in_time(
     sim: Sim, database: Any, tmp_path: Path, short: dict[str, float], drips: float
 ) -> None:
-    """Each read is bounded, and the whole: pieces that come in time do not go on for ever."""
+    """Each read is limited, and the whole: pieces that arrive in time do not continue without
+    limit.
+    """
     limits = replace(QUICK, tries=1, **short)
     lone = Lone(sim.url, sim.token, database.calls, limits)
     id_ = sent(sim)
@@ -467,7 +469,7 @@ def test_what_has_no_content_is_a_mistake_and_what_is_not_line_s_is_said_so() ->
     )
     event = MessageEvent.construct(type="message", message=sticker)
     for nothing in (sticker, event, {"type": "image"}, {}, "", None, 7):
-        with pytest.raises(BotError, match="no photo"):
+        with pytest.raises(BotError, match="not a photo"):
             content_id(nothing)
     external = ContentProvider(type="external", originalContentUrl="https://example.com/a.jpg")
     with pytest.raises(ExternalContent):
@@ -556,7 +558,7 @@ def test_what_is_gone_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path)
     assert (letter["cause"], letter["attempts"]) == ("handler: ContentGone", 1)
 
 
-def test_a_queue_behind_a_slow_download_is_no_failure_of_those_who_wait(
+def test_a_queue_behind_a_slow_download_fails_no_waiting_handler(
     room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     """They leave their threads in between, and none is taken for a handler that hangs."""
@@ -617,7 +619,7 @@ def test_a_download_of_an_abandoned_handler_ends_and_frees_the_gate(
     desk.send(sim.drafts.medium("image", user))
     eventually(lambda: len(sim.calls_to("content")) > calls)
     with desk.desk.gate.turn():
-        """Sends go on meanwhile."""
+        """Sends continue meanwhile."""
     assert abandon(desk) == 1
     eventually(lambda: raised)
     desk.until_quiet()

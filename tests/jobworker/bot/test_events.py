@@ -1,4 +1,4 @@
-"""LINE's JSON as the SDK's model, whatever comes: nothing that LINE may send stops a job."""
+"""LINE's JSON as the SDK's model: no event of LINE stops a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bot may send becomes LINE's JSON, and long texts are cut where nobody sees it."""
+"""A bot's messages become LINE's JSON, and long texts are cut where no user notices it."""
 
 from __future__ import annotations
 

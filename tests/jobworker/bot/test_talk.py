@@ -1,4 +1,4 @@
-"""What a handler decides through `talk`, before anything is recorded."""
+"""A handler's decisions through `talk`, before anything is recorded."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_does_not_fit_the_reply_is_pushed() -> None:
     assert ways(talk.decision()) == [("reply", 4), ("push", 2), ("push", 1)]
 
 
-def test_order_is_kept_when_something_stands_between_two_replies() -> None:
+def test_order_is_kept_with_another_send_between_two_replies() -> None:
     talk = talk_on()
     talk.reply("一")
     talk.push("二", to="U2")
@@ -105,7 +105,7 @@ def test_in_a_group_the_answer_goes_to_the_group() -> None:
 @pytest.mark.parametrize(
     "source", [None, "U1", [], {}, {"type": "user"}, {"type": "group", "groupId": 5}]
 )
-def test_an_event_from_nobody_can_only_be_answered_with_a_receiver(source: Any) -> None:
+def test_an_event_without_a_source_can_only_be_answered_with_a_receiver(source: Any) -> None:
     talk = talk_on(source=source)
     with pytest.raises(BotError, match="no source"):
         talk.reply("はい")

@@ -1,4 +1,4 @@
-"""What LINE's answers say, by their words."""
+"""The meaning of LINE's answers, by their words."""
 
 from __future__ import annotations
 

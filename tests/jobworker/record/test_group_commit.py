@@ -1,4 +1,4 @@
-"""Updates that travel together: each caller learns what is certain of its own."""
+"""Updates that share a command: each caller learns the certain result of its own."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_encoded_takes_no_other_along(ask: Ask, held: Held) -> No
     assert [one.result(15) for one in answers] == [False, False]
 
 
-def test_a_lost_connection_is_told_to_all(ask: Ask, held: Held) -> None:
+def test_a_lost_connection_is_reported_to_all(ask: Ask, held: Held) -> None:
     held.fails = AutoReconnect("away")
     answers = [ask(1), ask(2)]
     held.go_on.set()

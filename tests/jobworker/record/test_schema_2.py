@@ -1,5 +1,5 @@
 """Conversations as the release before wrote them: `schema_2.json`, read from its MongoDB while its
-dispatcher stood still amid a stream of messages, with tries of unknown outcome.
+dispatcher was frozen in a stream of messages, with tries of unknown outcome.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a bot can rely on, wherever its handlers run."""
+"""The guarantees for a bot, wherever its handlers run."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_settings_secrets_and_quota_are_there(room: Rooms, sim: Sim) -> None:
     assert texts(sim, user) == ["はい secret-key False"]
 
 
-def test_other_keys_go_on_beside_a_slow_one(room: Rooms, sim: Sim) -> None:
+def test_other_keys_continue_beside_a_slow_one(room: Rooms, sim: Sim) -> None:
     slow, quick = sim.add_user("遅"), sim.add_user("速")
     may_end = threading.Event()
 

@@ -233,7 +233,7 @@ def command(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """All that goes between linedesk and its programs, in order."""
+    """All lines between linedesk and its programs, in order."""
     found: list[dict[str, Any]] = []
     send, receive = Program.send, Program.receive
 

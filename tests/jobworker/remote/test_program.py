@@ -1,4 +1,4 @@
-"""Programs that end, hang, or write what they must not: no other job is harmed by them.
+"""Programs that end, hang, or write invalid lines: they harm no other job.
 
 The leader and the worker are real, and so is the RabbitMQ between them.
 """
@@ -106,7 +106,7 @@ def test_what_a_program_must_not_write_is_a_failed_try_of_that_job_alone(
     assert desk.conversation(bob.user_id)["data"] == {"seen": "b"}
 
 
-def test_what_a_program_wrote_before_it_died_stands_in_the_letter(
+def test_the_last_output_of_a_dead_program_is_in_the_letter(
     room: Callable[..., Room], sim: Sim
 ) -> None:
     desk = room(a_program(masked=lambda text: text.replace("own", "***")), tries=1)

@@ -1,4 +1,4 @@
-"""Stored values as JSON: what comes from outside is a value, or a ValueError."""
+"""Stored values as JSON: every value from outside is valid, or a ValueError."""
 
 from __future__ import annotations
 
