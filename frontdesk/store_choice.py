@@ -285,7 +285,7 @@ class Stores:
 
     def begin(self, store: StoreQueue, now: float) -> Insert | Probe | None:
         """Return the next call for the store's thread; None if there is none yet."""
-        # guard: nobody-is-awaited-twice
+        # guard: awaited-once
         store.awaited = 0
         # guard: only-a-probe-tells -> if store.is_away and not store.is_handed_over:
         if store.is_away:
