@@ -1,4 +1,4 @@
-"""docs/reference/line-endpoints.md names only endpoints of LINE, and each one that linedesk calls."""
+"""docs/reference/line-endpoints.md has each endpoint that linedesk calls, and only LINE's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "line-endpoints.md").read_text("utf-8")
 NAMED = set(re.findall(r"`((?:GET|POST) /v2/[^`]+)`", PAGE))
-CALLED = re.compile(r'"(/v2/bot/[^"]*[\w}])"')
+CALLED = re.compile(r'(?<!f)"(/v2/bot/[^"]*[\w}])"')
 OF_OTHERS = {"gated_client.py"}
 """Modules whose paths are those that a bot of line-bot-sdk calls."""
 
@@ -24,7 +24,7 @@ def test_each_endpoint_is_one_of_lines() -> None:
         if method in ("get", "post")
     }
     assert len(NAMED) > 10
-    assert NAMED <= known
+    assert known >= NAMED
 
 
 def test_each_endpoint_in_the_code_is_on_the_page() -> None:
