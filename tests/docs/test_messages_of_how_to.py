@@ -65,7 +65,7 @@ WORDS = {
         "dead letters go in a week",
     ),
     "pause-and-release.md": (
-        "no dispatcher has confirmed yet; ",
+        "no dispatcher has confirmed yet",
         "new events are held until you resume",
         " is not stuck",
         "; nothing was released",
