@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("docs/how-to", "docs/ja/how-to")
+JAPANESE = "docs/ja/how-to"
+FOLDERS = ("docs/how-to", JAPANESE)
 PACKAGES = ("dispatcher", "jobworker", "linedesk")
 
 WORDS = {
@@ -22,7 +23,7 @@ WORDS = {
         "decided, but ",
         "one of its sends or timers was",
         ", and replayed since as ",
-        "waits: no dispatcher runs that holds the lease",
+        "waits: no running dispatcher holds the lease",
         " is paused",
         " others of its conversation",
         "stored; a dispatcher reads it next, or handles it now",
@@ -35,8 +36,8 @@ WORDS = {
         "handled together with ",
         "; its story has the sends",
         "handled; no message was sent",
-        "passed over: its message was taken back, or its timer was set anew",
-        "decided; nothing is carried out, since the channel was in standby",
+        "skipped: its message was taken back, or its timer was set again",
+        "decided; nothing is carried out, because the channel was in standby",
         "its result is not known: the rows about it are overwritten",
         "waits for its turn at the gate",
         "answers with valid reply tokens",
@@ -61,8 +62,8 @@ WORDS = {
         "MongoDB refuses the write",
         "restored: ",
         "no dead letters match",
-        " dead letters match: say --yes",
-        "dead letters go in a week",
+        " dead letters match: add --yes",
+        "dead letters expire in a week",
     ),
     "pause-and-release.md": (
         "no dispatcher has confirmed yet",
@@ -70,7 +71,7 @@ WORDS = {
         " is not stuck",
         "; nothing was released",
         "nothing of it waits",
-        "no dispatcher runs, so it is not known what waits",
+        "no dispatcher runs, and only a dispatcher knows what waits",
     ),
     "month-quota.md": (
         "the month's messages are used up: replies only, until a reading shows room",
@@ -84,6 +85,47 @@ WORDS = {
         "pause everything",
         "Resume everything",
         "Queue retention left",
+    ),
+}
+
+# The same in Japanese, with the texts of the console.
+IN_JAPANESE = {
+    "no-answer.md": (
+        "断念: ",
+        "断念しました: ",
+        "し、その後",
+        "として再実行しました",
+        "一時停止中",
+        "件の後で待機中: ",
+        "待機中: リースを持つ動作中のディスパッチャーがありません",
+        "保存済み。ディスパッチャーがこれから読み取るか、処理中です",
+        "前から処理中: ",
+        "件の送信が送信待ち(outbox)にあります",
+        "LINEの最後の応答は",
+        "決定済み。ボタンを表示中で、応答はタップを待っています",
+        "後に応答済み: LINEが",
+        "とまとめて処理しました。送信はそちらの経過にあります",
+        "処理済み。メッセージは送信していません",
+        "処理なし: 送信取消、または再設定されたタイマー",
+        "決定済み。チャネルがスタンバイ中だったため、何も実行しません",
+        "結果は不明です。関連する記録は上書きされました",
+        "ゲートで順番待ち(",
+        "有効な応答トークンのある応答",
+        "LINEがアクセストークンを拒否しています",
+        "LINEへ送信中",
+    ),
+    "console.md": (
+        "重大",
+        "警告",
+        "正常",
+        "解放…",
+        "キューの残り保持時間",
+        "監査記録",
+        "すべて一時停止",
+        "すべて再開",
+        "状態不明",
+        "接続なし",
+        "テキストの選択中は更新を止めています",
     ),
 }
 
@@ -109,5 +151,16 @@ def test_each_message_on_the_page_is_one_of_the_code(page: str) -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("page", WORDS)
 def test_each_message_is_on_the_page(page: str, folder: str) -> None:
+    if (folder, page) == (JAPANESE, "console.md"):
+        return  # That page shows the Japanese texts.
     text = (ROOT / folder / page).read_text("utf-8")
     assert [one for one in WORDS[page] if one.strip() not in text] == []
+
+
+@pytest.mark.parametrize("page", IN_JAPANESE)
+def test_each_japanese_message_is_one_of_the_catalogue_and_on_the_page(page: str) -> None:
+    source = (ROOT / "linedesk/locale/ja/LC_MESSAGES/linedesk.po").read_text("utf-8")
+    catalogue = source.replace('"\n"', "")
+    assert [one for one in IN_JAPANESE[page] if one not in catalogue] == []
+    text = (ROOT / JAPANESE / page).read_text("utf-8")
+    assert [one for one in IN_JAPANESE[page] if one not in text] == []
