@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.linedesk.processes import children_of
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 # The first line of a block: its file, and where in the file it belongs unless it is all of it.
 NAMED = re.compile(r"# ([\w./-]+\.(?:py|toml))(?:, (in place of|before) (.*))?\n")
 SPAN_SECONDS = {"+1分": 60, "+10分": 600, "+1時間": 3600, "+1日": 24 * 3600}
@@ -36,7 +37,8 @@ class Block(NamedTuple):
 
 def blocks(page: str) -> list[Block]:
     """The fenced blocks of a page, given by its path in the checkout."""
-    return [Block(*found) for found in BLOCK.findall((ROOT / page).read_text("utf-8"))]
+    found = BLOCK.findall((ROOT / page).read_text("utf-8"))
+    return [Block(kind, textwrap.dedent(text)) for _, kind, text in found]
 
 
 def put(block: Block, folder: Path) -> None:
