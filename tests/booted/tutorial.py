@@ -203,7 +203,7 @@ def lay_programs(folder: Path, programs: Mapping[str, str]) -> None:
         path.chmod(0o755)
 
 
-# What holds after each block.
+# Checks after each block.
 
 
 def nothing_more(trial: Trial, output: str) -> None:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -170,29 +170,47 @@ def test_ctrl_c_ends_up_and_kill_ends_the_simulator(trial: Trial) -> None:
 
 def test_each_demo_shows_a_chat_page_until_ctrl_c(tmp_path: Path) -> None:
     commands = block("README.md", "console", "scripts/demo").splitlines()
-    bots = [demo(command, tmp_path / f"{number}.log") for number, command in enumerate(commands)]
-    assert bots == ["parrot", "reminder"]
+    with ExitStack() as demos:
+        begun = [
+            demos.enter_context(Demo(command, tmp_path / f"{number}.log"))
+            for number, command in enumerate(commands)
+        ]
+        assert [demo.chat() for demo in begun] == ["parrot", "reminder"]
+        for demo in begun:
+            demo.ctrl_c()
 
 
-def demo(command: str, log: Path) -> str:
-    """Run a command of the page until its chat page answers, and return the name of the bot."""
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
-            cwd=ROOT,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
-    try:
-        bot, url = eventually(lambda: CHAT.findall(log.read_text("utf-8")), seconds=60)[0]
-        assert requests.get(url, timeout=10).ok
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0, log.read_text("utf-8")
-    finally:
+class Demo:
+    """One command of the page at work; a context manager."""
+
+    def __init__(self, command: str, log: Path) -> None:
+        self._log = log
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                cwd=ROOT,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Demo:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-    return str(bot)
+            os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait(60)
+
+    def chat(self) -> str:
+        """Open its chat page, and return the name of the bot."""
+        bot, url = eventually(lambda: CHAT.findall(self._log.read_text("utf-8")), seconds=60)[0]
+        assert requests.get(url, timeout=10).ok
+        return str(bot)
+
+    def ctrl_c(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        assert self._process.wait(60) == 0, self._log.read_text("utf-8")
 
 
 def test_the_steps_to_production_install_and_check_a_box(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ def has_mongod() -> None:
         missing(str(error))
 
 
+# Pages 1 and 2 take half a minute, and longer on a busy machine.
+@pytest.mark.timeout(300)
 def test_pages_1_and_2_end_with_a_bot_that_reminds(tmp_path: Path) -> None:
     with Learner.in_folder(tmp_path) as learner:
         first_bot(learner, Walk(page("1-first-bot")))
