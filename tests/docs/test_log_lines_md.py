@@ -38,8 +38,8 @@ def lines_of_the_page() -> Iterator[Line]:
         rows = re.findall(r"^\| ([A-Z]+) \| (`+) ?(.+?) ?\2 \|(.*)$", section, re.MULTILINE)
         for level, _, message, rest in rows:
             assert level in LEVELS
-            assert rest.count("|") == 2, f"{message}: a meaning, and what to do"
-            assert level in ("DEBUG", "INFO") or not rest.endswith(" | |"), f"{message}: what to do"
+            assert rest.count("|") == 2, f"{message}: a meaning and an action"
+            assert level in ("DEBUG", "INFO") or not rest.endswith(" | |"), f"{message}: an action"
             yield package, level, message
 
 
