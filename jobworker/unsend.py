@@ -223,7 +223,7 @@ class Unsends:
         except WriteRefused as error:
             # Its conversation accepts no record either. The stored copies are emptied all the same,
             # and this process remembers the message.
-            log.error("unsend not noted event_id=%s error=%s", name_of(document), error)  # noqa: TRY400
+            log.error("unsend not recorded event_id=%s error=%s", name_of(document), error)  # noqa: TRY400
         self._unsent.add(conversation_id(document), [message_id])
         same = {"channel": document["channel"], "key": document["key"]}
         with translated():

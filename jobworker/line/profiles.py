@@ -188,7 +188,7 @@ class ProfileFetch:
             late_seconds=self._limits.late_seconds,
         )
         if not in_time:
-            self._without("no time")
+            self._without("too little time is left")
         elif self._rate_limits.seconds(self._path):
             self._without("rate limit")
         return not self._ended

@@ -222,7 +222,7 @@ class Ageing:
 
 
 NO_LETTER = f"{REFUSED}it asks for a send or timer, and no dead letter under replay has one"
-NO_ROW = f"{REFUSED}it is shaped like a timer's ring, and no row of schedule has what it tells"
+NO_ROW = f"{REFUSED}it looks like a fired timer, and no row of schedule matches it"
 
 
 def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = False) -> Document:

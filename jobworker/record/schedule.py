@@ -55,7 +55,7 @@ class Schedule:
                 # Or another process inserted the row between the read and the insert.
                 # guard: first-rows-are-read -> body
                 if self._stands(effect["timer"], {"$gte": effect["n"]}, MAJORITY):
-                    log.debug("timer was entered before, or a later one id=%s", effect["id"])
+                    log.debug("timer is already stored, or a later one id=%s", effect["id"])
                     return self._not_counted(effect)
             except (WriteError, BSONError) as error:
                 return f"MongoDB refuses the row: {getattr(error, 'code', type(error).__name__)}"

@@ -144,7 +144,7 @@ class _Link:
             channel = connection.channel()
             self._prepare(channel)
             if self.trouble:
-                log.info("RabbitMQ is back connection=%s", self._kind)
+                log.info("RabbitMQ is connected again connection=%s", self._kind)
             self.trouble, self.is_blocked, self.up_since = "", False, time.monotonic()
             while not self.thread.stop_asked.is_set():
                 self.thread.activity.busy()
@@ -167,7 +167,7 @@ class _Link:
 
     def _unblocked(self, *_: Any) -> None:
         self.is_blocked, self.trouble = False, ""
-        log.info("RabbitMQ takes messages again connection=%s", self._kind)
+        log.info("RabbitMQ accepts messages again connection=%s", self._kind)
 
     def _prepare(self, channel: BlockingChannel) -> None:
         """Before the first `_serve` of a connection."""

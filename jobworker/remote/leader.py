@@ -349,7 +349,9 @@ class Workers:
                 self._leaving(message)
         except NOT_UNDERSTOOD as error:
             self.dropped_total += 1
-            log.warning("not understood, dropped bytes=%d error=%s", len(body), str(error)[:200])
+            log.warning(
+                "message not understood, dropped bytes=%d error=%s", len(body), str(error)[:200]
+            )
 
     def _beat(self, message: Mapping[str, Any]) -> None:
         now = time.monotonic()

@@ -250,7 +250,9 @@ class WorkerProcess:
             elif kind == "welcome":
                 self._welcomed(message)
         except NOT_UNDERSTOOD as error:
-            log.warning("not understood, dropped bytes=%d error=%s", len(body), str(error)[:200])
+            log.warning(
+                "message not understood, dropped bytes=%d error=%s", len(body), str(error)[:200]
+            )
 
     def _take(self, message: Mapping[str, Any]) -> None:
         job = Job.from_message(message)
@@ -297,7 +299,7 @@ class WorkerProcess:
         state = str(message.get("state", ""))
         refused = "" if state in (WORKING, STOPPING, SILENT, NEW) else state
         if refused and refused != self._is_refused:
-            log.warning("gets no jobs: %s", refused)
+            log.warning("this worker gets no jobs: %s", refused)
         self._is_refused = refused
 
     # Threads.

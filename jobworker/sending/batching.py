@@ -146,7 +146,7 @@ class Batching:
             with pymongo.timeout(self._limits.note_seconds):
                 members = self._claim(key, at, wanted)
         except StoreUnavailable as error:
-            log.warning("batch not written down, waiting batch=%s error=%s", key, error)
+            log.warning("batch not recorded, waiting batch=%s error=%s", key, error)
             return partial(self._call_off, key, wanted, boxes)
         strangers = [box for box in boxes if box.id not in members]
         for box in strangers:

@@ -403,7 +403,7 @@ class OfferedButton:
         try:
             self._all.answers.shown(self.document)
         except StoreUnavailable as error:
-            log.info("button not noted event_id=%s error=%s", name_of(self.document), error)
+            log.info("button not recorded event_id=%s error=%s", name_of(self.document), error)
             self._all.later(
                 self._all.limits.again_seconds, partial(self._all.step, self._note_shown)
             )

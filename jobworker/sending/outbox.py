@@ -486,7 +486,7 @@ class Outbox:
             # No call without its note; as a dead letter it makes room for those behind it.
             return partial(self._do, box, MakeLetters(str(error), box.given_up_places()))
         except StoreUnavailable as error:
-            log.warning("call not written down, waiting conversation=%s error=%s", box.id, error)
+            log.warning("call not recorded, waiting conversation=%s error=%s", box.id, error)
             # LINE was not called, so the call is new again here. A successor may see it as tried,
             # and is then unnecessarily careful.
             with self._lock:
@@ -522,7 +522,7 @@ class Outbox:
             with pymongo.timeout(self._limits.note_seconds):
                 self._conversations.end_call(box.id, call)
         except StoreUnavailable as error:
-            log.warning("call not struck out conversation=%s error=%s", box.id, error)
+            log.warning("call not removed, it was not made conversation=%s error=%s", box.id, error)
 
     def _post(self, box: ConversationOutbox, call: Call, members: Sequence[Send]) -> LineAnswer:
         body: dict[str, Any] = {"messages": [one for send in members for one in send.messages]}
@@ -556,7 +556,7 @@ class Outbox:
                 self._quota.paid(tried.people)
         if outcome.ending is SendVerdict.AGAIN:
             settle = partial(self._write_answer, box, call, outcome)
-            self._settle(box, settle, "answer not written down")
+            self._settle(box, settle, "answer not recorded")
         elif outcome.ending is SendVerdict.DEAD:
             unknown = call if outcome.stands else None
             self._make_letters(box, outcome.refused, outcome.cause, call, unknown=unknown)

@@ -353,7 +353,7 @@ def test_a_fired_timer_without_its_row_is_handled_when_an_operator_puts_the_row_
     ring(desk, rung)
     assert kitchen.heard == []
     (letter,) = desk.letters()
-    assert letter["cause"].startswith("refused: it is shaped like a timer's ring")
+    assert letter["cause"].startswith("refused: it looks like a fired timer")
     ring(desk, put_back(desk, letter))
     assert [event.name for event in kitchen.heard] == ["egg"]
 
