@@ -223,7 +223,7 @@ def repository_is_named(trial: Trial, output: str) -> None:
 
 
 def nothing_was_touched(trial: Trial, output: str) -> None:
-    assert "dry run: nothing was touched" in output, output
+    assert "dry run: nothing was changed" in output, output
     assert not (trial.machine.files / "opt/linedesk/current").exists()
 
 
