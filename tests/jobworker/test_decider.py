@@ -811,7 +811,7 @@ def test_a_document_that_is_not_of_the_front_desk_is_passed_over(
     made = room(Bot())
     made.put_document({"_id": ObjectId(), "channel": "main", "key": "U1", "note": "by hand"})
     made.until_decided()
-    assert "not a document of the front desk" in caplog.text
+    assert "not a front desk document" in caplog.text
 
 
 def test_taking_over_may_be_repeated_when_mongodb_was_away(

@@ -204,7 +204,7 @@ def test_a_handler_is_for_states_that_a_conversation_can_have() -> None:
             Bot().default(state=state)(handler)  # type: ignore[arg-type]
     with pytest.raises(BotError, match="a state is a text"):
         Bot().timeout(chosen)  # type: ignore[arg-type]
-    with pytest.raises(BotError, match="is no function"):
+    with pytest.raises(BotError, match="is not a function"):
         Bot().timer(chosen)  # type: ignore[arg-type]
 
 
