@@ -103,9 +103,14 @@ class Bot:
         HANDLER_LIMIT_SECONDS. Handlers with a longer limit use at most half of the threads.
 
         With `gather`, for MessageEvent only, the handler gets a list of directly consecutive
-        messages of one sender. The list ends when its newest message is `gather` seconds old (30 at
-        most), `most` messages are there (default 20, 2 to 99), another event follows, or its first
-        message is 30 s old. Raises BotError.
+        messages of one sender. The list ends when one of these is true:
+
+        * its newest message is `gather` seconds old (30 at most),
+        * `most` messages are there (default 20, 2 to 99),
+        * another event follows,
+        * its first message is 30 s old.
+
+        Raises BotError.
         """
         _check_class(event, Event, "bot.add", "MessageEvent")
         for one in _each(message):

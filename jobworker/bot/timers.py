@@ -28,7 +28,7 @@ INVALID = "invalid timer"
 def checked_name(name: object) -> str:
     """Return a name that a bot may give a timer. Raises BotError."""
     if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME_LETTERS:
-        told = "" if isinstance(name, str) else f", and is not of type {type(name).__name__}"
+        told = "" if isinstance(name, str) else f", and is not a {type(name).__name__}"
         raise BotError(f"a timer's name has 1 to {MOST_NAME_LETTERS} letters{told}", reason=INVALID)
     if "/" in name or name.startswith(RESERVED):
         raise BotError(

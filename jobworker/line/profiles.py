@@ -1,8 +1,12 @@
 """Profiles of senders and names of groups, each fetched once a day.
 
 A name never delays an answer. `ProfileFetch` runs before the handler, as a step that holds no
-thread. The bot runs without a name if the gate is too busy for both the profile and the reply
-within the token's life, if LINE refuses or is not called, and 30 s after the event arrived.
+thread. The bot runs without a name in these cases:
+
+* the gate is too busy for both the profile and the reply within the token's life,
+* LINE refuses, or is not called,
+* 30 s have passed since the event arrived.
+
 `LaterProfiles` fetches after the answer, while no send waits at the gate.
 """
 

@@ -86,7 +86,7 @@ def test_the_same_function_is_called_as_often_as_it_was_left(calls: DelayedCalls
     eventually(lambda: len(called) == 3)
 
 
-def test_what_is_left_at_the_stop_is_never_called(calls: DelayedCalls, hand: Hand) -> None:
+def test_functions_left_at_the_stop_are_never_called(calls: DelayedCalls, hand: Hand) -> None:
     called = threading.Event()
     calls.start()
     calls.later(10.0, called.set)

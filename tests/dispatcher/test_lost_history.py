@@ -283,7 +283,7 @@ def test_a_lost_index_is_made_again_under_a_quiet_feed(
     running.end()
 
 
-def test_what_a_dropped_database_held_is_made_again_under_the_same_epoch(
+def test_a_dropped_database_s_rows_are_recreated_under_the_same_epoch(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)

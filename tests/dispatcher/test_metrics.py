@@ -90,7 +90,7 @@ def test_an_active_dispatcher_reports_its_pool_s_counts(pool_of: MakePool) -> No
     desk.wait_until_idle()
 
 
-def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
+def test_figures_that_cannot_be_measured_are_removed(told: Told) -> None:
     told.figures.know(
         Depth(
             lag_documents=3,
@@ -121,7 +121,7 @@ def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
     assert b"linedesk_in_hand_documents 0.0" in generate_latest(told.registry)
 
 
-def test_what_keeps_it_from_work_comes_first(told: Told) -> None:
+def test_the_wait_reason_comes_first(told: Told) -> None:
     assert told.words()[1:] == ["0.0 events/s", "0 in hand", "nothing waits"]
     assert told.status_line.state() == "working"
     told.reason.set("waiting for MongoDB")

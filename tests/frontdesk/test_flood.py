@@ -179,7 +179,7 @@ def test_a_head_without_end_is_431_and_takes_no_memory(desk: DeskProcess) -> Non
         assert (answer.status, answer.error) == (431, "head is too large")
 
 
-def test_what_is_no_http_is_400_in_the_form_of_every_refusal(desk: DeskProcess) -> None:
+def test_data_that_is_not_http_is_400_in_the_form_of_every_refusal(desk: DeskProcess) -> None:
     with desk.raw() as line:
         line.sendall(b"\x16\x03\x01\x02\x00hello\r\n\r\n")
         answer = read_answer(line)

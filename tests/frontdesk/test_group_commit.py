@@ -137,7 +137,7 @@ async def test_an_idle_store_inserts_at_once(store: GroupCommit, insert: Held) -
 
 
 @with_store
-async def test_what_arrives_meanwhile_goes_into_one_next_insert(
+async def test_requests_that_arrive_meanwhile_share_the_next_insert(
     store: GroupCommit, insert: Held
 ) -> None:
     first = await ask(store, "a")
@@ -180,7 +180,7 @@ async def gathering(store: GroupCommit, insert: Held, *names: str) -> list[async
     return tasks
 
 
-def test_what_a_large_group_answered_is_awaited_and_goes_into_one_insert() -> None:
+def test_clients_answered_by_a_large_group_are_awaited_and_share_one_insert() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         eight = await gathering(store, insert, *"abcdefgh")
         # Nine tenths of ten are enough.
@@ -192,7 +192,7 @@ def test_what_a_large_group_answered_is_awaited_and_goes_into_one_insert() -> No
     asyncio.run(_play(scenario, FOR_EVER))
 
 
-def test_what_waited_during_an_insert_is_awaited_together_with_what_was_in_it() -> None:
+def test_requests_that_waited_during_an_insert_are_awaited_with_those_in_it() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         ten = await insert_together(store, insert, 10)
         waiting = [await ask(store, name) for name in "abcdefghij"]
@@ -398,7 +398,7 @@ async def test_a_request_that_came_with_little_time_left_does_not_blame_mongodb(
 
 
 @with_store
-async def test_what_timed_out_or_left_before_its_turn_is_not_inserted(
+async def test_a_request_that_timed_out_or_left_before_its_turn_is_not_inserted(
     store: GroupCommit, insert: Held
 ) -> None:
     await ask(store, "a")

@@ -213,7 +213,7 @@ def scraped(port: int) -> dict[str, float]:
     }
 
 
-def test_what_works_beside_the_server_is_stopped_together_and_waited_for_once() -> None:
+def test_helpers_beside_the_server_are_stopped_together_and_waited_for_once() -> None:
     told: list[str] = []
     waited: list[float] = []
 

@@ -106,7 +106,7 @@ def test_each_request_gets_its_own_duplicates() -> None:
     assert [one.answer for one in requests] == [1, 0, 3]
 
 
-def test_what_is_in_front_of_a_spooled_request_and_shares_a_key_goes_to_the_spool_with_it() -> None:
+def test_a_request_ahead_of_a_spooled_one_with_a_shared_key_goes_to_the_spool_with_it() -> None:
     # While B alone is inserted, the spool could already have the B of a later request.
     requests = [request("B"), request("C"), request("A", "B")]
     stores = inserting(*requests, has_spool=True)
@@ -180,7 +180,7 @@ def test_failures_are_counted_until_one_call_succeeds() -> None:
     assert stores.recvq.failures == 0
 
 
-def test_what_waits_again_counts_against_the_bounds_and_comes_first() -> None:
+def test_requests_put_back_count_against_the_bounds_and_come_first() -> None:
     stores = open_stores(bounds=Bounds(documents=2))
     first, newer, much = request("B", "B"), request("C"), request("C")
     stores.arrive(first, 0)

@@ -130,7 +130,7 @@ def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
 
 
 @scene
-async def test_what_mongodb_confirms_never_touches_the_spool(scene: Scene) -> None:
+async def test_documents_that_mongodb_confirms_never_touch_the_spool(scene: Scene) -> None:
     task = await scene.ask("A-1")
     assert await scene.inserted() == ["A-1"]
     scene.insert.let_go()
@@ -265,7 +265,7 @@ async def test_a_request_of_several_keys_goes_behind_as_a_whole_and_so_do_its_ke
 
 
 @scene
-async def test_what_is_still_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) -> None:
+async def test_a_request_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) -> None:
     append = Held()
     whole = scene.writer.append
 

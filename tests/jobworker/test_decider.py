@@ -305,7 +305,7 @@ CANNOT_HOLD: dict[str, Callable[[Talk], object]] = {
 
 
 @pytest.mark.parametrize("act", CANNOT_HOLD.values(), ids=CANNOT_HOLD.keys())
-def test_what_cannot_be_kept_is_the_handler_s_failure_and_not_the_process_s(
+def test_data_that_cannot_be_stored_is_the_handler_s_failure_and_not_the_process_s(
     room: Rooms, sim: Sim, act: Callable[[Talk], object]
 ) -> None:
     user = sim.add_user("花子")
@@ -430,7 +430,9 @@ def test_a_standby_event_carries_out_nothing(room: Rooms, sim: Sim) -> None:
     assert (found["n"], found["state"], found["outbox"]) == (0, None, {})
 
 
-def test_what_the_sdk_cannot_read_reaches_the_default_handler_whole(room: Rooms, sim: Sim) -> None:
+def test_an_event_that_the_sdk_cannot_read_reaches_the_default_handler_whole(
+    room: Rooms, sim: Sim
+) -> None:
     user, seen = sim.add_user("花子"), []
     bot = Bot()
 
@@ -687,7 +689,7 @@ def test_a_worker_that_was_replaced_ends_its_thread(
     assert texts(sim, user) == ["「一」"]
 
 
-def test_what_a_predecessor_decided_is_not_decided_again(room: Rooms, sim: Sim) -> None:
+def test_a_predecessor_s_decision_is_not_repeated(room: Rooms, sim: Sim) -> None:
     user, runs = sim.add_user("花子"), []
 
     def handler(event: Any, talk: Talk) -> None:
@@ -809,7 +811,7 @@ def test_a_document_that_is_not_of_the_front_desk_is_passed_over(
     made = room(Bot())
     made.put_document({"_id": ObjectId(), "channel": "main", "key": "U1", "note": "by hand"})
     made.until_decided()
-    assert "not a document of the front desk" in caplog.text
+    assert "not a front desk document" in caplog.text
 
 
 def test_taking_over_may_be_repeated_when_mongodb_was_away(

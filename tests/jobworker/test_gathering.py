@@ -484,7 +484,9 @@ def test_messages_of_a_predecessor_are_gathered_again_without_a_wait(
     second.until_quiet()
 
 
-def test_what_a_predecessor_recorded_together_is_decided_once(room: Rooms, sim: Sim) -> None:
+def test_messages_recorded_together_by_a_predecessor_are_decided_once(
+    room: Rooms, sim: Sim
+) -> None:
     """Killed between the record and the save of progress."""
     user, gatherer = sim.add_user("花子"), Gatherer(most=3)
     first = room(gatherer.bot)
@@ -501,7 +503,7 @@ def test_what_a_predecessor_recorded_together_is_decided_once(room: Rooms, sim: 
 
 @pytest.mark.parametrize("recorded", [1, 2])
 @pytest.mark.parametrize("answers", [True, False])
-def test_what_a_predecessor_gathered_otherwise_is_decided_once(
+def test_messages_gathered_otherwise_by_a_predecessor_are_decided_once(
     room: Rooms, sim: Sim, deaths: list[BaseException | None], recorded: int, answers: bool
 ) -> None:
     """It froze before it lost the lease, and recorded fewer while the successor's handler ran."""
@@ -603,7 +605,7 @@ def test_a_state_that_another_process_has_changed_ends_the_gathering(room: Rooms
     assert texts(sim, user) == ["はい", "はい"]
 
 
-def test_what_mongodb_refuses_to_record_becomes_a_dead_letter_each(
+def test_each_event_that_mongodb_refuses_to_record_becomes_a_dead_letter(
     room: Rooms, sim: Sim, database: Database[Any]
 ) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer(most=2)

@@ -202,7 +202,7 @@ def test_a_turn_that_comes_after_the_handler_was_abandoned_is_not_used(
         pass
 
 
-def test_what_an_abandoned_handler_decides_beside_the_next_run_is_thrown_away(
+def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
     room: Rooms, sim: Sim
 ) -> None:
     user, runs = sim.add_user("花子"), list[str]()
@@ -227,7 +227,7 @@ def test_what_an_abandoned_handler_decides_beside_the_next_run_is_thrown_away(
 
 
 @pytest.mark.parametrize("error", [GateClosed("planted"), StoreUnavailable("planted")])
-def test_what_an_abandoned_handler_raises_resumes_nothing(
+def test_an_abandoned_handler_s_error_resumes_nothing(
     room: Rooms, sim: Sim, error: Exception
 ) -> None:
     """Its job is with another run by then."""
@@ -254,7 +254,7 @@ def test_what_an_abandoned_handler_raises_resumes_nothing(
 # Failures.
 
 
-def test_what_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> None:
+def test_a_message_that_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> None:
     user, runs = sim.add_user("花子"), []
 
     def handler(event: Any, talk: Talk) -> None:

@@ -512,7 +512,7 @@ def stateful(answered: list[str] | None = None) -> Bot:
     return bot
 
 
-def test_what_was_decided_without_effects_is_not_decided_again_under_a_later_state(
+def test_an_event_decided_without_effects_is_not_decided_again_under_a_later_state(
     database: Database[Any], room: Rooms, sim: Sim
 ) -> None:
     user = sim.add_user("花子")
@@ -527,7 +527,7 @@ def test_what_was_decided_without_effects_is_not_decided_again_under_a_later_sta
     assert texts(sim, user) == ["三"]
 
 
-def test_what_was_applied_along_with_a_record_of_unknown_outcome_is_not_applied_again(
+def test_names_applied_along_with_a_record_of_unknown_outcome_are_not_applied_again(
     database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would push others out of the hundred names, and those would be decided again."""

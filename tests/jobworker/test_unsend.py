@@ -422,7 +422,7 @@ def test_take_over_loads_the_latest_unsends_by_their_index(database: Database[An
     assert plan["executionStats"]["totalDocsExamined"] == 2
 
 
-def test_what_is_known_by_heart_is_bounded_and_the_latest() -> None:
+def test_the_remembered_unsends_are_bounded_and_the_latest() -> None:
     known = Unsent(most_known=10)
     known.add("main/U1", [f"m{n}" for n in range(30)])
     covered = [n for n in range(30) if known.covers(a_message("U1", f"m{n}"))]

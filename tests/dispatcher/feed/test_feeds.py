@@ -274,7 +274,7 @@ def test_a_dropped_collection_is_lost_history(place: Place, feed: Feed) -> None:
     eventually(lost)
 
 
-def test_what_was_inserted_before_the_drop_still_comes(place: Place, feed: Feed) -> None:
+def test_documents_inserted_before_the_drop_are_still_delivered(place: Place, feed: Feed) -> None:
     place.insert(*numbered(3))
     place.drop()
     assert names(read(feed, 3)) == ["e0", "e1", "e2"]
@@ -463,7 +463,7 @@ def test_without_a_server_a_feed_says_so_and_can_be_closed(own_mongod: EmbeddedM
             feed.close()
 
 
-def test_what_is_not_on_a_majority_is_not_handed_out(lagging: LaggingSet) -> None:
+def test_a_document_not_on_a_majority_is_not_handed_out(lagging: LaggingSet) -> None:
     database = lagging.client["feeds"]
     create_collections(database, capped_bytes=MEGABYTE)
     feeds = [InDatabase(database, name).feed() for name in DATABASE_FEEDS]

@@ -237,7 +237,7 @@ def test_a_scan_waits_until_all_that_was_stored_before_it_is_visible(lagging: La
 
 
 @pytest.mark.parametrize("name", FEEDS)
-def test_what_was_below_the_commit_point_is_in_the_scan_or_in_the_stream(
+def test_a_document_below_the_commit_point_is_in_the_scan_or_in_the_stream(
     lagging: LaggingSet, name: str
 ) -> None:
     """Some are stored before T and some after it, none of them on a majority at that moment."""
@@ -281,7 +281,7 @@ def test_what_was_below_the_commit_point_is_in_the_scan_or_in_the_stream(
 
 
 @pytest.mark.parametrize("name", FEEDS)
-def test_what_is_stored_during_the_scan_is_in_the_stream(
+def test_documents_stored_during_the_scan_are_in_the_stream(
     database: Database[Document], name: str
 ) -> None:
     """The scan has read everything by its last document."""
@@ -360,7 +360,7 @@ def test_a_scan_that_starts_at_an_inversion_finds_what_lies_before_its_start(
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_what_was_stored_before_the_very_first_start_is_handled_once(
+def test_documents_stored_before_the_very_first_start_are_handled_once(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
@@ -528,7 +528,7 @@ def test_a_recvq_dropped_under_it_and_made_again_is_read_on(
     assert worker.decided == [f"{p}{n}" for p in ("e", "new") for n in range(10)]
 
 
-def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
+def test_documents_finished_while_a_scan_seeks_its_start_are_not_decided_again(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,

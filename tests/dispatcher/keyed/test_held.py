@@ -55,7 +55,7 @@ def progress(database: Database[Document]) -> Document:
 # The way into `held` and back.
 
 
-def test_what_waits_long_is_held_and_progress_continues(
+def test_a_long_waiting_document_is_held_and_progress_continues(
     database: Database[Document], dispatch: Dispatch, store: Store, saved_up_to: SavedUpTo
 ) -> None:
     gates = Gates("U1")
@@ -208,7 +208,7 @@ def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_what_is_decided_together_while_it_is_being_held_leaves_nothing_behind(
+def test_documents_decided_together_while_they_are_being_held_leave_nothing_behind(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """It is decided before the transaction of the move, or after it."""

@@ -98,9 +98,7 @@ def test_a_running_job_continues_and_the_next_waits(pool_of: MakePool) -> None:
 
 
 @pytest.mark.parametrize("scope", ["main/U1", "main", "all"])
-def test_what_waited_for_a_thread_when_it_was_paused_gets_none(
-    pool_of: MakePool, scope: str
-) -> None:
+def test_a_key_paused_while_it_waits_for_a_thread_gets_none(pool_of: MakePool, scope: str) -> None:
     busy = Holder("busy")
     worker = RecordingWorker(busy)
     desk = pool_of(worker.decide, threads=2)
@@ -178,7 +176,7 @@ def test_a_heartbeat_is_not_paused(pool_of: MakePool) -> None:
 # Paused documents in `held`.
 
 
-def test_what_is_paused_is_held_and_progress_continues(
+def test_a_paused_key_is_held_and_progress_continues(
     database: Database[Document], begin: Begin
 ) -> None:
     worker = RecordingWorker()
@@ -200,7 +198,7 @@ def test_what_is_paused_is_held_and_progress_continues(
     eventually(lambda: one.saver.save() and not held(database))
 
 
-def test_what_is_paused_waits_a_moment_before_it_is_held(
+def test_a_paused_key_waits_a_moment_before_it_is_held(
     database: Database[Document], begin: Begin
 ) -> None:
     """A pause of a moment costs no transactions."""

@@ -195,7 +195,7 @@ def test_a_resume_after_the_end_does_nothing(pool_of: MakePool) -> None:
     assert [name_of(job.document) for job in jobs] == ["e0", "e1"]
 
 
-def test_what_a_worker_notes_is_kept_between_the_runs_of_a_job(pool_of: MakePool) -> None:
+def test_a_worker_s_notes_are_kept_between_the_runs_of_a_job(pool_of: MakePool) -> None:
     memos: list[object] = []
 
     def decide(job: Job) -> JobResult:
@@ -530,7 +530,7 @@ def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     assert len(desk.tracker) == 2
 
 
-def test_what_finishes_after_the_stop_is_still_accounted(pool_of: MakePool) -> None:
+def test_documents_finished_after_the_stop_still_count(pool_of: MakePool) -> None:
     held = Holder("e0")
     desk = pool_of(held)
     one = document("e0")
@@ -642,7 +642,7 @@ def test_a_job_waits_for_enough_documents_behind_it(pool_of: MakePool) -> None:
     assert desk.pool.view.in_hand().decided == 3
 
 
-def test_what_an_earlier_process_left_waits_until_all_of_it_is_read(pool_of: MakePool) -> None:
+def test_documents_of_an_earlier_process_wait_until_all_are_read(pool_of: MakePool) -> None:
     gatherer = Gatherer(until=0)
     desk = pool_of(gatherer, suspects=CrashSuspects(most=100))
     desk.put(document("e0"), document("e1"), again=True)
@@ -656,7 +656,7 @@ def test_what_an_earlier_process_left_waits_until_all_of_it_is_read(pool_of: Mak
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_what_may_kill_the_process_is_decided_alone(pool_of: MakePool, alone: bool) -> None:
+def test_a_suspect_is_decided_alone(pool_of: MakePool, alone: bool) -> None:
     """Suspects that run alone, and conversations that are watched."""
     suspects = CrashSuspects(alone=alone, most=100, watches=lambda key: not alone)
     gatherer = Gatherer(until=3)

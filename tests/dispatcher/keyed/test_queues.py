@@ -748,7 +748,7 @@ def test_keys_take_turns() -> None:
     assert order == [1, -1, 2, -2]
 
 
-def test_what_an_operator_resumes_goes_behind_what_was_ready() -> None:
+def test_a_resumed_key_goes_behind_ready_ones() -> None:
     queues = queues_of(*numbered(1, "A"), {"_id": 9, "channel": CHANNEL, "key": "B"})
     queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
     queues.obey(Pauses())
@@ -843,7 +843,7 @@ def ids(documents: Any) -> list[Any]:
     return [one["_id"] for one in documents]
 
 
-def test_what_is_taken_along_ends_with_the_job() -> None:
+def test_documents_taken_along_end_with_the_job() -> None:
     queues = queues_of(*numbered(5))
     run = begun(queues)
     assert ids(run.job.following().documents) == [2, 3, 4, 5]
@@ -856,7 +856,7 @@ def test_what_is_taken_along_ends_with_the_job() -> None:
     assert (queues.tracker.unfinished, queues.decided_documents) == (1, 4)
 
 
-def test_what_is_taken_along_holds_over_a_deferral_and_can_be_let_go() -> None:
+def test_documents_taken_along_are_kept_over_a_deferral_and_can_be_released() -> None:
     queues = queues_of(*numbered(3))
     run = begun(queues)
     run.job.take_along(1)
@@ -931,7 +931,7 @@ def test_only_whole_documents_that_follow_directly_are_given() -> None:
     assert run.job.take_along(2) == 0
 
 
-def test_what_comes_resumes_a_job_that_listens() -> None:
+def test_a_further_document_resumes_a_job_that_listens() -> None:
     queues = queues_of(*numbered(1))
     run = begun(queues)
     run.job.following()
@@ -945,7 +945,7 @@ def test_what_comes_resumes_a_job_that_listens() -> None:
     assert queues.next(1.0) is None, "it did not ask once more"
 
 
-def test_what_comes_during_the_run_that_asks_is_not_missed() -> None:
+def test_a_document_that_arrives_during_the_asking_run_is_not_missed() -> None:
     queues = queues_of(*numbered(1))
     run = begun(queues)
     run.job.following()
@@ -954,7 +954,7 @@ def test_what_comes_during_the_run_that_asks_is_not_missed() -> None:
     assert begun(queues).job is run.job
 
 
-def test_what_comes_while_the_handler_runs_does_not_shorten_the_pause_before_the_next_try() -> None:
+def test_a_document_during_the_handler_does_not_shorten_the_pause_before_the_next_try() -> None:
     queues = queues_of(*numbered(1))
     run = begun(queues)
     run.job.following()
@@ -977,14 +977,14 @@ def test_a_job_that_listens_learns_that_all_is_read() -> None:
 
 
 @pytest.mark.parametrize("event", [None, "typed in a shell", DBRef("events", 1), {}])
-def test_what_is_no_event_waits_for_no_answer(event: Any) -> None:
+def test_a_document_that_is_no_event_waits_for_no_answer(event: Any) -> None:
     queues = queues_of(an_event("x", "U1", event))
     run = queues.next(1.0)
     assert isinstance(run, Run)
     assert run.queue.line_of_head is ReadyLine.OTHER
 
 
-def test_what_an_earlier_process_may_have_decided_is_saved_one_by_one() -> None:
+def test_documents_possibly_decided_by_an_earlier_process_are_saved_one_by_one() -> None:
     queues = queues_of(*numbered(10), most_unsaved=3)
     run = begun(queues)
     queues.save_each(run.queue)
@@ -1042,7 +1042,7 @@ def test_a_release_of_what_is_nowhere_lets_nothing_else_pass(by: str) -> None:
     assert queues.next(1.0) is None
 
 
-def test_what_moves_while_it_is_read_again_is_not_taken_for_lost() -> None:
+def test_a_document_that_moves_while_it_is_read_again_does_not_count_as_lost() -> None:
     """recvq loses it right after it was read for `held`."""
     queues = queues_of(*numbered(3), most_whole=1)
     queues.decided(begun(queues), JobResult.DONE)
@@ -1056,7 +1056,7 @@ def test_what_moves_while_it_is_read_again_is_not_taken_for_lost() -> None:
     assert isinstance(queues.next(1.0), Load)
 
 
-def test_what_moves_while_held_is_read_comes_behind_that() -> None:
+def test_documents_that_move_while_held_is_read_come_behind_it() -> None:
     queues = KeyQueues(ProgressTracker())
     queues.put_held(HeldKey(CHANNEL, "A", 1, 0))
     load = queues.next(1.0)
@@ -1114,7 +1114,7 @@ def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None
     assert [row["_id"] for row in plan.snapshot.rows] == [2]
 
 
-def test_what_vanished_from_held_is_not_waited_for() -> None:
+def test_documents_that_vanished_from_held_are_not_waited_for() -> None:
     queues = KeyQueues(ProgressTracker())
     queues.put_held(HeldKey(CHANNEL, "A", 3, 7))
     load = queues.next(1.0)

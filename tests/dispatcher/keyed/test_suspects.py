@@ -499,7 +499,7 @@ def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Docume
     assert runs == [2, 2]
 
 
-def test_what_cannot_be_named_does_not_run(
+def test_a_suspect_that_cannot_be_named_does_not_run(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []
@@ -810,7 +810,7 @@ def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
     assert running.end() is ExitReason.STOPPED
 
 
-def test_what_waits_in_held_is_suspect_as_well(
+def test_documents_in_held_are_suspect_as_well(
     database: Database[Document], dispatch: Dispatch
 ) -> None:
     """It left the window long ago, and may have killed the process all the same."""

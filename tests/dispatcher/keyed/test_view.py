@@ -86,7 +86,7 @@ def test_unfinished_documents_are_counted_in_the_order_of_the_window() -> None:
     assert (tracker.unfinished, tracker.newest) == (0, 199)
 
 
-def test_what_the_reader_has_seen_is_known_by_name(pool_of: MakePool) -> None:
+def test_documents_that_the_reader_has_seen_are_known_by_name(pool_of: MakePool) -> None:
     held = Holder("e0")
     desk = pool_of(held)
     known = numbered(3)
@@ -216,7 +216,7 @@ def test_documents_behind_a_handler_are_reported_once_it_takes_long(
     desk.wait_until_idle()
 
 
-def test_what_comes_while_those_behind_a_slow_handler_are_counted_ends_nothing(
+def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
     pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of the thread that writes the row ends the thread and the process."""

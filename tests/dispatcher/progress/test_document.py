@@ -65,7 +65,7 @@ def test_the_first_start_finds_nothing_finished(database: Database[Document]) ->
     assert (document["epoch"], document["starts"], document["trying"]) == (1, 0, None)
 
 
-def test_what_an_older_release_left_is_taken_over_under_the_number_of_this_one(
+def test_progress_of_an_older_release_is_taken_over_under_the_number_of_this_one(
     database: Database[Document],
 ) -> None:
     progress(database, 1).take_over()
@@ -75,7 +75,7 @@ def test_what_an_older_release_left_is_taken_over_under_the_number_of_this_one(
     assert require_schema(database) == SCHEMA
 
 
-def test_what_a_newer_release_has_taken_over_meanwhile_is_left_as_it_is(
+def test_progress_taken_over_by_a_newer_release_is_left_unchanged(
     database: Database[Document],
 ) -> None:
     """A standby of the older release may have looked before."""
@@ -226,7 +226,7 @@ def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
     assert found(database)["finished"] == []
 
 
-def test_what_a_drop_took_of_what_is_finished_is_written_again(
+def test_finished_places_lost_by_a_drop_are_written_again(
     database: Database[Document],
 ) -> None:
     """A save of changes only would leave holes, and a successor would decide those documents

@@ -266,7 +266,7 @@ def test_a_ring_of_another_length_is_taken_as_it_is(ring: list[Any]) -> None:
     assert tracker.take("new", 5) is not None
 
 
-def test_what_came_out_of_held_is_not_taken_again() -> None:
+def test_documents_decided_out_of_held_are_not_taken_again() -> None:
     """The ring may have forgotten it long ago, and a scan still meets it in recvq."""
     tracker = ProgressTracker()
     tracker.finish_held("held")
@@ -274,7 +274,7 @@ def test_what_came_out_of_held_is_not_taken_again() -> None:
     assert len(tracker) == 0
 
 
-def test_what_a_predecessor_held_beyond_after_keeps_its_place() -> None:
+def test_documents_finished_by_a_predecessor_beyond_after_keep_their_places() -> None:
     """Out of `held` and decided before the feed brings it: progress still moves over it."""
     tracker = ProgressTracker.restore(token=0, after=0, finished=["held"], passed=0, ring=[])
     tracker.finish_held("held")

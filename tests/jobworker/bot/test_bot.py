@@ -168,7 +168,7 @@ async def both(event: Any, talk: Any) -> Any:
 
 
 @pytest.mark.parametrize("handler", [coroutine, generator, both, None, "handler"])
-def test_what_does_not_run_when_it_is_called_is_no_handler(handler: Any) -> None:
+def test_a_function_that_does_not_run_when_called_is_no_handler(handler: Any) -> None:
     for decorate in (
         Bot().add(MessageEvent),
         Bot().default(),
@@ -204,7 +204,7 @@ def test_a_handler_is_for_states_that_a_conversation_can_have() -> None:
             Bot().default(state=state)(handler)  # type: ignore[arg-type]
     with pytest.raises(BotError, match="a state is a text"):
         Bot().timeout(chosen)  # type: ignore[arg-type]
-    with pytest.raises(BotError, match="is no function"):
+    with pytest.raises(BotError, match="is not a function"):
         Bot().timer(chosen)  # type: ignore[arg-type]
 
 
@@ -263,7 +263,7 @@ def test_a_handler_may_get_several_messages_at_once() -> None:
         ({"most": 5}, "most= is for a handler with gather="),
     ],
 )
-def test_what_cannot_be_gathered_is_refused(options: Any, why: str) -> None:
+def test_a_rule_that_cannot_gather_is_refused(options: Any, why: str) -> None:
     with pytest.raises(BotError, match=why):
         Bot().add(MessageEvent, **options)(lambda events, talk: None)
 

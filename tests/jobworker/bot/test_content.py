@@ -224,7 +224,7 @@ def test_a_refusal_is_distinguished_and_asked_once(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_taken_back_is_gone_and_what_never_was_is_not_found(
+def test_unsent_content_is_gone_and_unknown_content_is_not_found(
     lone: Lone, sim: Sim, tmp_path: Path
 ) -> None:
     user = sim.add_user("花子")
@@ -281,7 +281,7 @@ def test_an_interrupted_download_begins_again(
 
 
 @pytest.mark.parametrize("trouble", [broken_off, unanswered, failing, limited])
-def test_what_breaks_off_each_time_leaves_nothing_behind(
+def test_a_download_interrupted_each_time_leaves_nothing_behind(
     lone: Lone, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
 ) -> None:
     id_, to = sent(sim), tmp_path / "photo.jpg"
@@ -343,7 +343,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
     ],
     ids=["short", "no last chunk", "half a chunk", "no end", "gzip", "garbage", "none"],
 )
-def test_what_is_not_proved_whole_is_not_taken(
+def test_a_download_not_proved_complete_is_not_accepted(
     lone_at: Callable[[bytes], Lone], raw: bytes, tmp_path: Path
 ) -> None:
     lone = lone_at(raw)
@@ -428,7 +428,7 @@ def test_downloads_that_break_open_the_data_host_s_breaker_only(
 # Bounds.
 
 
-def test_what_is_too_large_is_left_at_its_bound(
+def test_a_download_that_is_too_large_ends_at_its_limit(
     lone: Lone, lone_at: Callable[[bytes], Lone], sim: Sim, tmp_path: Path
 ) -> None:
     with pytest.raises(ContentTooLarge):
@@ -463,7 +463,7 @@ def test_the_id_comes_from_the_sdk_s_object_from_line_s_json_or_as_it_is() -> No
     assert [content_id(one) for one in (image, file, json, "4")] == ["1", "2", "3", "4"]
 
 
-def test_what_has_no_content_is_a_mistake_and_what_is_not_line_s_is_said_so() -> None:
+def test_a_message_without_content_is_a_mistake_and_external_content_an_error_of_its_own() -> None:
     sticker = StickerMessageContent(
         id="1", packageId="1", stickerId="1", stickerResourceType="STATIC", quoteToken="q"
     )
@@ -521,7 +521,7 @@ def test_outside_of_a_handler_it_needs_a_path(lone: Lone, sim: Sim) -> None:
         lone.contents.fetch(sent(sim))
 
 
-def test_what_is_not_ready_or_fails_is_asked_for_again_by_another_try(
+def test_content_not_ready_or_failing_is_requested_again_by_another_try(
     room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     user = sim.add_user("花子")
@@ -537,7 +537,7 @@ def test_what_is_not_ready_or_fails_is_asked_for_again_by_another_try(
 
 
 @pytest.mark.parametrize("error", [ContentNotReady("202"), ContentFailed("503")])
-def test_what_line_does_not_have_ready_is_tried_for_ten_minutes(error: Exception) -> None:
+def test_content_that_line_prepares_is_tried_for_ten_minutes(error: Exception) -> None:
     """HANDLER_TRIES would be over in seconds, and the photo of a short outage lost."""
 
     def ends(minutes: float, *, has_sent: bool = False) -> bool:
@@ -548,7 +548,7 @@ def test_what_line_does_not_have_ready_is_tried_for_ten_minutes(error: Exception
     assert [ends(0), ends(9.9), ends(10.1), ends(0, has_sent=True)] == [False, False, True, True]
 
 
-def test_what_is_gone_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path) -> None:
+def test_missing_content_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path) -> None:
     user = sim.add_user("花子")
     sim.answer_next("content", 410)
     desk = room(saving_bot(tmp_path / "v"))

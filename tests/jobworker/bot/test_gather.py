@@ -54,7 +54,7 @@ def test_each_further_message_restarts_the_wait() -> None:
     assert one.look(5.0, message(1.5), message(3.0)) == Gathered(2, 0.0)
 
 
-def test_what_waited_elsewhere_waits_no_more() -> None:
+def test_a_message_that_waited_elsewhere_does_not_wait_again() -> None:
     """By the time of acceptance it has been waiting since then."""
     assert Watched(began=20.0).look(20.0, message(19.0)) == Gathered(1, 1.0)
     assert Watched(began=20.0).look(20.0) == Gathered(0, 0.0)

@@ -61,7 +61,7 @@ def test_replies_in_a_row_travel_as_one() -> None:
     assert ways(talk.decision()) == [("reply", 3)]
 
 
-def test_what_does_not_fit_the_reply_is_pushed() -> None:
+def test_messages_that_do_not_fit_the_reply_are_pushed() -> None:
     talk = talk_on()
     talk.reply(*"1234")
     talk.reply(*"56")
@@ -124,7 +124,9 @@ def test_a_source_of_an_unknown_type_can_be_answered() -> None:
 @pytest.mark.parametrize(
     ("messages", "told"), [((), "at least one"), (("",), "empty text"), ("123456", "6 messages")]
 )
-def test_what_line_would_refuse_is_refused_in_the_handler(messages: Any, told: str) -> None:
+def test_a_message_that_line_would_refuse_is_refused_in_the_handler(
+    messages: Any, told: str
+) -> None:
     talk = talk_on()
     for send in (talk.reply, talk.push, lambda *m: talk.multicast(["U2"], *m)):
         with pytest.raises(BotError, match=told):
@@ -237,7 +239,7 @@ def test_an_older_name_outlives_a_refused_profile() -> None:
     assert talk.display_name == "花子"
 
 
-def test_what_is_sent_or_set_after_the_end_is_refused_and_not_lost_in_silence() -> None:
+def test_sends_and_timers_after_the_end_are_refused_and_not_lost_silently() -> None:
     talk = talk_on()
     talk.reply("in time")
     decision = talk.decision()

@@ -109,7 +109,7 @@ def test_a_moment_may_have_any_zone(timers: Timers) -> None:
     assert next(timers.effects())["runAt"] == NOW
 
 
-def test_what_comes_along_is_as_it_was_when_the_timer_was_set(timers: Timers) -> None:
+def test_a_timer_s_data_is_as_it_was_when_the_timer_was_set(timers: Timers) -> None:
     eggs = ["M"]
     timers.after(1, "egg", {"eggs": eggs}, now=NOW)
     eggs.append("L")

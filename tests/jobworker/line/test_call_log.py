@@ -114,7 +114,7 @@ def test_today_counts_people_and_what_earlier_processes_sent(database: Database[
         assert log.counted_today() == 4 + earlier
 
 
-def test_what_earlier_processes_sent_is_asked_for_again_where_mongodb_was_away() -> None:
+def test_sends_of_earlier_processes_are_counted_again_after_an_outage_of_mongodb() -> None:
     uri = "mongodb://127.0.0.1:1/?replicaSet=rs0"
     with connect(uri, app_name="away", server_selection_seconds=0.1) as away:
         log = CallLog(away["away"]["calls"])

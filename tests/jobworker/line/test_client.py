@@ -243,7 +243,7 @@ def test_a_silent_line_is_an_unknown_outcome_in_time(wire: Any, line: Any) -> No
         pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X: a\r\n" * 200 + b"\r\n", id="200 headers"),
     ],
 )
-def test_what_is_not_http_is_an_unknown_outcome(wire: Any, line: Any, raw: bytes) -> None:
+def test_an_answer_that_is_not_http_is_an_unknown_outcome(wire: Any, line: Any, raw: bytes) -> None:
     def act(connection: socket.socket) -> None:
         connection.sendall(raw)
         connection.close()

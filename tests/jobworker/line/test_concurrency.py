@@ -139,7 +139,7 @@ def test_without_a_fresh_lease_none_of_them_begins() -> None:
     assert not any(one.call() for one in callers)
 
 
-def test_what_was_prepared_as_line_went_away_is_not_called() -> None:
+def test_a_call_prepared_as_line_went_away_is_not_made() -> None:
     """Two have a turn; the call of one opens the breaker, with the other's try written down."""
     hand = Hand(0.0, concurrency=2)
     calling, preparing = several(hand, 2)
@@ -149,7 +149,7 @@ def test_what_was_prepared_as_line_went_away_is_not_called() -> None:
     assert not preparing.call()
 
 
-def test_what_was_prepared_as_line_went_away_is_not_called_as_the_probe_either() -> None:
+def test_a_call_prepared_as_line_went_away_is_not_the_probe_either() -> None:
     hand = Hand(0.0, concurrency=3)
     calling, preparing = several(hand, 2)
     assert calling.call()

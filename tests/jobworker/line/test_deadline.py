@@ -88,7 +88,7 @@ def test_an_answer_in_time_is_read(serve: Any) -> None:
         assert (got.status, got.data) == (200, b"{}")
 
 
-def test_what_was_sent_is_dated_on_its_thread(serve: Any) -> None:
+def test_a_send_is_dated_on_its_thread(serve: Any) -> None:
     def act(connection: socket.socket, ended: threading.Event) -> None:
         while connection.recv(65536):
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
@@ -100,7 +100,7 @@ def test_what_was_sent_is_dated_on_its_thread(serve: Any) -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_what_drips_ends_with_the_call_s_time(serve: Any, head: bytes) -> None:
+def test_a_dripping_answer_ends_with_the_call_s_time(serve: Any, head: bytes) -> None:
     def act(connection: socket.socket, ended: threading.Event) -> None:
         connection.recv(65536)
         connection.sendall(head)

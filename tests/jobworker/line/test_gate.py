@@ -240,7 +240,7 @@ def test_a_gate_where_all_declined_serves_the_next_one(hand: Hand) -> None:
     assert later.called
 
 
-def test_what_follows_an_answer_may_enter_again_at_once(hand: Hand) -> None:
+def test_a_ticket_may_enter_again_at_once_after_its_answer(hand: Hand) -> None:
     entry = Note(hand, "a")
     entry.on_after = lambda: entry.enter() if len(entry.called) < 3 else None
     entry.enter()

@@ -119,7 +119,7 @@ def test_more_used_than_allowed_is_nothing_left() -> None:
 # The rest of the month.
 
 
-def test_what_was_sent_since_the_reading_is_counted_down() -> None:
+def test_sends_since_the_reading_are_counted_down() -> None:
     month = a_month()
     month.paid(7, NOW)
     month.begin(NOW)

@@ -114,7 +114,7 @@ def test_a_user_unknown_to_line_has_no_name_and_is_not_asked_for_again(
         lambda sim: sim.close_next("profile", times=2),
     ],
 )
-def test_what_may_pass_is_tried_again(
+def test_a_temporary_error_is_tried_again(
     room: Rooms, sim: Sim, named: Bot, plan: Callable[[Sim], None]
 ) -> None:
     user = sim.add_user("花子")
@@ -126,7 +126,7 @@ def test_what_may_pass_is_tried_again(
 
 
 @pytest.mark.parametrize("status", [401, 429])
-def test_what_says_nothing_of_the_user_is_not_kept(
+def test_an_answer_unrelated_to_the_user_is_not_kept(
     room: Rooms, sim: Sim, named: Bot, status: int
 ) -> None:
     user = sim.add_user("花子")
@@ -443,7 +443,7 @@ def test_a_group_is_found_by_its_name_and_its_members_are(
     assert texts(sim, group)[-1] == "(名無し)"
 
 
-def test_what_waits_to_be_sent_goes_before_a_name(room: Rooms, sim: Sim, later: Bot) -> None:
+def test_waiting_sends_come_before_a_name(room: Rooms, sim: Sim, later: Bot) -> None:
     users = [sim.add_user(name) for name in ("竹子", "菊子")]
     desk, before = room(later, line=AT_ONCE), len(sim.calls)
     with desk.desk.gate.turn():
@@ -470,7 +470,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return begun
 
 
-def test_what_was_forgotten_meanwhile_is_not_written(
+def test_a_name_forgotten_meanwhile_is_not_written(
     room: Rooms, sim: Sim, later: Bot, asked: threading.Event
 ) -> None:
     user = sim.add_user("桜子")

@@ -226,7 +226,7 @@ def test_a_reading_that_fails_is_not_repeated_and_what_is_known_grows_stale(
     assert account.quota.left is None
 
 
-def test_what_was_sent_is_counted_down_between_readings(account: Account) -> None:
+def test_sends_are_counted_down_between_readings(account: Account) -> None:
     account.quota.start()
     account.hand.advance(90)
     account.quota.paid(300)

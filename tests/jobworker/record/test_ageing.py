@@ -50,7 +50,7 @@ def expiring(database: Database[Any]) -> dict[str, datetime]:
     return {row["_id"]: row["expiresAt"] for row in rows}
 
 
-def test_what_grows_too_old_is_announced_a_week_ahead(
+def test_letters_that_grow_too_old_are_announced_a_week_ahead(
     letters: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     Ageing(letters, days=DAYS).look()

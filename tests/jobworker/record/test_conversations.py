@@ -158,7 +158,7 @@ def test_an_event_without_an_id_is_named_by_its_document(database: Db, mine: Con
     assert stored(database)["applied"] == [str(doc["_id"])]
 
 
-def test_what_was_decided_without_a_record_is_applied_along(
+def test_events_decided_without_a_record_are_applied_along(
     database: Db, mine: Conversations
 ) -> None:
     record(mine, document("E3"), deciding("E3/0"), unsaved=["E1", "E2"])
@@ -336,7 +336,9 @@ def test_no_late_write_recreates_a_removed_effect(database: Db, mine: Conversati
     assert stored(database)["outbox"] == {}
 
 
-def test_what_is_carried_out_leaves_and_may_leave_twice(database: Db, mine: Conversations) -> None:
+def test_a_carried_out_effect_is_removed_and_may_be_removed_twice(
+    database: Db, mine: Conversations
+) -> None:
     first, second = places(record(mine, document(), deciding("E1/0", "E1/1")))
     mine.remove("main/U1", first)
     mine.remove("main/U1", first)
@@ -646,7 +648,7 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
         room.desk.stop()
 
 
-def test_what_is_not_loaded_yet_counts_to_what_waits_in_all(
+def test_outboxes_not_loaded_yet_count_as_waiting(
     breakable: Client, broken_database: Db, sim: Sim
 ) -> None:
     limits = SendLimits(most_in_all=3)
@@ -666,7 +668,7 @@ def unsent_row(key: str) -> Document:
     return {**row, "at": datetime.now(UTC), "outbox": outbox}
 
 
-def test_what_a_frozen_predecessor_recorded_late_is_carried_out_by_the_next_record(
+def test_a_late_record_of_a_frozen_predecessor_is_carried_out_by_the_next_record(
     database: Db, of_epoch: Callable[[int], Conversations]
 ) -> None:
     predecessor, successor = of_epoch(1), of_epoch(2)

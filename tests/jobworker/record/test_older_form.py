@@ -248,7 +248,7 @@ def test_an_event_of_a_conversation_that_is_not_adopted_yet_goes_behind_what_wai
     assert desk.conversation(user.user_id)["epoch"] == 2
 
 
-def test_what_an_older_release_recorded_after_a_switch_back_goes_out_last(
+def test_records_of_an_older_release_after_a_switch_back_are_sent_last(
     database: Db, room: Rooms, sim: Sim
 ) -> None:
     user = sim.add_user("花子")
@@ -318,7 +318,7 @@ def test_a_frozen_process_of_an_older_release_writes_nothing_once_it_is_moved(
 
 
 @pytest.mark.parametrize("broken", ["nothing", {"0": {}}, 5, [], None])
-def test_what_a_person_made_of_the_array_keeps_nothing_from_being_adopted(
+def test_an_array_edited_by_hand_does_not_prevent_adoption(
     database: Db, sim: Sim, broken: Any
 ) -> None:
     user, mine = sim.add_user("花子"), Conversations(database[CONVERSATIONS])

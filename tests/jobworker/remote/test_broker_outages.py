@@ -173,7 +173,7 @@ def test_while_rabbitmq_is_short_of_memory_everything_waits_and_says_so(house: H
     assert room.letters() == []
 
 
-def test_what_was_sent_before_a_stop_goes_out(shared_rabbitmq: RabbitMQ) -> None:
+def test_messages_sent_before_a_stop_go_out(shared_rabbitmq: RabbitMQ) -> None:
     arrived: list[bytes] = []
     leader = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=True, name="test")
     worker = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=False, name="test")

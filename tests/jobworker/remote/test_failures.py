@@ -479,7 +479,7 @@ def test_a_handler_whose_worker_does_not_end_it_is_ended_by_the_leader(house: Ho
     assert room.letters() == []
 
 
-def test_what_is_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
+def test_an_event_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
     house: House,
 ) -> None:
     user, gate = house.sim.add_user("花子"), house.gate()
@@ -647,7 +647,9 @@ def test_a_worker_that_only_lost_a_job_is_not_counted_as_taken_down(house: House
     assert workers.condemned_by({"one", "two", "left"}, {"a", "b", "c"}) == 5
 
 
-def test_what_finds_no_worker_free_looks_ever_less_often_and_leaves_no_row(house: House) -> None:
+def test_a_job_without_a_free_worker_checks_less_and_less_often_and_leaves_no_row(
+    house: House,
+) -> None:
     user, room = house.sim.add_user("花子"), house.leader()
     house.worker(Script().bot, threads=2)
     until_working(room, "box/1")

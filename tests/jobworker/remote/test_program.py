@@ -85,7 +85,7 @@ def room(
         ("action", "BotError: invalid decision", 1),
     ],
 )
-def test_what_a_program_must_not_write_is_a_failed_try_of_that_job_alone(
+def test_an_invalid_line_of_a_program_is_a_failed_try_of_that_job_only(
     room: Callable[..., Room], sim: Sim, word: str, cause: str, attempts: int
 ) -> None:
     alice, bob = sim.add_user("花子"), sim.add_user("太郎")
@@ -158,7 +158,7 @@ def test_a_megabyte_on_standard_error_holds_nothing_up(
 
 
 @pytest.mark.parametrize("word", ["twice", "afterwards"])
-def test_what_a_program_does_between_jobs_costs_no_try(
+def test_a_program_s_fault_between_jobs_costs_no_try(
     room: Callable[..., Room], sim: Sim, word: str, tmp_path: Path
 ) -> None:
     pid = tmp_path / "pid"
@@ -218,7 +218,7 @@ def test_a_program_that_does_not_begin_is_refused(
         ("'bot", "cannot be read as a command: No closing quotation"),
     ],
 )
-def test_what_is_no_command_is_refused(command: str, words: str) -> None:
+def test_an_invalid_command_is_refused(command: str, words: str) -> None:
     with pytest.raises(WrongProgram, match=words):
         ProgramBot(command, settings={}, secrets={}, environ={})
 

@@ -176,7 +176,7 @@ def test_an_event_that_kills_each_worker_is_a_dead_letter_and_its_neighbours_are
 
 
 @pytest.mark.timeout(120)
-def test_what_is_suspected_gets_a_worker_of_its_own_although_others_keep_it_busy(
+def test_a_suspected_job_gets_a_worker_of_its_own_although_others_keep_it_busy(
     house: House, workers: Workers
 ) -> None:
     """One worker alone, and a queue of work: it is left idle for the suspect."""

@@ -460,7 +460,7 @@ def test_a_handler_can_be_run_again_until_it_has_sent_something() -> None:
         assert can_run_again()
 
 
-def test_what_was_sent_is_in_applied_before_progress_is_saved(room: Rooms, sim: Sim) -> None:
+def test_a_sent_event_is_in_applied_before_progress_is_saved(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     desk = room(SdkBot(echo.handler))
     document = desk.says(user, "一")
@@ -783,7 +783,7 @@ def test_a_bot_of_several_modules_is_looked_through(
     del sys.modules["beside"]
 
 
-def test_what_is_none_of_the_bot_s_own_may_have_the_sdk_s_client(
+def test_code_outside_the_bot_may_have_the_sdk_s_client(
     named: Callable[[str], Bot], tmp_path: Path
 ) -> None:
     library = tmp_path / "venv/lib/site-packages"

@@ -248,7 +248,7 @@ def test_the_order_of_each_conversation_is_kept(database: Any, sim: Sim, calls: 
 
 
 @pytest.mark.parametrize("point", ["turn", "row open"])
-def test_what_is_recorded_while_the_others_are_claimed_travels_later(
+def test_a_send_recorded_while_the_others_are_claimed_is_sent_later(
     database: Any, sim: Sim, point: str
 ) -> None:
     """Otherwise it would be part of the body for all, or be claimed without being sent."""
@@ -327,7 +327,7 @@ def test_a_400_without_a_name_halves_the_call_until_the_one_is_found(
     assert len(calls()) <= 12
 
 
-def test_what_exceeds_the_month_is_a_letter_and_the_rest_of_the_month_is_used(
+def test_a_send_over_the_month_s_limit_is_a_letter_and_the_rest_of_the_month_is_used(
     database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Soon after a refusal it is read again how much of the month is used.

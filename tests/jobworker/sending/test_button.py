@@ -130,7 +130,7 @@ def test_the_table_of_states(
         (AnswerState.SHOWN, [], ButtonShown.YES),
     ],
 )
-def test_what_is_known_once_a_try_is_noted(
+def test_the_facts_once_a_try_is_noted(
     known: AnswerState | None, outcomes: list[str], shown: ButtonShown
 ) -> None:
     offer = Offer(known)
@@ -521,7 +521,7 @@ def test_a_tap_on_the_button_of_a_handler_that_failed_gets_a_sentence(
     assert len(desk.letters()) == 1
 
 
-def test_what_a_tap_cannot_bring_in_time_waits_for_the_next_and_is_never_pushed(
+def test_an_answer_too_late_for_its_tap_waits_for_the_next_and_is_never_pushed(
     room: Rooms, sim: Sim, slow: Slow
 ) -> None:
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
@@ -789,7 +789,7 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
 # The end of answers that are not fetched.
 
 
-def test_what_is_not_fetched_within_its_time_is_a_dead_letter(
+def test_an_answer_not_fetched_within_its_time_is_a_dead_letter(
     room: Rooms, database: Database[Any], sim: Sim, slow: Slow
 ) -> None:
     user, other = sim.add_user("花子"), sim.add_user("太郎")

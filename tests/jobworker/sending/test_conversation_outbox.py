@@ -118,7 +118,7 @@ def again(**more: Any) -> CallOutcome:
 
 
 @pytest.mark.parametrize("before", CallState)
-def test_what_has_something_to_send_begins_to_wait(before: CallState) -> None:
+def test_a_caller_with_a_send_begins_to_wait(before: CallState) -> None:
     box, _ = box_in(before)
     told = box.begin(0.0)
     assert isinstance(told, Enter) is (before is IDLE)
@@ -148,7 +148,7 @@ def test_a_rest_that_a_give_up_ended_ends_no_later_one() -> None:
 
 
 @pytest.mark.parametrize("before", CallState)
-def test_what_is_worth_more_moves_the_ticket_at_the_gate(before: CallState) -> None:
+def test_a_better_send_moves_the_ticket_at_the_gate(before: CallState) -> None:
     box, ticket = box_in(before)
     assert box.hurry(at_place(5)) == (Move(ticket, at_place(5)) if before is WAITING else None)
     assert box.state is before
@@ -167,7 +167,7 @@ def test_a_turn_of_another_ticket_is_not_wanted() -> None:
     assert box.state is WAITING
 
 
-def test_what_is_taken_along_takes_no_turn_of_its_own() -> None:
+def test_a_conversation_taken_along_takes_no_turn_of_its_own() -> None:
     box, ticket = box_in(WAITING)
     assert box.take_along() is ticket
     assert not box.turn(ticket)
@@ -187,7 +187,7 @@ def test_a_send_is_given_up_where_no_thread_has_it(before: CallState) -> None:
     assert box.give_up("another") is None or before is IDLE
 
 
-def test_what_was_given_up_neither_waits_nor_wakes_nor_takes_a_turn() -> None:
+def test_a_given_up_caller_does_not_wait_wake_or_take_a_turn() -> None:
     for before in (WAITING, RESTING):
         box, ticket = box_in(before)
         box.give_up("why")
@@ -362,7 +362,7 @@ def test_tries_without_a_verdict_end_some_time() -> None:
     assert told == MakeLetters("no verdict of LINE's in 4 tries", call.members)
 
 
-def test_what_left_leaves_no_failed_tries_behind() -> None:
+def test_a_send_that_left_leaves_no_failed_tries_behind() -> None:
     box, _ = box_in(BUSY, a_push(["U1"]), a_push())
     for _ in range(3):
         box.calling()
@@ -456,7 +456,7 @@ def test_a_key_belongs_to_one_body() -> None:
 
 
 @pytest.mark.parametrize("alone", [a_push("U2"), a_push(["U1"]), a_push(tried_at=NOW)])
-def test_what_goes_elsewhere_travels_alone_and_is_not_passed_by(alone: Send) -> None:
+def test_a_send_to_another_chat_is_sent_alone_and_keeps_its_place(alone: Send) -> None:
     box = box_of(a_reply(), a_reply(), alone, a_reply(), a_push())
     ways = []
     while box.sends:
@@ -524,7 +524,7 @@ def test_a_call_whose_first_member_was_given_up_by_name_continues_with_the_other
     assert (call.members, box.call) == (("place 0", "place 2"), None)
 
 
-def test_what_is_known_of_a_call_that_begins_now() -> None:
+def test_the_facts_of_a_call_that_begins_now() -> None:
     box = box_of(a_push(messages=texts(2)), a_reply())
     call = planned(box)
     assert box.tried(call, 0.0) == Tried(call, [2, 1], token_was_good=True)
@@ -631,7 +631,7 @@ def test_the_end_of_the_line_outlasts_an_outbox_that_was_empty() -> None:
     assert ends.of(CONVERSATION) == -math.inf, "by then it would stand there anyway"
 
 
-def test_what_got_no_verdict_is_worth_no_more_than_another_push_until_it_has_left() -> None:
+def test_a_send_without_a_verdict_is_worth_no_more_than_another_push_until_it_has_left() -> None:
     """Otherwise one on which LINE always fails would repeatedly be the breaker's probe."""
     box = box_of(a_push(id="poison"), a_push(id="behind"))
     box.called(1.0, unanswered=True)
@@ -641,7 +641,7 @@ def test_what_got_no_verdict_is_worth_no_more_than_another_push_until_it_has_lef
     assert box.standing(1.0).turn_class is TurnClass.CHAT
 
 
-def test_what_line_held_back_keeps_its_class() -> None:
+def test_a_held_back_call_keeps_its_class() -> None:
     """A 429 or a refused access token says nothing of the send."""
     box = box_of(a_push())
     box.called(1.0, unanswered=False)
@@ -659,13 +659,13 @@ def test_a_clock_that_was_set_back_makes_nothing_wait_longer() -> None:
         assert min(standing.live_place, 60.0) == 60.0
 
 
-def test_what_is_recorded_behind_pulls_the_first_send_along() -> None:
+def test_a_better_send_behind_speeds_up_the_first() -> None:
     box, ticket = box_in(WAITING, a_push(["U1"]))
     behind = in_place(1, a_reply())
     assert box.append(behind) == Move(ticket, behind.standing)
 
 
-def test_what_is_recorded_behind_a_full_outbox_pulls_nothing_along() -> None:
+def test_a_send_behind_a_full_outbox_moves_no_ticket() -> None:
     limits = SendLimits(most_per_conversation=2)
     box = box_of(a_push(), a_push(), limits=limits)
     box.begin(0.0)

@@ -106,7 +106,7 @@ def test_a_process_that_died_before_the_letter_leaves_it_to_the_successor(
     ]
 
 
-def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
+def test_a_refusal_while_the_process_stops_is_a_letter_before_it_ends(
     database: Any, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the next process treats the refused try as one of unknown outcome."""

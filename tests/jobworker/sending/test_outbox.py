@@ -176,7 +176,7 @@ def test_whatever_line_does_the_message_arrives_once(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("earlier", EARLIER.values(), ids=EARLIER.keys())
-def test_what_line_refuses_for_good_is_a_dead_letter(
+def test_a_permanent_refusal_of_line_is_a_dead_letter(
     room: Rooms, sim: Sim, earlier: bool | None, way: str
 ) -> None:
     desk = room(sending_bot(way), line=SHORT)
@@ -536,7 +536,7 @@ def test_a_successor_brings_it_home_once(
     assert desk.conversation(user.user_id)["epoch"] == 2
 
 
-def test_what_was_carried_out_and_removed_is_not_sent_again(
+def test_an_effect_carried_out_and_removed_is_not_sent_again(
     database: Any, room: Rooms, sim: Sim
 ) -> None:
     user = sim.add_user("花子")

@@ -40,7 +40,7 @@ def flex_bot() -> Bot:
     return bot
 
 
-def test_what_a_call_writes_does_not_grow_with_what_waits_behind_it(
+def test_a_call_s_writes_do_not_grow_with_the_sends_behind_it(
     client: Client, database: Any, room: Rooms, sim: Sim
 ) -> None:
     desk, user = room(flex_bot()), sim.add_user("花子")

@@ -77,7 +77,7 @@ def test_twenty_waiting_events_are_answered_in_order_by_four_free_replies(
     assert sum(call.paid for call in sim.calls[before:]) == 0
 
 
-def test_what_comes_while_a_call_is_under_way_waits_for_the_next_one(
+def test_a_send_during_a_call_waits_for_the_next_one(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, post, said = sim.add_user("花子"), LineClient.post, ["二", "三"]

@@ -227,7 +227,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_an_answer_means(case: Case) -> None:
+def test_the_meaning_of_an_answer(case: Case) -> None:
     outcome = judge(case.tried, case.answer, reply_unknown=case.reply_unknown)
     assert outcome.ending is case.ending
     assert (outcome.stands, outcome.token_used_up) == (case.stands, case.used_up)
@@ -297,7 +297,7 @@ REPLAYED = a_send(at=ACCEPTED, tried_at=ACCEPTED - timedelta(hours=20), tried_as
         ),
     ],
 )
-def test_what_is_too_old_to_be_called_for(send: Send, now: datetime, cause: str | None) -> None:
+def test_a_send_that_is_too_old_to_be_called(send: Send, now: datetime, cause: str | None) -> None:
     assert expired(send, now) == cause
 
 
