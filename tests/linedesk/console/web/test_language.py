@@ -17,6 +17,7 @@ from pymongo.database import Database
 from linedesk.console.acts import Acts
 from linedesk.console.errors import NotReplayed
 from linedesk.console.known import known
+from linedesk.console.web.format import code
 from linedesk.console.web.page_context import SCRIPT_TEXTS, Console
 from linedesk.runtime import language
 from linedesk.runtime.language import VARIABLE, speaking
@@ -272,6 +273,12 @@ def test_json_and_the_audit_are_english_for_a_japanese_reader(database: Rows) ->
             Acts(database, by="yamada", via="page").replay("gone")
         (row,) = database[AUDIT].find()
     assert row["outcome"] == "refused: it was dropped meanwhile"
+
+
+def test_a_moment_within_japanese_is_in_the_readers_zone() -> None:
+    shown = code("最後の通信は2026-11-24 04:06:09+00:00です、次は12:03:05 UTC")
+    assert shown.count("<time ") == 2
+    assert shown.endswith("</time>")
 
 
 # In a real browser.
