@@ -43,9 +43,9 @@ PAGES = (
 )
 # Names and units that are the same in all languages, and parts of the product's own data.
 SAME = re.compile(
-    r"\b(LINE|linedesk|recvq|oplog|API|UTC|MongoDB|p50|p90|p99|live|chat|push|message/push|"
-    r"message/reply|api|api-data\.line\.me|api\.line\.me|main|hanako|bot1|zzzz|nonsense|quota|remind|"
-    r"KeyError|main\.py|handle)\b"
+    r"\b(message/push|message/reply|api-data\.line\.me|api\.line\.me|main\.py|api|data|LINE|"
+    r"linedesk|recvq|oplog|API|UTC|MongoDB|p50|p90|p99|live|chat|push|main|hanako|bot1|zzzz|"
+    r"nonsense|quota|remind|KeyError|handle)\b"
 )
 BRACKETED = re.compile(r"⟦[^⟦⟧]*⟧")
 SHOWN = ("title", "aria-label", "placeholder", "alt", "data-label")
@@ -88,10 +88,11 @@ def untranslated(shown: str, data: list[str]) -> set[str]:
     """The words of a text outside of ⟦…⟧ that are not data."""
     while (inner := BRACKETED.sub(" ", shown)) != shown:
         shown = inner
+    shown = SAME.sub(" ", shown)
     for one in data:
         shown = shown.replace(one, " ")
         shown = shown.replace(f"{one[:8]}…{one[-6:]}", " ")
-    return set(re.findall(r"[A-Za-z][A-Za-z']+", SAME.sub(" ", shown)))
+    return set(re.findall(r"[A-Za-z][A-Za-z']+", shown))
 
 
 def data_of(database: Rows) -> list[str]:
