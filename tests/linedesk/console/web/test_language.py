@@ -17,7 +17,7 @@ from pymongo.database import Database
 from linedesk.console.acts import Acts
 from linedesk.console.errors import NotReplayed
 from linedesk.console.known import known
-from linedesk.console.web.format import code
+from linedesk.console.web.format import LONGEST_ID, code
 from linedesk.console.web.page_context import SCRIPT_TEXTS, Console
 from linedesk.runtime import language
 from linedesk.runtime.language import VARIABLE, speaking
@@ -42,10 +42,11 @@ PAGES = (
     *("/search?q=U", "/search?q=zzzz", "/event/zzzz", "/conversation/main/zzzz", "/letters/zzzz"),
 )
 # Names and units that are the same in all languages, and parts of the product's own data.
-SAME = re.compile(
-    r"\b(message/push|message/reply|api-data\.line\.me|api\.line\.me|main\.py|api|data|LINE|"
-    r"linedesk|recvq|oplog|API|UTC|MongoDB|p50|p90|p99|live|chat|push|main|hanako|bot1|zzzz|"
-    r"nonsense|quota|remind|KeyError|handle)\b"
+SAME = (
+    *("message/push", "message/reply", "api-data.line.me", "api.line.me", "main.py", "api", "data"),
+    *("LINE", "linedesk", "recvq", "oplog", "API", "UTC", "MongoDB", "p50", "p90", "p99", "live"),
+    *("chat", "push", "main", "hanako", "bot1", "zzzz", "nonsense", "quota", "remind", "KeyError"),
+    "handle",
 )
 BRACKETED = re.compile(r"⟦[^⟦⟧]*⟧")
 SHOWN = ("title", "aria-label", "placeholder", "alt", "data-label")
@@ -88,11 +89,9 @@ def untranslated(shown: str, data: list[str]) -> set[str]:
     """The words of a text outside of ⟦…⟧ that are not data."""
     while (inner := BRACKETED.sub(" ", shown)) != shown:
         shown = inner
-    shown = SAME.sub(" ", shown)
-    for one in data:
-        shown = shown.replace(one, " ")
-        shown = shown.replace(f"{one[:8]}…{one[-6:]}", " ")
-    return set(re.findall(r"[A-Za-z][A-Za-z']+", shown))
+    others = {*SAME, *data, *(f"{one[:8]}…{one[-6:]}" for one in data if len(one) > LONGEST_ID)}
+    pattern = "|".join(re.escape(one) for one in sorted(others, key=len, reverse=True))
+    return set(re.findall(r"[A-Za-z][A-Za-z']+", re.sub(pattern, " ", shown)))
 
 
 def data_of(database: Rows) -> list[str]:
@@ -113,8 +112,7 @@ def data_of(database: Rows) -> list[str]:
         for row in database[name].find():
             add(row)
     with speaking("ja"):
-        unknown = [one for one in found if known(one) == one]
-    return sorted(unknown, key=len, reverse=True)
+        return [one for one in found if known(one) == one]
 
 
 def busy(database: Rows) -> None:
