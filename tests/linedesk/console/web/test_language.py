@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from gettext import NullTranslations
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from pymongo.database import Database
 
+from linedesk.console import web
 from linedesk.console.acts import Acts
 from linedesk.console.errors import NotReplayed
 from linedesk.console.known import known
@@ -30,6 +32,7 @@ from tests.linedesk.console.serving import served
 Rows = Database[dict[str, Any]]
 Page = Any
 JAPANESE = {"accept-language": "ja,en;q=0.5"}
+TEMPLATES = Path(web.__file__).parent / "templates"
 LETTER = f"{EVENT[:-1]}0"
 PAGES = (
     *("/", "/?hours=6", "/charts", "/conversations", "/conversations?order=waiting"),
@@ -196,6 +199,17 @@ def test_every_text_of_every_page_is_in_the_catalogue(database: Rows) -> None:
             page = requests.get(f"{url}{path}", headers=JAPANESE, timeout=20).text
             problems[path] = words_of(page, data)
     assert {path: words for path, words in problems.items() if words} == {}
+
+
+def test_no_branch_of_a_template_has_a_text_outside_of_the_catalogue() -> None:
+    problems = {}
+    for path in TEMPLATES.glob("*.html"):
+        bare = re.sub(r"\{[{%#].*?[#%}]\}", "", path.read_text("utf-8"), flags=re.S)
+        shown = Shown()
+        shown.feed(bare)
+        words = set().union(*(untranslated(one, []) for one in (shown.text, *shown.attributes)))
+        problems[path.name] = words
+    assert {name: words for name, words in problems.items() if words} == {}
 
 
 @pytest.mark.usefixtures("pseudo")
