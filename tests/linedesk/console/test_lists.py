@@ -1,4 +1,4 @@
-"""Lists to browse without an id: what they hold, in which order, and what became of each event."""
+"""Lists to browse without an id: their contents, their order, and the result of each event."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_a_dispatcher_that_is_gone_runs_no_handler(database: Database[Any]) -> N
     assert line.outcome.words == "its handler runs"
     database.status.update_one({}, {"$set": {"at": ago(60)}})
     (line,) = newest_events(database, since=ago(3600))
-    assert line.outcome.words == "no dispatcher runs that holds the lease"
+    assert line.outcome.words == "no running dispatcher holds the lease"
 
 
 def made(event_id: str, *, seconds: float, **more: Any) -> Document:
@@ -392,7 +392,7 @@ def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) 
     assert not head.is_stuck(now())
 
 
-def test_a_transcript_tells_of_the_last_release(database: Database[Any]) -> None:
+def test_a_transcript_shows_the_last_release(database: Database[Any]) -> None:
     control = Control(database)
     release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
     found = read_transcript(database, "main", HANAKO).release

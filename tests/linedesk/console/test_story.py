@@ -1,4 +1,4 @@
-"""The story of one event: found by whatever id, told in order, with what nobody knows named."""
+"""The story of one event: found by any id, in order, with its missing parts named."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_an_effect_that_was_given_up_is_told_beside_what_went_out() -> None:
 
 def test_a_message_that_was_taken_back_ends_without_its_handler() -> None:
     told = story(runs=[a_run(outcome="unheard", effects=0)], was_unsent=True)
-    assert told.verdict.startswith("passed over")
+    assert told.verdict.startswith("skipped")
     assert "unsend" in kinds(told)
     assert told.what == "message text (unsent)"
 
@@ -195,7 +195,7 @@ def test_a_409_counts_as_sent() -> None:
     assert told.stands == "answered"
 
 
-# What a call carried, and what it cost.
+# The sends in a call, and its cost.
 
 MULTICAST, PUSH = "/v2/bot/message/multicast", "/v2/bot/message/push"
 
@@ -220,17 +220,17 @@ ANSWERED = "LINE answered 200 in 90 ms"
         ({"endpoint": PUSH, "paid": 1}, f"POST {PUSH}: {ANSWERED}, 1 counted message"),
         (
             {"endpoint": PUSH, "paid": None},
-            f"POST {PUSH}: {ANSWERED}, counted, LINE alone knows for how many people",
+            f"POST {PUSH}: {ANSWERED}, counted, only LINE knows for how many people",
         ),
         (
             {"paid": 0, "also": company("01F", "01G", "01H"), "class": "live", "waitedMs": 420.0},
-            f"POST /v2/bot/message/reply: {ANSWERED}, free, travelled with 3 other sends of this "
-            "conversation, after 420 ms at the gate, class live",
+            f"POST /v2/bot/message/reply: {ANSWERED}, free, sent together with 3 other sends of "
+            "this conversation, after 420 ms at the gate, class live",
         ),
         (
             {"event_id": "01D", "paid": 0, "also": company("01E", "01E")},
-            f"POST /v2/bot/message/reply: {ANSWERED}, free, travelled with 1 other send of this "
-            "conversation",
+            f"POST /v2/bot/message/reply: {ANSWERED}, free, sent together with 1 other send of "
+            "this conversation",
         ),
         (
             {
@@ -244,9 +244,7 @@ ANSWERED = "LINE answered 200 in 90 ms"
         ),
     ],
 )
-def test_a_call_tells_what_it_cost_what_it_carried_and_how_long_it_waited(
-    call: dict[str, Any], words: str
-) -> None:
+def test_a_call_shows_its_cost_its_sends_and_its_wait(call: dict[str, Any], words: str) -> None:
     assert call_words(**call) == words
 
 
@@ -275,7 +273,7 @@ def test_a_call_that_fetched_a_photo_is_no_answer() -> None:
     ("cause", "meaning"),
     [
         ("quota", "the month's messages are used up"),
-        ("late", "its reply token had run out, and late replies may cost no more today"),
+        ("late", "its reply token had expired, and today's limit for late replies is used up"),
         ("expired", "it was not tried before the moment that the bot had set"),
     ],
 )
@@ -288,7 +286,7 @@ def test_a_cause_that_is_a_word_is_explained(cause: str, meaning: str) -> None:
     assert told.steps[-1].facts["cause"] == cause
 
 
-def test_a_send_that_waits_tells_why_as_the_dispatcher_does() -> None:
+def test_a_waiting_send_shows_the_dispatchers_reason() -> None:
     why = "a send waits for its turn, class chat: 12 answers with live reply tokens go first"
     waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": why}
     effects = [{"id": "01E/0", "type": "send", "way": "push", "at": LATER}]
@@ -301,7 +299,7 @@ def test_a_send_that_waits_tells_why_as_the_dispatcher_does() -> None:
     assert told.verdict == "decided; 2 of its sends wait in the outbox"
 
 
-# What holds it up.
+# The reasons of a wait.
 
 
 def test_a_pause_is_the_reason_before_any_other() -> None:
@@ -331,25 +329,25 @@ def test_what_waits_behind_another_names_it() -> None:
 
 @pytest.mark.parametrize("row", [None, a_dispatcher(silent=11)])
 def test_without_a_dispatcher_that_is_the_reason(row: Document | None) -> None:
-    assert story(row=row).verdict == "waits: no dispatcher runs that holds the lease"
+    assert story(row=row).verdict == "waits: no running dispatcher holds the lease"
 
 
 def test_a_predecessors_letter_in_the_outbox_is_told() -> None:
     letter = {"id": "01E", "type": "deadletter", "cause": "handler: KeyError", "lastAt": LATER}
     told = story(effects=[letter], was_applied=True)
-    assert "its dead letter is on its way" in told.steps[-1].words
+    assert "its dead letter is being written" in told.steps[-1].words
 
 
-# What nobody knows.
+# Missing information.
 
 
 def test_what_was_overwritten_is_named() -> None:
     told = story(document=None, in_recvq=False, runs=[a_run()], calls=[a_call()])
-    assert told.gaps == ["recvq has it no longer: it was overwritten since, or never stored here"]
+    assert told.gaps == ["recvq does not have it: it was overwritten since, or never stored here"]
     assert (told.what, told.key) == ("message", HANAKO)
     told = story(is_finished=True)
-    assert "no run of it stands in jobs" in told.gaps[0]
-    assert "no call of it stands in calls" in told.gaps[1]
+    assert "jobs has no run of it" in told.gaps[0]
+    assert "calls has no call of it" in told.gaps[1]
 
 
 def test_text_shows_only_where_it_is_asked_for() -> None:
@@ -445,7 +443,7 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     assert held.steps[-1].words == "waits in held, behind 1 of its conversation: slow"
 
 
-def test_a_story_tells_of_an_outbox_of_either_form(client: Client) -> None:
+def test_a_story_reads_an_outbox_of_either_form(client: Client) -> None:
     send = {"id": "01E/0", "type": "send", "eventId": "01E", "way": "push", "messages": []}
     own = {"_id": f"main/{HANAKO}", "channel": "main", "key": HANAKO, "applied": ["01E"]}
     claim = {"at": NOW, "batch": "B", "members": [place_of(7, 1)]}
@@ -465,7 +463,7 @@ def test_a_story_tells_of_an_outbox_of_either_form(client: Client) -> None:
         assert tries(database, **claimed, pending=[send]) == [False, True]
 
 
-def test_progress_tells_what_is_finished_without_a_trace(told_of: Database[Any]) -> None:
+def test_progress_shows_what_is_finished_without_a_trace(told_of: Database[Any]) -> None:
     told_of.recvq.insert_one(an_event("01G", key="U2"))
     ids = {row.get("eventId"): row["_id"] for row in told_of.recvq.find({})}
     assert tell(told_of, "01G").stands == "waits"
@@ -485,7 +483,7 @@ def test_a_word_is_looked_up_whatever_it_is(told_of: Database[Any]) -> None:
     assert meanings("nobody") == []
 
 
-def test_what_a_pause_is_about_is_no_channel_that_nobody_has(told_of: Database[Any]) -> None:
+def test_an_unknown_word_is_no_channel_to_pause(told_of: Database[Any]) -> None:
     def scope(word: str | None) -> Scope:
         return scope_of(told_of, word, channel="main")
 

@@ -1,4 +1,4 @@
-"""The operator's page in a real browser, while somebody writes the rows that it shows."""
+"""The operator's page in a real browser, while the rows that it shows change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ACTING = (
     "letters",
     "ask",
 )
-# What can be touched and is smaller than a finger, or stands outside of the screen.
+# Controls that are smaller than a finger, or outside of the screen.
 SMALL_TARGETS = """() => [...document.querySelectorAll(
     "main button, main a.button, main a.row, main select, main .choice a")].filter((one) => {
         const box = one.getBoundingClientRect();
@@ -98,7 +98,7 @@ def test_it_changes_without_a_reload_and_leaves_alone_what_a_person_does(
         seen.add(figure.inner_text())
     assert len(seen) >= 3
     assert page.evaluate("window.marked")
-    # Rows above come and go; what is on the screen stays where it is.
+    # Rows above come and go; the rest of the screen stays in place.
     assert abs(opened.bounding_box()["y"] - was_at) <= 1
     assert word.input_value() == "考え中"
     assert page.evaluate("document.activeElement.parentElement.id") == "words"
@@ -109,7 +109,7 @@ def test_a_conversation_is_paused_and_goes_on(
     open_page: Open, full: Database[dict[str, Any]]
 ) -> None:
     page = open_page(f"/search?q={USER[:8]}")
-    page.get_by_placeholder("Why").fill("様子を見ます")
+    page.get_by_placeholder("Reason").fill("様子を見ます")
     page.get_by_role("button", name="Pause").click()
     page.locator("#said", has_text="is paused").wait_for()
     row = full.control.find_one({"_id": f"pause/main/{USER}"})
@@ -215,7 +215,7 @@ def test_everything_is_paused_by_a_typed_word_and_a_red_banner_follows(open_page
     page.context.clear_cookies()
     part = page.locator("#pause-everything")
     part.get_by_label("Type “pause everything”").fill("pause everything")
-    part.get_by_label("Why").fill("引っ越し")
+    part.get_by_label("Reason").fill("引っ越し")
     part.get_by_role("button", name="Pause everything").click()
     page.get_by_label("Your name").fill("佐藤花子")
     page.get_by_role("button", name="Continue").click()
@@ -260,7 +260,7 @@ def test_a_period_is_in_the_zone_of_the_browser_and_its_address_can_be_shared(
     page.reload()
     page.locator("#event-01JWITHIN").wait_for()
     page.goto("/events?from=nonsense")
-    page.get_by_text("'nonsense' is no time. Write 2026-11-21T09:00").wait_for()
+    page.get_by_text("'nonsense' is not a time. Write 2026-11-21T09:00").wait_for()
 
 
 def test_a_column_of_a_chart_leads_to_the_events_of_its_time(
@@ -283,7 +283,8 @@ def test_what_is_wrong_with_a_pause_of_everything_shows_beside_what_was_typed(
     part = page.locator("#pause-everything")
     part.get_by_label("Type “pause everything”").fill("pause all")
     part.get_by_role("button", name="Pause everything").click()
-    said = page.locator("#said", has_text="type “pause everything”, not “pause all”; write why")
+    words = "type “pause everything”, not “pause all”; write a reason"
+    said = page.locator("#said", has_text=words)
     said.wait_for()
     assert part.get_by_label("Type “pause everything”").input_value() == "pause all"
 
@@ -331,7 +332,7 @@ def test_it_fits_a_narrow_window(open_page: Open, full: Database[dict[str, Any]]
         assert page.evaluate("document.documentElement.scrollWidth") <= 1240, name
 
 
-def test_it_follows_the_scheme_of_whoever_looks(open_page: Open) -> None:
+def test_it_follows_the_colour_scheme_of_the_browser(open_page: Open) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     page = open_page(PAGES["overview"])
     assert page.locator("svg.way.wide").is_visible()
