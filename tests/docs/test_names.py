@@ -221,7 +221,7 @@ def way() -> list[str]:
 
 
 def missing_in(step: str) -> Iterator[str]:
-    """The names in a line that do not exist: each code in it is a file, or a name in the last one."""
+    """The names in a line that do not exist. A code is a file, or a name in the last file."""
     file, owner = "", ""
     for code in CODE.findall(step):
         cited = CITED.fullmatch(code)
