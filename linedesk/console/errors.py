@@ -1,59 +1,93 @@
-"""What an operator asked for and cannot have; the text is for the operator.
+"""Requests of an operator that the console cannot fulfil; the text is for the operator.
 
 * ConsoleError
-  * NoSuchLetter        dead letters were named that do not exist
-  * NotOneConversation  no conversation was meant, or more than one
-  * NoSuchEvent         nothing is known by this id
-  * NotDone             an act that is not to be done, and why
-    * NotReplayed       a dead letter that is not to be replayed, or no more
+  * NoSuchLetter        a named dead letter does not exist
+  * NotOneConversation  a word means no conversation, or more than one
+  * NoSuchEvent         an id belongs to no known event
+  * NotDone             an act is refused, with the reason
+    * NotReplayed       a dead letter cannot be replayed, or not again
+
+An error keeps its text in English and its values apart. The text is translated when it is read, so
+the operator reads it in the language of the page, and `audit` and logs keep English.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
+
+from linedesk.console.known import known
+from linedesk.runtime.language import gettext, mark
+
+
+class Phrase:
+    """A marked text with its values, translated each time it is read."""
+
+    def __init__(self, message: str, **values: Any) -> None:
+        self._message = message
+        self._values = values
+
+    def __str__(self) -> str:
+        return gettext(self._message).format(**self._values)
+
+
+class KnownPhrase(Phrase):
+    """A text that another part of linedesk wrote in English, translated where it is known."""
+
+    def __str__(self) -> str:
+        return known(self._message)
 
 
 class ConsoleError(Exception):
-    """Base of the errors of the console; `problems` has a line for each thing to say."""
+    """Base of the errors of the console; `problems` has one line for each problem."""
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
+    def __init__(self, *problems: str | Phrase) -> None:
+        super().__init__(*problems)
+        self._problems = problems
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The problems in the language of the context."""
+        return tuple(str(one) for one in self._problems)
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
 
 
 class NoSuchLetter(ConsoleError):
-    """Dead letters were named that do not exist."""
+    """A named dead letter does not exist."""
 
     def __init__(self, ids: Sequence[str]) -> None:
-        super().__init__(*(f"no dead letter {id_!r}" for id_ in ids))
+        super().__init__(*(Phrase(mark("no dead letter {id!r}"), id=id_) for id_ in ids))
 
 
 class NotOneConversation(ConsoleError):
-    """No conversation was meant, or more than one; `found` has a line for each of these."""
+    """A word means no conversation, or more than one; `found` has one line for each candidate."""
 
     def __init__(self, word: str, found: Sequence[str]) -> None:
         if len(found) > 1:
-            what = f"several conversations are meant by {word!r}:"
+            message = mark("{word!r} matches several conversations:")
         elif found:
-            what = f"{word!r} is only a part of a name; give the whole name, or the id:"
+            message = mark("{word!r} is only a part of a name; give the whole name, or the id:")
         else:
-            what = f"no conversation {word!r}"
-        super().__init__(what, *found)
+            message = mark("no conversation {word!r}")
+        super().__init__(Phrase(message, word=word), *found)
         self.found = tuple(found)
 
 
 class NoSuchEvent(ConsoleError):
-    """Nothing is known by this id, as far as was looked."""
+    """The id belongs to no event among the searched rows."""
 
 
 class NotDone(ConsoleError):
-    """An act that is not to be done; the text is the reason."""
+    """An act is refused; the text is the reason."""
 
 
 class NotReplayed(NotDone):
-    """A dead letter that is not to be replayed; `unless` names the option that does it anyway."""
+    """A dead letter is not replayed; `unless` names the option that replays it anyway."""
 
-    def __init__(self, reason: str, *, unless: Literal["again", "force"] | None = None) -> None:
+    def __init__(
+        self, reason: str | Phrase, *, unless: Literal["again", "force"] | None = None
+    ) -> None:
         super().__init__(reason)
         self.unless = unless

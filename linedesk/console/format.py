@@ -1,8 +1,9 @@
-"""How values are written: durations, moments and scopes for people, JSON for programs, and what
-commands print.
+"""The forms of values: durations, moments and scopes for people, JSON for programs, and the output
+of commands.
 
-JSON has the names of `status` and times with their zone. Text that people wrote loses its control
-characters, which a terminal would obey.
+Durations and scopes are in the language of the context. JSON has the names of `status`, and times
+with their zone. Control characters are removed from text that people wrote: a terminal would obey
+them.
 """
 
 from __future__ import annotations
@@ -21,64 +22,74 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-UNITS = ((24 * 3600, "d"), (3600, "h"), (60, "min"), (1, "s"))
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
+
+UNITS = (
+    (24 * 3600, mark("{count} d")),
+    (3600, mark("{count} h")),
+    (60, mark("{count} min")),
+    (1, mark("{count} s")),
+)
 MS_BELOW_SECONDS = 1.0
 TENTHS_BELOW_SECONDS = 10.0
 
 
 def for_long(seconds: float) -> str:
-    """A duration in its two largest units, such as `2 h 5 min`."""
+    """Return a duration in its two largest units, such as `2 h 5 min`."""
     left, parts = int(seconds), []
     for size, unit in UNITS:
         if left >= size:
-            parts.append(f"{left // size} {unit}")
+            parts.append(_(unit).format(count=left // size))
         elif parts:
             break
         left %= size
         if len(parts) == 2:
-            break
-    return " ".join(parts) or "0 s"
+            return _("{larger} {smaller}").format(larger=parts[0], smaller=parts[1])
+    return parts[0] if parts else _("{count} s").format(count=0)
 
 
 def brief(seconds: float | None) -> str:
-    """A duration however short: `3.1 ms`, `420 ms`, `4.2 s`, `2 h 5 min`; - for None."""
+    """Return a duration of any length: `3.1 ms`, `420 ms`, `4.2 s`, `2 h 5 min`; - for None."""
     if seconds is None:
         return "-"
     if seconds == 0:
-        return "0 s"
+        return _("{count} s").format(count=0)
     if seconds < TENTHS_BELOW_SECONDS / 1000:
-        return f"{seconds * 1000:.1f} ms"
+        return _("{count} ms").format(count=f"{seconds * 1000:.1f}")
     if seconds < MS_BELOW_SECONDS:
-        return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < TENTHS_BELOW_SECONDS else for_long(seconds)
+        return _("{count} ms").format(count=f"{seconds * 1000:.0f}")
+    if seconds < TENTHS_BELOW_SECONDS:
+        return _("{count} s").format(count=f"{seconds:.1f}")
+    return for_long(seconds)
 
 
 def local(moment: datetime | None) -> str:
-    """A moment in this machine's time, with its zone."""
+    """Return a moment in this machine's time, with its zone."""
     if moment is None:
         return "-"
     return moment.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def clock(moment: datetime | None) -> str:
-    """The time of day in this machine's time, to the millisecond."""
+    """Return the time of day in this machine's time, to the millisecond."""
     if moment is None:
         return "-"
     return moment.astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
 def scope_words(channel: object, key: object) -> str:
-    """What a pause is about."""
+    """Return the scope of a pause: everything, a channel or a conversation."""
     if not channel:
-        return "everything"
-    return f"{channel}/{key}" if key else f"channel {channel}"
+        return _("everything")
+    return f"{channel}/{key}" if key else _("channel {channel}").format(channel=channel)
 
 
 def as_json(value: Any) -> Any:
-    """What `json.dumps` takes: a dataclass becomes an object, its names in camel case.
+    """Return a value that `json.dumps` accepts.
 
-    A time is told in this machine's time, with its zone; what JSON does not know as its text, and
-    what is no number as null.
+    A dataclass becomes an object with names in camel case. A time has this machine's zone. A number
+    that is not finite becomes null, and a value of any other type becomes its text.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {_camel(one.name): as_json(getattr(value, one.name)) for one in fields(value)}
@@ -99,22 +110,22 @@ def _camel(name: str) -> str:
 
 
 LABEL_WIDTH = 13
-# They turn the rest of a line round: embeddings, overrides, isolates.
+# Embeddings, overrides and isolates: they reverse the rest of a line.
 TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def echo_json(told: Mapping[str, Any]) -> None:
-    """One JSON object on one line."""
+    """Print one JSON object on one line."""
     click.echo(json.dumps(told, ensure_ascii=False, default=plain))
 
 
 def plain(value: Any) -> str:
-    """What JSON has no form for: times with this machine's zone, ids as their text."""
+    """Return a value without a JSON form: a time with this machine's zone, an id as its text."""
     return value.astimezone().isoformat() if isinstance(value, datetime) else str(value)
 
 
 def visible(text: str) -> str:
-    """Without control characters, which a terminal would obey."""
+    """Return a text without control characters, which a terminal would obey."""
     return "".join(
         f"\\x{ord(c):02x}"
         if c in TURNING or (unicodedata.category(c) == "Cc" and c not in "\n\t")
@@ -124,17 +135,17 @@ def visible(text: str) -> str:
 
 
 def one_line(value: object) -> str:
-    """The same of whatever it is, on one line and without a tab."""
+    """Return the visible text of a value, on one line and without tabs."""
     return visible(str(value)).replace("\t", " ").replace("\n", " ")
 
 
 def tabbed(cells: Iterable[object]) -> str:
-    """One row for a pipe."""
+    """Return one row for a pipe."""
     return "\t".join(one_line(cell) for cell in cells)
 
 
 def show_page(told: Iterable[tuple[str, Iterable[str]]]) -> None:
-    """Labels and their lines, folded to the width of a terminal, and not at all in a pipe."""
+    """Print labels and their lines, folded to the width of a terminal; a pipe gets them unfolded."""
     lines_of = [(label, list(lines)) for label, lines in told]
     if not sys.stdout.isatty():
         for label, lines in lines_of:

@@ -1,8 +1,12 @@
-"""Judges health: an overview becomes a list of problems, each with what to do about it. Pure.
+"""Judges health: an overview becomes a list of problems, each with the next step. Pure.
 
-All thresholds for operators stand here. `linedesk status`, the page and `linedesk doctor` use them,
-and a test compares those of the alerts in deploy/prometheus. What a process reports of itself, to
-systemd and in /readyz, is judged by the process.
+This module has all thresholds for operators. `linedesk status`, the console and `linedesk doctor`
+use them, and a test compares them with the alerts in deploy/prometheus. A process judges by itself
+what it reports to systemd and in /readyz.
+
+A problem's texts are in the language of the context in which the problem is made. JSON is English:
+`overview_as_json` sees to it, and other callers make the problems inside `speaking("en")`.
+`about` is an English key in each language; `topic` is its translation.
 """
 
 from __future__ import annotations
@@ -15,8 +19,11 @@ from typing import Any, Literal
 from jobworker.line.rate_limits import RATE
 from linedesk.console import processes
 from linedesk.console.format import as_json, for_long, local, scope_words
+from linedesk.console.known import known
 from linedesk.console.overview import LATELY, GateView, Overview
 from linedesk.console.processes import WorkerView
+from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
+from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
@@ -29,69 +36,80 @@ GIGABYTE = 1024 * MEGABYTE
 
 # The thresholds. A problem begins at WARN and is bad at BAD.
 
-# Age of the newest document that the feed has not read: it takes milliseconds where all is well.
+# Age of the newest document that the feed has not read. A healthy feed needs milliseconds.
 LAG_WARN_SECONDS, LAG_BAD_SECONDS = 10.0, 60.0
-# Age of the oldest event that is not handled. What waits for a minute moves to `held`, and a reply
-# token is worth no more then; what waits for ten minutes no thread is at work on.
+# Age of the oldest event that is not handled. After a minute an event moves to `held`, and its reply
+# token has expired. An event that waits for ten minutes is with no thread.
 WAIT_WARN_SECONDS, WAIT_BAD_SECONDS = 60.0, 600.0
-# Since progress was saved: at least as often as a heartbeat comes, which is after 30 s of quiet.
-# The dispatcher itself calls 90 s a stall.
+# Since progress was saved. A save follows each heartbeat, which comes after 30 s without events. The
+# dispatcher itself counts 90 s as a stall.
 QUIET_WARN_SECONDS = 120.0
-# How late the next timer is: the scheduler retries within seconds, and fails over within ten.
+# Delay of the next timer. The scheduler retries within seconds and fails over within ten.
 TIMER_BAD_SECONDS = 60.0
-# Unread share of recvq, 0 to 1: those at which the guard warns and closes it.
+# Unread share of recvq, 0 to 1, at which the guard warns, and at which it closes recvq.
 UNREAD_WARN_SHARE, UNREAD_BAD_SHARE = WARN_SHARE, CLOSE_SHARE
-# For how long recvq or the oplog lasts. A dispatcher that is down from one evening to the next
-# finds its place again; one that cannot even be down for an upgrade that fails has hours at most.
+# Retention of recvq or the oplog. Above WARN a dispatcher may be down from one evening to the next.
+# Below BAD a failed upgrade may take too long.
 WINDOW_WARN_SECONDS, WINDOW_BAD_SECONDS = 24 * HOUR_SECONDS, 2 * HOUR_SECONDS
-# Events in the spool: any of them says that MongoDB takes none.
+# Events in the spool. Any event there shows that MongoDB takes none.
 SPOOL_WARN_DOCUMENTS = 0
-# Used share of SPOOL_MAX_MB, 0 to 1: beyond all of it webhooks are refused.
+# Used share of SPOOL_MAX_MB, 0 to 1. Webhooks are refused when all of it is used.
 SPOOL_BAD_SHARE = 0.8
-# Webhooks refused a second: with neither store for them, any; that took too long to send, one in
-# ten seconds, since strangers begin requests that they never end.
+# Webhooks refused a second. For want of a store: any. For a slow client: one in ten seconds, because
+# strangers begin requests that they never end.
 REFUSED_BAD_PER_SECOND, SLOW_BAD_PER_SECOND = 0.0, 0.1
 REFUSED_REASONS = ("store", "overload")
-# Used share of the month's messages, 0 to 1: pushes beyond it become dead letters.
+# Used share of the month's messages, 0 to 1. Pushes beyond it become dead letters.
 QUOTA_WARN_SHARE, QUOTA_BAD_SHARE = 0.9, 1.0
-# Used share of the gate's turns, 0 to 1, while sends wait for one.
+# Used share of the gate's turns, 0 to 1, while sends wait for a turn.
 GATE_WARN_SHARE = 0.9
-# Dead letters of the last day that were not replayed: any is an answer that did not arrive.
+# Dead letters of the last day that were not replayed. Each is an answer that did not arrive.
 LETTERS_WARN_COUNT, LETTERS_WITHIN = 0, LATELY
-# What is left of a certificate. Let's Encrypt's are renewed 30 days before their end: three weeks
-# say that renewing has failed for a while.
+# Remaining life of a certificate. Those of Let's Encrypt are renewed 30 days before their end. At
+# three weeks the renewal has failed for a while.
 CERTIFICATE_WARN_SECONDS, CERTIFICATE_BAD_SECONDS = 21 * DAY_SECONDS, 7 * DAY_SECONDS
-# This clock beside another. A timer may fire a second late unnoticed. Half of a reply token's
-# minute is the most that may be misjudged without every reply becoming a push.
+# Difference between two clocks. A timer may fire a second late unnoticed. At half of a reply token's
+# minute every reply becomes a push.
 CLOCK_WARN_SECONDS, CLOCK_BAD_SECONDS = 1.0, 30.0
-# How far a majority of the replica set is behind its primary: the front desk waits a second for its
-# confirmation, then spools.
+# Lag of the replica set's majority behind its primary. The front desk waits a second for the
+# majority, then spools.
 REPLICATION_WARN_SECONDS = 1.0
-# Free on MongoDB's disk beyond what recvq and the oplog may still take.
+# Free space on MongoDB's disk beyond the room that recvq and the oplog may still take.
 DISK_WARN_BYTES, DISK_BAD_BYTES = 5 * GIGABYTE, GIGABYTE
-# Free on the spool's disk beyond SPOOL_MAX_MB (warn), or at all (bad): it leaves a log of its own
-# beside the documents, and SQLite a copy while it drains.
+# Free space on the spool's disk beyond SPOOL_MAX_MB (warn), or in all (bad). The spool keeps a log
+# beside the documents, and SQLite a copy while the spool drains.
 SPOOL_SPARE_BYTES = 64 * MEGABYTE
 
-STATUS = "`systemctl status {unit}` and its journal show the reason"
-SAME_WORKERS = (
+STATUS = mark("`systemctl status {unit}` and its journal show the reason")
+SAME_WORKERS = mark(
     "install the same release and the same bot on every worker and restart it; the version that "
     "most threads have gets the jobs"
 )
-# What ends by itself, or with its worker.
+# States that end by themselves, or with their worker.
 WORKER_ADVICE = {
-    STOPPING: "start another one: `systemctl start linedesk-worker` on a machine that has none",
-    SILENT: (
-        "its process hangs, or its way to RabbitMQ is cut: `systemctl status linedesk-worker` on "
-        "its machine; after 10 s without a word its jobs go to other workers"
+    STOPPING: mark("start another one: `systemctl start linedesk-worker` on a machine without one"),
+    SILENT: mark(
+        "its process hangs, or its connection to RabbitMQ is cut: `systemctl status "
+        "linedesk-worker` on its machine; after 10 s without a message its jobs go to other workers"
     ),
-    NEW: "normal for a moment after its start; else its log shows the reason",
+    NEW: mark("normal for a moment after its start; otherwise its log shows the reason"),
 }
-RENEW = "`certbot renew --dry-run` shows why it is not renewed; see deploy/tls for the hook"
-# What each level is called wherever operators see it, and its sign beside the colour.
-NAMES: dict[Level | None, str] = {"bad": "Critical", "warn": "Warning", None: "OK"}
+RENEW = mark("`certbot renew --dry-run` shows why it is not renewed; see deploy/tls for the hook")
+# The names of the levels in the command line and on the page, and the sign beside the colour.
+NAMES: dict[Level | None, str] = {
+    "bad": mark("Critical"),
+    "warn": mark("Warning"),
+    None: mark("OK"),
+}
 SIGNS: dict[Level | None, str] = {"bad": "✕", "warn": "▲", None: "●"}
-# What `python -m` runs for a role.
+# The keys in `about`.
+TOPICS = (
+    *(mark("frontdesk"), mark("dispatcher"), mark("scheduler"), mark("workers"), mark("threads")),
+    *(mark("database"), mark("recvq"), mark("oplog"), mark("spool"), mark("lag"), mark("queue")),
+    *(mark("waiting"), mark("paused"), mark("answers"), mark("dead letters"), mark("timers")),
+    *(mark("LINE"), mark("gate"), mark("quota"), mark("certificate")),
+)
+# The module that `python -m` runs for a role.
 MODULES = {processes.SCHEDULER: "linedesk.scheduler"}
 # Where no process has ever written a row.
 UNKNOWN = "unknown"
@@ -104,13 +122,19 @@ class HealthProblem:
     level: Level
     """bad: something has stopped or will stop soon; warn: look at it when there is time."""
     about: str
+    """One of TOPICS."""
     saw: str
     do: str
 
     @property
     def name(self) -> str:
-        """Warning or Critical."""
-        return NAMES[self.level]
+        """Warning or Critical, translated."""
+        return _(NAMES[self.level])
+
+    @property
+    def topic(self) -> str:
+        """The part of the system that has the problem, translated."""
+        return _(self.about)
 
     @property
     def sign(self) -> str:
@@ -118,14 +142,19 @@ class HealthProblem:
         return SIGNS[self.level]
 
 
-def name_of_health(problems: Sequence[HealthProblem]) -> str:
-    """Critical, Warning or OK: that of the worst of them."""
+def worst_of(problems: Sequence[HealthProblem]) -> Level | None:
+    """Return the worst level; None without problems."""
     levels = {one.level for one in problems}
-    return NAMES[next((level for level in LEVELS if level in levels), None)]
+    return next((level for level in LEVELS if level in levels), None)
+
+
+def name_of_health(problems: Sequence[HealthProblem]) -> str:
+    """Return the name of the worst level: Critical, Warning or OK, translated."""
+    return _(NAMES[worst_of(problems)])
 
 
 def problems_of(seen: Overview) -> list[HealthProblem]:
-    """Everything at once, the worst first."""
+    """Return all problems, the worst first."""
     facts = (
         *_database(seen),
         *_processes(seen),
@@ -143,8 +172,9 @@ def problems_of(seen: Overview) -> list[HealthProblem]:
 
 
 def overview_as_json(seen: Overview) -> Document:
-    """An overview for programs, its problems under the name `wrong`."""
-    return {**seen.as_json(), "wrong": as_json(problems_of(seen))}
+    """Return an overview for programs, in English, its problems under the name `wrong`."""
+    with speaking(DEFAULT):
+        return {**seen.as_json(), "wrong": as_json(problems_of(seen))}
 
 
 # One function for each fact: its problem, or None where all is well.
@@ -153,151 +183,175 @@ def overview_as_json(seen: Overview) -> Document:
 def absent(
     role: str, saw: str, *, started_by: str | None = SYSTEMD, has_ended: bool = False
 ) -> HealthProblem:
-    """No process of a role runs. A restart also ends one that hangs, which a start would leave.
+    """No process of a role runs. The advice is a restart, which also ends a process that hangs.
 
     `started_by` is what started the processes here: systemd, up, hand or UNKNOWN. `has_ended`: all
     of them have ended in good order.
     """
     unit, reason = unit_of(role), reason_at(role, started_by)
-    do = {
-        UP: "start `linedesk up`"
-        if has_ended
-        else f"stop `linedesk up` and start it again; {reason}",
-        HAND: f"start it again: `python -m {MODULES.get(role, role)}`; {reason}",
-        UNKNOWN: "start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`",
-    }.get(started_by or SYSTEMD, f"`systemctl restart {unit}`; {reason}")
+    module = MODULES.get(role, role)
+    if started_by == UP and has_ended:
+        do = _("start `linedesk up`")
+    elif started_by == UP:
+        do = _("stop `linedesk up` and start it again; {reason}").format(reason=reason)
+    elif started_by == HAND:
+        do = _("start it again: `python -m {module}`; {reason}").format(
+            module=module, reason=reason
+        )
+    elif started_by == UNKNOWN:
+        do = _("start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`")
+    else:
+        do = _("`systemctl restart {unit}`; {reason}").format(unit=unit, reason=reason)
     return HealthProblem("bad", role, saw, do)
 
 
 def reason_at(role: str, started_by: str | None) -> str:
-    """Where the reason is found why a process ended or hangs."""
+    """Return where the reason is found why a process ended or hangs."""
     if started_by == UP:
-        return "the output of `linedesk up` shows the reason"
+        return _("the output of `linedesk up` shows the reason")
     if started_by in (HAND, UNKNOWN):
-        return f"the log of the {role} shows the reason"
-    return STATUS.format(unit=unit_of(role))
+        return _("the log of the {role} shows the reason").format(role=_(role))
+    return _(STATUS).format(unit=unit_of(role))
 
 
 def lag(documents: float, seconds: float) -> HealthProblem | None:
-    """What is stored and not read by the feed."""
+    """Stored events that the feed has not read."""
     if seconds <= LAG_WARN_SECONDS:
         return None
-    saw = f"{_events(documents)} not read yet, the oldest waits for {for_long(seconds)}"
+    saw = _("{events} not read yet, the oldest waits for {time}").format(
+        events=_events(documents), time=for_long(seconds)
+    )
     level: Level = "bad" if seconds > LAG_BAD_SECONDS else "warn"
-    return HealthProblem(level, "lag", saw, "the dispatcher's log shows what delays the feed")
+    return HealthProblem(level, "lag", saw, _("the dispatcher's log shows what delays the feed"))
 
 
 def oldest_event(seconds: float) -> HealthProblem | None:
-    """For how long the oldest event waits that is not paused."""
+    """The wait of the oldest event that is not paused."""
     if seconds <= WAIT_WARN_SECONDS:
         return None
     level: Level = "bad" if seconds > WAIT_BAD_SECONDS else "warn"
-    saw = f"the oldest event waits for {for_long(seconds)}"
-    do = "does LINE answer, are handlers slow? `linedesk status` lists what waits and why"
+    saw = _("the oldest event waits for {time}").format(time=for_long(seconds))
+    do = _("does LINE answer, are handlers slow? `linedesk status` lists what waits and why")
     return HealthProblem(level, "queue", saw, do)
 
 
 def progress(
     *, quiet_seconds: float, oldest_seconds: float, started_by: str | None = SYSTEMD
 ) -> HealthProblem | None:
-    """Since progress was saved, and for how long the oldest event waits."""
+    """The time since progress was saved, and the wait of the oldest event."""
     reason = reason_at(processes.DISPATCHER, started_by)
     is_quiet = quiet_seconds > QUIET_WARN_SECONDS
-    saw = f"saved {for_long(quiet_seconds)} ago"
+    saw = _("saved {time} ago").format(time=for_long(quiet_seconds))
     if is_quiet and oldest_seconds > WAIT_WARN_SECONDS:
-        do = f"the dispatcher makes no progress: {reason}"
+        do = _("the dispatcher makes no progress: {reason}").format(reason=reason)
         return HealthProblem("bad", "queue", saw, do)
     if is_quiet and oldest_seconds <= WAIT_WARN_SECONDS:
-        do = f"a dispatcher saves at least every minute: {reason}"
+        do = _("a dispatcher saves at least every minute: {reason}").format(reason=reason)
         return HealthProblem("warn", "queue", saw, do)
     return oldest_event(oldest_seconds)
 
 
 def unread(share: float, *, is_closed: bool = False) -> HealthProblem | None:
-    """How much of recvq is unread, 0 to 1, and whether its guard has closed it."""
-    do = "find out why the dispatcher is behind: does it run, does LINE answer?"
+    """The unread share of recvq, 0 to 1, and whether its guard has closed it."""
+    do = _("find out why the dispatcher is behind: does it run, does LINE answer?")
     if is_closed:
-        saw = "closed: it is full of unread events or damaged; the front desk stores in its spool"
+        saw = _(
+            "closed: it is full of unread events or damaged; the front desk stores in its spool"
+        )
         return HealthProblem("bad", "recvq", saw, do)
-    saw = f"{share:.0%} of recvq is unread"
+    unread = f"{share:.0%}"
     if share >= UNREAD_BAD_SHARE:
-        return HealthProblem("bad", "recvq", f"{saw}: it is closed, and the spool fills", do)
+        saw = _("{share} of recvq is unread: it is closed, and the spool fills")
+        return HealthProblem("bad", "recvq", saw.format(share=unread), do)
     if share >= UNREAD_WARN_SHARE:
-        return HealthProblem("warn", "recvq", f"{saw}, it closes at {UNREAD_BAD_SHARE:.0%}", do)
+        saw = _("{share} of recvq is unread, it closes at {limit}")
+        saw = saw.format(share=unread, limit=f"{UNREAD_BAD_SHARE:.0%}")
+        return HealthProblem("warn", "recvq", saw, do)
     return None
 
 
 def window_level(seconds: float) -> Level | None:
-    """How bad it is that recvq or the oplog lasts for so long."""
+    """Return the level of a retention of recvq or the oplog; None where it is long enough."""
     if seconds >= WINDOW_WARN_SECONDS:
         return None
     return "warn" if seconds >= WINDOW_BAD_SECONDS else "bad"
 
 
 def window(about: str, seconds: float, *, behind_seconds: float) -> HealthProblem | None:
-    """For how long recvq or the oplog still keeps what the dispatcher has not finished.
+    """The time for which recvq or the oplog still keeps unfinished events.
 
-    A backlog that is handled quickly raises the rate for a while: only a dispatcher that is behind
-    is in danger.
+    A backlog that is handled quickly raises the rate for a while. A short retention is therefore
+    critical only while the dispatcher is behind.
     """
     level = window_level(seconds)
     if level is None:
         return None
     if behind_seconds <= WAIT_WARN_SECONDS:
         level = "warn"
-    saw = f"retention left: {for_long(seconds)} at the present rate"
-    return HealthProblem(level, about, saw, "`linedesk doctor` shows how to enlarge it")
+    saw = _("retention left: {time} at the present rate").format(time=for_long(seconds))
+    return HealthProblem(level, about, saw, _("`linedesk doctor` shows how to enlarge it"))
 
 
-def no_spool(saw: str = "no spool: webhooks are refused while MongoDB is down") -> HealthProblem:
+def no_spool(saw: str | None = None) -> HealthProblem:
     """The front desk has no store besides MongoDB."""
-    return HealthProblem(
-        "warn", "spool", saw, "the front desk's log shows the reason; see SPOOL_PATH"
-    )
+    saw = saw or _("no spool: webhooks are refused while MongoDB is down")
+    do = _("the front desk's log shows the reason; see SPOOL_PATH")
+    return HealthProblem("warn", "spool", saw, do)
 
 
 def spooled(
     documents: float, *, used_bytes: float, most_bytes: float, oldest_seconds: float | None = None
 ) -> HealthProblem | None:
-    """What waits outside of MongoDB; `most_bytes` is SPOOL_MAX_MB, 0 where it is not known."""
+    """The events in the spool; `most_bytes` is SPOOL_MAX_MB, 0 where it is not known."""
     if documents <= SPOOL_WARN_DOCUMENTS:
         return None
-    since = f", the oldest waits for {for_long(oldest_seconds)}" if oldest_seconds else ""
     is_full = bool(most_bytes) and used_bytes > SPOOL_BAD_SHARE * most_bytes
-    do = "it empties once MongoDB confirms writes and recvq has room; check both and the front desk"
-    saw = f"{_events(documents)} in the spool{since}"
+    do = _(
+        "it empties once MongoDB confirms writes and recvq has room; check both and the front desk"
+    )
+    saw = _("{events} in the spool").format(events=_events(documents))
+    if oldest_seconds:
+        saw = _("{events} in the spool, the oldest waits for {time}").format(
+            events=_events(documents), time=for_long(oldest_seconds)
+        )
     return HealthProblem("bad" if is_full else "warn", "spool", saw, do)
 
 
+def _also(saw: str, waiting: str) -> str:
+    """Return a problem together with the sends that wait for its end, if there are any."""
+    return _("{problem}; {waiting}").format(problem=saw, waiting=waiting) if waiting else saw
+
+
 def token_refused(waiting: str = "") -> HealthProblem:
-    """LINE answers 401; `waiting` is what waits for it, in words."""
-    do = (
+    """LINE answers 401; `waiting` describes the sends that wait for a new token."""
+    do = _(
         "issue another one in LINE's console (developers.line.biz), Messaging API, put it into the "
         "credentials, restart the dispatcher"
     )
-    saw = "LINE refuses LINE_CHANNEL_ACCESS_TOKEN"
-    return HealthProblem("bad", "LINE", f"{saw}; {waiting}" if waiting else saw, do)
+    saw = _("LINE refuses LINE_CHANNEL_ACCESS_TOKEN")
+    return HealthProblem("bad", "LINE", _also(saw, waiting), do)
 
 
 def quota(
     used: float, most: float, *, closed_since: datetime | None = None
 ) -> HealthProblem | None:
-    """Counted messages of this month, beside those that the plan allows.
+    """The counted messages of this month beside those that the plan allows.
 
-    `closed_since`: when the dispatcher learnt that LINE takes no push any more.
+    `closed_since`: when LINE began to refuse pushes.
     """
-    saw = f"{used:,.0f} of {most:,.0f} messages are used this month"
+    saw = _("{used} of {most} messages are used this month").format(
+        used=f"{used:,.0f}", most=f"{most:,.0f}"
+    )
     if closed_since is not None:
-        do = (
+        do = _(
             "pushes become dead letters until the month ends in Japan; replies are free; raise the "
             "plan in LINE's console, then run `linedesk dead replay --cause quota`"
         )
-        return HealthProblem(
-            "bad", "quota", f"LINE takes no push since {local(closed_since)}: {saw}", do
-        )
+        since = _("LINE takes no push since {at}: {used}").format(at=local(closed_since), used=saw)
+        return HealthProblem("bad", "quota", since, do)
     if used < QUOTA_WARN_SHARE * most:
         return None
-    do = (
+    do = _(
         "pushes beyond it become dead letters until the month's end; replies are free; raise the "
         "plan in LINE's console"
     )
@@ -305,71 +359,99 @@ def quota(
 
 
 def gate(one: GateView) -> HealthProblem | None:
-    """What the gate's settings cost while it is busy and sends wait for a turn."""
+    """The cost of the gate's settings while the gate is busy and sends wait for a turn."""
     if (one.use or 0.0) < GATE_WARN_SHARE or not one.waiting or not one.turns_per_second:
         return None
     # Both are of the last ten seconds.
     most = one.turns_per_second / (one.use or 1.0)
     line = RATE.calls / RATE.seconds
-    saw = f"{one.host}: {one.use:.0%} of the gate's turns are used, {one.waiting:,.0f} calls wait; "
-    saw += f"the gate lets at most {most:,.3g} calls a second pass"
+    values = {
+        "host": one.host,
+        "share": f"{one.use:.0%}",
+        "calls": f"{one.waiting:,.0f}",
+        "most": f"{most:,.3g}",
+        "times": f"{line / most:,.0f}",
+    }
     if line < 2 * most:
-        do = "LINE allows hardly more: make fewer calls; see Capacity in docs/operate.md"
-        return HealthProblem("warn", "gate", saw, do)
-    do = (
-        "raise LINE_CONCURRENCY for more calls at the same time, or lower "
-        "LINE_ACCESS_INTERVAL_MS for earlier starts; see Capacity in docs/operate.md"
+        saw = _(
+            "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
+            "most {most} calls a second pass"
+        )
+        do = _("LINE allows hardly more: make fewer calls; see docs/how-to/capacity.md")
+        return HealthProblem("warn", "gate", saw.format(**values), do)
+    saw = _(
+        "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
+        "most {most} calls a second pass, LINE allows {times} times as many"
     )
-    return HealthProblem("warn", "gate", f"{saw}, LINE allows {line / most:,.0f} times as many", do)
+    do = _(
+        "raise LINE_CONCURRENCY for more calls at the same time, or lower "
+        "LINE_ACCESS_INTERVAL_MS for earlier starts; see docs/how-to/capacity.md"
+    )
+    return HealthProblem("warn", "gate", saw.format(**values), do)
 
 
 def unsent(count: float, oldest_seconds: float) -> HealthProblem | None:
-    """Answers that are decided and that LINE has not taken."""
+    """Decided answers that LINE has not taken."""
     if not count or oldest_seconds <= WAIT_WARN_SECONDS:
         return None
-    do = "does LINE answer, is the gate busy? the waiting conversations show the reasons"
+    do = _("does LINE answer, is the gate busy? the waiting conversations show the reasons")
     return HealthProblem("warn", "answers", unsent_words(count, oldest_seconds), do)
 
 
 def unsent_words(count: float, oldest_seconds: float | None) -> str:
-    """How many answers wait for LINE, and for how long."""
-    waits = "1 answer waits" if count == 1 else f"{count:,.0f} answers wait"
-    oldest = f", the oldest for {for_long(oldest_seconds)}" if oldest_seconds else ""
-    return f"{waits} to be sent{oldest}"
+    """Return how many answers wait for LINE, and for how long."""
+    number = f"{count:,.0f}"
+    if not oldest_seconds:
+        return ngettext(
+            "{count} answer waits to be sent", "{count} answers wait to be sent", round(count)
+        ).format(count=number)
+    return ngettext(
+        "{count} answer waits to be sent, the oldest for {time}",
+        "{count} answers wait to be sent, the oldest for {time}",
+        round(count),
+    ).format(count=number, time=for_long(oldest_seconds))
 
 
 def line_fails(host: str, *, next_try_seconds: float | None, waiting: str = "") -> HealthProblem:
-    """The breaker of a host is open; `waiting` is what waits for it, in words."""
-    saw = f"LINE fails ({host} host), {next_try_words(next_try_seconds)}"
-    do = "sends wait and are not lost; `linedesk calls --failed` lists the failures"
-    return HealthProblem("bad", "LINE", f"{saw}; {waiting}" if waiting else saw, do)
+    """The breaker of a host is open; `waiting` describes the sends that wait."""
+    saw = _("LINE fails ({host} host), {next_try}").format(
+        host=host, next_try=next_try_words(next_try_seconds)
+    )
+    do = _("sends wait and are not lost; `linedesk calls --failed` lists the failures")
+    return HealthProblem("bad", "LINE", _also(saw, waiting), do)
 
 
 def next_try_words(seconds: float | None) -> str:
-    """When LINE is called again while it fails."""
+    """Return when LINE is called again while it fails."""
     if seconds is None:
-        return "linedesk tries a single call now and then"
-    return f"next try in {for_long(seconds)}" if seconds >= 1 else "next try now"
+        return _("linedesk tries a single call now and then")
+    if seconds >= 1:
+        return _("next try in {time}").format(time=for_long(seconds))
+    return _("next try now")
 
 
 def paused(row: Mapping[str, Any]) -> HealthProblem:
-    """`row` is one of `Overview.pauses`."""
+    """A pause; `row` is one of `Overview.pauses`."""
     at, by, why = row.get("at"), row.get("by"), row.get("why")
-    since = f" since {local(at)}" if isinstance(at, datetime) else ""
-    saw = f"{scope_words(row.get('channel'), row.get('key'))}{since}"
-    saw += (f" by {by}" if by else "") + (f": {why}" if why else "")
+    saw = scope_words(row.get("channel"), row.get("key"))
+    if isinstance(at, datetime):
+        saw = _("{scope} since {at}").format(scope=saw, at=local(at))
+    if by:
+        saw = _("{pause} by {name}").format(pause=saw, name=by)
+    if why:
+        saw = _("{pause}: {reason}").format(pause=saw, reason=why)
     level: Level = "bad" if row.get("everything") else "warn"
-    do = f"new events are held until you resume: `linedesk resume {row['scope']}`"
-    return HealthProblem(level, "paused", saw, do)
+    do = _("new events are held until you resume: `linedesk resume {scope}`")
+    return HealthProblem(level, "paused", saw, do.format(scope=row["scope"]))
 
 
 def stuck_conversations(
     waiting: Sequence[Mapping[str, Any]], now: datetime
 ) -> HealthProblem | None:
-    """One problem for all conversations that wait too long, with the reason of the longest.
+    """One problem for all conversations that wait too long, with the reason of the longest wait.
 
-    `waiting` are rows with channel, key, since and why, of a conversation one or several; those
-    that an operator has paused do not count.
+    `waiting` has rows with channel, key, since and why, one or several of a conversation. Paused
+    conversations do not count.
     """
     oldest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for row in sorted(waiting, key=lambda row: _waited(row, now)):
@@ -379,11 +461,24 @@ def stuck_conversations(
         return None
     first = max(oldest.values(), key=lambda row: _waited(row, now))
     scope = f"{first.get('channel')}/{first.get('key')}"
-    others = f" (and {len(oldest) - 1} more)" if len(oldest) > 1 else ""
-    saw = f"{scope} waits for {for_long(_waited(first, now))}"
-    saw += f": {first.get('why') or 'no reason known'}{others}"
-    do = f"`linedesk conversation show {scope}` shows details; `linedesk release {scope}` gives up "
-    return HealthProblem("warn", "waiting", saw, f"{do}what is stuck")
+    why = first.get("why")
+    saw = _("{scope} waits for {time}: {reason}").format(
+        scope=scope,
+        time=for_long(_waited(first, now)),
+        reason=known(str(why)) if why else _("no reason known"),
+    )
+    do = _(
+        "`linedesk conversation show {scope}` shows details; `linedesk release {scope}` gives up "
+        "what is stuck"
+    )
+    return HealthProblem("warn", "waiting", _and_more(saw, len(oldest)), do.format(scope=scope))
+
+
+def _and_more(first: str, count: int) -> str:
+    """Return the first of so many, with the number of the others."""
+    if count < 2:
+        return first
+    return _("{first} (and {count} more)").format(first=first, count=count - 1)
 
 
 def _waited(row: Mapping[str, Any], now: datetime) -> float:
@@ -392,55 +487,60 @@ def _waited(row: Mapping[str, Any], now: datetime) -> float:
 
 
 def dead_letters(count: int) -> HealthProblem | None:
-    """Those of LETTERS_WITHIN that were not replayed."""
+    """The dead letters of LETTERS_WITHIN that were not replayed."""
     if count <= LETTERS_WARN_COUNT:
         return None
-    do = "`linedesk dead list --since 1d` lists them with their causes; replay or drop them"
-    return HealthProblem("warn", "dead letters", f"{count:,} in the last 24 h, not replayed", do)
+    do = _("`linedesk dead list --since 1d` lists them with their causes; replay or drop them")
+    saw = _("{count} in the last 24 h, not replayed").format(count=f"{count:,}")
+    return HealthProblem("warn", "dead letters", saw, do)
 
 
 def late_timer(
     seconds: float, *, own_process: bool, started_by: str | None = SYSTEMD
 ) -> HealthProblem | None:
-    """How late the next one is; `own_process`: whether a scheduler of its own is to run."""
+    """The delay of the next timer; `own_process`: the scheduler is to run as its own process."""
     if seconds <= TIMER_BAD_SECONDS:
         return None
     role = processes.SCHEDULER if own_process else processes.DISPATCHER
-    saw = f"the next timer is late by {for_long(seconds)}"
+    saw = _("the next timer is late by {time}").format(time=for_long(seconds))
     return HealthProblem("bad", "timers", saw, reason_at(role, started_by))
 
 
 def certificate(left: timedelta) -> HealthProblem | None:
-    """What is left of the front desk's certificate."""
+    """The remaining life of the front desk's certificate."""
     seconds = left.total_seconds()
     if seconds >= CERTIFICATE_WARN_SECONDS:
         return None
     if seconds <= 0:
-        saw = "the certificate has expired"
-        return HealthProblem("bad", "certificate", saw, f"LINE sends no webhooks: {RENEW}")
-    saw = f"the certificate expires in {for_long(seconds)}"
+        do = _("LINE sends no webhooks: {renew}").format(renew=_(RENEW))
+        return HealthProblem("bad", "certificate", _("the certificate has expired"), do)
+    saw = _("the certificate expires in {time}").format(time=for_long(seconds))
     level: Level = "bad" if seconds < CERTIFICATE_BAD_SECONDS else "warn"
-    return HealthProblem(level, "certificate", saw, RENEW)
+    return HealthProblem(level, "certificate", saw, _(RENEW))
 
 
 def broker_away(words: str) -> HealthProblem:
-    """`words`: what stands between the dispatcher and RabbitMQ."""
-    do = (
+    """The dispatcher cannot use RabbitMQ; `words` is the reason."""
+    do = _(
         "events wait and are not lost; check RabbitMQ (`systemctl status rabbitmq-server`, "
         "`rabbitmq-diagnostics alarms`) and AMQP_URL; `linedesk doctor` shows more"
     )
-    return HealthProblem("bad", "workers", words, do)
+    return HealthProblem("bad", "workers", known(words), do)
 
 
 def no_worker(found: Sequence[WorkerView]) -> HealthProblem:
-    """Of the workers that are connected none gets jobs, or none is connected."""
+    """No connected worker gets jobs, or no worker is connected."""
     if not found:
-        saw = "no worker is connected: events wait"
-        do = "start one: `systemctl start linedesk-worker` on its machine; its log shows the reason"
+        saw = _("no worker is connected: events wait")
+        do = _(
+            "start one: `systemctl start linedesk-worker` on its machine; its log shows the reason"
+        )
         return HealthProblem("bad", "workers", saw, do)
     first = _lasting_first(found)
-    saw = f"no worker gets jobs: events wait; {first.name}: {first.state}"
-    return HealthProblem("bad", "workers", saw, WORKER_ADVICE.get(first.state, SAME_WORKERS))
+    saw = _("no worker gets jobs: events wait; {name}: {state}").format(
+        name=first.name, state=known(first.state)
+    )
+    return HealthProblem("bad", "workers", saw, _(WORKER_ADVICE.get(first.state, SAME_WORKERS)))
 
 
 def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
@@ -448,38 +548,38 @@ def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
     idle = [one for one in found if not one.is_working and one.state != STOPPING]
     if not idle:
         return None
-    others = f" (and {len(idle) - 1} more)" if len(idle) > 1 else ""
     first = _lasting_first(idle)
-    saw = f"{first.name} gets no jobs: {first.state}{others}"
-    return HealthProblem("warn", "workers", saw, WORKER_ADVICE.get(first.state, SAME_WORKERS))
+    saw = _("{name} gets no jobs: {state}").format(name=first.name, state=known(first.state))
+    do = _(WORKER_ADVICE.get(first.state, SAME_WORKERS))
+    return HealthProblem("warn", "workers", _and_more(saw, len(idle)), do)
 
 
 def _lasting_first(found: Sequence[WorkerView]) -> WorkerView:
-    """The first worker whose state does not end by itself, else the first."""
+    """Return the first worker whose state does not end by itself, else the first."""
     return min(found, key=lambda one: one.state in WORKER_ADVICE)
 
 
 def _events(count: float) -> str:
-    return "1 event" if count == 1 else f"{count:,.0f} events"
+    return ngettext("{count} event", "{count} events", round(count)).format(count=f"{count:,.0f}")
 
 
 def unit_of(role: str) -> str:
-    """The name of its service of systemd."""
+    """Return the name of the role's systemd service."""
     return f"linedesk-{role}"
 
 
-# What an overview has of each.
+# The same facts, read from an overview.
 
 
 def _database(seen: Overview) -> Iterator[HealthProblem]:
     if not seen.is_initialised:
-        saw = "it has no linedesk collections"
-        do = "check MONGODB_URI and MONGODB_DATABASE; `linedesk init` makes the collections"
+        saw = _("it has no linedesk collections")
+        do = _("check MONGODB_URI and MONGODB_DATABASE; `linedesk init` makes the collections")
         yield HealthProblem("bad", "database", saw, do)
 
 
 def started_by(found: Sequence[processes.Process], role: str) -> str | None:
-    """What started the processes of a role; where none is known, what started any.
+    """Return what started the processes of a role; where none is known, what started any process.
 
     None where only processes of older releases ran, which do not report it.
     """
@@ -498,18 +598,20 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
         if role not in here:
             saw, how = _last_seen(seen, role), started_by(seen.processes, role)
             yield absent(role, saw, started_by=how, has_ended=_have_ended(seen.processes))
-    # Of a dispatcher without the field, an older version, a scheduler is looked for by its row.
+    # The row of an older dispatcher lacks the field: a scheduler then counts by its own row.
     named = here if seen.scheduler_asked else here | {processes.SCHEDULER}
     for one in seen.processes:
         if not one.is_fresh and one.state != processes.ENDED and one.role in named:
-            saw = f"process {one.pid} on {one.host}: last seen {for_long(one.silent_seconds)} ago"
-            why = reason_at(one.role, one.started_by)
-            yield HealthProblem(
-                "bad", one.role, saw, f"it hangs, has ended or cannot reach MongoDB; {why}"
+            saw = _("process {pid} on {host}: last seen {time} ago").format(
+                pid=one.pid, host=one.host, time=for_long(one.silent_seconds)
             )
+            do = _("it hangs, has ended or cannot reach MongoDB; {reason}").format(
+                reason=reason_at(one.role, one.started_by)
+            )
+            yield HealthProblem("bad", one.role, saw, do)
     if processes.DISPATCHER in here and seen.obeyed is None:
-        saw = "no dispatcher holds the lease"
-        do = "a standby takes over within 5 s; if not, the dispatcher's log shows the reason"
+        saw = _("no dispatcher holds the lease")
+        do = _("a standby takes over within 5 s; if not, the dispatcher's log shows the reason")
         yield HealthProblem("bad", processes.DISPATCHER, saw, do)
 
 
@@ -520,9 +622,12 @@ def _have_ended(found: Sequence[processes.Process]) -> bool:
 def _last_seen(seen: Overview, role: str) -> str:
     silent = next((one for one in seen.processes if one.role == role), None)
     if silent is None:
-        return f"no {role} is running"
-    how = "ended" if silent.state == processes.ENDED else "was last seen"
-    return f"no {role} is running; {silent.pid} on {silent.host} {how} {local(silent.at)}"
+        return _("no {role} is running").format(role=_(role))
+    if silent.state == processes.ENDED:
+        saw = _("no {role} is running; {pid} on {host} ended {at}")
+    else:
+        saw = _("no {role} is running; {pid} on {host} was last seen {at}")
+    return saw.format(role=_(role), pid=silent.pid, host=silent.host, at=local(silent.at))
 
 
 def _workers(seen: Overview) -> Iterator[HealthProblem | None]:
@@ -551,14 +656,15 @@ def _stores(seen: Overview) -> Iterator[HealthProblem | None]:
 def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
     queue, threads = seen.queue, seen.threads
     yield lag(queue.lag_documents or 0.0, queue.lag_seconds or 0.0)
-    # What is paused waits in `held` because an operator wants it to.
+    # Paused events wait in `held` because an operator wants it.
     oldest = (queue.behind_seconds if seen.pauses else queue.oldest_seconds) or 0.0
     yield oldest_event(oldest)
     if not is_line_away(seen):
         yield unsent(queue.outbox_effects or 0.0, queue.oldest_send_seconds or 0.0)
     if threads.all and threads.busy == threads.all and queue.in_hand:
-        do = "handlers are slow, or DISPATCHER_THREADS is too small"
-        yield HealthProblem("warn", "threads", f"all {threads.all:,.0f} threads are busy", do)
+        do = _("handlers are slow, or DISPATCHER_THREADS is too small")
+        saw = _("all {count} threads are busy").format(count=f"{threads.all:,.0f}")
+        yield HealthProblem("warn", "threads", saw, do)
     for about, seconds in (
         ("recvq", queue.recvq_left_seconds),
         ("oplog", queue.oplog_left_seconds),
@@ -568,7 +674,7 @@ def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
 
 
 def is_line_away(seen: Overview) -> bool:
-    """Whether sends wait since LINE fails or refuses the token."""
+    """Return whether sends wait because LINE fails or refuses the token."""
     return seen.token_refused or any(one.breaker_open for one in seen.gates)
 
 
@@ -593,8 +699,10 @@ def _line(seen: Overview) -> Iterator[HealthProblem | None]:
 def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
     yield dead_letters(seen.letters_lately)
     if seen.threads.abandoned:
-        saw = f"{seen.threads.abandoned:,.0f} handlers have not returned since the start"
-        do = "the log names them; the dispatcher restarts when all its threads are lost this way"
+        saw = _("{count} handlers have not returned since the start").format(
+            count=f"{seen.threads.abandoned:,.0f}"
+        )
+        do = _("the log names them; the dispatcher restarts when all its threads are lost this way")
         yield HealthProblem("warn", "threads", saw, do)
     late = -(seen.figures[processes.SCHEDULER].number("nextTimerSeconds") or 0.0)
     own = bool(seen.scheduler_asked)
@@ -607,12 +715,14 @@ def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:
     refused = sum(desk.rate("refusedRequests", reason) or 0.0 for reason in REFUSED_REASONS)
     slow = desk.rate("refusedRequests", "slow") or 0.0
     if refused > REFUSED_BAD_PER_SECOND or slow > SLOW_BAD_PER_SECOND:
-        saw = f"{refused + slow:.1f} webhooks a second are refused and may be lost"
-        do = "its log shows the reasons; store: check both disks; overload: add a front desk"
+        saw = _("{rate} webhooks a second are refused and may be lost").format(
+            rate=f"{refused + slow:.1f}"
+        )
+        do = _("its log shows the reasons; store: check both disks; overload: add a front desk")
         yield HealthProblem("bad", processes.FRONTDESK, saw, do)
     if desk.rate("refusedRequests", "signature"):
-        saw = "requests with a wrong signature are refused"
-        do = "check that LINE_CHANNEL_SECRET is that of this channel"
+        saw = _("requests with a wrong signature are refused")
+        do = _("check that LINE_CHANNEL_SECRET is that of this channel")
         yield HealthProblem("warn", processes.FRONTDESK, saw, do)
     ends = desk.number("certificateEndsSeconds")
     if ends is not None:

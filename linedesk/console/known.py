@@ -1,0 +1,5 @@
+"""x"""
+
+
+def known(text: str) -> str:
+    return text
