@@ -1,1 +1,1 @@
-"""What operators read and do, for the commands and the web page alike."""
+"""The reading and acting of operators, for the commands and for the web page."""

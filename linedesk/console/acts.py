@@ -1,7 +1,8 @@
-"""What an operator may do: pause, resume, release, replay, drop.
+"""The acts of an operator: pause, resume, release, replay, drop.
 
-The page and the command line alike write each act to `audit` before it is done and complete the row
-afterwards, so that one that was cut off shows. An act whose row cannot be written is not done.
+The page and the command line write each act to `audit` before it is done and complete the row
+afterwards. An interrupted act is therefore visible. An act is not done if its row cannot be
+written.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from pymongo.database import Database
 
 from linedesk.console import processes
 from linedesk.console.dead_letters import Replaying
-from linedesk.console.errors import NotDone
+from linedesk.console.errors import NotDone, Phrase
 from linedesk.console.facts import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.health import WAIT_WARN_SECONDS
 from linedesk.console.reading import outbox_of
+from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
+from linedesk.runtime.language import gettext as _
 from linedesk.store import control
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import require_schema
@@ -51,7 +54,7 @@ READ_SECONDS = 5.0
 
 
 class Audit:
-    """Writes what one operator does; `by` is his name, `via` the way that he came."""
+    """Writes the acts of one operator; `by` is the operator's name, `via` the page or a command."""
 
     def __init__(self, database: Database[Any], *, by: str, via: Via) -> None:
         self._rows = database[AUDIT].with_options(write_concern=DURABLE)
@@ -59,20 +62,22 @@ class Audit:
 
     @contextmanager
     def noted(self, act: str, *, on: str | Sequence[str], why: str = "") -> Iterator[None]:
-        """Around an act. Raises StoreUnavailable with the act not begun where MongoDB is away.
+        """Record an act around its block, in English.
 
-        An act that raises NotDone, or that MongoDB or recvq refuses, ends as refused. One of which
-        nobody knows whether it was done stays as begun.
+        Raises StoreUnavailable before the act begins where MongoDB is away. An act that raises
+        NotDone, or that MongoDB or recvq refuses, ends as refused. An act of unknown outcome stays
+        as begun.
         """
         require_schema(self._rows.database)
         id_ = self._begin(act, on if isinstance(on, str) else list(on), why)
         try:
             yield
         except (NotDone, RecvqClosed, SetupError) as error:
-            self._end(id_, f"{REFUSED}: {error}")
+            with speaking(DEFAULT):
+                self._end(id_, f"{REFUSED}: {error}")
             raise
         except StoreUnavailable:
-            log.warning("nobody knows whether it was done, begun in audit act=%s id=%s", act, id_)
+            log.warning("outcome of an act is unknown, begun in audit act=%s id=%s", act, id_)
             raise
         self._end(id_, DONE)
 
@@ -97,44 +102,47 @@ class Audit:
                 ended = AuditRecord.end(outcome, datetime.now(UTC))
                 self._rows.update_one({"_id": id_}, {"$set": ended})
         except QueueError as error:
-            # What was done is done: only its row stays as begun.
+            # The act is done: only its row stays as begun.
             log.warning("end of an act not written id=%s error=%s", id_, type(error).__name__)
 
 
 def newest(database: Database[Any], *, limit: int = MOST_SHOWN) -> list[Document]:
-    """The newest rows, the newest first. Raises StoreUnavailable."""
+    """Return the newest rows, the newest first. Raises StoreUnavailable."""
     with translated(), pymongo.timeout(READ_SECONDS):
         return list(database[AUDIT].find({}).sort("at", -1).limit(limit))
 
 
 SLICE = 1_000
-# As the dispatcher says of a document why it is held.
+# The reason that the dispatcher writes for a paused document in `held`.
 PAUSED = "paused"
 Kind = Literal["event", "send"]
 
 
 @dataclass(frozen=True)
 class Head:
-    """What stands first in a key's line, or in its outbox: that which a release gives up."""
+    """The first event of a conversation's queue or the first send of its outbox.
+
+    A release gives it up.
+    """
 
     kind: Kind
     id: str
     """An event's id, or a send's."""
     why: str
-    """What is known of why it does not get on."""
+    """The known reason for its wait."""
     since: datetime | None = None
     is_held: bool = False
-    """Whether it, or what waits behind it, was moved to `held`."""
+    """Whether it, or an event behind it, was moved to `held`."""
 
     @property
     def named(self) -> dict[control.Head, str]:
-        """As a release names it in `control`."""
+        """The fields that name it in `control`."""
         return {EVENT_ID: self.id} if self.kind == "event" else {EFFECT_ID: self.id}
 
     def is_stuck(self, now: datetime) -> bool:
-        """Whether a release is worth offering: it holds others up, or has waited for long.
+        """Return whether a release is offered: it blocks other events, or has waited for long.
 
-        What waits for the end of a pause is not stuck.
+        A paused event is not stuck.
         """
         if self.why == PAUSED:
             return False
@@ -144,7 +152,7 @@ class Head:
 
 
 class Acts:
-    """The acts of one operator. All raise StoreUnavailable; most may then be asked again."""
+    """The acts of one operator. All raise StoreUnavailable; most may then be repeated."""
 
     def __init__(self, database: Database[Any], *, by: str, via: Via) -> None:
         self._database = database
@@ -154,17 +162,17 @@ class Acts:
         self._replaying = Replaying(database)
 
     def pause(self, scope: Scope, *, why: str = "") -> bool:
-        """Hold back everything, a channel or a key; False if that was paused already."""
+        """Pause everything, a channel or a conversation; False if it was paused already."""
         with self._audit.noted("pause", on=str(scope), why=why):
             return self._control.pause(scope, by=self._by, why=why)
 
     def resume(self, scope: Scope, *, why: str = "") -> bool:
-        """End that one pause; False if there was none."""
+        """End this one pause; False if there was none."""
         with self._audit.noted("resume", on=str(scope), why=why):
             return self._control.resume(scope)
 
     def still_paused(self, scope: Scope) -> list[tuple[str | None, str | None]]:
-        """Channel and key of each pause that covers the scope, or a part of it."""
+        """Return channel and key of each pause that covers the scope or a part of it."""
         return [
             (other.channel, other.key)
             for other in (one.scope for one in self._control.read().rows)
@@ -172,15 +180,16 @@ class Acts:
         ]
 
     def release(self, channel: str, key: str, head: Head, *, why: str = "") -> Release:
-        """Have the dispatcher give up what the operator saw stuck, if it still is.
+        """Order the dispatcher to give up a stuck event or send, if it still is stuck.
 
-        It becomes a dead letter, and the next of the key goes on; `came` tells when.
+        It becomes a dead letter, and the next event of the conversation is handled. `came` returns
+        the outcome.
         """
         with self._audit.noted("release", on=f"{channel}/{key} {head.id}", why=why):
             return self._control.release(channel, key, head.named, by=self._by)
 
     def waits_for(self, ids: Sequence[str]) -> str | None:
-        """Why the replays of these letters are not handled at once; None where they are."""
+        """Return why the replays of these letters wait; None where they do not wait."""
         fields = ["channel", "key"]
         with translated():
             rows = list(self._database[DEADLETTERS].find({"_id": {"$in": list(ids)}}, fields))
@@ -193,20 +202,21 @@ class Acts:
         if not covering:
             return None
         names = sorted(scope_words(one.scope.channel, one.scope.key) for one in covering.values())
-        are = "is" if len(names) == 1 else "are"
-        return f"waits, since {', '.join(names)} {are} paused"
+        return ngettext(
+            "waits because {scopes} is paused", "waits because {scopes} are paused", len(names)
+        ).format(scopes=_(", ").join(names))
 
     def came(self, release: Release) -> str | None:
-        """What came of a release, in words; None until a dispatcher has carried it out."""
+        """Return the stored outcome of a release; None until a dispatcher has carried it out."""
         return self._control.outcome_of(release)
 
     def replay(self, id_: str, *, again: bool = False, force: bool = False) -> str:
-        """Put a dead letter into recvq; returns its eventId there. Raises as `Replaying.replay`."""
+        """Put a dead letter into recvq; returns its eventId. Raises as `Replaying.replay`."""
         with self._audit.noted("replay", on=id_, why="may arrive twice" if force else ""):
             return self._replaying.replay(id_, again=again, force=force)
 
     def drop(self, ids: Sequence[str]) -> int:
-        """Delete dead letters for good; returns how many there were."""
+        """Delete dead letters for good; returns how many existed."""
         letters = self._database[DEADLETTERS].with_options(write_concern=DURABLE)
         dropped = 0
         for start in range(0, len(ids), SLICE):
@@ -217,7 +227,7 @@ class Acts:
 
 
 def heads(database: Database[Any], channel: str, key: str) -> list[Head]:
-    """What could be released of a key: the first event in its line, the first send of its outbox.
+    """Return the first event of a conversation's queue and the first send of its outbox.
 
     At most one of each. Raises StoreUnavailable.
     """
@@ -231,12 +241,12 @@ def heads(database: Database[Any], channel: str, key: str) -> list[Head]:
 
 
 def only(found: Sequence[Head], kind: Kind | None) -> Head:
-    """The one that is meant. Raises NotDone where none is stuck, or nobody said which."""
+    """Return the head of this kind. Raises NotDone where none waits, or both without a kind."""
     fits = [head for head in found if kind in (None, head.kind)]
     if not fits:
-        raise NotDone("nothing of it waits")
+        raise NotDone(Phrase(mark("nothing of it waits")))
     if len(fits) > 1:
-        raise NotDone("both an event and a send of it wait: say which")
+        raise NotDone(Phrase(mark("both an event and a send of it wait: name one of them")))
     return fits[0]
 
 
@@ -245,9 +255,9 @@ def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
     row = present_leader(database) or {}
     first: Mapping[str, Any] | None = database[HELD].find_one(whose, sort=[("n", 1)])
     is_held = first is not None
-    for name, words in (("threads", "its handler runs"), ("waiting", "")):
+    for name, words in (("threads", mark("its handler runs")), ("waiting", "")):
         for one in processes.listed(row, name):
-            # A row with an effectId is of a send that waits: its event is decided.
+            # A row with an effectId belongs to a send that waits: its event is decided.
             if EFFECT_ID not in one and _is_of(one, whose) and isinstance(one.get(EVENT_ID), str):
                 why = words or str(one.get("why", ""))
                 return Head("event", one[EVENT_ID], why, one.get("since"), is_held)
@@ -268,6 +278,9 @@ def _send_head(database: Database[Any], channel: str, key: str) -> Head | None:
     if not sends:
         return None
     first = sends[0]
-    tried = "tried, of unknown outcome" if first.get(TRIED_AT) else "not taken by LINE yet"
-    why = f"{len(sends)} wait in its outbox; the first: {tried}"
+    if first.get(TRIED_AT):
+        why = _("{count} wait in its outbox; the first: tried, of unknown outcome")
+    else:
+        why = _("{count} wait in its outbox; the first: not taken by LINE yet")
+    why = why.format(count=len(sends))
     return Head("send", first["id"], why, first.get("at"))

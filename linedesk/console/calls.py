@@ -1,7 +1,7 @@
-"""The newest calls of LINE's API that an operator wants to see, and what a row tells of one send.
+"""The newest calls of LINE's API that match a query, and the meaning of a row for one send.
 
-`calls` is read from its newest end, or that of a period, and only so far, since it has no index by
-what else is asked for.
+`calls` is read from its newest end, or from the end of a period, up to a limit: the collection has
+no index for the other conditions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pymongo.database import Database
 
 from linedesk.console.format import brief
 from linedesk.console.reading import made_between, reported
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import ngettext
 from linedesk.store.documents import CALLS, RECVQ, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import COUNTED, PAID, REASON, REQUEST_ID, CallRecord, of_key
@@ -25,9 +27,9 @@ from linedesk.store.records.runs import WAITED_MS
 # At 250 bytes a row this reads 12 MB at most.
 NEWEST_ROWS = 50_000
 READ_SECONDS = 10.0
-# Rows wait in memory while MongoDB is away; those written later still are not found by a period.
+# Rows wait in memory while MongoDB is away. A period does not find rows that are written later.
 WRITTEN_LATE = timedelta(minutes=10)
-# As `is_taken` has it.
+# The same condition as `is_taken`.
 TAKEN = {"$or": [{"status": {"$gte": 200, "$lt": 300}}, {"status": 409}]}
 
 
@@ -37,12 +39,12 @@ LISTED: Mapping[str, Any] = {
     **COUNTED,
     "_id": 0,
 }
-"""What lists show of a row: of what travelled in it besides only how much that was."""
+"""The fields that lists show of a row; of the other sends in the same call only their number."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which calls; what is None narrows nothing."""
+    """The calls to list; None is no condition."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -55,7 +57,7 @@ class Wanted:
     limit: int = 50
 
     def query(self) -> Document:
-        """The filter for MongoDB."""
+        """Return the filter for MongoDB."""
         query: Document = {}
         bounds = {"$gte": self.since, "$lt": self.until}
         if at := {name: moment for name, moment in bounds.items() if moment is not None}:
@@ -73,10 +75,10 @@ class Wanted:
 
 
 def newest_calls(database: Database[Any], wanted: Wanted) -> list[Document]:
-    """The newest rows that fit, the newest first, of NEWEST_ROWS. Raises StoreUnavailable.
+    """Return the newest matching rows of NEWEST_ROWS, the newest first. Raises StoreUnavailable.
 
-    The rows before `wanted.until` are found by the index of `_id`. A row has the channel of its
-    event, where recvq still has that.
+    The index of `_id` finds the rows before `wanted.until`. A row has the channel of its event
+    where recvq still has the event.
     """
     stages: list[Mapping[str, Any]] = [
         {"$limit": NEWEST_ROWS},
@@ -101,51 +103,60 @@ def _channel_in(channels: Mapping[str, str], row: Mapping[str, Any]) -> Document
 
 
 def channels_of_events(database: Database[Any], names: Iterable[Any]) -> dict[str, str]:
-    """The channel of each of these events that recvq still has. Raises what the driver raises."""
+    """Return the channel of each event that recvq still has. Raises the errors of the driver."""
     wanted = {EVENT_ID: {"$in": sorted({name for name in names if isinstance(name, str)})}}
     rows = reported(database, RECVQ).find(wanted, [EVENT_ID, "channel"])
     return {row[EVENT_ID]: row["channel"] for row in rows if isinstance(row.get("channel"), str)}
 
 
 def cost_words(row: Mapping[str, Any]) -> str | None:
-    """What LINE counts for a call that it took; None for any other, and for older rows."""
+    """Return the messages that LINE counts for a taken call; None for other or older rows."""
     call = CallRecord.from_document(row)
     if not call.is_sent or PAID not in row:
         return None
     if call.people is None:
-        return "counted, LINE alone knows for how many people"
+        return _("counted, only LINE knows for how many people")
     if not call.people:
-        return "free"
-    return f"{call.people:,} counted message{'' if call.people == 1 else 's'}"
+        return _("free")
+    return ngettext("{count} counted message", "{count} counted messages", call.people).format(
+        count=f"{call.people:,}"
+    )
 
 
 def reason_words(row: Mapping[str, Any]) -> str | None:
-    """Why LINE refused the call, as LINE says; None where it took it or gave no reason."""
+    """Return LINE's reason for a refused call; None where LINE took it or gave no reason."""
     reason = CallRecord.from_document(row).reason
     return reason.words if reason else None
 
 
 def company_words(row: Mapping[str, Any], event_id: str) -> str | None:
-    """What travelled in the call besides the event's own send; None where nothing did."""
+    """Return the sends in the call besides the event's own; None without any."""
     call = CallRecord.from_document(row)
     keys = {call.key, *(one.get("key") for one in call.also)}
     if len(keys) > 1:
-        return f"in one multicast to {max(len(keys), call.people or 0):,} people"
+        people = max(len(keys), call.people or 0)
+        return _("in one multicast to {count} people").format(count=f"{people:,}")
     others = 1 + len(call.also) - max(1, sends_of(row, event_id))
     if not others:
         return None
-    return f"travelled with {others} other send{'' if others == 1 else 's'} of this conversation"
+    return ngettext(
+        "sent together with {count} other send of this conversation",
+        "sent together with {count} other sends of this conversation",
+        others,
+    ).format(count=others)
 
 
 def sends_of(row: Mapping[str, Any], event_id: str) -> int:
-    """How many sends of the event a call carried."""
+    """Return how many sends of the event a call carried."""
     call = CallRecord.from_document(row)
     return [call.event_id, *(one.get(EVENT_ID) for one in call.also)].count(event_id)
 
 
 def wait_words(row: Mapping[str, Any]) -> str | None:
-    """How long it waited at the gate, and in which class; None for older rows."""
+    """Return the wait at the gate and its class; None for older rows."""
     call = CallRecord.from_document(row)
     if not isinstance(call.waited_ms, (int, float)):
         return None
-    return f"after {brief(call.waited_ms / 1000)} at the gate, class {call.turn_class}"
+    return _("after {time} at the gate, class {turn_class}").format(
+        time=brief(call.waited_ms / 1000), turn_class=call.turn_class
+    )

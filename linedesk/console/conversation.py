@@ -1,6 +1,6 @@
-"""One conversation: finding it by an id, a part of one or a name, and reading all of it.
+"""One conversation: finding it by an id, a part of an id or a name, and reading all of it.
 
-It only reads and locks nothing, so what it shows may be a moment old.
+It only reads and locks nothing, so a result may be a moment old.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT
 
-# Of so many that fit a word as many are named.
+# At most so many matches are named.
 MOST_NAMED = 20
 READ_SECONDS = 10.0
 MOST_LETTERS = 1_000
-# A shortened id as a screen shows it, so that it can be copied.
+# The sign in a shortened id on a screen. A copied short id is found, too.
 ELLIPSIS = "…"
 SHORTEST_START = 6
-# What is told of an effect: all but tokens and keys.
+# The shown fields of an effect: all but tokens and keys.
 EFFECT = ("id", "type", "way", "to", "messages", "at", TRIED_AT, "name", RUN_AT, "data", "cause")
 MOST_CHANNELS = 50
 MOST_IN_A_NAME = 3
-# Conversations with a common part of a name that are compared, the others are left out.
+# At most so many conversations with a common part of a name are compared.
 MOST_CUT = 500
 MOST_UNCUT = 5_000
 NAMING: Mapping[str, Any] = dict.fromkeys(("kind", "at", "profile.displayName", "members"), 1)
-# A group can have 200 members, who are read only where it has no name of its own.
+# A group can have 200 members. They are read only where it has no name of its own.
 NAME_ONLY: Mapping[str, Any] = {
     "profile.displayName": 1,
     "members": {"$cond": [{"$gt": ["$profile.displayName", None]}, "$$REMOVE", "$members"]},
@@ -60,26 +60,26 @@ NAME_ONLY: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class ConversationView:
-    """One conversation as it stands in the database."""
+    """One conversation as stored."""
 
     conversation: Document
     outbox: list[Document]
-    """What waits in its outbox, in order; each send with its try."""
+    """The effects in its outbox, in order; each send with its try."""
     timers: list[Document]
-    """Its rows of `schedule` that wait, the next one first."""
+    """Its waiting rows of `schedule`, the next one first."""
     held: list[Document]
-    """When its documents came to `held`, and why; in their order."""
+    """Time and reason of its documents in `held`, in order."""
     letters: int
-    """Those of the newest MOST_LETTERS dead letters that were not replayed."""
+    """Its dead letters that were not replayed, among the newest MOST_LETTERS."""
 
 
 def find_conversation(
     database: Database[Any], word: str, *, channel: str, whole_names: bool = False
 ) -> str:
-    """The `_id` of the conversation that a word means.
+    """Return the `_id` of the conversation that a word means.
 
-    That is an id of a user, group or room, `<channel>/<id>`, a start of it that no other has, the
-    short form on a screen, or a name; else a part of a name, unless `whole_names`. Raises
+    The word is an id of a user, group or room, `<channel>/<id>`, a unique start of it, the short
+    form on a screen, or a name; else a part of a name, unless `whole_names`. Raises
     NotOneConversation.
     """
     conversations = database[CONVERSATIONS]
@@ -98,7 +98,10 @@ def find_conversation(
 
 
 def read_conversation(database: Database[Any], id_: str) -> ConversationView:
-    """All that is known of a conversation. Raises NotOneConversation where it is gone."""
+    """Return a conversation with everything that belongs to it.
+
+    Raises NotOneConversation where it is gone.
+    """
     with translated(), pymongo.timeout(READ_SECONDS):
         conversation = database[CONVERSATIONS].find_one(
             {"_id": id_}, {"applied": 0, "unsent": 0, NAME_PARTS: 0}
@@ -106,7 +109,7 @@ def read_conversation(database: Database[Any], id_: str) -> ConversationView:
         if conversation is None:
             raise NotOneConversation(id_, [])
         whose = dict(zip(("channel", "key"), id_.split("/", 1), strict=True))
-        # That which ends a state is told with the state.
+        # The timer that ends a state is shown with the state.
         waiting = {**starting(f"{id_}/"), RUN_AT: {"$ne": None}, "name": {"$ne": STATE_TIMER}}
         return ConversationView(
             conversation,
@@ -118,7 +121,7 @@ def read_conversation(database: Database[Any], id_: str) -> ConversationView:
 
 
 def _letters(database: Database[Any], whose: Mapping[str, str]) -> int:
-    """How many of the newest letters are its, since they have no index by conversation."""
+    """Return how many of the newest letters are its: they have no index by conversation."""
     stages: list[Mapping[str, Any]] = [
         {"$sort": {LAST_AT: -1}},
         {"$limit": MOST_LETTERS},
@@ -129,7 +132,7 @@ def _letters(database: Database[Any], whose: Mapping[str, str]) -> int:
 
 
 def conversation_summary(view: ConversationView) -> Document:
-    """What is told of it, under the names of the JSON."""
+    """Return its summary, under the names of the JSON."""
     found = view.conversation
     return {
         "id": found["_id"],
@@ -187,14 +190,14 @@ def _outbox(effects: Sequence[Mapping[str, Any]]) -> Document:
 
 
 def _answers(conversation: Mapping[str, Any]) -> Document:
-    """Those that wait for a tap on their button."""
+    """Return the answers that wait for a tap on their button."""
     entries = [one for _, one in waiting_in(conversation)]
     since = [one["at"] for one in entries if "at" in one]
     return {"waiting": len(entries), "oldest": min(since, default=None)}
 
 
 def shown_name(conversation: Mapping[str, Any]) -> str | None:
-    """The name in LINE of the user or group, else of its members as far as they are known."""
+    """Return the name in LINE of the user or group, else the known names of its members."""
     own = own_name(conversation)
     if own:
         return own
@@ -204,9 +207,9 @@ def shown_name(conversation: Mapping[str, Any]) -> str | None:
 
 
 def names_of(database: Database[Any], ids: Iterable[str]) -> dict[str, str]:
-    """Names in LINE of the conversations `<channel>/<key>`, as far as they are known.
+    """Return the known names in LINE of the conversations `<channel>/<key>`.
 
-    None where the user of MongoDB may not read conversations. Raises what the driver raises.
+    It is empty where the MongoDB user may not read conversations. Raises the errors of the driver.
     """
     wanted = {"_id": {"$in": sorted(set(ids))}}
     try:
@@ -221,9 +224,9 @@ def names_of(database: Database[Any], ids: Iterable[str]) -> dict[str, str]:
 def with_names(
     database: Database[Any], rows: Iterable[Mapping[str, Any]], *, channel: str
 ) -> list[Document]:
-    """The rows, each with the `name` of its conversation; None where that is not known.
+    """Return the rows, each with the `name` of its conversation; None where it is not known.
 
-    `channel` is that of rows that name none. Raises StoreUnavailable.
+    `channel` is the channel of rows that name none. Raises StoreUnavailable.
     """
     listed = [(row, _id_of(row, channel)) for row in rows]
     with translated(), pymongo.timeout(READ_SECONDS):
@@ -237,20 +240,20 @@ def _id_of(row: Mapping[str, Any], channel: str) -> str | None:
 
 
 def starting(text: str) -> Document:
-    """The ids that begin with a text, read by their index."""
+    """Return the condition for ids that begin with a text; the index serves it."""
     return {"_id": between(text)}
 
 
 def between(start: str, end: str = "") -> Document:
-    """What begins and ends so, by an index of the field."""
+    """Return the condition for values with this start and end; an index of the field serves it."""
     ends = {"$regex": f"{re.escape(end)}$"} if end else {}
     return {"$gte": start, "$lt": f"{start}{chr(sys.maxunicode)}", **ends}
 
 
 def id_part(word: str) -> tuple[str, str]:
-    """Start and end of an id as it was typed: its start, or the short form on a screen.
+    """Return start and end of a typed id: its start, or the short form on a screen.
 
-    An end needs the start that a screen shows with it, else every id would be compared.
+    An end needs the start before it; without a start every id would be compared.
     """
     start, _, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
     is_part = len(start) >= SHORTEST_START if end else bool(start)
@@ -258,21 +261,21 @@ def id_part(word: str) -> tuple[str, str]:
 
 
 def with_id(conversations: Collection[Any], word: str, *, channel: str) -> Document | None:
-    """The conversation of `<channel>/<key>`, or of the key in this channel."""
+    """Return the conversation of `<channel>/<key>`, or of the key in this channel."""
     wanted = {"_id": {"$in": [word, f"{channel}/{word}"]}}
     found: Document | None = conversations.find_one(wanted, NAMING)
     return found
 
 
 def by_id_part(conversations: Collection[Any], word: str) -> Document:
-    """The filter of the conversations with such an id, or such a key in any channel."""
+    """Return the filter for conversations with such an id, or such a key in any channel."""
     start, end = id_part(word)
     places = [start, *(f"{channel}/{start}" for channel in known_channels(conversations))]
     return {"$or": [{"_id": between(place, end)} for place in places]}
 
 
 def known_channels(conversations: Collection[Any]) -> Iterator[str]:
-    """The channels of all conversations, MOST_CHANNELS at most, by one look at the index each."""
+    """Yield the channels of all conversations, MOST_CHANNELS at most, by one index read each."""
     after = ""
     for _ in range(MOST_CHANNELS):
         row = conversations.find_one({"_id": {"$gt": after}}, {"_id": 1}, sort=[("_id", 1)])
@@ -284,17 +287,17 @@ def known_channels(conversations: Collection[Any]) -> Iterator[str]:
 
 
 def by_name(database: Database[Any], word: str, *, whole: bool = False) -> list[Document]:
-    """The conversations with a name that is the word, or else has it in it, the best first.
+    """Return the conversations whose name is the word, or contains it, the best match first.
 
-    A name of their own goes before that of a member, a whole name before its start, and a start
-    before another part; then the conversation of the last record. Raises what the driver raises.
+    A conversation's own name comes before a member's, a whole name before its start, and a start
+    before another part; then the latest record comes first. Raises the errors of the driver.
     """
     wanted = folded(word)
     if not wanted:
         return []
     conversations = database[CONVERSATIONS]
     parts = [whole_name(wanted)] if whole else wanted_parts(wanted)
-    # Those that a dispatcher has not cut into parts yet are read themselves.
+    # Names that a dispatcher has not cut into parts yet are read themselves.
     missing = conversations.find({NAME_PARTS: {"$exists": False}}, NAMING).limit(MOST_UNCUT)
     rows = [*conversations.find({NAME_PARTS: {"$all": parts}}, NAMING).limit(MOST_CUT), *missing]
     ranked = [(rank, row) for row in rows if (rank := _rank(row, wanted, whole=whole)) is not None]
@@ -303,7 +306,7 @@ def by_name(database: Database[Any], word: str, *, whole: bool = False) -> list[
 
 
 def _rank(row: Mapping[str, Any], wanted: str, *, whole: bool) -> tuple[int, bool] | None:
-    """How well a name of it fits, the best first; None where none does."""
+    """Return the rank of its best matching name, the best lowest; None without a match."""
     own = own_name(row)
     names = [(folded(name), name is not own) for name in names_in(row)]
     fits = [

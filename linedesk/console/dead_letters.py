@@ -1,6 +1,6 @@
 """Dead letters: choosing them, summarising them, and replaying one into recvq.
 
-A summary has neither message text nor the words of an error, which may quote it.
+A summary has no message text and no text of an error, which may quote a message.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from jobworker.record.dead_letters import anew, is_sound
 from jobworker.record.waiting_answers import NOT_FETCHED
 from jobworker.sending.late_replies import LATE
 from jobworker.sending.verdict import EXPIRED, QUOTA
-from linedesk.console.errors import NoSuchLetter, NotReplayed
+from linedesk.console.errors import KnownPhrase, NoSuchLetter, NotReplayed, Phrase
 from linedesk.console.format import local
+from linedesk.console.known import known
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.collections import require_schema
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
@@ -40,37 +43,42 @@ from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
 
 Letter = Mapping[str, Any]
 
-# What a list needs of each letter: the contents stay where they are.
+# The fields that a list needs of each letter, without its contents.
 LISTED = (
     *("_id", "channel", "key", "cause", "attempts", FIRST_AT, LAST_AT),
     *("document.event.type", "document.event.message.type", "document.unsent"),
     *("effect.way", "effect.type", "replays", "replaying", REPLAYED_AT),
 )
-# What a word says that stands for a cause.
+# The meanings of the causes that are single words.
 MEANINGS = {
-    QUOTA: "the month's messages are used up",
-    LATE: "its reply token had run out, and late replies may cost no more today",
-    NOT_FETCHED: "its button was not tapped for within a day",
-    EXPIRED: "it was not tried before the moment that the bot had set",
+    QUOTA: mark("the month's messages are used up"),
+    LATE: mark("its reply token had expired, and today's limit for late replies is used up"),
+    NOT_FETCHED: mark("its button was not tapped within a day"),
+    EXPIRED: mark("it was not tried before the moment that the bot had set"),
 }
-# The lines of a traceback that Python itself makes, and after each the line of code.
+# The lines of a traceback that Python itself makes. A line of code follows each.
 FRAME = re.compile(r'^\s*File ".*", line \d+')
 
-# Stands where a traceback ends with its error's own words.
-MESSAGE_HIDDEN = (
+# Replaces the error's message at the end of a traceback.
+MESSAGE_HIDDEN = mark(
     "The error's message is hidden, because it can quote what people wrote. To see it, run "
     "`linedesk dead show {id} --text` or set CONSOLE_TEXT=true for the page."
 )
 
 
 def explained(cause: Any) -> str:
-    """A cause with what its word says, for a person."""
+    """Return a cause with its meaning, for a person."""
     meaning = MEANINGS.get(cause) if isinstance(cause, str) else None
-    return f"{cause}: {meaning}" if meaning else str(cause)
+    if meaning is None:
+        return known(str(cause))
+    return _("{cause}: {meaning}").format(cause=cause, meaning=_(meaning))
 
 
 def what(letter: Letter) -> str:
-    """What was given up: an event by its type, a send by its way, or the setting of a timer."""
+    """Return the kind of a letter: an event's type, a send's way, or the setting of a timer.
+
+    It is English, for JSON and lists; `known` translates it.
+    """
     effect = letter.get("effect")
     if effect is not None:
         return "timer" if effect.get("type") == "timer" else f"send {effect.get('way', '-')}"
@@ -86,7 +94,7 @@ def what(letter: Letter) -> str:
 
 
 def replayed(letter: Letter) -> str:
-    """Whether it was replayed, and how often."""
+    """Return whether a letter was replayed, and how often, for a list."""
     if letter.get("replaying"):
         return "begun"
     times = letter.get("replays", 0)
@@ -94,15 +102,15 @@ def replayed(letter: Letter) -> str:
 
 
 def last_replay(letter: Letter) -> str | None:
-    """The eventId of its newest replay, confirmed or not; None where there is none."""
+    """Return the eventId of its newest replay, confirmed or not; None without a replay."""
     times = letter.get("replays")
     return f"replay:{letter['_id']}:{times}" if times else None
 
 
 def first_letter(name: str) -> str | None:
-    """The id of the letter that a replay goes back to, also through replays of replays.
+    """Return the id of the first letter behind a replay, also through replays of replays.
 
-    None for the name of an event that is no replay.
+    None where the event is not a replay.
     """
     found = None
     while name.startswith(f"{REPLAY}:"):
@@ -111,7 +119,7 @@ def first_letter(name: str) -> str | None:
 
 
 def summary(letter: Letter) -> dict[str, Any]:
-    """What a list tells of a letter, as JSON."""
+    """Return the entry of a list for a letter, as JSON."""
     return {
         "id": letter["_id"],
         "what": what(letter),
@@ -129,14 +137,15 @@ def summary(letter: Letter) -> dict[str, Any]:
 
 
 def frames(traceback: str | None, *, id_: str) -> str | None:
-    """A letter's traceback without the words of its errors: files, lines, code, and how to see the
-    rest.
+    """Return a letter's traceback without its errors' messages: files, lines and code.
+
+    It ends with the way to see the messages.
     """
     if not traceback:
         return traceback
     lines = traceback.splitlines()
     kept = [n for n, line in enumerate(lines) if FRAME.match(line)]
-    hidden = MESSAGE_HIDDEN.format(id=shlex.quote(id_))
+    hidden = _(MESSAGE_HIDDEN).format(id=shlex.quote(id_))
     code = [n + 1 for n in kept if n + 1 < len(lines) and lines[n + 1].startswith("    ")]
     return "\n".join([*(lines[n] for n in sorted({*kept, *code})), hidden])
 
@@ -151,24 +160,24 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(frozen=True)
 class Choice:
-    """Which dead letters an act is about."""
+    """The dead letters of an act."""
 
     ids: Sequence[str] = ()
     cause: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     everything: bool = False
-    """Those that were replayed, too."""
+    """Also letters that were replayed."""
     limit: int = 0
     """0: all of them."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing narrows it down."""
+        """Whether no condition is set."""
         return not self.ids and not any((self.cause, self.since, self.until))
 
     def query(self) -> Document:
-        """The filter for MongoDB. Letters named by their ids count whether replayed or not."""
+        """Return the filter for MongoDB. Letters chosen by id match whether replayed or not."""
         query: Document = {}
         if self.ids:
             query["_id"] = {"$in": list(self.ids)}
@@ -176,7 +185,7 @@ class Choice:
             query[REPLAYED_AT] = None
         if self.cause:
             query["cause"] = {"$regex": re.escape(self.cause)}
-        # Always bounded: only then does MongoDB look for the cause in the index itself.
+        # Always bounded: without a bound MongoDB does not look for the cause in the index itself.
         query[LAST_AT] = {"$gte": self.since or FIRST}
         if self.until:
             query[LAST_AT]["$lt"] = self.until
@@ -184,9 +193,9 @@ class Choice:
 
 
 def moment_of(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
-    """A moment as an operator writes it: 45s, 30m, 2h or 3d ago, or ISO 8601.
+    """Return the moment that an operator wrote: 45s, 30m, 2h or 3d ago, or ISO 8601.
 
-    Without a zone of its own it is in `zone`, else local. Raises ValueError.
+    A moment without a zone is in `zone`, else in this machine's. Raises ValueError.
     """
     ago = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
     if ago:
@@ -200,7 +209,7 @@ def moment_of(text: str, *, now: datetime, zone: tzinfo | None = None) -> dateti
 def found(
     letters: Collection[Any], choice: Choice, *, newest_first: bool = False
 ) -> list[Document]:
-    """What a list needs of each letter: the contents stay where they are."""
+    """Return the letters of a list, without their contents."""
     order = DESCENDING if newest_first else ASCENDING
     with translated():
         return list(
@@ -209,26 +218,26 @@ def found(
 
 
 def whole(letters: Collection[Any], id_: str) -> Document | None:
-    """One letter with all that it holds; None where it is not there."""
+    """Return one letter with its contents; None where it does not exist."""
     with translated():
         found: Document | None = letters.find_one({"_id": id_})
     return found
 
 
 def all_of(rows: list[Document], choice: Choice) -> list[Document]:
-    """The rows themselves. Raises NoSuchLetter where an id that was asked for is not there."""
+    """Return the rows. Raises NoSuchLetter where a requested id is missing."""
     unknown = [id_ for id_ in choice.ids if id_ not in {row["_id"] for row in rows}]
     if unknown:
         raise NoSuchLetter(unknown)
     return rows
 
 
-# A dispatcher that writes by this number looks for the effect in recvq.
+# A dispatcher with this schema number reads the effect from recvq.
 BRINGS_ITS_EFFECT = 1
 
 
 class Replaying:
-    """Replays letters of one database, as far as recvq's guard lets it."""
+    """Replays letters of one database while recvq's guard allows it."""
 
     def __init__(self, database: Database[Any]) -> None:
         self._database = database
@@ -238,55 +247,61 @@ class Replaying:
     def replay(self, id_: str, *, again: bool = False, force: bool = False) -> str:
         """Put a letter into recvq; returns the eventId of its replay.
 
-        `again` replays one that was replayed, `force` what may arrive twice. Raises NotReplayed,
-        RecvqClosed with nothing written, and StoreUnavailable, after which the same may be asked
-        again.
+        `again` replays a letter that was replayed, `force` a send that may arrive twice. Raises
+        NotReplayed, RecvqClosed with nothing written, and StoreUnavailable, after which the same
+        call may be repeated.
         """
         letter, document = self.prepared(id_, again=again, force=force)
         if not self._replays.replay(letter, document):
-            raise NotReplayed(
-                "it was replayed or dropped meanwhile, or a document with the name of its replay "
-                "had come before and was refused: look, then try again"
+            message = mark(
+                "it was replayed or dropped meanwhile, or an earlier document with the name of "
+                "its replay was refused: check the letter, then try again"
             )
+            raise NotReplayed(Phrase(message))
         return str(document[EVENT_ID])
 
     def prepared(self, id_: str, *, again: bool, force: bool) -> tuple[Letter, Document]:
-        """The letter and what would go into recvq; writes nothing. Raises NotReplayed."""
+        """Return the letter and its document for recvq; writes nothing. Raises NotReplayed."""
         letter = whole(self._letters, id_)
         if letter is None:
-            raise NotReplayed("it was dropped meanwhile")
+            raise NotReplayed(Phrase(mark("it was dropped meanwhile")))
         if letter.get(REPLAYED_AT) and not again:
-            raise NotReplayed(f"it was replayed at {local(letter[REPLAYED_AT])}", unless="again")
+            told = Phrase(mark("it was replayed at {at}"), at=local(letter[REPLAYED_AT]))
+            raise NotReplayed(told, unless="again")
         document = _document(letter, now=datetime.now(UTC), force=force)
         if asks_for_effect(document) and require_schema(self._database) == BRINGS_ITS_EFFECT:
-            raise NotReplayed("the dispatcher is of an older release: start this release's first")
+            message = mark("the dispatcher is of an older release: start this release's first")
+            raise NotReplayed(Phrase(message))
         return letter, document
 
 
 def _document(letter: Letter, *, now: datetime, force: bool) -> Document:
-    """What goes into recvq. Raises NotReplayed, also for a letter that a person has changed."""
+    """Return the document for recvq. Raises NotReplayed, also for a letter edited by hand."""
     name = replay_name(letter)
     if "effect" in letter:
         _require_replayable(letter, name, now, force=force)
         return effect_again(letter, name=name, now=now)
     document = letter.get("document")
     if not isinstance(document, Mapping) or not isinstance(document.get("event"), Mapping):
-        raise NotReplayed("it holds neither an event nor a send")
+        raise NotReplayed(Phrase(mark("it holds neither an event nor a send")))
     if asks_for_effect(document):
-        raise NotReplayed("it holds no event: it was refused, since no dead letter stood behind it")
+        message = mark("it holds no event: it was refused because it had no dead letter")
+        raise NotReplayed(Phrase(message))
     if document.get("unsent"):
-        raise NotReplayed("its message was taken back by its sender")
+        raise NotReplayed(Phrase(mark("its message was taken back by its sender")))
     return event_again(letter, name=name, now=now)
 
 
 def _require_replayable(letter: Letter, name: str, now: datetime, *, force: bool) -> None:
-    """Raise NotReplayed unless the worker can carry out what the letter holds.
+    """Raise NotReplayed unless the worker can carry out the effect in the letter.
 
-    It does so as of `now`, by which is judged here whether that may arrive twice.
+    Whether the effect may arrive twice is judged as of `now`.
     """
     if not is_sound(letter) or not all(isinstance(letter.get(n), str) for n in ("channel", "key")):
-        raise NotReplayed("its send is not whole, or names no conversation")
+        raise NotReplayed(Phrase(mark("its send is incomplete, or names no conversation")))
     try:
         anew(letter["effect"], name=name, now=now, force=force)
     except MayArriveTwice as error:
-        raise NotReplayed(f"{error}, so it may arrive twice", unless="force") from error
+        message = mark("{reason}, so it may arrive twice")
+        told = Phrase(message, reason=KnownPhrase(str(error)))
+        raise NotReplayed(told, unless="force") from error

@@ -1,4 +1,4 @@
-"""The facts of one event: all rows of the database that belong to it. `story` is made of them."""
+"""The facts of one event: all its rows in the database. `story` uses them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MOST_BEFORE = 1_000
 
 @dataclass(frozen=True)
 class Facts:
-    """What was read of one event, rows as they stand."""
+    """The rows of one event, as stored."""
 
     name: str
     document: Document | None
@@ -53,32 +53,32 @@ class Facts:
     in_recvq: bool
     held: Document | None
     before: int
-    """How many of its key stand before it in `held`."""
+    """How many events of its conversation are before it in `held`."""
     runs: list[Document]
     calls: list[Document]
     was_applied: bool
     was_unsent: bool
     effects: list[Document]
-    """What it decided and is not carried out yet, in order; each send with its try."""
+    """Its decided effects that are not carried out yet, in order; each send with its try."""
     timers: list[Document]
     """Rows of `schedule` that it set last."""
     answer: Mapping[str, Any] | None
-    """What its conversation has of it in `answers`."""
+    """Its entry in `answers` of its conversation."""
     letter: Document | None
     """Its own dead letter."""
     letters: list[Document]
-    """Those of its effects."""
+    """The dead letters of its effects."""
     replayed: Document | None
-    """The letter that it is a replay of."""
+    """The letter whose replay it is."""
     row: Mapping[str, Any] | None
-    """That of the dispatcher which leads, if it is there."""
+    """The leader's row in `status`, if there is one."""
     pauses: Pauses
     is_finished: bool
-    """Whether progress names it finished."""
+    """Whether progress lists it as finished."""
 
     @property
     def conversation(self) -> tuple[str, str] | None:
-        """Channel and key, as far as anything tells."""
+        """Channel and key, where a row has them."""
         for one in (self.document, self.letter, *self.runs):
             if one is not None and all(isinstance(one.get(n), str) for n in ("channel", "key")):
                 return one["channel"], one["key"]
@@ -86,7 +86,7 @@ class Facts:
 
 
 def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | None) -> Facts:
-    """Everything about an event. Raises what the driver raises."""
+    """Return all rows of an event. Raises the errors of the driver."""
     document = stored = _stored(database, name)
     letter = database[DEADLETTERS].find_one({"_id": name})
     runs = _newest(database, JOBS, {EVENT_ID: name}, MOST_RUNS)
@@ -118,12 +118,12 @@ def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | N
 
 
 def leader(database: Database[Any]) -> Mapping[str, Any] | None:
-    """The row of the dispatcher that leads, however old it is."""
+    """Return the leader's row, of any age."""
     return processes.leading(reported(database, STATUS).find({"role": processes.DISPATCHER}))
 
 
 def present_leader(database: Database[Any]) -> Mapping[str, Any] | None:
-    """The row of the dispatcher that leads; None where the last one has ended or is silent."""
+    """Return the leader's row; None where the last leader has ended or is silent."""
     now = datetime.now(UTC)
     rows = reported(database, STATUS).find({"role": processes.DISPATCHER})
     return processes.leading(row for row in rows if processes.is_fresh(row, now=now))
@@ -168,7 +168,7 @@ def _whose(*found: Document | None) -> str | None:
 def _inside(
     database: Database[Any], name: str, whose: str | None, document: Document | None
 ) -> Document:
-    """What its conversation holds of it: of the outbox its own effects, and its letter."""
+    """Return its own effects, answer and letter in its conversation."""
 
     def own(effects: Any, effect: str) -> Document:
         names = [{"$eq": [f"{effect}.{field}", name]} for field in (EVENT_ID, "id")]

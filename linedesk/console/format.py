@@ -145,7 +145,7 @@ def tabbed(cells: Iterable[object]) -> str:
 
 
 def show_page(told: Iterable[tuple[str, Iterable[str]]]) -> None:
-    """Print labels and their lines, folded to the width of a terminal; a pipe gets them unfolded."""
+    """Print labels and their lines, folded to the width of a terminal and unfolded in a pipe."""
     lines_of = [(label, list(lines)) for label, lines in told]
     if not sys.stdout.isatty():
         for label, lines in lines_of:

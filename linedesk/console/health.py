@@ -38,11 +38,11 @@ GIGABYTE = 1024 * MEGABYTE
 
 # Age of the newest document that the feed has not read. A healthy feed needs milliseconds.
 LAG_WARN_SECONDS, LAG_BAD_SECONDS = 10.0, 60.0
-# Age of the oldest event that is not handled. After a minute an event moves to `held`, and its reply
-# token has expired. An event that waits for ten minutes is with no thread.
+# Age of the oldest event that is not handled. After a minute an event moves to `held`, and its
+# reply token has expired. An event that waits for ten minutes is with no thread.
 WAIT_WARN_SECONDS, WAIT_BAD_SECONDS = 60.0, 600.0
-# Since progress was saved. A save follows each heartbeat, which comes after 30 s without events. The
-# dispatcher itself counts 90 s as a stall.
+# Since progress was saved. A save follows each heartbeat, which comes after 30 s without events.
+# The dispatcher itself counts 90 s as a stall.
 QUIET_WARN_SECONDS = 120.0
 # Delay of the next timer. The scheduler retries within seconds and fails over within ten.
 TIMER_BAD_SECONDS = 60.0
@@ -55,8 +55,8 @@ WINDOW_WARN_SECONDS, WINDOW_BAD_SECONDS = 24 * HOUR_SECONDS, 2 * HOUR_SECONDS
 SPOOL_WARN_DOCUMENTS = 0
 # Used share of SPOOL_MAX_MB, 0 to 1. Webhooks are refused when all of it is used.
 SPOOL_BAD_SHARE = 0.8
-# Webhooks refused a second. For want of a store: any. For a slow client: one in ten seconds, because
-# strangers begin requests that they never end.
+# Webhooks refused a second. Without a store for them: any. Of slow clients: one in ten seconds,
+# because strangers begin requests that they never end.
 REFUSED_BAD_PER_SECOND, SLOW_BAD_PER_SECOND = 0.0, 0.1
 REFUSED_REASONS = ("store", "overload")
 # Used share of the month's messages, 0 to 1. Pushes beyond it become dead letters.
@@ -68,8 +68,8 @@ LETTERS_WARN_COUNT, LETTERS_WITHIN = 0, LATELY
 # Remaining life of a certificate. Those of Let's Encrypt are renewed 30 days before their end. At
 # three weeks the renewal has failed for a while.
 CERTIFICATE_WARN_SECONDS, CERTIFICATE_BAD_SECONDS = 21 * DAY_SECONDS, 7 * DAY_SECONDS
-# Difference between two clocks. A timer may fire a second late unnoticed. At half of a reply token's
-# minute every reply becomes a push.
+# Difference between two clocks. A timer may fire a second late unnoticed. At half of a reply
+# token's minute every reply becomes a push.
 CLOCK_WARN_SECONDS, CLOCK_BAD_SECONDS = 1.0, 30.0
 # Lag of the replica set's majority behind its primary. The front desk waits a second for the
 # majority, then spools.

@@ -20,10 +20,10 @@ POINTS = 360
 
 
 def read_history(database: Database[Any], *, hours: float) -> list[Document]:
-    """The rows of `history` of the last hours, in time order and at most POINTS of them.
+    """Return the rows of `history` of the last hours, in time order and at most POINTS of them.
 
-    Where there are more, each is that of a slice of time: of what was measured the largest. Slices
-    in which nobody measured are left out. Raises StoreUnavailable, after READ_SECONDS at most.
+    Where there are more, each row is a slice of time with the largest values measured in it. Slices
+    without a measurement are left out. Raises StoreUnavailable, after READ_SECONDS at most.
     """
     since = datetime.now(UTC) - timedelta(hours=hours)
     slice_ms = int(hours * 3_600_000 / POINTS)

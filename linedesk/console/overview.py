@@ -1,8 +1,8 @@
-"""The overview: what comes and goes, what waits and why, and which processes run.
+"""The overview: rates, waiting conversations with their reasons, and running processes.
 
-It costs a handful of small or indexed reads, however much recvq holds: the figures are those that
-the processes write to `status` once a second. What of it is a problem `linedesk.console.health`
-says.
+An overview costs a handful of small or indexed reads, however much recvq holds: the processes write
+their figures to `status` once a second. `linedesk.console.health` finds the problems in it. An
+overview is data: its texts are English.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 
 @dataclass(frozen=True)
 class Rates:
-    """The way of the events, in events a second; None where no process reports it."""
+    """The rates of the events on their way, a second; None where no process reports them."""
 
     accepted: float | None
     duplicates: float | None
@@ -61,13 +61,13 @@ class Rates:
 
 @dataclass(frozen=True)
 class Queue:
-    """What is stored and not finished; None where no dispatcher leads."""
+    """The unfinished events; None where no dispatcher is the leader."""
 
     documents: float | None
-    """Unread, in hand and held."""
+    """Unread, in progress and held."""
     oldest_seconds: float | None
     behind_seconds: float | None
-    """Age of the oldest one that is not in `held`."""
+    """Age of the oldest event that is not in `held`."""
     lag_documents: float | None
     lag_seconds: float | None
     in_hand: float | None
@@ -75,19 +75,19 @@ class Queue:
     held_keys: float | None
     outbox_effects: float | None
     oldest_send_seconds: float | None
-    """Since the event of the decided send that has waited longest; 0 where none waits."""
+    """Age of the event whose decided send has waited longest; 0 where none waits."""
     unread_share: float | None
     is_closed: bool
     """recvq takes no inserts."""
     recvq_left_seconds: float | None
     oplog_left_seconds: float | None
     retention_measured_seconds: float | None
-    """Both are by the rate of so much of the last hour."""
+    """The part of the last hour in which the rate of both was measured."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """How long something took in the last minute, in seconds."""
+    """The durations of one kind of step in the last minute, in seconds."""
 
     name: str
     """store, wait, handler, call, gate, ring or save."""
@@ -109,27 +109,27 @@ class ThreadsView:
     busy: float | None
     abandoned: float | None
     doing: list[Document]
-    """Of the busy ones: name, doing, eventId, channel, key, since, try, arrivedAt; the longest
+    """The busy threads: name, doing, eventId, channel, key, since, try, arrivedAt; the longest
     first.
     """
     handler_tries: float | None = None
-    """HANDLER_TRIES of the dispatcher that leads."""
+    """HANDLER_TRIES of the leader."""
 
 
 @dataclass(frozen=True)
 class ClassView:
-    """What waits at a gate in one class of urgency."""
+    """The calls that wait at a gate in one class of urgency."""
 
     name: str
     """live, chat, other or idle."""
     waiting: float
     longest_seconds: float | None
-    """How long the one has waited that came first."""
+    """The wait of the call that came first."""
 
 
 @dataclass(frozen=True)
 class CallsView:
-    """Of the newest calls of LINE those of the last minute."""
+    """The calls of the last minute among the newest calls of LINE."""
 
     count: int
     failed: int
@@ -137,13 +137,13 @@ class CallsView:
 
     @property
     def all_failed(self) -> bool:
-        """Whether there were any, and LINE took none of them."""
+        """Return whether there were calls and LINE took none of them."""
         return 0 < self.count == self.failed
 
 
 @dataclass(frozen=True)
 class SentView:
-    """Calls of the last minute that LINE took and that brought messages, and what they carried."""
+    """Calls of the last minute in which LINE took messages, and the sends in them."""
 
     calls: float
     sends: float
@@ -159,10 +159,10 @@ class GateView:
     waiting: float | None
     turns_per_second: float | None
     breaker_open: bool
-    """LINE fails: nothing is called but a single call now and then."""
+    """LINE fails: linedesk makes only a single call now and then."""
     classes: list[ClassView]
     next_try_seconds: float | None = None
-    """While LINE fails: until that call may begin; None where that is not known."""
+    """While LINE fails: the time until that call may begin; None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -172,24 +172,24 @@ class QuotaView:
     messages: float
     used: float | None
     closed_since: datetime | None = None
-    """Since when LINE takes no push any more; None while it does."""
+    """When LINE began to refuse pushes; None while it takes them."""
 
     @property
     def share(self) -> float | None:
-        """How much of it is used, 0 to 1."""
+        """The used share, 0 to 1."""
         return None if self.used is None or not self.messages else self.used / self.messages
 
 
 @dataclass(frozen=True)
 class SpoolView:
-    """What waits outside of MongoDB, on the host where most does."""
+    """The events in the spool, on the host with the most of them."""
 
     documents: float
     bytes: float
     oldest_seconds: float | None
     max_bytes: float | None
     is_available: bool = True
-    """Whether it would take documents, on every host."""
+    """Whether the spool of every host can take documents."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class LetterCause:
     explained: str
     count: int
     lately: int
-    """Those of the last day."""
+    """The number of the last day."""
     last_at: datetime | None
 
 
@@ -234,7 +234,7 @@ def queue(dispatcher: ProcessRow, desk: ProcessRow) -> Queue:
         held_keys=dispatcher.number("heldKeys"),
         outbox_effects=dispatcher.number("outboxEffects"),
         oldest_send_seconds=dispatcher.number("oldestSendSeconds"),
-        # Without a dispatcher the front desk's guard still looks.
+        # Without a dispatcher the front desk's guard still measures it.
         unread_share=share if share is not None else desk.number("recvqUnreadShare"),
         is_closed=bool(desk.number("recvqClosed")),
         recvq_left_seconds=dispatcher.number("recvqLeftSeconds"),
@@ -281,7 +281,7 @@ def threads(dispatcher: ProcessRow, row: Row) -> ThreadsView:
 
 
 def latest_calls(rows: Sequence[Row], now: datetime) -> CallsView:
-    """Those of the last minute among `rows`, the newest calls."""
+    """Return the calls of the last minute among `rows`, the newest calls."""
     lately = [row for row in rows if _is_lately(row.get("at"), now)]
     failed = sum(not is_taken(row.get("status")) for row in lately)
     return CallsView(len(lately), failed)
@@ -292,7 +292,7 @@ def _is_lately(at: Any, now: datetime) -> bool:
 
 
 def gates(dispatcher: ProcessRow, *, age_seconds: float = 0.0) -> list[GateView]:
-    """The hosts of LINE; `age_seconds` is how long ago the row was written."""
+    """Return the hosts of LINE; `age_seconds` is the age of the row."""
     hosts: list[str] = []
     for name in ("gateUse", "gateWaiting", "breakerOpen"):
         found = dispatcher.figures.get(name)
@@ -343,7 +343,7 @@ def quota(dispatcher: ProcessRow) -> QuotaView | None:
 
 
 def closed_since(dispatcher: ProcessRow) -> datetime | None:
-    """Since when the dispatcher makes no pushes, as all messages of the month are used."""
+    """Return when the dispatcher stopped pushes because the month's messages are used up."""
     seconds = dispatcher.number("quotaClosedSinceSeconds")
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
@@ -368,7 +368,7 @@ def spool(desk: ProcessRow) -> SpoolView | None:
 READ_SECONDS = 5.0
 NEWEST_CALLS = 20
 NEWEST_LETTERS = 10
-# So many letters are counted by their cause; of more, the numbers are those of the newest.
+# At most so many letters are counted by cause: the newest.
 MOST_LETTERS = MOST_COUNTED
 BY_LAST_AT = "lastAt_cause"
 LATELY = timedelta(days=1)
@@ -377,69 +377,69 @@ MOST_REPLAYS = 1_000
 MOST_LATE = 1_000
 MOST_ROWS = 200
 MOST_PAUSES = 1_000
-# Of jobs that workers have, the conversations of so many are named.
+# The conversations of so many jobs get their names.
 MOST_JOBS = 100
 
 
 @dataclass(frozen=True)
 class Overview:
-    """One look at everything."""
+    """One reading of everything."""
 
     at: datetime
     processes: list[Process]
     scheduler_asked: bool | None
-    """Whether the dispatcher's setting asks for a scheduler of its own; None: it does not tell."""
+    """Whether the dispatcher's setting asks for a scheduler of its own; None: not reported."""
     rates: Rates
     queue: Queue
     latencies: list[Latency]
     threads: ThreadsView
     waiting: list[Document]
-    """The keys that wait longest: channel, key, documents, held, why, since, eventId, try and
-    trySince. `since` is when the event arrived.
+    """The conversations that wait longest: channel, key, documents, held, why, since, eventId, try
+    and trySince. `since` is when the event arrived.
     """
     waiting_keys: Document
-    """How many keys rest although they have documents, by why: held, paused, again, save."""
+    """How many conversations rest with events, by reason: held, paused, again, save."""
     gates: list[GateView]
     token_refused: bool
     sent: SentView
     counted_today: float | None
-    """Messages that LINE has counted since midnight in Japan, as far as is known."""
+    """Messages that LINE has counted since midnight in Japan, as far as known."""
     late_today: int
-    """Late replies given up since then; MOST_LATE or more are told as MOST_LATE."""
+    """Late replies given up since then, at most MOST_LATE."""
     quota: QuotaView | None
     spool: SpoolView | None
     pauses: list[Document]
-    """What is ordered: channel, key, scope (`main/U…`, `main` or `all`), by, why, at."""
+    """The ordered pauses: channel, key, scope (`main/U…`, `main` or `all`), by, why, at."""
     obeyed: list[Document] | None
-    """The pauses that the dispatcher obeys just now; None where no dispatcher leads."""
+    """The pauses in effect; None where no dispatcher is the leader."""
     calls: list[Document]
     """The newest rows of `calls`, the newest first."""
     latest_calls: CallsView
     letters: list[Document]
     """The newest dead letters that were not replayed (`linedesk.console.dead_letters.summary`)."""
     letters_lately: int
-    """Those of the last day."""
+    """The dead letters of the last day that were not replayed."""
     letters_open: int
-    """All that were not replayed; at most MOST_LETTERS are counted."""
+    """All dead letters that were not replayed; at most MOST_LETTERS are counted."""
     causes: list[LetterCause]
     """The same by cause, the most frequent first."""
     workers: WorkersView | None = None
-    """None where handlers run on the dispatcher's threads, or no dispatcher leads."""
+    """None where handlers run on the dispatcher's threads, or no dispatcher is the leader."""
     is_initialised: bool = True
-    """Whether the database has what `linedesk init` makes."""
+    """Whether the database has the collections that `linedesk init` makes."""
     figures: dict[str, ProcessRow] = field(default_factory=dict)
-    """All that the rows tell, by role."""
+    """All figures of the rows, by role."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Names in LINE of the conversations in it, by `<channel>/<key>`, as far as they are known."""
+    """Known names in LINE of its conversations, by `<channel>/<key>`."""
 
     def name_of(self, row: Mapping[str, Any], *, channel: str | None = None) -> str | None:
-        """The name that belongs to a row; `channel` is that of a row that has none."""
+        """Return the name that belongs to a row; `channel` is the default of a row without one."""
         return self.names.get(f"{row.get('channel') or channel}/{row.get('key')}")
 
     def as_json(self) -> Document:
-        """The same for programs; seconds and bytes, times with their zone.
+        """Return the same for programs; seconds and bytes, times with their zone.
 
-        Each conversation has its `name`; null where that is not known.
+        Each conversation has its `name`; null where it is not known.
         """
         told: Document = as_json(replace(self, names={}))
         del told["names"]
@@ -450,19 +450,19 @@ class Overview:
 
 @dataclass(frozen=True)
 class Read:
-    """What was read of the database for one overview."""
+    """The rows of the database for one overview."""
 
     rows: list[Document]
     pauses: list[Document]
     calls: list[Document]
     letters: list[Document]
-    """The newest that were not replayed."""
+    """The newest letters that were not replayed."""
     replays: int
     late: int = 0
     channels: Sequence[str] = ()
-    """Those of all conversations, where a whole channel is paused."""
+    """The channels of all conversations, where a whole channel is paused."""
     causes: Sequence[Document] = ()
-    """Those that were not replayed, by cause: _id, count, lately, lastAt."""
+    """The letters that were not replayed, by cause: _id, count, lately, lastAt."""
     is_initialised: bool = True
 
 
@@ -473,9 +473,9 @@ def read_overview(
     now: datetime | None = None,
     seconds: float = READ_SECONDS,
 ) -> Overview:
-    """Look at everything once, within so many seconds. Raises StoreUnavailable.
+    """Read everything once, within so many seconds. Raises StoreUnavailable.
 
-    `channel` is that of the calls, whose rows name none.
+    `channel` is the channel of the calls, whose rows name none.
     """
     now = now or datetime.now(UTC)
     with translated(), pymongo.timeout(seconds):
@@ -492,7 +492,7 @@ def _read(database: Database[Any], now: datetime) -> Read:
     replayed = {REPLAYED_AT: {"$gte": now - REPLAYS_WITHIN}}
     (letters,) = found.aggregate(_open_letters(now))
     if sum(one["count"] for one in letters["causes"]) >= MOST_LETTERS:
-        # The index of `replayedAt` has the oldest first; the newest are what an alarm is about.
+        # The index of `replayedAt` has the oldest first, but an alarm is about the newest.
         (letters,) = found.aggregate(_open_letters(now, {"$sort": {LAST_AT: -1}}), hint=BY_LAST_AT)
     pauses = list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES))
     is_wide = any(row.get("channel") and not row.get("key") for row in pauses)
@@ -514,7 +514,7 @@ def _read(database: Database[Any], now: datetime) -> Read:
 
 
 def _open_letters(now: datetime, *order: Document) -> list[Document]:
-    """The letters that were not replayed, by the index of `replayedAt` or in another order."""
+    """Return the stages for letters that were not replayed, in the order of an index."""
     is_lately = {"$gte": [f"${LAST_AT}", now - LATELY]}
     by_cause = {
         "_id": "$cause",
@@ -537,7 +537,7 @@ def _open_letters(now: datetime, *order: Document) -> list[Document]:
 
 
 def put_together(read: Read, *, now: datetime) -> Overview:
-    """An overview of what was read. Pure."""
+    """Return an overview of the rows. Pure."""
     found = [processes.process_of(row, now=now) for row in read.rows]
     asked = processes.asks_for_scheduler(read.rows)
     fresh = [row for row, one in zip(read.rows, found, strict=True) if one.is_fresh]
@@ -602,7 +602,10 @@ def _cause(row: Row) -> LetterCause:
 
 
 def pause_row(pause: Pause, *, channels: Sequence[str] = ()) -> Document:
-    """A pause as a row of `Overview.pauses`; that of the only channel is one of everything."""
+    """Return a pause as a row of `Overview.pauses`.
+
+    A pause of the only channel is a pause of everything.
+    """
     scope = pause.scope
     is_all = scope.key is None and (scope.channel is None or set(channels) == {scope.channel})
     order = {"by": pause.by, "why": pause.why, "at": pause.at}
@@ -616,7 +619,7 @@ def pause_row(pause: Pause, *, channels: Sequence[str] = ()) -> Document:
 
 
 def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, ProcessRow]:
-    """By role. Where the scheduler runs within the dispatcher, that one's row tells its figures."""
+    """Return the figures by role. A scheduler within the dispatcher reports in its row."""
     by_role = {role: [row for row in fresh if row.get("role") == role] for role in processes.ROLES}
     led = [leader] if leader is not None else []
     return {

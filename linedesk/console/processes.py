@@ -1,6 +1,6 @@
-"""Rows of `status` put together: which processes run, and the figures of each role.
+"""Rows of `status` put together: the running processes, and the figures of each role.
 
-It measures nothing: each number is the one that a row holds. Pure.
+This module measures nothing: each number comes from a row. Pure.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from linedesk.console.known import known
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import ngettext
 from linedesk.runtime.status_row import (
     BROKER,
     FRESH_SECONDS,
@@ -25,7 +28,7 @@ from linedesk.store.records.events import EVENT_ID
 FRONTDESK, DISPATCHER, SCHEDULER = "frontdesk", "dispatcher", "scheduler"
 ROLES = (FRONTDESK, DISPATCHER, SCHEDULER)
 ENDED = "ended"
-# What several front desks tell of the same thing, each: one spool a host, one recvq.
+# Figures that each of several front desks reports of the same thing: a spool on a host, recvq.
 LARGEST = (
     *("spoolDocuments", "spoolBytes", "spoolOldestSeconds", "spoolMaxBytes"),
     *("recvqUnreadShare", "recvqClosed"),
@@ -38,7 +41,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Process:
-    """One process, as its row tells."""
+    """One process, according to its row."""
 
     role: str
     host: str
@@ -53,7 +56,7 @@ class Process:
     silent_seconds: float
     """Since its row was written."""
     is_fresh: bool
-    """Not so where it is gone, or hangs, or has ended."""
+    """False where it is gone, or hangs, or has ended."""
     started_by: str | None = None
     """systemd, up or hand; None where an older release wrote the row."""
 
@@ -67,17 +70,17 @@ class ProcessRow:
     lately: Document = field(default_factory=dict)
 
     def number(self, *path: str) -> float | None:
-        """One figure, its labels behind its name; None where no row has it."""
+        """Return one figure, its labels behind its name; None where no row has it."""
         return number_at(self.figures, path)
 
     def rate(self, *path: str) -> float | None:
-        """How often a second, of all labels together; None where no row has it."""
+        """Return a rate per second of all labels together; None where no row has it."""
         found = at_path(self.per_second, path)
         return None if found is None else total(found)
 
 
 def process_of(row: Row, *, now: datetime) -> Process:
-    """A row as a process; one typed in a shell may lack anything."""
+    """Return a row as a process; a row made by hand may lack any field."""
     at = row.get("at")
     silent = max(0.0, (now - at).total_seconds()) if isinstance(at, datetime) else float("inf")
     started, state = row.get(STARTED_AT), str(row.get("state", "-"))
@@ -97,21 +100,22 @@ def process_of(row: Row, *, now: datetime) -> Process:
 
 
 def is_fresh(row: Row, *, now: datetime) -> bool:
-    """Whether a row was written by a process that is there."""
+    """Return whether a running process wrote the row."""
     return process_of(row, now=now).is_fresh
 
 
 def listed(row: Row, name: str) -> list[Document]:
-    """The rows within a row: threads, waiting, paused."""
+    """Return the rows within a row: threads, waiting, paused."""
     found = row.get(name)
     rows = found if isinstance(found, list) else []
     return [dict(one) for one in rows if isinstance(one, Mapping)]
 
 
 def that_count(processes: Sequence[Process]) -> list[Process]:
-    """Those that run or should: without what has ended, or was replaced by a later start.
+    """Return the processes that run or should run.
 
-    Where none of a role is left, the one that was heard of last stands for it.
+    Processes that have ended, or were replaced by a later start, do not count. Where no process of
+    a role is left, the one that reported last represents it.
     """
     counted = [one for one in processes if one.is_fresh or not _is_over(one, processes)]
     for role in ROLES:
@@ -122,7 +126,7 @@ def that_count(processes: Sequence[Process]) -> list[Process]:
 
 
 def _is_over(one: Process, processes: Sequence[Process]) -> bool:
-    """Whether it said that it ends, or another was started on its host after its last word."""
+    """Return whether it reported its end, or another was started on its host after its last row."""
     if one.state == ENDED or one.at is None:
         return True
     same = [other for other in processes if (other.role, other.host) == (one.role, one.host)]
@@ -133,7 +137,7 @@ def _is_over(one: Process, processes: Sequence[Process]) -> bool:
 
 
 def asks_for_scheduler(rows: Iterable[Row]) -> bool | None:
-    """Whether SCHEDULER is `process`, by the newest row that tells; None where none does."""
+    """Return whether SCHEDULER is `process`, by the newest row with the field; None without one."""
     told = [
         row
         for row in rows
@@ -150,7 +154,7 @@ def _place(role: str) -> int:
 
 
 def leading(rows: Iterable[Row]) -> Row | None:
-    """The row of the dispatcher that holds the lease; of two that say so the later reign."""
+    """Return the row of the dispatcher that holds the lease, of two the later epoch."""
     holders = [row for row in rows if row.get("role") == DISPATCHER and _leads(row)]
     return max(holders, key=lambda row: row.get("epoch") or 0, default=None)
 
@@ -160,9 +164,9 @@ def _leads(row: Row) -> bool:
 
 
 def combined(rows: Sequence[Row]) -> ProcessRow:
-    """What several rows of a role tell together: sums, but of what they share the extreme.
+    """Return the figures of several rows of a role together.
 
-    Of latencies the worst is told, since nothing more can be known of several.
+    Figures are sums; for a shared thing the extreme counts, and for latencies the worst.
     """
     return ProcessRow(
         figures=_together(_each(rows, "figures")),
@@ -176,7 +180,7 @@ def _each(rows: Sequence[Row], part: str) -> list[Row]:
 
 
 def of_scheduler(row: Row) -> Document:
-    """That part of a dispatcher's row which the scheduler within it tells."""
+    """Return the figures in a dispatcher's row that its own scheduler reports."""
     parts = ("figures", PER_SECOND, "lately")
     return {
         part: {name: row[part][name] for name in OF_SCHEDULER if name in row[part]}
@@ -215,7 +219,7 @@ def _by_name(documents: Sequence[Row]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def at_path(document: Row, path: Sequence[str]) -> Any:
-    """What stands at a path of names; None where there is nothing."""
+    """Return the value at a path of names; None where there is none."""
     found: Any = document
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -223,20 +227,20 @@ def at_path(document: Row, path: Sequence[str]) -> Any:
 
 
 def number_at(document: Row, path: Sequence[str]) -> float | None:
-    """The number at a path of names; None where there is none."""
+    """Return the number at a path of names; None where there is none."""
     found = at_path(document, path)
     is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
     return found if is_number else None
 
 
 def total(value: Any) -> float:
-    """A number, or the sum of those of all labels."""
+    """Return a number, or the sum of the numbers of all labels."""
     if isinstance(value, Mapping):
         return sum(total(inner) for inner in value.values())
     return value if isinstance(value, (int, float)) else 0.0
 
 
-# The worker processes, which have no MongoDB: the leader writes what it knows of them.
+# Worker processes have no MongoDB: the leader writes their rows.
 
 
 @dataclass(frozen=True)
@@ -250,50 +254,56 @@ class WorkerView:
     """The version of its bot."""
     threads: int
     jobs: int
-    """Those that it has."""
+    """The jobs that it has now."""
     state: str
-    """working, stopping, or why it gets no jobs."""
+    """working, stopping, or why it gets no jobs; English, `known` translates it."""
     silent_seconds: float | None
 
     @property
     def is_working(self) -> bool:
-        """Whether it gets jobs."""
+        """Return whether it gets jobs."""
         return self.state == WORKING
 
 
 @dataclass(frozen=True)
 class WorkersView:
-    """All of them, and what is between them and the dispatcher."""
+    """All worker processes, and the connection to RabbitMQ."""
 
     broker: str
-    """What stands between the dispatcher and RabbitMQ; empty where nothing does."""
+    """Why the dispatcher cannot use RabbitMQ; empty where it can. `known` translates it."""
     processes: list[WorkerView]
     jobs: list[Document]
-    """What they have: worker, channel, key, eventId, since; the longest first."""
+    """Their jobs: worker, channel, key, eventId, since; the longest first."""
     lost: float
     """Jobs that were handed out again since the dispatcher's start."""
 
     @property
     def working(self) -> list[WorkerView]:
-        """Those that get jobs."""
+        """The processes that get jobs."""
         return [one for one in self.processes if one.is_working]
 
     @property
     def threads(self) -> int:
-        """How many jobs they can have at a time."""
+        """How many jobs they can run at a time."""
         return sum(one.threads for one in self.working)
 
     def words(self) -> str:
-        """All of it in a line."""
-        away = self.broker or "RabbitMQ is connected"
-        told = f"{len(self.working)} of {len(self.processes)} get jobs, {self.threads:,} threads"
-        lost = f", {self.lost:,.0f} handed out again" if self.lost else ""
-        out = "1 job out" if len(self.jobs) == 1 else f"{len(self.jobs):,} jobs out"
-        return f"{told}, {out}{lost}; {away}"
+        """Return a summary in one line."""
+        told = [
+            _("{count} of {all} get jobs").format(count=len(self.working), all=len(self.processes)),
+            _("{count} threads").format(count=f"{self.threads:,}"),
+            ngettext("{count} job out", "{count} jobs out", len(self.jobs)).format(
+                count=f"{len(self.jobs):,}"
+            ),
+        ]
+        if self.lost:
+            told.append(_("{count} handed out again").format(count=f"{self.lost:,.0f}"))
+        away = known(self.broker) if self.broker else _("RabbitMQ is connected")
+        return _("{workers}; {connection}").format(workers=_(", ").join(told), connection=away)
 
 
 def workers_of(row: Row, figures: ProcessRow) -> WorkersView | None:
-    """By the row of the dispatcher that leads; None where handlers run on its own threads."""
+    """Return the workers in the leader's row; None where handlers run on its own threads."""
     broker = row.get(BROKER)
     if not isinstance(broker, str):
         return None

@@ -1,4 +1,4 @@
-"""Reads of what is only shown: the rows of `status`, `jobs`, `calls` and recvq, and outboxes."""
+"""Reads for display only: the rows of `status`, `jobs`, `calls` and recvq, and outboxes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from linedesk.store.records.effects import effects_with_tries
 
 
 def reported(database: Database[Any], name: str) -> Collection[Document]:
-    """A collection whose rows are read as the server that is asked has them.
+    """Return a collection whose rows are read in the state of the asked server.
 
-    They are written without waiting for a majority. In a set without a majority, majority reads
-    would show them standing still, just when an operator looks.
+    The rows are written without waiting for a majority. In a replica set without a majority, a
+    majority read would not show new rows, at the moment when an operator needs them.
     """
     return database[name].with_options(read_concern=ReadConcern("local"))
 
@@ -32,10 +32,10 @@ CLOCK_SLACK = timedelta(seconds=30)
 def made_between(
     since: datetime | None, until: datetime | None, *, late: timedelta = timedelta()
 ) -> Document:
-    """The condition on `_id` that documents made in a period fulfil, among a few others.
+    """Return a condition on `_id` for documents made in a period; a few others match, too.
 
-    An ObjectId begins with the second of its making, so the index of `_id` finds a period.
-    `late` is how much later than its moment a row may get its `_id`.
+    An ObjectId begins with the second of its creation, so the index of `_id` finds a period.
+    `late` is the longest delay between a row's moment and its `_id`.
     """
     found = {}
     if since is not None:
@@ -46,9 +46,9 @@ def made_between(
 
 
 def outbox_of(database: Database[Any], conversation: Mapping[str, Any]) -> list[Document]:
-    """What waits in a conversation that was read, in its order; each send with its try.
+    """Return the waiting effects of a conversation, in order; each send with its try.
 
-    Raises what the driver raises.
+    Raises the errors of the driver.
     """
 
     def is_ready(id_: str) -> bool:

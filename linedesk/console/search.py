@@ -1,4 +1,4 @@
-"""What a word means to linedesk, and what a conversation did lately.
+"""The search for a word, and the latest rows of a conversation.
 
 A word is an id of a user, group, room, event, message, dead letter or timer, LINE's request id, the
 start of an id or its short form on a screen, or a part of a name in LINE. recvq has no index by
@@ -58,36 +58,36 @@ SHOWN = {EVENT_ID: 1, ACCEPT_TIME: 1, "unsent": 1, "event.type": 1, "event.messa
 
 @dataclass(frozen=True)
 class Hit:
-    """A thing that a word can mean."""
+    """A conversation or an event that matches a word."""
 
     kind: Literal["conversation", "event"]
     id: str
     """`<channel>/<key>`, or the event's name."""
     name: str | None = None
-    """That in LINE of the user or group."""
+    """The name in LINE of the user or group."""
     what: str | None = None
-    """Whether the conversation is with a user, group or room; what the event is."""
+    """user, group or room of a conversation; the type of an event."""
     at: datetime | None = None
-    """When the conversation was last recorded, or when the event came."""
+    """The last record of the conversation, or the arrival of the event."""
 
 
 @dataclass(frozen=True)
 class Recent:
-    """What one conversation did lately, the newest first; rows as they stand, without texts."""
+    """The latest rows of one conversation, the newest first, without texts."""
 
     events: list[Document]
     """Of recvq and `held`: eventId, acceptTime, what, held."""
     runs: list[Document]
     calls: list[Document]
     looked: Mapping[str, int] = field(default_factory=dict)
-    """At how many of the newest documents of each collection."""
+    """How many of the newest documents of each collection were searched."""
 
 
 def search(database: Database[Any], word: str, *, channel: str) -> list[Hit]:
-    """All that a word can mean, the best first, MOST_FOUND at most.
+    """Return all matches of a word, the best first, MOST_FOUND at most.
 
-    An id means one thing. Else whole names go before starts of ids, and these before parts of
-    names. Raises StoreUnavailable.
+    A whole id has one match. Otherwise whole names come before starts of ids, and these before
+    parts of names. Raises StoreUnavailable.
     """
     word = word.strip()
     if not word:
@@ -107,7 +107,7 @@ def search(database: Database[Any], word: str, *, channel: str) -> list[Hit]:
         found = {row["_id"]: _conversation_hit(row) for row in rows}
         events = by_start(database, word)
         if not found and not events:
-            # Last, since it looks at so many rows.
+            # Last, because it reads many rows.
             event = by_looking(database, word)
             events = [] if event is None else [event]
         return [*found.values(), *_event_hits(database, events)][:MOST_FOUND]
@@ -125,7 +125,7 @@ def _conversation_hit(row: Mapping[str, Any]) -> Hit:
 
 
 def _event_hits(database: Database[Any], names: Sequence[str]) -> list[Hit]:
-    """With whose they are, as far as recvq has them."""
+    """Return the events with the names of their users, where recvq has them."""
     fields = {**SHOWN, "channel": 1, "key": 1}
     rows = {
         row[EVENT_ID]: row for row in database[RECVQ].find({EVENT_ID: {"$in": list(names)}}, fields)
@@ -145,13 +145,13 @@ def _event_hits(database: Database[Any], names: Sequence[str]) -> list[Hit]:
 
 
 def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scope:
-    """What an operator wants to pause: `all` or nothing, a channel, or a conversation.
+    """Return the scope of a pause: everything (`all` or None), a channel, or a conversation.
 
-    A conversation is as `find_conversation` finds it, or `<channel>/<key>` that is new. Any other
-    word is not taken for a channel. Raises NotAScope, NotOneConversation.
+    A conversation is one that `find_conversation` finds, or a new `<channel>/<key>`. Any other
+    word does not count as a channel. Raises NotAScope, NotOneConversation.
     """
     if word is not None and not word.strip():
-        # A script's variable that is not set is not to pause everything.
+        # An unset variable in a script must not pause everything.
         raise NotOneConversation(word, [])
     if word is not None and ELLIPSIS in word:
         return Scope.parse(find_conversation(database, word, channel=channel, whole_names=True))
@@ -169,7 +169,7 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
 
 
 def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
-    """The conversation that a start of its id means; as it was typed where it is paused by that."""
+    """Return the conversation with this start of an id; the typed one where that is paused."""
     if _is_paused(database, scope):
         return scope
     try:
@@ -183,13 +183,13 @@ def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
 
 
 def _is_paused(database: Database[Any], scope: Scope) -> bool:
-    """Whether this very pause is there: whatever made it, another tool can end it."""
+    """Return whether exactly this pause exists, so that any tool can end it."""
     with translated(), pymongo.timeout(READ_SECONDS):
         return database[CONTROL].find_one({"_id": scope.id}, {"_id": 1}) is not None
 
 
 def key_of(database: Database[Any], word: str, *, channel: str) -> str:
-    """The key that a word means, which may be one that nobody knows yet.
+    """Return the key that a word means, which may be a new one.
 
     Raises NotOneConversation where it means several.
     """
@@ -203,7 +203,7 @@ def key_of(database: Database[Any], word: str, *, channel: str) -> str:
 
 
 def recent(database: Database[Any], id_: str) -> Recent:
-    """What the conversation `<channel>/<key>` did lately. Raises StoreUnavailable."""
+    """Return the latest rows of `<channel>/<key>`. Raises StoreUnavailable."""
     channel, _, key = id_.partition("/")
     whose = {"channel": channel, "key": key}
     with translated(), pymongo.timeout(READ_SECONDS):
@@ -240,7 +240,7 @@ def _newest(
 
 
 def _events(stored: list[Document], held: list[Document]) -> list[Document]:
-    """Each once; what waits in `held` says so, also where recvq has it no longer."""
+    """Return each event once, with its reason where it waits in `held`."""
     documents = {row["_id"]: row for row in stored}
     for row in held:
         document = row.get("document")

@@ -1,8 +1,8 @@
-"""The story of one event, made of its facts: the steps from the webhook to LINE's request id, or to
-what holds it up.
+"""The story of one event: the steps from the webhook to LINE's request id, or to the current wait.
 
-Each step has its time, a sentence, and details for programs. Text that people wrote is in none of
-them unless it is asked for.
+Each step has its time, a sentence, and details for programs. Text that people wrote is included
+only on request. Sentences are in the language of the context; make a story for JSON inside
+`speaking("en")`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from linedesk.console.conversation import names_of
 from linedesk.console.dead_letters import last_replay
 from linedesk.console.facts import Facts, leader, read_facts
 from linedesk.console.format import as_json, brief, for_long
+from linedesk.console.known import known
 from linedesk.console.tracing import event_of
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark, ngettext
 from linedesk.store.control import Pause
 from linedesk.store.documents import Document
 from linedesk.store.errors import translated
@@ -41,7 +44,7 @@ from linedesk.store.records.runs import GATHERED_WITH, WAITED_MS
 from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 
 Kind = Literal["received", "waits", "run", "send", "call", "timer", "letter", "replay", "unsend"]
-# What is told of an effect: all but tokens, keys and texts.
+# The shown fields of an effect: all but tokens, keys and texts.
 EFFECT = ("id", "type", "way", "at", TRIED_AT, "as", "name", RUN_AT, "cause")
 RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", WAITED_MS, GATHERED_WITH)
 CALL = (
@@ -53,17 +56,17 @@ TIMER = ("_id", "name", "n", RUN_AT, "every", ENDED_AT, RANG, SET_ASIDE)
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happened to the event, or that holds it up."""
+    """One step of the event, or the reason for its wait."""
 
     at: datetime | None
-    """None where nobody wrote down when."""
+    """None where no row has the time."""
     kind: Kind
     words: str
     facts: Document = field(default_factory=dict)
 
 
 def steps_of(facts: Facts, *, text: bool = False) -> list[Step]:
-    """All of them in the order of time; what has no time stands where it belongs."""
+    """Return all steps in the order of time; a step without a time keeps its place."""
     found = [
         *_received(facts, text=text),
         *_taken_back(facts),
@@ -82,7 +85,7 @@ def steps_of(facts: Facts, *, text: bool = False) -> list[Step]:
 
 
 def what(facts: Facts) -> str:
-    """What the event is: its type, and that of its message."""
+    """Return the type of the event, and the type of its message."""
     if facts.document is None:
         types = [str(row["type"]) for row in facts.runs if row.get("type")]
         return types[0] if types else "-"
@@ -91,7 +94,7 @@ def what(facts: Facts) -> str:
 
 
 def event_in(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """LINE's event in a document; one made by hand may hold anything there."""
+    """Return LINE's event in a document; a document made by hand may have any value there."""
     event = (document or {}).get("event")
     return event if isinstance(event, Mapping) else {}
 
@@ -114,17 +117,20 @@ def _received(facts: Facts, *, text: bool) -> Iterator[Step]:
         effect = (facts.replayed or {}).get("effect")
         details["effect"] = _details(effect, EFFECT) if isinstance(effect, Mapping) else {}
     at = facts.document.get(ACCEPT_TIME)
-    words = {"timer": "a timer rang", REPLAY: "replayed: a send or timer anew"}
+    words = {
+        "timer": _("a timer fired"),
+        REPLAY: _("replayed: a send or a timer, carried out again"),
+    }
     yield Step(
         at if isinstance(at, datetime) else None,
         "received",
-        words.get(str(event.get("type")), "received and stored, then confirmed to LINE"),
+        words.get(str(event.get("type"))) or _("received and stored, then confirmed to LINE"),
         details,
     )
 
 
 def _moment(timestamp: Any) -> datetime | None:
-    """LINE's milliseconds as a time."""
+    """Return LINE's milliseconds as a time."""
     if not isinstance(timestamp, (int, float)) or not 0 < timestamp < 32_503_680_000_000:
         return None
     return datetime.fromtimestamp(timestamp / 1000, UTC)
@@ -132,15 +138,15 @@ def _moment(timestamp: Any) -> datetime | None:
 
 def _taken_back(facts: Facts) -> Iterator[Step]:
     if facts.was_unsent:
-        words = "its message was taken back by its sender: the stored copies are empty"
+        words = _("its message was taken back by its sender: the stored copies are empty")
         yield Step(None, "unsend", words)
 
 
 RUNS = {
-    "finished": "the handler decided nothing to do",
-    "applied": "it had been decided before",
-    "unheard": "passed over without its handler: taken back, or a timer that was set anew",
-    "again": "could not be decided yet",
+    "finished": mark("the handler decided to do nothing"),
+    "applied": mark("it had been decided before"),
+    "unheard": mark("skipped without its handler: taken back, or a timer that was set again"),
+    "again": mark("could not be decided yet"),
 }
 
 
@@ -149,22 +155,29 @@ def _run(row: Document, *, is_given_up: bool) -> Step:
     effects = row.get("effects") or 0
     tried, error = row.get("attempt") or 1, row.get("error")
     if outcome == "recorded" and is_given_up:
-        words = "recorded that it is given up"
+        words = _("recorded that it is given up")
     elif outcome == "recorded":
-        words = (
-            f"handled, {effects} {'send or timer' if effects == 1 else 'sends or timers'} recorded"
-        )
+        words = ngettext(
+            "handled, {count} send or timer recorded",
+            "handled, {count} sends or timers recorded",
+            effects,
+        ).format(count=effects)
     elif outcome == "failed":
-        words = f"the handler failed, try {tried}: {error or 'an error'}"
+        words = _("the handler failed, try {number}: {error}").format(
+            number=tried, error=known(str(error)) if error else _("an error")
+        )
     elif outcome == "gathered":
-        words = f"handled together with {row.get(GATHERED_WITH)}"
+        words = _("handled together with {event}").format(event=row.get(GATHERED_WITH))
     elif outcome == "timeout":
-        words = f"the handler did not return, try {tried}"
+        words = _("the handler did not return, try {number}").format(number=tried)
     else:
-        words = RUNS.get(str(outcome), f"ran: {outcome}")
-        words += f": {error}" if error else ""
-    took = "" if outcome == "again" else f" in {brief(_seconds(row))}"
-    return Step(row.get("at"), "run", words + took, _details(row, RUN))
+        run = RUNS.get(str(outcome))
+        words = _(run) if run else _("ran: {outcome}").format(outcome=outcome)
+        if error:
+            words = _("{step}: {error}").format(step=words, error=known(str(error)))
+    if outcome != "again":
+        words = _("{step} in {time}").format(step=words, time=brief(_seconds(row)))
+    return Step(row.get("at"), "run", words, _details(row, RUN))
 
 
 def _on_its_way(effect: Document, *, text: bool) -> Step:
@@ -173,31 +186,31 @@ def _on_its_way(effect: Document, *, text: bool) -> Step:
         details["messages"] = effect["messages"] if text else len(effect["messages"])
     kind = effect.get("type")
     if kind == "timer":
-        return Step(
-            effect.get("at"), "timer", f"the timer {effect.get('name')} is not set yet", details
-        )
+        words = _("the timer {name} is not set yet").format(name=effect.get("name"))
+        return Step(effect.get("at"), "timer", words, details)
     if kind == DEADLETTER:
         cause = dead_letters.explained(effect.get("cause"))
-        words = f"given up, its dead letter is on its way: {cause}"
+        words = _("given up, its dead letter is being written: {cause}").format(cause=cause)
         return Step(effect.get(LAST_AT), "letter", words, details)
-    tried = "a try is of unknown outcome" if effect.get(TRIED_AT) else "LINE has not taken it yet"
-    return Step(
-        effect.get("at"), "send", f"a {effect.get('way')} waits in the outbox: {tried}", details
-    )
+    if effect.get(TRIED_AT):
+        words = _("a {way} waits in the outbox: a try is of unknown outcome")
+    else:
+        words = _("a {way} waits in the outbox: LINE has not taken it yet")
+    return Step(effect.get("at"), "send", words.format(way=effect.get("way")), details)
 
 
 def _answer(facts: Facts) -> Iterator[Step]:
-    """What stands for an answer that comes too late for its reply token."""
+    """Yield the step of an answer that waits for a tap because its reply token had expired."""
     state, entry = state_of(facts.answer), facts.answer or {}
     words = {
-        AnswerState.OFFERED: "LINE is asked to show a button, or was",
-        AnswerState.SHOWN: "LINE shows a button, and the handler has not ended",
-        AnswerState.WAITING: "the answer waits for a tap on its button, for a day at most",
-        AnswerState.TAKEN: "the answer went to the outbox without a tap",
+        AnswerState.OFFERED: _("LINE is asked to show a button, or was asked"),
+        AnswerState.SHOWN: _("LINE shows a button, and the handler has not ended"),
+        AnswerState.WAITING: _("the answer waits for a tap on its button, for a day at most"),
+        AnswerState.TAKEN: _("the answer went to the outbox without a tap"),
     }
     if state is not None:
         by = entry.get(BY)
-        taken = f"a tap brought the answer to the outbox: {by}"
+        taken = _("a tap brought the answer to the outbox: {event}").format(event=by)
         yield Step(
             entry.get("at"), "send", taken if by else words[state], _details(entry, (STATE, BY))
         )
@@ -205,18 +218,26 @@ def _answer(facts: Facts) -> Iterator[Step]:
 
 def _call(row: Document, name: str) -> Step:
     status = row.get("status")
-    came = f"LINE answered {status}" if status else "no answer"
     if status == 409:
-        came += " (it had it already)"
-    words = f"{row.get('method')} {row.get('endpoint')}: {came} in {brief(_seconds(row))}"
+        words = _("{method} {endpoint}: LINE answered 409 (it had it already) in {time}")
+    elif status:
+        words = _("{method} {endpoint}: LINE answered {status} in {time}")
+    else:
+        words = _("{method} {endpoint}: no answer in {time}")
+    words = words.format(
+        method=row.get("method"),
+        endpoint=row.get("endpoint"),
+        status=status,
+        time=brief(_seconds(row)),
+    )
     if (why := reason_words(row)) is not None:
-        words += f" ({why})"
+        words = _("{step} ({reason})").format(step=words, reason=why)
     more = (cost_words(row), company_words(row, name), wait_words(row))
     details = _details(row, CALL)
     if row.get("also"):
-        # Its ids are other people's.
+        # Its ids belong to other people.
         details["sends"] = 1 + len(CallRecord.from_document(row).also)
-    words = ", ".join([words, *(one for one in more if one is not None)])
+    words = _(", ").join([words, *(one for one in more if one is not None)])
     return Step(row.get("at"), "call", words, details)
 
 
@@ -229,9 +250,9 @@ def _timer(row: Document, facts: Facts) -> Step:
     at = row.get(RUN_AT)
     name = row.get("name")
     if isinstance(at, datetime):
-        words = f"set the timer {name}"
+        words = _("set the timer {name}").format(name=name)
     else:
-        words = f"the timer {name} of it has rung or was cancelled"
+        words = _("its timer {name} has fired or was cancelled").format(name=name)
     run = facts.runs[-1] if facts.runs else {}
     ran, ms = run.get("at"), run.get("ms")
     when = ran + timedelta(milliseconds=ms or 0) if isinstance(ran, datetime) else None
@@ -240,27 +261,39 @@ def _timer(row: Document, facts: Facts) -> Step:
 
 def _letter(row: Document) -> Step:
     told = dead_letters.summary(row)
-    tries = row.get("attempts")
-    tried = f" after {tries} {'try' if tries == 1 else 'tries'}" if tries else ""
-    words = f"given up{tried}: {told['explained']}"
-    return Step(row.get(LAST_AT), "letter", f"{told['what']} {words}", told)
+    tries, what = row.get("attempts"), known(told["what"])
+    if tries:
+        words = ngettext(
+            "{what} given up after {count} try: {cause}",
+            "{what} given up after {count} tries: {cause}",
+            tries,
+        ).format(what=what, count=tries, cause=told["explained"])
+    else:
+        words = _("{what} given up: {cause}").format(what=what, cause=told["explained"])
+    return Step(row.get(LAST_AT), "letter", words, told)
 
 
 def _replays(facts: Facts) -> Iterator[Step]:
     for row in (facts.letter, *facts.letters):
         if row is not None and row.get("replays"):
             name = dead_letters.last_replay(row)
-            begun = "a replay was begun" if row.get("replaying") else "replayed"
-            yield Step(row.get(REPLAYED_AT), "replay", f"{begun} as {name}", {"replay": name})
+            words = _("a replay was begun as {replay}") if row.get("replaying") else REPLAYED
+            words = _(words).format(replay=name)
+            yield Step(row.get(REPLAYED_AT), "replay", words, {"replay": name})
     if facts.replayed is not None:
         id_ = facts.replayed["_id"]
-        yield Step(None, "replay", f"it is a replay of the dead letter {id_}", {"letter": id_})
+        words = _("it is a replay of the dead letter {id}").format(id=id_)
+        yield Step(None, "replay", words, {"letter": id_})
 
 
 def _held(facts: Facts) -> Iterator[Step]:
     if facts.held is not None:
-        behind = f", behind {facts.before} of its conversation" if facts.before else ""
-        words = f"waits in held{behind}: {facts.held.get('why')}"
+        why = known(str(facts.held.get("why")))
+        words = _("waits in held: {reason}").format(reason=why)
+        if facts.before:
+            words = _("waits in held, behind {count} of its conversation: {reason}").format(
+                count=facts.before, reason=why
+            )
         yield Step(facts.held.get("since"), "waits", words, _details(facts.held, ("n", "why")))
 
 
@@ -269,49 +302,66 @@ def _details(row: Mapping[str, Any], names: tuple[str, ...]) -> Document:
 
 
 READ_SECONDS = 10.0
+ANSWERED = mark("answered: LINE took {sends}")
+REPLAYED = mark("replayed as {replay}")
 DECIDED = ("recorded", "finished", "applied", "unheard", "gathered")
 Stands = Literal[
     "waits", "in hand", "given up", "replayed", "sending", "answered", "done", "unknown"
 ]
+STANDINGS: dict[Stands, str] = {
+    "waits": mark("waiting"),
+    "in hand": mark("in progress"),
+    "given up": mark("given up"),
+    "replayed": mark("replayed"),
+    "sending": mark("sending"),
+    "answered": mark("answered"),
+    "done": mark("done"),
+    "unknown": mark("unknown"),
+}
 
 
 @dataclass(frozen=True)
 class Story:
-    """What became of one event."""
+    """The result of one event, and its steps."""
 
     asked: str
-    """The id by which it was asked for."""
+    """The id in the request."""
     event_id: str
     channel: str | None
     key: str | None
     what: str
-    """Its type, and that of its message."""
+    """The type of the event, and of its message."""
     stands: Stands
     verdict: str
-    """Where it stands, in a sentence."""
+    """The result in a sentence."""
     steps: list[Step]
     gaps: list[str]
-    """What nobody can tell any more, or what did not happen, and why."""
+    """Missing information and missing steps, with the reason."""
     related: list[str]
-    """Ids of other events that belong to it: the one that it was handled together with, of what it
-    is a replay, and its own replays."""
+    """Ids of related events: the event that it was handled together with, the original of a replay,
+    and its own replays."""
     letters: list[str]
-    """Ids of its dead letters, and of those of its effects, that were not replayed."""
+    """Ids of its dead letters, and of its effects' dead letters, that were not replayed."""
     replay: str | None
     """The eventId of the newest replay of one of them."""
     name: str | None = None
     """The name in LINE of its user or group, where it is known."""
 
+    @property
+    def standing(self) -> str:
+        """The result in a word or two, translated."""
+        return _(STANDINGS[self.stands])
+
     def as_json(self) -> Document:
-        """The same for programs."""
+        """Return the same for programs."""
         told: Document = as_json(self)
         return told
 
 
 def tell(database: Database[Any], asked: str, *, text: bool = False) -> Story:
-    """The story of the event that an id means (see `tracing.event_of`).
+    """Return the story of the event that belongs to an id (see `tracing.event_of`).
 
-    `text` tells what people wrote, too. Raises NoSuchEvent, StoreUnavailable.
+    `text` includes the text that people wrote. Raises NoSuchEvent, StoreUnavailable.
     """
     with translated(), pymongo.timeout(READ_SECONDS):
         event = event_of(database, asked)
@@ -322,7 +372,7 @@ def tell(database: Database[Any], asked: str, *, text: bool = False) -> Story:
 
 
 def story_of(facts: Facts, *, asked: str, now: datetime, text: bool = False) -> Story:
-    """A story of what is facts. Pure."""
+    """Return the story of these facts. Pure."""
     channel, key = facts.conversation or (None, None)
     stands, verdict = _verdict(facts, now)
     return Story(
@@ -352,9 +402,13 @@ def _verdict(facts: Facts, now: datetime) -> tuple[Stands, str]:
 def _given_up(letter: Mapping[str, Any]) -> tuple[Stands, str]:
     cause = dead_letters.explained(letter.get("cause"))
     if letter.get(REPLAYED_AT):
-        return "replayed", f"given up ({cause}), and replayed since as {last_replay(letter)}"
-    begun = "; a replay was begun and is not confirmed" if letter.get("replaying") else ""
-    return "given up", f"given up: {cause}{begun}"
+        words = _("given up ({cause}), and replayed since as {replay}")
+        return "replayed", words.format(cause=cause, replay=last_replay(letter))
+    if letter.get("replaying"):
+        words = _("given up: {cause}; a replay was begun and is not confirmed")
+    else:
+        words = _("given up: {cause}")
+    return "given up", words.format(cause=cause)
 
 
 def _letters(facts: Facts) -> list[Document]:
@@ -362,7 +416,7 @@ def _letters(facts: Facts) -> list[Document]:
 
 
 def _replayed(facts: Facts) -> list[Document]:
-    """The letters that were replayed, the newest replay first."""
+    """Return the letters that were replayed, the newest replay first."""
     processes = [row for row in _letters(facts) if isinstance(row.get(REPLAYED_AT), datetime)]
     return sorted(processes, key=lambda row: row[REPLAYED_AT], reverse=True)
 
@@ -377,116 +431,148 @@ def _decided(facts: Facts, now: datetime) -> tuple[Stands, str]:
     failed = [row for row in facts.letters if not row.get(REPLAYED_AT)]
     waiting = [one for one in facts.effects if one.get("type") == SEND]
     if failed:
-        return (
-            "given up",
-            f"decided, but {_effects(len(failed))} given up: "
-            f"{dead_letters.explained(failed[0]['cause'])}",
+        words = ngettext(
+            "decided, but one of its sends or timers was given up: {cause}",
+            "decided, but {count} of its sends or timers were given up: {cause}",
+            len(failed),
         )
+        cause = dead_letters.explained(failed[0]["cause"])
+        return "given up", words.format(count=len(failed), cause=cause)
     if waiting:
-        return "sending", f"decided; {_in_outbox(len(waiting))}{_held_up(facts, now)}"
+        return "sending", _held_up(_in_outbox(len(waiting)), facts, now)
     if state_of(facts.answer) is AnswerState.WAITING:
-        return "sending", "decided; a button is shown, and the answer waits for a tap on it"
+        return "sending", _("decided; a button is shown, and the answer waits for a tap on it")
     if (again := _replayed(facts)) and not sent:
         cause = dead_letters.explained(again[0].get("cause"))
-        how = f"given up ({cause}), and replayed since as {last_replay(again[0])}"
-        return "replayed", f"decided, but {_effects(len(again))} {how}"
+        words = ngettext(
+            "decided, but one of its sends or timers was given up ({cause}), and replayed since as "
+            "{replay}",
+            "decided, but {count} of its sends or timers were given up ({cause}), and replayed "
+            "since as {replay}",
+            len(again),
+        )
+        replay = last_replay(again[0])
+        return "replayed", words.format(count=len(again), cause=cause, replay=replay)
     if sent:
-        count = sum(max(1, sends_of(row, facts.name)) for row in sent)
-        how = ", by a counted push," if any(row.get(PAID, 0) != 0 for row in sent) else ""
-        return "answered", f"answered{how}{_after(facts, sent[0])}: LINE took {_times(count)}"
+        return "answered", _answered(facts, sent)
     if (first := _gathered_with(facts)) is not None:
-        return "done", f"handled together with {first}; its story has the sends"
+        words = _("handled together with {event}; its story has the sends")
+        return "done", words.format(event=first)
     if facts.runs and facts.runs[-1].get("outcome") == "unheard":
-        return "done", "passed over: its message was taken back, or its timer was set anew"
+        return "done", _("skipped: its message was taken back, or its timer was set again")
     if event_in(facts.document).get("mode") == "standby":
-        return "done", "decided; nothing is carried out, since the channel was in standby"
-    return "done", "handled; no message was sent"
+        return "done", _("decided; nothing is carried out, because the channel was in standby")
+    return "done", _("handled; no message was sent")
+
+
+def _answered(facts: Facts, sent: list[Document]) -> str:
+    """Return how and when LINE took the answers."""
+    count = sum(max(1, sends_of(row, facts.name)) for row in sent)
+    is_paid, took = any(row.get(PAID, 0) != 0 for row in sent), _took(facts, sent[0])
+    sends = ngettext("one send", "{count} sends", count).format(count=count)
+    if took is None:
+        words = _("answered by a counted push: LINE took {sends}") if is_paid else ANSWERED
+        return _(words).format(sends=sends)
+    words = _("answered {time} after it came: LINE took {sends}")
+    if is_paid:
+        words = _("answered by a counted push {time} after it came: LINE took {sends}")
+    return words.format(time=brief(took), sends=sends)
 
 
 def _gathered_with(facts: Facts) -> str | None:
-    """The message that it was handled together with."""
+    """Return the message that it was handled together with."""
     last = facts.runs[-1] if facts.runs else {}
     return str(last.get(GATHERED_WITH)) if last.get("outcome") == "gathered" else None
 
 
 def _in_outbox(count: int) -> str:
-    if count == 1:
-        return "one of its sends waits in the outbox"
-    return f"{count} of its sends wait in the outbox"
+    return ngettext(
+        "decided; one of its sends waits in the outbox",
+        "decided; {count} of its sends wait in the outbox",
+        count,
+    ).format(count=count)
 
 
-def _held_up(facts: Facts, now: datetime) -> str:
-    """Why they wait, as the dispatcher tells; else what LINE said last."""
+def _held_up(verdict: str, facts: Facts, now: datetime) -> str:
+    """Return the verdict with the reason for the wait, else with LINE's last answer."""
     why = _why(facts) if processes.is_fresh(facts.row or {}, now=now) else None
     if why is not None:
-        return f": {why}"
+        return _("{verdict}: {reason}").format(verdict=verdict, reason=why)
     last = facts.calls[-1] if facts.calls else {}
     if not last:
-        return ""
-    reason = reason_words(last)
-    told = f"{last.get('status') or 'none'}{f' ({reason})' if reason else ''}"
-    return f"; LINE's last answer was {told}"
+        return verdict
+    status, reason = last.get("status"), reason_words(last)
+    if not status:
+        return _("{verdict}; LINE gave no answer last time").format(verdict=verdict)
+    if reason:
+        words = _("{verdict}; LINE's last answer was {status} ({reason})")
+        return words.format(verdict=verdict, status=status, reason=reason)
+    words = _("{verdict}; LINE's last answer was {status}")
+    return words.format(verdict=verdict, status=status)
 
 
-def _effects(count: int) -> str:
-    what = "one of its sends or timers was"
-    return what if count == 1 else f"{count} of its sends or timers were"
-
-
-def _times(count: int) -> str:
-    return "one send" if count == 1 else f"{count} sends"
-
-
-def _after(facts: Facts, call: Mapping[str, Any]) -> str:
+def _took(facts: Facts, call: Mapping[str, Any]) -> float | None:
+    """Return the seconds from the event's arrival to LINE's answer."""
     came, called = (facts.document or {}).get(ACCEPT_TIME), call.get("at")
     if not isinstance(came, datetime) or not isinstance(called, datetime):
-        return ""
-    took = (called - came).total_seconds() + (call.get("ms") or 0) / 1000
-    return f" {brief(max(0.0, took))} after it came"
+        return None
+    return max(0.0, (called - came).total_seconds() + (call.get("ms") or 0) / 1000)
 
 
 def _undecided(facts: Facts, now: datetime) -> tuple[Stands, str]:
     paused = facts.pauses.covering(*(facts.conversation or (None, None)))
     if paused:
-        return "waits", f"waits: {_told(paused[0], now)}"
+        return "waits", _("waits: {reason}").format(reason=_told(paused[0], now))
     row = facts.row or {}
     if not processes.is_fresh(row, now=now):
-        return "waits", "waits: no dispatcher runs that holds the lease"
+        return "waits", _("waits: no running dispatcher holds the lease")
     doing = _of(row, "threads", EVENT_ID, facts.name)
     if doing is not None:
-        ago = _ago(doing.get("since"), now)
-        return "in hand", f"in progress{ago}: {doing.get('doing')} on {doing.get('name')}"
+        time = _since(doing.get("since"), now)
+        words = _("in progress for {time}: {step} on {thread}")
+        if time is None:
+            words = _("in progress: {step} on {thread}")
+        step = known(str(doing.get("doing")))
+        return "in hand", words.format(time=time, step=step, thread=doing.get("name"))
     why = _why(facts)
     if facts.held is not None:
-        behind = f" behind {facts.before} others of its conversation" if facts.before else ""
-        return "waits", f"waits{behind}: {why or facts.held.get('why')}"
+        why = why or known(str(facts.held.get("why")))
+    if facts.held is not None and facts.before:
+        words = _("waits behind {count} others of its conversation: {reason}")
+        return "waits", words.format(count=facts.before, reason=why)
     if why is not None:
-        return "waits", f"waits: {why}"
+        return "waits", _("waits: {reason}").format(reason=why)
     if facts.in_recvq:
-        return "waits", "stored; a dispatcher reads it next, or handles it now"
-    return "unknown", "its result is not known: the rows about it are overwritten"
+        return "waits", _("stored; a dispatcher reads it next, or handles it now")
+    return "unknown", _("its result is not known: the rows about it are overwritten")
 
 
 def _told(pause: Pause, now: datetime) -> str:
-    why = f" ({pause.why})" if pause.why else ""
-    return f"{pause.scope} is paused{_ago(pause.at, now)} by {pause.by or 'an operator'}{why}"
+    time = _since(pause.at, now)
+    words = _("{scope} is paused by {name}")
+    if time is not None:
+        words = _("{scope} is paused for {time} by {name}")
+    told = words.format(scope=pause.scope, time=time, name=pause.by or _("an operator"))
+    return _("{pause} ({reason})").format(pause=told, reason=pause.why) if pause.why else told
 
 
-def _ago(since: Any, now: datetime) -> str:
+def _since(since: Any, now: datetime) -> str | None:
     is_known = isinstance(since, datetime)
-    return f" for {for_long(max(0.0, (now - since).total_seconds()))}" if is_known else ""
+    return for_long(max(0.0, (now - since).total_seconds())) if is_known else None
 
 
 def _why(facts: Facts) -> str | None:
-    """Why its key waits, as the dispatcher tells."""
+    """Return the dispatcher's reason for the wait of its conversation."""
     channel, key = facts.conversation or (None, None)
     row = facts.row or {}
     own = _of(row, "waiting", EVENT_ID, facts.name)
     if own is not None:
-        return str(own.get("why"))
+        return known(str(own.get("why")))
     for one in processes.listed(row, "waiting"):
         if (one.get("channel"), one.get("key")) == (channel, key):
-            return f"behind {one.get(EVENT_ID)} of its conversation: {one.get('why')}"
+            return _("behind {event} of its conversation: {reason}").format(
+                event=one.get(EVENT_ID), reason=known(str(one.get("why")))
+            )
     return None
 
 
@@ -496,19 +582,19 @@ def _of(row: Mapping[str, Any], name: str, field: str, value: str) -> Mapping[st
 
 def _gaps(facts: Facts) -> Iterator[str]:
     if not facts.in_recvq:
-        yield "recvq has it no longer: it was overwritten since, or never stored here"
+        yield _("recvq does not have it: it was overwritten since, or never stored here")
     decided = _is_decided(facts)
     if not facts.runs and (decided or facts.letter is not None):
-        yield "no run of it stands in jobs: overwritten since, or it never ran a handler"
+        yield _("jobs has no run of it: overwritten since, or it never ran a handler")
     if not decided or any(row.get("endpoint") in SENDS for row in facts.calls):
         return
     effects = facts.runs[-1].get("effects") if facts.runs else None
     if _gathered_with(facts) is not None:
         return
     if effects == 0:
-        yield "no call was made: the handler returned nothing"
+        yield _("no call was made: the handler returned nothing")
     elif not any((facts.calls, facts.effects, facts.letter, facts.letters, facts.timers)):
-        yield "no call of it stands in calls: overwritten since, or none was made"
+        yield _("calls has no call of it: overwritten since, or none was made")
 
 
 def _related(facts: Facts) -> Iterator[str]:

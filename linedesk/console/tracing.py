@@ -1,4 +1,4 @@
-"""From any id that an operator has to the name of the event that it belongs to."""
+"""Finds the event that belongs to any id that an operator has."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from bson.errors import InvalidId
 from pymongo.database import Database
 
 from linedesk.console.conversation import SHORTEST_START, between, id_part
-from linedesk.console.errors import NoSuchEvent
+from linedesk.console.errors import NoSuchEvent, Phrase
 from linedesk.console.reading import reported
+from linedesk.runtime.language import mark
 from linedesk.store.documents import (
     CALLS,
     DEADLETTERS,
@@ -28,19 +29,19 @@ from linedesk.store.records.timers import SET_BY
 
 # LINE's request ids have no index: a row of `calls` is 250 bytes, so this reads 5 MB at most.
 NEWEST_CALLS = 20_000
-# Nor has `held` one by event id.
+# `held` has no index by event id.
 MOST_HELD = 10_000
-# Of so many that begin with a word as many are named.
+# At most so many matches of a start are named.
 MOST_STARTS = 20
 ID = {"_id": 1}
 
 
 def event_of(database: Database[Any], word: str) -> str:
-    """The event's name: its eventId, else the `_id` of its document.
+    """Return the event's name: its eventId, else the `_id` of its document.
 
-    `word` is that, or the id of a document, a message, an effect, a dead letter, a timer, or the
-    x-line-request-id of a call; else the start of an id, or its short form, that no other has.
-    Raises NoSuchEvent, and what the driver raises.
+    `word` is this name, or the id of a document, a message, an effect, a dead letter, a timer, or
+    the x-line-request-id of a call; else the unique start of an id, or its short form. Raises
+    NoSuchEvent, and the errors of the driver.
     """
     found = by_index(database, word) or by_looking(database, word)
     if found is not None:
@@ -49,23 +50,25 @@ def event_of(database: Database[Any], word: str) -> str:
     if len(starts) == 1:
         return starts[0]
     if starts:
-        raise NoSuchEvent(f"several events are meant by {word!r}: {', '.join(starts)}")
-    raise NoSuchEvent(
-        f"nothing is known by {word!r}: it is no id of an event, a message, a dead letter, an "
-        f"effect or a timer, and no x-line-request-id of the newest {NEWEST_CALLS:,} calls"
+        message = mark("{word!r} matches several events: {events}")
+        raise NoSuchEvent(Phrase(message, word=word, events=", ".join(starts)))
+    message = mark(
+        "nothing is known by {word!r}: it is no id of an event, a message, a dead letter, an "
+        "effect or a timer, and no x-line-request-id of the newest {count} calls"
     )
+    raise NoSuchEvent(Phrase(message, word=word, count=f"{NEWEST_CALLS:,}"))
 
 
 def by_index(database: Database[Any], word: str) -> str | None:
-    """The event that a word means by an id that has an index."""
+    """Return the event of an id that has an index."""
     looks = (_as_event, _as_document, _as_effect, _as_timer, _as_message)
     return next((found for look in looks if (found := look(database, word)) is not None), None)
 
 
 def by_start(database: Database[Any], word: str) -> list[str]:
-    """The events of which the word is the start of an id, or the short form on a screen.
+    """Return the events with an id that begins with the word, or has it as its short form.
 
-    That is an id of an event, a message or a dead letter; each has an index.
+    The ids are those of events, messages and dead letters; each has an index.
     """
     wanted = {"$exists": True, **between(*id_part(word))}
     found: dict[str, None] = {}
@@ -81,7 +84,7 @@ def by_start(database: Database[Any], word: str) -> list[str]:
 
 
 def by_looking(database: Database[Any], word: str) -> str | None:
-    """The event that a word means by an id without one: so many rows are looked at."""
+    """Return the event of an id without an index: a bounded number of rows is read."""
     return _as_held(database, word) or _as_request(database, word)
 
 
@@ -111,7 +114,7 @@ def _as_document(database: Database[Any], word: str) -> str | None:
 
 
 def _as_effect(database: Database[Any], word: str) -> str | None:
-    """An effect's id is its event's name and, behind a slash, which one of them it is."""
+    """Return the event of an effect, whose id is the event's name, a slash and a number."""
     for event in _before_slashes(word):
         found = _as_event(database, event)
         if found is not None:
@@ -126,7 +129,7 @@ def _before_slashes(word: str) -> Iterator[str]:
 
 
 def _as_timer(database: Database[Any], word: str) -> str | None:
-    """A row of `schedule`: the event that set it. A ring: its own event."""
+    """Return the event that set a timer."""
     row = database[SCHEDULE].find_one({"_id": word}, {SET_BY: 1})
     if row is not None and isinstance(row.get(SET_BY), str):
         return str(row[SET_BY])
@@ -145,12 +148,12 @@ def _as_message(database: Database[Any], word: str) -> str | None:
 
 
 def _as_held(database: Database[Any], word: str) -> str | None:
-    """What waits in `held` while recvq has it no longer, and never ran."""
+    """Return an event in `held` that recvq does not have any more and that never ran."""
     return None if held_by_event_id(database, word) is None else word
 
 
 def held_by_event_id(database: Database[Any], event_id: str) -> Document | None:
-    """The row of `held` that holds this event, of the oldest MOST_HELD."""
+    """Return the row of `held` with this event, among the oldest MOST_HELD."""
     stages: list[Mapping[str, Any]] = [
         {"$limit": MOST_HELD},
         {"$match": {f"document.{EVENT_ID}": event_id}},
@@ -165,7 +168,7 @@ def _whole(document: Any) -> Document | None:
 
 
 def _as_request(database: Database[Any], word: str) -> str | None:
-    # Words that people typed may be short; a request id has 36 characters.
+    # A typed word may be short; a request id has 36 characters.
     start, end = id_part(word)
     wanted = between(start, end) if len(start) >= SHORTEST_START else word
     stages: list[Mapping[str, Any]] = [

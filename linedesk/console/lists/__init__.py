@@ -1,1 +1,1 @@
-"""What an operator browses without an id, and what is done to many dead letters. Bounded reads."""
+"""Lists to browse without an id, and acts on many dead letters. All reads are bounded."""

@@ -1,4 +1,4 @@
-"""Conversations to choose from: those that wrote last, and those that wait. And the channels."""
+"""Lists of conversations: the latest ones and the waiting ones. Also the channels."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from pymongo.database import Database
 from linedesk.console import processes
 from linedesk.console.conversation import known_channels, names_of
 from linedesk.console.facts import present_leader
+from linedesk.console.known import known
 from linedesk.console.lists.events import NEWEST_DOCUMENTS
 from linedesk.console.reading import reported
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.control import Control, Pause, Pauses
 from linedesk.store.documents import CONVERSATIONS, HELD, RECVQ
 from linedesk.store.errors import translated
@@ -24,8 +27,8 @@ from linedesk.store.records.events import ACCEPT_TIME
 MOST_CONVERSATIONS = 200
 MOST_HELD = 10_000
 READ_SECONDS = 10.0
-UNSENT = "LINE has not taken its sends yet"
-NOT_SET = "its timers are not set yet"
+UNSENT = mark("LINE has not taken its sends yet")
+NOT_SET = mark("its timers are not set yet")
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,11 @@ class ConversationLine:
     key: str
     name: str | None = None
     at: datetime | None = None
-    """When it wrote last, or since when it waits."""
+    """The time of its last event, or the start of its wait."""
     events: int = 0
-    """How many of the newest documents are its, or how many wait."""
+    """The number of its events among the newest documents, or of its waiting events."""
     why: str | None = None
-    """Why it waits."""
+    """The reason for its wait."""
 
     @property
     def id(self) -> str:
@@ -49,7 +52,10 @@ class ConversationLine:
 
 
 def latest(database: Database[Any]) -> list[ConversationLine]:
-    """Those of the newest documents, the one that wrote last first. Raises StoreUnavailable."""
+    """Return the conversations of the newest documents, the latest first.
+
+    Raises StoreUnavailable.
+    """
     stages: list[Mapping[str, Any]] = [
         {"$limit": NEWEST_DOCUMENTS},
         {"$match": {"channel": {"$type": "string"}, "key": {"$type": "string"}}},
@@ -70,7 +76,10 @@ def latest(database: Database[Any]) -> list[ConversationLine]:
 
 
 def waiting(database: Database[Any]) -> list[ConversationLine]:
-    """Those of which an event or a send waits, the longest wait first. Raises StoreUnavailable."""
+    """Return the conversations with a waiting event or send, the longest wait first.
+
+    Raises StoreUnavailable.
+    """
     with translated(), pymongo.timeout(READ_SECONDS):
         found = {one.id: one for one in _with_outbox(database)}
         found |= {one.id: one for one in _held(database)}
@@ -80,14 +89,14 @@ def waiting(database: Database[Any]) -> list[ConversationLine]:
 
 
 def _told(database: Database[Any]) -> list[ConversationLine]:
-    """Those that the dispatcher which leads reports; none while no dispatcher is there."""
+    """Return the conversations that the leader reports; none while no dispatcher runs."""
     return [
         ConversationLine(
             str(row["channel"]),
             str(row["key"]),
             at=row["since"] if isinstance(row.get("since"), datetime) else None,
             events=row["documents"] if isinstance(row.get("documents"), int) else 0,
-            why=str(row.get("why") or ""),
+            why=known(str(row.get("why") or "")),
         )
         for row in processes.listed(present_leader(database) or {}, "waiting")
         if row.get("channel") and row.get("key")
@@ -115,7 +124,7 @@ def _held(database: Database[Any]) -> list[ConversationLine]:
             str(row["_id"].get("key")),
             at=row["at"],
             events=row["events"],
-            why=f"held: {row['why']}",
+            why=_("held: {reason}").format(reason=known(str(row["why"]))),
         )
         for row in rows
     ]
@@ -135,10 +144,10 @@ def _with_outbox(database: Database[Any]) -> list[ConversationLine]:
             channel,
             key,
             at=at if isinstance(at := row.get("since"), datetime) else None,
-            why=UNSENT if SEND in row["types"] else NOT_SET,
+            why=_(UNSENT if SEND in row["types"] else NOT_SET),
         )
         for row in rows
-        for channel, _, key in (str(row["_id"]).partition("/"),)
+        for channel, key in (str(row["_id"]).partition("/")[::2],)
     ]
 
 
@@ -148,9 +157,9 @@ def _named(database: Database[Any], lines: list[ConversationLine]) -> list[Conve
 
 
 def pause_of_everything(database: Database[Any], *, own: str) -> Pause | None:
-    """The pause of everything, or of the only channel, which is the same. Raises StoreUnavailable.
+    """Return the pause of everything, or of the only channel, which is the same.
 
-    `own` is the channel of the settings.
+    `own` is the channel of the settings. Raises StoreUnavailable.
     """
     pauses = Control(database).read()
     wide = [one for one in pauses.rows if one.scope.key is None]
@@ -162,7 +171,7 @@ def pause_of_everything(database: Database[Any], *, own: str) -> Pause | None:
 
 
 def channels_of(database: Database[Any], *, own: str, pauses: Pauses) -> list[str]:
-    """The channel of the settings, and those that conversations and pauses have.
+    """Return the channel of the settings and the channels of conversations and pauses.
 
     Reads one id of each channel. Raises StoreUnavailable.
     """

@@ -1,8 +1,8 @@
-"""Events and what became of each: the newest of the queue, or those of one conversation.
+"""Events and their results: the newest of the queue, or the events of one conversation.
 
-Without a period only the newest documents of recvq are read. A period is found by the index of
-`_id`, whose values begin with the time; recvq has no index by conversation.
-`linedesk.console.story` has the whole story of one event; this module judges many at once.
+Without a period only the newest documents of recvq are read. The index of `_id`, whose values begin
+with the time, finds a period. recvq has no index by conversation. `linedesk.console.story` has the
+whole story of one event; this module judges many events at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from pymongo.database import Database
 
 from linedesk.console import dead_letters
 from linedesk.console.format import brief
+from linedesk.console.known import known
 from linedesk.console.lists.traces import Traces, read_traces
 from linedesk.console.reading import made_between, reported
 from linedesk.console.story import DECIDED
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark, ngettext
 from linedesk.store.documents import DEADLETTERS, HELD, RECVQ, Document, name_of, text_of
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import CallRecord
@@ -27,9 +30,9 @@ from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import REPLAYED_AT
 from linedesk.store.records.runs import GATHERED_WITH
 
-# Of one list; with their runs, calls and letters some 2 MB.
+# The events of one list; some 2 MB with their runs, calls and letters.
 MOST_EVENTS = 1_000
-# So many of the newest documents are looked through, heartbeats among them.
+# So many of the newest documents are searched, heartbeats among them.
 NEWEST_DOCUMENTS = 5_000
 MOST_OF_ONE = 50
 READ_SECONDS = 10.0
@@ -38,19 +41,32 @@ TEXTS = ("event.message.text", "event.postback.data")
 
 Result = Literal["answered", "waiting", "failed", "replayed", "no reply", "unknown"]
 RESULTS: tuple[Result, ...] = get_args(Result)
+RESULT_NAMES: dict[Result, str] = {
+    "answered": mark("answered"),
+    "waiting": mark("waiting"),
+    "failed": mark("failed"),
+    "replayed": mark("replayed"),
+    "no reply": mark("no reply"),
+    "unknown": mark("unknown"),
+}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one event."""
+    """The result of one event."""
 
     result: Result
     words: str = ""
-    """More about it, in a few words."""
+    """More about it, in a few words of the context's language."""
     letter: str | None = None
-    """The id of its dead letter, or of that of one of its sends."""
+    """The id of its dead letter, or of the dead letter of one of its sends."""
     see: str | None = None
-    """The event whose story tells the rest."""
+    """The event whose story has the rest."""
+
+    @property
+    def name(self) -> str:
+        """The result, translated."""
+        return _(RESULT_NAMES[self.result])
 
 
 @dataclass(frozen=True)
@@ -61,21 +77,21 @@ class EventLine:
     channel: str | None
     key: str | None
     at: datetime | None
-    """When the webhook arrived."""
+    """The arrival of the webhook."""
     what: str
     text: str | None
-    """What the user wrote; None where that is not to be shown, or nothing was written."""
+    """The user's text; None where it is hidden, or there is none."""
     outcome: Outcome
     replay_of: str | None = None
-    """Of a replay the id of the dead letter that it goes back to."""
+    """The id of the first dead letter behind a replay."""
     replay_of_at: datetime | None = None
-    """When that event arrived, or that send was decided; None where the letter is gone."""
+    """The arrival of that event, or the decision of that send; None where the letter is gone."""
 
 
 def newest_events(
     database: Database[Any], *, since: datetime, limit: int = MOST_EVENTS
 ) -> list[EventLine]:
-    """Events that arrived since a moment, the newest first. Raises StoreUnavailable."""
+    """Return the events that arrived since a moment, the newest first. Raises StoreUnavailable."""
     with translated(), pymongo.timeout(READ_SECONDS):
         recvq = reported(database, RECVQ)
         wanted = {"heartbeat": {"$ne": True}, ACCEPT_TIME: {"$gte": since}}
@@ -96,7 +112,7 @@ def events_between(
     *,
     limit: int = MOST_EVENTS,
 ) -> list[EventLine]:
-    """The newest events of a period, the newest first; None leaves an end open.
+    """Return the newest events of a period, the newest first; None leaves an end open.
 
     Raises StoreUnavailable.
     """
@@ -109,7 +125,7 @@ def events_between(
 
 
 def events_named(database: Database[Any], names: Sequence[str]) -> list[EventLine]:
-    """The events of these names that recvq still has, the newest first. Raises StoreUnavailable."""
+    """Return the events of these names in recvq, the newest first. Raises StoreUnavailable."""
     with translated(), pymongo.timeout(READ_SECONDS):
         found = reported(database, RECVQ).find({EVENT_ID: {"$in": list(names)}}, list(SHOWN))
         return _read_lines(database, list(found))
@@ -118,9 +134,9 @@ def events_named(database: Database[Any], names: Sequence[str]) -> list[EventLin
 def events_of(
     database: Database[Any], channel: str, key: str, *, text: bool = False
 ) -> list[EventLine]:
-    """The newest events of a conversation, the newest first; `text` reads what was written, too.
+    """Return the newest events of a conversation, the newest first; `text` includes their texts.
 
-    Raises what the driver raises.
+    Raises the errors of the driver.
     """
     whose = {"channel": channel, "key": key}
     fields = (*SHOWN, *(TEXTS if text else ()))
@@ -150,7 +166,7 @@ def _read_lines(
 
 
 def _with_origins(database: Database[Any], lines: list[EventLine]) -> list[EventLine]:
-    """Of each replay when what it repeats happened."""
+    """Add to each replay the time of the original."""
     ids = {one.replay_of for one in lines if one.replay_of is not None}
     if not ids:
         return lines
@@ -169,7 +185,7 @@ def _happened(letter: Mapping[str, Any]) -> datetime | None:
 def lines_of(
     documents: Iterable[Document], traces: Traces, *, text: bool = False
 ) -> list[EventLine]:
-    """Documents as lines of a list, the newest first. Pure."""
+    """Return documents as lines of a list, the newest first. Pure."""
     found = [
         EventLine(
             event_id=name_of(document),
@@ -187,7 +203,7 @@ def lines_of(
 
 
 def counted(lines: Sequence[EventLine]) -> dict[Result, int]:
-    """How many events have each result."""
+    """Return how many events have each result."""
     found = [one.outcome.result for one in lines]
     return {result: found.count(result) for result in RESULTS if result in found}
 
@@ -200,7 +216,7 @@ def _text(document: Document) -> str | None:
 
 
 def outcome_of(document: Mapping[str, Any], traces: Traces) -> Outcome:
-    """What became of an event, in the order in which its story judges. Pure."""
+    """Return the result of an event, judged in the same order as in its story. Pure."""
     name = name_of(document)
     letter = traces.letters.get(name)
     if letter is not None:
@@ -226,19 +242,19 @@ def _decided(name: str, run: Mapping[str, Any], traces: Traces, came: Any) -> Ou
     if failed := [one for one in given_up if not one.get(REPLAYED_AT)]:
         return _given_up(failed[0])
     if count := traces.waiting_sends.get(name, 0):
-        sends = "a send waits" if count == 1 else f"{count} sends wait"
-        return Outcome("waiting", f"{sends} for LINE")
+        words = ngettext("a send waits for LINE", "{count} sends wait for LINE", count)
+        return Outcome("waiting", words.format(count=count))
     if name in traces.buttons:
-        return Outcome("waiting", "a button is shown; its answer waits for a tap")
+        return Outcome("waiting", _("a button is shown; its answer waits for a tap"))
     sent = [row for row in traces.calls.get(name, ()) if CallRecord.from_document(row).is_sent]
     if given_up and not sent:
         return _given_up(given_up[0])
     if sent:
         return Outcome("answered", _after(came, sent[0]))
     if run.get("outcome") == "gathered":
-        return Outcome("answered", "handled with another message", see=str(run[GATHERED_WITH]))
+        return Outcome("answered", _("handled with another message"), see=str(run[GATHERED_WITH]))
     if run.get("outcome") == "unheard":
-        return Outcome("no reply", "taken back, or a timer that was set anew")
+        return Outcome("no reply", _("taken back, or a timer that was set again"))
     return Outcome("no reply")
 
 
@@ -247,18 +263,21 @@ def _after(came: Any, call: Mapping[str, Any]) -> str:
     if not (isinstance(came, datetime) and isinstance(at, datetime)):
         return ""
     took = (at - came).total_seconds() + (ms if isinstance(ms, (int, float)) else 0.0) / 1000
-    return f"after {brief(max(0.0, took))}"
+    return _("after {time}").format(time=brief(max(0.0, took)))
 
 
 def _why_undecided(document: Mapping[str, Any], last: Mapping[str, Any], traces: Traces) -> str:
     name = name_of(document)
     if name in traces.running:
-        return "its handler runs"
+        return _("its handler runs")
+    error, attempt = last.get("error"), last.get("attempt") or 1
     if last.get("outcome") == "timeout":
-        return f"try {last.get('attempt') or 1} did not return in time"
+        return _("try {number} did not return in time").format(number=attempt)
     if last.get("outcome") == "failed":
-        return f"try {last.get('attempt') or 1} failed: {last.get('error') or 'an error'}"
+        told = known(str(error)) if error else _("an error")
+        return _("try {number} failed: {error}").format(number=attempt, error=told)
     if why := traces.reasons.get(name) or traces.held.get(document["_id"]):
-        return why
-    later = "not handled yet" if traces.is_led else "no dispatcher runs that holds the lease"
-    return str(last.get("error") or later)
+        return known(why)
+    if error:
+        return known(str(error))
+    return _("not handled yet") if traces.is_led else _("no running dispatcher holds the lease")

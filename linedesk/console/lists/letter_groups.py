@@ -12,6 +12,8 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console.dead_letters import FRAME, explained
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
@@ -19,8 +21,8 @@ from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 # With their tracebacks some 5 MB.
 NEWEST_LETTERS = 2_000
 READ_SECONDS = 10.0
-# Of letters that were typed by hand.
-NO_CAUSE = "no cause given"
+# The cause of letters that were made by hand.
+NO_CAUSE = mark("no cause given")
 
 
 @dataclass(frozen=True)
@@ -29,22 +31,22 @@ class LetterGroup:
 
     cause: str
     where: str
-    """`main.py:12 in handle`; empty where no code of a bot failed."""
+    """`main.py:12 in handle`; empty where no code of the bot failed."""
     count: int
     first_at: datetime | None
-    """When the oldest of them was given up."""
+    """The time at which the oldest of them was given up."""
     last_at: datetime | None
     newest: str
     """The id of the newest one."""
 
     @property
     def explained(self) -> str:
-        """The cause with what its word means."""
-        return explained(self.cause) if self.cause else NO_CAUSE
+        """The cause with its meaning, translated."""
+        return explained(self.cause) if self.cause else _(NO_CAUSE)
 
 
 def letter_groups(database: Database[Any]) -> list[LetterGroup]:
-    """Of the newest letters that were not replayed; the largest group first.
+    """Return the groups of the newest letters that were not replayed, the largest group first.
 
     Raises StoreUnavailable.
     """
@@ -58,7 +60,7 @@ def letter_groups(database: Database[Any]) -> list[LetterGroup]:
 def ids_in(
     database: Database[Any], cause: str, where: str, *, until: datetime | None = None
 ) -> list[str]:
-    """The ids of a group, the oldest first, without those given up later than `until`.
+    """Return the ids of a group, the oldest first, without letters given up later than `until`.
 
     Raises StoreUnavailable.
     """
@@ -68,7 +70,7 @@ def ids_in(
 
 
 def where_failed(traceback: Any) -> str:
-    """The innermost frame of a traceback, without the words of its error. Pure."""
+    """Return the innermost frame of a traceback, without the error's message. Pure."""
     if not isinstance(traceback, str):
         return ""
     frames = [line for line in traceback.splitlines() if FRAME.match(line)]

@@ -1,7 +1,8 @@
 """An act on many dead letters, in the background of the console, one such act at a time.
 
-Each letter is replayed or dropped by itself, so what was done stays done when the console ends.
-What is left is still in the list and can be asked for again.
+Each letter is replayed or dropped by itself. When the console ends, finished letters stay finished,
+and the others are still in the list. The texts of a progress are English and shared by all viewers;
+the page translates them.
 """
 
 from __future__ import annotations
@@ -17,47 +18,54 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from linedesk.console.acts import Acts
-from linedesk.console.errors import NotDone, NotReplayed
+from linedesk.console.errors import KnownPhrase, NotDone, NotReplayed, Phrase
+from linedesk.runtime.language import mark
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.errors import QueueError, RecvqClosed, SetupError, WriteRefused
 
 log = logging.getLogger(__name__)
 
 ActName = Literal["replay", "drop"]
-# As the page shows refusals; the audit has them all.
+RUNNING: dict[ActName, str] = {
+    "replay": mark("another replay runs, by {name}: {count} of {total} letters; wait for its end"),
+    "drop": mark("another drop runs, by {name}: {count} of {total} letters; wait for its end"),
+}
+# The refusals on the page; the audit has them all.
 MOST_REFUSED = 20
 # A drop of many is one write.
 DROP_SLICE = 100
 STEP_SECONDS = 10.0
-# MongoDB may be away: each step is tried again after a pause, so often.
+# MongoDB may be away: each step is retried after a pause, up to so many tries.
 TRIES, PAUSE_SECONDS = 6, 2.0
 JOIN_SECONDS = STEP_SECONDS
-UNEXPECTED = "an unexpected error; the console's log names it"
+UNEXPECTED = mark("an unexpected error; the console's log names it")
+ENDED = mark("the console ended")
+AWAY = mark("MongoDB does not answer")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an act on many letters is."""
+    """The progress of an act on many letters."""
 
     act: ActName
-    about: str
-    """What it is about, for a person: a cause, or so many letters that were chosen."""
+    about: Phrase
+    """The chosen letters: a cause, or a number of letters."""
     by: str
     began: datetime
     total: int
     done: int = 0
     refused: int = 0
-    reasons: tuple[str, ...] = ()
-    """Of the first refusals."""
+    reasons: tuple[Phrase, ...] = ()
+    """The reasons of the first refusals."""
     replays: tuple[str, ...] = ()
-    """The events that the replays are, in order."""
+    """The eventIds of the replays, in order."""
     ended: datetime | None = None
     trouble: str | None = None
-    """Why it ended before its time."""
+    """Why it ended early; English."""
 
     @property
     def seen(self) -> int:
-        """How many letters are dealt with."""
+        """The number of finished letters."""
         return self.done + self.refused
 
 
@@ -72,7 +80,7 @@ class MassAct:
 
     @property
     def progress(self) -> Progress | None:
-        """That of the present act, else of the last one."""
+        """The progress of the present act, else of the last one."""
         with self._lock:
             return self._progress
 
@@ -83,7 +91,7 @@ class MassAct:
         *,
         acts: Acts,
         by: str,
-        about: str,
+        about: Phrase,
         again: bool = False,
         force: bool = False,
     ) -> None:
@@ -99,16 +107,15 @@ class MassAct:
         with self._lock:
             running = self._progress
             if running is not None and running.ended is None:
-                raise NotDone(
-                    f"another {running.act} runs, by {running.by}: {running.seen} of "
-                    f"{running.total} letters; wait for its end"
-                )
+                message = RUNNING[running.act]
+                counts = {"count": running.seen, "total": running.total}
+                raise NotDone(Phrase(message, name=running.by, **counts))
             self._progress = begun
             self._thread = BackgroundThread("mass act", run)
             self._thread.start()
 
     def close(self) -> None:
-        """End after the present letter; what is left stays as it is."""
+        """End after the present letter; the other letters stay as they are."""
         self._stop.set()
         with self._lock:
             thread = self._thread
@@ -132,11 +139,11 @@ class MassAct:
     def _step(
         self, acts: Acts, act: ActName, ids: list[str], again: bool, force: bool
     ) -> str | None:
-        """One letter, or one slice of a drop; returns why nothing more can be done, if so."""
+        """Act on one letter, or one slice of a drop; return why the act has to end, else None."""
         replay: tuple[str, ...] = ()
         for attempt in range(TRIES):
             if self._stop.wait(PAUSE_SECONDS if attempt else 0.0):
-                return "the console ended"
+                return ENDED
             try:
                 with pymongo.timeout(STEP_SECONDS):
                     if act == "drop":
@@ -150,9 +157,9 @@ class MassAct:
                 if attempt and not again and error.unless == "again":
                     self._count(1)
                 else:
-                    self._refuse(f"{ids[0]}: {error}")
+                    self._refuse(_refusal(ids[0], error))
             except WriteRefused as error:
-                self._refuse(f"{ids[0]}: {error}", letters=len(ids))
+                self._refuse(_refusal(ids[0], error), letters=len(ids))
             except (RecvqClosed, SetupError) as error:
                 return str(error)
             except (QueueError, PyMongoError) as error:
@@ -161,7 +168,7 @@ class MassAct:
             else:
                 self._count(len(ids), *replay)
             return None
-        return "MongoDB does not answer"
+        return AWAY
 
     def _count(self, done: int, *replays: str) -> None:
         with self._lock:
@@ -170,7 +177,7 @@ class MassAct:
             known = now.replays + replays
             self._progress = replace(now, done=now.done + done, replays=known)
 
-    def _refuse(self, reason: str, letters: int = 1) -> None:
+    def _refuse(self, reason: Phrase, letters: int = 1) -> None:
         with self._lock:
             now = self._progress
             assert now is not None
@@ -181,3 +188,8 @@ class MassAct:
         with self._lock:
             assert self._progress is not None
             self._progress = replace(self._progress, ended=datetime.now(UTC), trouble=trouble)
+
+
+def _refusal(id_: str, error: NotReplayed | WriteRefused) -> Phrase:
+    reason = error if isinstance(error, NotReplayed) else KnownPhrase(str(error))
+    return Phrase(mark("{id}: {reason}"), id=id_, reason=reason)

@@ -1,4 +1,4 @@
-"""What came of replays: those of one act on many letters, or those of the last hour."""
+"""Replays and their results: the replays of one act on many letters, or of the last hour."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from linedesk.store.documents import DEADLETTERS
 from linedesk.store.errors import translated
 from linedesk.store.records.letters import REPLAYED_AT
 
-# Of one act; with their runs, calls and letters some 4 MB.
+# The replays of one act; some 4 MB with their runs, calls and letters.
 MOST_REPLAYS = 2_000
 LATELY = timedelta(hours=1)
 READ_SECONDS = 10.0
@@ -25,15 +25,15 @@ SETTLED: frozenset[Result] = frozenset({"answered", "no reply"})
 
 @dataclass(frozen=True)
 class Replays:
-    """Replays and what came of each so far."""
+    """Replays and their results so far."""
 
     total: int
     lines: list[EventLine]
-    """Those that recvq still has, the newest first."""
+    """The replays that recvq still has, the newest first."""
 
     @property
     def counts(self) -> dict[Result, int]:
-        """How many have each result."""
+        """The number of replays with each result."""
         found = counted(self.lines)
         lost = self.total - len(self.lines)
         return {**found, "unknown": found.get("unknown", 0) + lost} if lost else found
@@ -45,17 +45,17 @@ class Replays:
 
     @property
     def is_well(self) -> bool:
-        """Whether each was handled, and LINE took the answers."""
+        """Whether each was handled, and LINE took its answers."""
         return self.total > 0 and SETTLED.issuperset(self.counts)
 
 
 def replays_named(database: Database[Any], names: Sequence[str]) -> Replays:
-    """What came of the replays of these names. Raises StoreUnavailable."""
+    """Return the results of the replays of these names. Raises StoreUnavailable."""
     return Replays(len(names), events_named(database, names[-MOST_REPLAYS:]))
 
 
 def replays_lately(database: Database[Any]) -> Replays:
-    """What came of the last replay of each letter that was replayed within the last hour.
+    """Return the result of the last replay of each letter that was replayed in the last hour.
 
     Raises StoreUnavailable.
     """

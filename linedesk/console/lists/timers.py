@@ -1,4 +1,4 @@
-"""Timers that wait, the one that is due next first."""
+"""The waiting timers, the next one first."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pymongo.database import Database
 
 from jobworker.bot.states import STATE_TIMER
 from linedesk.console.conversation import starting
+from linedesk.runtime.language import mark
 from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.timers import RUN_AT, SET_BY
 
 MOST_TIMERS = 200
 READ_SECONDS = 10.0
-END_OF_STATE = "end of its state"
+END_OF_STATE = mark("end of its state")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class TimerLine:
     """The member of a group whose timer it is."""
     at: datetime
     every: str | None
-    """`07:30 Asia/Tokyo` for a daily one."""
+    """`07:30 Asia/Tokyo` for a daily timer."""
     set_by: str | None
     """The event that set it."""
 
@@ -41,7 +42,10 @@ class TimerLine:
 def timers_due(
     database: Database[Any], *, conversation: str | None = None, limit: int = MOST_TIMERS
 ) -> list[TimerLine]:
-    """Those that wait, of all or of the conversation `<channel>/<key>`. Raises StoreUnavailable."""
+    """Return the waiting timers, all or of one conversation. Raises StoreUnavailable.
+
+    `conversation` is `<channel>/<key>`.
+    """
     waiting: Document = {RUN_AT: {"$type": "date"}}
     if conversation is not None:
         waiting |= starting(f"{conversation}/")
@@ -52,13 +56,13 @@ def timers_due(
 
 def _line(row: Mapping[str, Any]) -> TimerLine:
     whose = f"{row.get('channel')}/{row.get('key')}/"
-    member, _, name = str(row["_id"]).removeprefix(whose).rpartition("/")
+    member, name = str(row["_id"]).removeprefix(whose).rpartition("/")[::2]
     every, set_by = row.get("every"), row.get(SET_BY)
     return TimerLine(
         id=str(row["_id"]),
         channel=row.get("channel"),
         key=row.get("key"),
-        name=END_OF_STATE if name == STATE_TIMER else name,
+        name=_(END_OF_STATE) if name == STATE_TIMER else name,
         member=member or None,
         at=row[RUN_AT],
         every=f"{every.get('at')} {every.get('tz')}" if isinstance(every, Mapping) else None,

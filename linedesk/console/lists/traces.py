@@ -1,6 +1,6 @@
-"""What many events left behind: runs, calls, dead letters, and what waits. Read at once.
+"""The rows of many events: runs, calls, dead letters and waits, read at once.
 
-Every read is by an index or of the newest rows only.
+Every read uses an index or covers the newest rows only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CALL = ("at", "ms", "status", "endpoint", EVENT_ID, ALSO_EVENT)
 
 @dataclass(frozen=True)
 class Traces:
-    """Rows by the name of the event that they belong to."""
+    """Rows by the name of their event."""
 
     runs: Mapping[str, Document] = field(default_factory=dict)
     """The newest run of each."""
@@ -57,20 +57,20 @@ class Traces:
     """Why a document is held, by its `_id`."""
     waiting_sends: Mapping[str, int] = field(default_factory=dict)
     applied: frozenset[str] = frozenset()
-    """Of those that no run decided."""
+    """Applied events among those that no run decided."""
     buttons: frozenset[str] = frozenset()
-    """Those whose answer waits for a tap."""
+    """Events whose answer waits for a tap."""
     running: frozenset[str] = frozenset()
     is_led: bool = True
-    """Whether a dispatcher is there that leads."""
+    """Whether a running dispatcher is the leader."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why an event waits, in the dispatcher's words."""
+    """The dispatcher's reason for the wait of an event, in English."""
     finished: frozenset[Any] = frozenset()
-    """The `_id` of documents that progress names finished; asked for those that no run decided."""
+    """The `_id` of finished documents in progress, among those that no run decided."""
 
 
 def read_traces(database: Database[Any], documents: Sequence[Document]) -> Traces:
-    """What is known of these documents. Raises what the driver raises."""
+    """Return the rows of these documents. Raises the errors of the driver."""
     names = [name_of(one) for one in documents]
     runs = _runs(database, names)
     undecided = [one for one in documents if not _is_decided(runs.get(name_of(one), {}))]
@@ -126,7 +126,7 @@ def _letters(database: Database[Any], names: Sequence[str]) -> Iterable[Document
 
 
 def _letters_of_effects(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:
-    """The id of such a letter is that of its effect, which begins with the event's name."""
+    """Return the letters of effects: their ids begin with the event's name."""
     if not names:
         return {}
     wanted = {"$or": [starting(f"{name}/") for name in names]}
@@ -139,7 +139,7 @@ def _letters_of_effects(database: Database[Any], names: Sequence[str]) -> dict[s
 def _conversations(
     database: Database[Any], documents: Sequence[Document], undecided: Sequence[str]
 ) -> list[Document]:
-    """Of each conversation what waits, and which of the events it applied that no run decided."""
+    """Return each conversation's waiting sends and buttons, and its applied undecided events."""
     ids = {conversation_id(one) for one in documents if one.get("channel") and one.get("key")}
 
     def sends(effects: Any, effect: str) -> Document:
@@ -174,7 +174,7 @@ def _counts(names: Iterable[str]) -> dict[str, int]:
 
 
 def _finished(database: Database[Any], ids: Sequence[Any]) -> frozenset[Any]:
-    """By the lists of progress, or since they stand well before its place in recvq."""
+    """Return the documents in the lists of progress, or well before its place in recvq."""
     if not ids:
         return frozenset()
     progress = database[PROGRESS].find_one({"_id": DISPATCHER}, ["finished", "ring", "after"]) or {}

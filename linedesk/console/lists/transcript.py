@@ -1,7 +1,7 @@
-"""One conversation as a chat: what the user did, what the bot answered, what became of each.
+"""One conversation as a chat: the user's events, the bot's answers, and the result of each.
 
-LINE's calls keep no texts, so an answer that LINE took stands without its text. The text of a send
-that waits or was given up is known.
+Rows of `calls` have no texts, so an answer that LINE took is shown without its text. The text of a
+send that waits or was given up is known.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from linedesk.console.dead_letters import LISTED, summary
 from linedesk.console.lists.events import EventLine, events_of
 from linedesk.console.lists.timers import TimerLine, timers_due
 from linedesk.console.reading import outbox_of, reported
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.control import RELEASE, Release
 from linedesk.store.documents import CALLS, CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import translated
@@ -37,11 +39,18 @@ LETTER = (*LISTED, "effect.messages", f"effect.{EVENT_ID}")
 CALL_FIELDS = ("at", "endpoint", "status", EVENT_ID, "attempt", "also", REASON)
 
 Result = Literal["sent", "refused", "no answer", "waiting", "failed"]
+RESULT_NAMES: dict[Result, str] = {
+    "sent": mark("sent"),
+    "refused": mark("refused"),
+    "no answer": mark("no answer"),
+    "waiting": mark("waiting"),
+    "failed": mark("failed"),
+}
 
 
 @dataclass(frozen=True)
 class BotLine:
-    """One send of the bot: what LINE took or refused, what waits, or what was given up."""
+    """One send of the bot, which LINE took or refused, or which waits or was given up."""
 
     at: datetime | None
     way: str
@@ -52,6 +61,11 @@ class BotLine:
     """The event that it answers."""
     text: str | None = None
     letter: str | None = None
+
+    @property
+    def result_name(self) -> str:
+        """The result, translated."""
+        return _(RESULT_NAMES[self.result])
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ class OrderedRelease:
 
 @dataclass(frozen=True)
 class Transcript:
-    """A conversation as a chat reads it, the newest line last."""
+    """A conversation in the order of a chat, the newest line last."""
 
     lines: list[EventLine | BotLine]
     letters: list[Document]
@@ -80,7 +94,7 @@ class Transcript:
 def read_transcript(
     database: Database[Any], channel: str, key: str, *, text: bool = False
 ) -> Transcript:
-    """The newest events and sends of a conversation; `text` reads what was written, too.
+    """Return the newest events and sends of a conversation; `text` includes their texts.
 
     Raises StoreUnavailable.
     """
@@ -94,7 +108,7 @@ def read_transcript(
         ]
         release = _release(database, channel, key)
     timers = timers_due(database, conversation=f"{channel}/{key}")
-    # The bot's sends from before the first event that is known would stand alone.
+    # Sends from before the first known event are left out.
     begin = min((one.at for one in events if one.at), default=None)
     answers = [one for one in answers if begin is None or one.at is None or one.at >= begin]
     lines: list[EventLine | BotLine] = sorted([*events, *answers], key=_when)
@@ -106,7 +120,7 @@ def _when(line: EventLine | BotLine) -> float:
 
 
 def _calls(database: Database[Any], channel: str, key: str) -> Iterator[BotLine]:
-    """Those of this channel: the same user may write to another one."""
+    """Yield the calls of this channel: the same user may write to another one."""
     stages: list[Mapping[str, Any]] = [
         {"$limit": NEWEST_CALLS},
         {"$match": {**of_key(key), "endpoint": {"$in": sorted(SENDS)}}},
@@ -121,17 +135,22 @@ def _calls(database: Database[Any], channel: str, key: str) -> Iterator[BotLine]
         status = row.get("status")
         tried = row.get("attempt") or 1
         reason = reason_words(row)
-        words = f"LINE answered {status}" if status else "it is unknown whether LINE has it"
-        words += " (it had it already)" if status == 409 else ""
-        words += f" ({reason})" if reason else ""
-        words += f", try {tried}" if tried > 1 else ""
+        words = _("it is unknown whether LINE has it")
+        if status == 409:
+            words = _("LINE answered 409 (it had it already)")
+        elif status:
+            words = _("LINE answered {status}").format(status=status)
+        if reason:
+            words = _("{step} ({reason})").format(step=words, reason=reason)
+        if tried > 1:
+            words = _("{step}, try {number}").format(step=words, number=tried)
         result: Result = "sent" if is_taken(status) else "refused" if status else "no answer"
         way = str(row["endpoint"]).rpartition("/")[2]
         yield BotLine(_moment(row.get("at")), way, result, words, _event_of(row, key))
 
 
 def _event_of(row: Mapping[str, Any], key: str) -> str | None:
-    """The event of this conversation in a call that may have carried sends of others."""
+    """Return the event of this conversation in a call that may carry sends of others."""
     also = row["also"] if isinstance(row.get("also"), list) else []
     own = [row.get(EVENT_ID), *(one.get(EVENT_ID) for one in also if one.get("key") == key)]
     return next((one for one in own if isinstance(one, str)), None)
@@ -142,7 +161,7 @@ def _outbox(database: Database[Any], id_: str, *, text: bool) -> Iterator[BotLin
     for effect in outbox_of(database, row):
         if effect.get("type") == SEND:
             tried = effect.get(TRIED_AT) is not None
-            words = "a try is of unknown outcome" if tried else "LINE has not taken it yet"
+            words = _("a try is of unknown outcome") if tried else _("LINE has not taken it yet")
             way, at = str(effect.get("way", "send")), _moment(effect.get("at"))
             written = _texts(effect) if text else None
             yield BotLine(at, way, "waiting", words, effect.get(EVENT_ID), written)
@@ -157,7 +176,7 @@ def _given_up(letters: Sequence[Document], *, text: bool) -> Iterator[BotLine]:
                 _moment(row.get(LAST_AT)),
                 str(effect.get("way", "send")),
                 "failed",
-                f"given up: {told['explained']}",
+                _("given up: {cause}").format(cause=told["explained"]),
                 effect.get(EVENT_ID),
                 _texts(effect) if text else None,
                 str(row["_id"]),
@@ -165,7 +184,7 @@ def _given_up(letters: Sequence[Document], *, text: bool) -> Iterator[BotLine]:
 
 
 def _texts(effect: Mapping[str, Any]) -> str | None:
-    """What a send would show; of a message without text its type."""
+    """Return the texts of a send; of a message without text its type."""
     messages = effect.get("messages")
     if not isinstance(messages, list):
         return None
@@ -174,7 +193,7 @@ def _texts(effect: Mapping[str, Any]) -> str | None:
 
 
 def _letters(database: Database[Any], channel: str, key: str) -> list[Document]:
-    """Of the newest letters its own, the newest first: they have no index by conversation."""
+    """Return its letters among the newest ones: they have no index by conversation."""
     stages: list[Mapping[str, Any]] = [
         {"$sort": {LAST_AT: -1}},
         {"$limit": NEWEST_LETTERS},
