@@ -12,6 +12,7 @@ from pymongo.database import Database
 
 from jobworker.bot.states import STATE_TIMER
 from linedesk.console.conversation import starting
+from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.errors import translated

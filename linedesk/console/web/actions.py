@@ -1,6 +1,6 @@
-"""Forms and what they do: each act once, noted in `audit`, and then a page with its outcome.
+"""Forms and their acts: each act is done once, recorded in `audit`, and its outcome is shown.
 
-A form that asks is a GET that can be reloaded and shared; only the act itself is a POST.
+A form for a question is a GET that can be reloaded and shared; only the act itself is a POST.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from starlette.datastructures import FormData, UploadFile
 
 from linedesk.console.acts import Acts, Head, Kind, heads
 from linedesk.console.conversation import names_of
-from linedesk.console.errors import ConsoleError
+from linedesk.console.errors import ConsoleError, Phrase
 from linedesk.console.facts import present_leader
 from linedesk.console.format import scope_words
+from linedesk.console.known import known
 from linedesk.console.lists.conversations import channels_of
 from linedesk.console.processes import listed
 from linedesk.console.search import key_of
@@ -27,24 +28,26 @@ from linedesk.console.web.auth import MOST_NAME, Visitor, is_form_of, name_from
 from linedesk.console.web.live import Away
 from linedesk.console.web.page_context import PageContext, Said, give_name, own_path
 from linedesk.console.web.view_models import choices_of
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.control import NOTHING_STUCK, Control, Release, Scope
 
-OLD_PAGE = "The page was older than this console. Nothing was done. Try again"
-UNKNOWN = (
-    "MongoDB did not confirm it in time. If the audit lists it as begun, it may be done; if the "
-    "audit does not list it, it was not done"
+OLD_PAGE = mark("The page was older than this console. Nothing was done. Try again")
+UNKNOWN = mark(
+    "{problem}. MongoDB did not confirm it in time. If the audit lists it as begun, it may be "
+    "done; if the audit does not list it, it was not done"
 )
-# As many letters as one form names.
+# The most letters that one form names.
 MOST_LETTERS = 200
-# What a person types to pause everything.
-EVERYTHING = "pause everything"
-# For so long a form waits for a dispatcher's outcome, which takes half a second.
+# The operator types this to pause everything.
+EVERYTHING = mark("pause everything")
+# A form waits so long for a dispatcher's outcome, which takes half a second.
 OUTCOME_SECONDS, POLL_SECONDS = 1.5, 0.1
 REFRESH_SECONDS = 2
 
 
 def act_routes(context: PageContext) -> APIRouter:
-    """Pauses, releases, and the visitor's name."""
+    """Return the routes of pauses, releases, and the visitor's name."""
     router = APIRouter()
     acts: dict[str, Act] = {"/pause": _pause, "/resume": _resume, "/release": _release}
     for path, act in acts.items():
@@ -63,7 +66,7 @@ def act_routes(context: PageContext) -> APIRouter:
     @shown.get("/pauses")
     async def pauses(request: Request) -> Response:
         told = await context.read(lambda database: _paused(database, context.console.channel))
-        told |= {"every": REFRESH_SECONDS, "everything": EVERYTHING}
+        told |= {"every": REFRESH_SECONDS, "everything": _(EVERYTHING)}
         return context.page(request, "pauses.html", told)
 
     @router.get("/unsure", dependencies=[Depends(context.visitor)])
@@ -79,11 +82,13 @@ def act_routes(context: PageContext) -> APIRouter:
         requested = await requested_act(context, request)
         name = name_from(requested.word("name"))
         if login := context.login_name(request):
-            said = Said(f"The audit names you {login}, as you logged in", well=False)
+            words = _("The audit names you {name}, the name of your login").format(name=login)
+            said = Said(words, well=False)
             return context.back(requested.back, said)
         if not name:
             return _name_page(context, request, action="/name", back=requested.back)
-        response = context.back(requested.back, Said(f"The audit names you {name}"))
+        said = Said(_("The audit names you {name}").format(name=name))
+        response = context.back(requested.back, said)
         give_name(response, request, name)
         return response
 
@@ -92,29 +97,29 @@ def act_routes(context: PageContext) -> APIRouter:
 
 
 class RequestedAct:
-    """A form that came from a page of ours, and whose it is."""
+    """A form from one of our pages, and its visitor."""
 
     def __init__(self, visitor: Visitor, form: FormData) -> None:
         self.visitor = visitor
         self._form = form
 
     def word(self, name: str) -> str:
-        """A field without blanks around it; empty where it is not there."""
+        """Return a field without blanks around it; empty where it is missing."""
         value = self._form.get(name, "")
         return "" if isinstance(value, UploadFile) else value.strip()
 
     def words(self, name: str) -> list[str]:
-        """All values of a field that may stand there several times."""
+        """Return all values of a repeated field."""
         return [value for value in self._form.getlist(name) if isinstance(value, str)]
 
     @property
     def back(self) -> str:
-        """Where to go on afterwards."""
+        """The page to show afterwards."""
         return self.word("back") or "/"
 
     @property
     def by(self) -> str:
-        """The visitor's name, else the one that came with the form; empty without any."""
+        """The visitor's name, else the name in the form; empty without any."""
         return self.visitor.name or name_from(self.word("name"))
 
     @property
@@ -125,11 +130,11 @@ class RequestedAct:
 
 
 Act = Callable[[Acts, RequestedAct, PageContext], str | Said | Release]
-"""Does it, and returns what to say, or the release that was ordered. Raises ConsoleError."""
+"""Does the act; returns the message, or the ordered release. Raises ConsoleError."""
 
 
 async def requested_act(context: PageContext, request: Request) -> RequestedAct:
-    """Raises NotLoggedIn; HTTPException for a form that is not from a page of ours."""
+    """Read a form. Raises NotLoggedIn, and HTTPException for a form from another page."""
     visitor = context.visitor(request)
     requested = RequestedAct(visitor, await request.form(max_files=0, max_fields=2 * MOST_LETTERS))
     if not is_form_of(visitor, requested.word("form")):
@@ -138,7 +143,7 @@ async def requested_act(context: PageContext, request: Request) -> RequestedAct:
 
 
 def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Response]]:
-    """The handler of a form: asks for a name where none is known, acts, and reports."""
+    """Return the handler of a form: ask for an unknown name, act, and show the outcome."""
 
     async def do(request: Request) -> Response:
         requested = await requested_act(context, request)
@@ -154,9 +159,10 @@ def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Respo
             said = Said(problems, well=False, typed=dict(requested.fields))
         except Away as error:
             if not error.refused:
-                response = context.unsure(requested.back, Said(f"{error}. {UNKNOWN}", well=False))
+                words = _(UNKNOWN).format(problem=known(str(error)))
+                response = context.unsure(requested.back, Said(words, well=False))
                 return _with_name(response, request, requested)
-            said = Said(str(error), well=False)
+            said = Said(known(str(error)), well=False)
         return _with_name(context.back(requested.back, said), request, requested)
 
     return do
@@ -189,22 +195,25 @@ async def _said(context: PageContext, acts: Acts, came: str | Said | Release) ->
 
 
 async def _outcome(context: PageContext, acts: Acts, release: Release) -> Said:
-    """What came of a release, as soon as a dispatcher confirms it; bounded."""
+    """Wait for a release's outcome, for a bounded time, and return the message."""
     page = f"/conversation/{quote(release.channel, safe='')}/{quote(release.key, safe='')}"
     try:
-        came, why = await _confirmed(context, acts, release), "It has not confirmed yet"
+        came = await _confirmed(context, acts, release)
+        asked = _("The dispatcher is asked to release {id}. It has not confirmed yet")
+        asked = asked.format(id=release.name)
     except Away as error:
-        came, why = None, f"Whether it has is not known: {error}"
+        came = None
+        asked = _("The dispatcher is asked to release {id}. The outcome is not known: {problem}")
+        asked = asked.format(id=release.name, problem=known(str(error)))
     if came is None:
-        asked = f"The dispatcher is asked to release {release.name}. {why}"
-        return Said(asked, well=None, link=(page, "The conversation's page shows the outcome"))
+        return Said(asked, well=None, link=(page, _("The conversation's page shows the outcome")))
     if came == NOTHING_STUCK:
-        return Said("Not released: nothing was stuck any more", well=False)
-    return Said(f"Released: {came}")
+        return Said(_("Not released: nothing was stuck any more"), well=False)
+    return Said(_("Released: {outcome}").format(outcome=known(came)))
 
 
 async def _confirmed(context: PageContext, acts: Acts, release: Release) -> str | None:
-    """None where no dispatcher confirms it in time. Raises Away."""
+    """Return the outcome; None where no dispatcher confirms it in time. Raises Away."""
     until = time.monotonic() + OUTCOME_SECONDS
     while (came := await context.act(lambda: acts.came(release))) is None:
         if time.monotonic() > until:
@@ -214,7 +223,7 @@ async def _confirmed(context: PageContext, acts: Acts, release: Release) -> str 
 
 
 def _paused(database: Any, own_channel: str) -> dict[str, Any]:
-    """What the page of pauses shows."""
+    """Return the values of the page of pauses."""
     pauses = Control(database).read()
     row = present_leader(database)
     obeyed = [(one.get("channel"), one.get("key")) for one in listed(row or {}, "paused")]
@@ -230,7 +239,7 @@ def _paused(database: Any, own_channel: str) -> dict[str, Any]:
 def _scope(requested: RequestedAct, context: PageContext) -> Scope:
     channel, key = requested.word("channel"), requested.word("key")
     if "/" in channel:
-        raise ConsoleError("a channel's name has no slash")
+        raise ConsoleError(Phrase(mark("a channel's name has no slash")))
     return Scope(channel or (context.console.channel if key else None), key or None)
 
 
@@ -239,55 +248,61 @@ def _pause(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     if scope.key is None:
         _require_pausable(scope, requested, context)
     if scope.channel is not None and scope.key is not None:
-        # It may be typed by hand: a name, or the start of an id.
+        # The operator may have typed a name, or the start of an id.
         scope = Scope(scope.channel, key_of(context.acting, scope.key, channel=scope.channel))
     what = scope_words(scope.channel, scope.key)
     if not acts.pause(scope, why=requested.word("why")):
-        return f"{what} was already paused"
-    return f"{what} is paused. New events are held until you resume"
+        return _("{scope} was already paused").format(scope=what)
+    return _("{scope} is paused. New events are held until you resume").format(scope=what)
 
 
 def _require_pausable(scope: Scope, requested: RequestedAct, context: PageContext) -> None:
-    """Raises ConsoleError for an unknown channel, and for everything unless that is meant.
+    """Raise ConsoleError for an unknown channel, and for everything without its confirmation.
 
-    The only channel is everything.
+    A pause of the only channel is a pause of everything.
     """
     pauses = Control(context.acting).read()
-    known = channels_of(context.acting, own=context.console.channel, pauses=pauses)
-    if scope.channel is not None and scope.channel not in known:
-        only = ", ".join(known)
-        raise ConsoleError(f"Nothing was paused: no channel {scope.channel!r}, only {only}")
-    if scope.channel is not None and len(known) > 1:
+    channels = channels_of(context.acting, own=context.console.channel, pauses=pauses)
+    if scope.channel is not None and scope.channel not in channels:
+        message = mark("Nothing was paused: no channel {name!r}, only {names}")
+        names = ", ".join(channels)
+        raise ConsoleError(Phrase(message, name=scope.channel, names=names))
+    if scope.channel is not None and len(channels) > 1:
         return
     typed, problems = requested.word("sure"), []
-    if typed.lower() != EVERYTHING:
-        was = f", not “{typed}”" if typed else ""
-        problems.append(f"to pause everything, type “{EVERYTHING}”{was}")
+    if typed.lower() not in (EVERYTHING, _(EVERYTHING).lower()):
+        message = _("to pause everything, type “{words}”")
+        if typed:
+            message = _("to pause everything, type “{words}”, not “{typed}”")
+        problems.append(message.format(words=_(EVERYTHING), typed=typed))
     if not requested.word("why"):
-        problems.append("write why, for other operators and the audit")
+        problems.append(_("write a reason, for other operators and the audit"))
     if problems:
-        raise ConsoleError(f"Nothing was paused: {'; '.join(problems)}")
+        message = mark("Nothing was paused: {problems}")
+        raise ConsoleError(Phrase(message, problems=_("; ").join(problems)))
 
 
 def _resume(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     scope = _scope(requested, context)
     what = scope_words(scope.channel, scope.key)
     if not acts.resume(scope, why=requested.word("why")):
-        return f"{what} was not paused"
+        return _("{scope} was not paused").format(scope=what)
     if still := [scope_words(*one) for one in acts.still_paused(scope)]:
-        return f"{what} is resumed, but other pauses remain: {', '.join(some(still))}"
-    return f"{what} is resumed"
+        words = _("{scope} is resumed, but other pauses remain: {pauses}")
+        return words.format(scope=what, pauses=_(", ").join(some(still)))
+    return _("{scope} is resumed").format(scope=what)
 
 
 def _release(acts: Acts, requested: RequestedAct, context: PageContext) -> Release:
     kind: Kind = "send" if requested.word("kind") == "send" else "event"
     channel, key, id_ = requested.word("channel"), requested.word("key"), requested.word("id")
     if not (channel and key and id_):
-        raise ConsoleError("a release names a conversation and its event or send")
+        raise ConsoleError(Phrase(mark("a release names a conversation and its event or send")))
     return acts.release(channel, key, Head(kind, id_, ""), why=requested.word("why"))
 
 
 def some(lines: Sequence[str], most: int = 5) -> list[str]:
-    """The first lines, and how many more there are."""
-    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
-    return [*lines[:most], *more]
+    """Return the first lines, and the number of the others."""
+    if len(lines) <= most:
+        return list(lines)
+    return [*lines[:most], _("and {count} more").format(count=len(lines) - most)]

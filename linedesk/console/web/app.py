@@ -1,4 +1,4 @@
-"""The console's FastAPI app: its routes, what it serves from memory, what an error looks like."""
+"""The console's FastAPI app: its routes, its static files, and its pages for errors."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from linedesk.console.web.live import Away
 from linedesk.console.web.login import login_routes
 from linedesk.console.web.page_context import Console, NotLoggedIn, PageContext
 from linedesk.console.web.pages import OVERVIEW_SECONDS, page_routes, wants_json
+from linedesk.runtime.language import DEFAULT, mark, speaking
+from linedesk.runtime.language import gettext as _
 from linedesk.runtime.metrics import Refusals
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 MEDIA_TYPES["svg"] = "image/svg+xml"
-UNKNOWN = "Not found"
+UNKNOWN = mark("Not found")
 
 
 def create_app(
@@ -42,13 +44,13 @@ def create_app(
     body_seconds: float = BODY_SECONDS,
     overview_seconds: float = OVERVIEW_SECONDS,
 ) -> FastAPI:
-    """The app on one database. Page and threads end with its lifespan.
+    """Return the app on one database. Pages and threads end with its lifespan.
 
-    What it refuses is noted in `app.state.refusals`, which the server tells.
+    Refused requests are counted in `app.state.refusals`, which the server logs.
 
-    `turns` bounds guesses, `body_seconds` slow forms, and all viewers together cost one read of the
-    overview in `overview_seconds`. `acting` is the same database where `reading` may be that of a
-    secondary.
+    `turns` limits guesses, `body_seconds` slow forms, and all viewers together cost one read of the
+    overview in `overview_seconds`. `acting` is the same database on the primary where `reading` may
+    be on a secondary. Raises UnknownLanguage.
     """
     context = PageContext(
         console, reading=reading, acting=reading if acting is None else acting, turns=turns
@@ -57,7 +59,7 @@ def create_app(
     refusals = Refusals(log)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         refusals.tell()
         context.close()
@@ -71,6 +73,7 @@ def create_app(
         turns=context.turns,
         refusals=refusals,
         body_seconds=body_seconds,
+        language=context.language,
     )
     app.include_router(page_routes(context, overview_seconds=overview_seconds))
     for routes in (browse_routes, letter_routes, act_routes, login_routes):
@@ -81,7 +84,7 @@ def create_app(
 
 
 def _explain(app: FastAPI, context: PageContext) -> None:
-    """What a person sees instead of a page, and a program instead of its JSON."""
+    """Add the pages for errors, and the JSON for programs, which is English."""
 
     @app.exception_handler(NotLoggedIn)
     async def log_in(request: Request, error: NotLoggedIn) -> Response:
@@ -101,21 +104,21 @@ def _explain(app: FastAPI, context: PageContext) -> None:
     @app.exception_handler(ConsoleError)
     async def unknown(request: Request, error: ConsoleError) -> Response:
         if wants_json(request):
-            return JSONResponse({"error": list(error.problems)}, 404)
-        return context.page(
-            request, "unknown.html", {"problems": error.problems, "heading": UNKNOWN}, status=404
-        )
+            with speaking(DEFAULT):
+                return JSONResponse({"error": list(error.problems)}, 404)
+        told = {"problems": error.problems, "heading": _(UNKNOWN)}
+        return context.page(request, "unknown.html", told, status=404)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         is_unknown = error.status_code == 404
-        problem = "there is no such page" if is_unknown else str(error.detail)
-        told = {"problems": [problem], "heading": UNKNOWN if is_unknown else "Not done"}
+        problem = _("there is no such page") if is_unknown else _(str(error.detail))
+        told = {"problems": [problem], "heading": _(UNKNOWN) if is_unknown else _("Not done")}
         return context.page(request, "unknown.html", told, status=error.status_code)
 
 
 def _files() -> APIRouter:
-    """What the pages load, read once."""
+    """Return the routes of the static files, which are read once."""
     router = APIRouter()
     for file in resources.files("linedesk.console.web").joinpath("static").iterdir():
         media_type = MEDIA_TYPES[file.name.rpartition(".")[2]]

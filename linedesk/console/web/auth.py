@@ -1,11 +1,11 @@
-"""Authentication: a password opens a session, a token stands in a header, and both stay in here.
+"""Authentication: a password opens a session, and scripts send a token in a header.
 
-Sessions are kept in memory, each under the digest of what its cookie holds. They end with the
-process, and thereby with a change of the password, which is read at the start.
+Sessions are kept in memory, each under the digest of its cookie. They end with the process, and
+therefore with a change of the password, which is read at the start.
 
-Guesses are bounded by turns, not by refusals: passwords are checked at a fixed rate for all
-addresses together and for each one. Wrong passwords delay others and never lock them out. A browser
-that has logged in before, or a network that has shown the token, has turns of its own.
+The rate of guesses is limited by turns, not by refusals: passwords are checked at a fixed rate for
+each address and for all addresses together. Wrong passwords delay others and never lock them out. A
+browser that has logged in before, or a network that has sent the token, has turns of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 
 SESSION_SECONDS = 12 * 3600.0
 MOST_SESSIONS = 200
-# What a person may call himself for the audit.
+# The longest name for the audit, in characters.
 MOST_NAME = 40
 SCRIPT = "the token"
 # 400 days, the longest that browsers keep a cookie (RFC 6265bis).
@@ -33,28 +33,28 @@ BROWSER_SECONDS = 400 * 86_400.0
 
 @dataclass(frozen=True)
 class Rate:
-    """`burst` looks at once, then one each `seconds`."""
+    """`burst` checks at once, then one each `seconds`."""
 
     burst: int
     seconds: float
 
 
-# 172,800 guesses a day at most, from however many addresses.
+# At most 172,800 guesses a day, from all addresses.
 OF_EVERYBODY = Rate(10, 0.5)
 OF_A_LANE = Rate(5, 2.0)
-# Waiting for a look: 20 s at most at the rate of a lane, 25 s at that of everybody.
+# The wait for a check: at most 20 s at the rate of a lane, 25 s at the common rate.
 MOST_WAITING_OF_A_LANE = 10
 MOST_WAITING = 50
-# A lane counts as served lately for so long, and lets those go first that were not.
+# A lane counts as served lately for so long. Other lanes come before it.
 LATELY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who asks. `form` is what his forms must bring along; a script with the token needs none."""
+    """A visitor. `form` is the secret in the visitor's forms; a script needs none."""
 
     name: str
-    """For the audit; empty as long as it is not known."""
+    """For the audit; empty while it is not known."""
     form: str
     by_token: bool = False
 
@@ -82,21 +82,21 @@ class Doorkeeper:
         self._lock = threading.Lock()
         # Under _lock, oldest first.
         self._sessions: OrderedDict[str, _LoginSession] = OrderedDict()
-        # Networks that have shown the token, oldest first; of the event loop.
+        # Networks that have sent the token, oldest first; belongs to the event loop.
         self._networks = dict[str, None]()
 
     @property
     def asks(self) -> bool:
-        """Whether anybody has to show something."""
+        """Whether a visitor needs a password or the token."""
         return bool(self._password or self._token)
 
     @property
     def takes_passwords(self) -> bool:
-        """Whether a person can log in."""
+        """Whether people can log in with a password."""
         return self._password is not None
 
     def visitor(self, cookie: str | None, authorization: str | None) -> Visitor | None:
-        """Who that is; None if he has to log in first."""
+        """Return the visitor; None if the visitor has to log in first."""
         if not self.asks:
             return self._anybody
         if self.is_token(authorization or ""):
@@ -108,20 +108,20 @@ class Doorkeeper:
             return session.visitor
 
     def is_password(self, given: str) -> bool:
-        """Whether that is the password. Asked only of what had its turn."""
+        """Return whether this is the password. Call it only after a turn."""
         return _same(self._password, given)
 
     def is_token(self, authorization: str) -> bool:
-        """Whether an Authorization header has the token. Asked only of what had its turn."""
+        """Return whether an Authorization header has the token. Call it only after a turn."""
         scheme, _, given = authorization.partition(" ")
         return scheme.lower() == "bearer" and _same(self._token, given.strip())
 
     def is_guess(self, authorization: str) -> bool:
-        """Whether a header has to wait for its turn, since it may be a guess at the token."""
+        """Return whether a header has to wait for a turn because it may be a guess at the token."""
         return self._token is not None and authorization.lower().startswith("bearer ")
 
     def log_in(self, name: str) -> str:
-        """The cookie of a new session."""
+        """Open a session and return its cookie."""
         cookie = secrets.token_urlsafe(32)
         visitor = Visitor(name_from(name), form=secrets.token_urlsafe(24))
         with self._lock:
@@ -133,19 +133,19 @@ class Doorkeeper:
         return cookie
 
     def log_out(self, cookie: str | None) -> None:
-        """End the session, whoever else has a copy of its cookie."""
+        """End the session, also for copies of its cookie."""
         with self._lock:
             self._sessions.pop(_digest(cookie or ""), None)
 
     def new_browser(self) -> str:
-        """The cookie by which a browser that has logged in is known again, also after a restart."""
+        """Return the cookie that identifies a browser that has logged in, also after a restart."""
         name = secrets.token_urlsafe(12)
         return f"{name}.{self._sign(name)}"
 
     def lane(self, address: str, browser: str = "") -> Lane:
-        """Whose turn it is that an attempt takes; `browser` is the cookie of `new_browser`."""
+        """Return the lane of an attempt; `browser` is the cookie of `new_browser`."""
         name, _, signature = browser.partition(".")
-        # Without a password there is no secret behind the signature.
+        # Without a password the signature has no secret.
         may_be_ours = self.takes_passwords and bool(name)
         if may_be_ours and hmac.compare_digest(signature.encode(), self._sign(name).encode()):
             return Lane(f"browser {name}", known=True)
@@ -153,7 +153,7 @@ class Doorkeeper:
         return Lane(network, known=network in self._networks)
 
     def know(self, lane: Lane) -> None:
-        """Serve the network of a script before strangers, now that it has shown the token."""
+        """Serve the network of a script before strangers, because it has sent the token."""
         self._networks[lane.name] = None
         if len(self._networks) > MOST_SESSIONS:
             del self._networks[next(iter(self._networks))]
@@ -163,20 +163,23 @@ class Doorkeeper:
 
     @cached_property
     def _browser_key(self) -> bytes:
-        """Changes with the password. Slow to compute, so that a stolen cookie tells no password."""
+        """The key of the signatures; it changes with the password.
+
+        It is slow to compute, so a stolen cookie does not reveal the password.
+        """
         secret = (self._password or "").encode()
         return scrypt(secret, salt=b"linedesk_browser", n=2**14, r=8, p=1)
 
 
 @dataclass(frozen=True)
 class Lane:
-    """Those who take turns as one: a network, or a browser that has logged in before."""
+    """A source of attempts that share their turns: a network, or a known browser."""
 
     name: str
     known: bool = False
 
 
-_ALL = Lane("everybody")
+_ALL = Lane("all addresses")
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,10 +189,11 @@ class _Waiting:
 
 
 class Turns:
-    """When a password may be looked at; belongs to the event loop.
+    """The turns for checking passwords; belongs to the event loop.
 
-    Known browsers are served first, then lanes that were not served lately, then the one whose
-    turn is longest ago. Where too many wait, one of the lane with the most waiting has to go.
+    Known browsers are served first, then lanes that were not served lately, then the lane with the
+    longest time since its last turn. Where too many attempts wait, one of the lane with the most
+    waiting attempts is refused.
     """
 
     def __init__(
@@ -204,12 +208,12 @@ class Turns:
         self._most_waiting_of_a_lane = most_waiting_of_a_lane
         # Oldest first.
         self._waiting: list[_Waiting] = []
-        # Until when the looks of a lane, or of _ALL, are used up, of the loop's clock.
+        # When the checks of a lane, or of _ALL, are available again, by the loop's clock.
         self._used: dict[Lane, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def take(self, lane: Lane) -> bool:
-        """Wait for a look; False where too many wait and this attempt was turned away."""
+        """Wait for a turn; False where too many wait and this attempt is refused."""
         one = _Waiting(lane, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         self._serve()
@@ -221,14 +225,14 @@ class Turns:
             self._waiting = [other for other in self._waiting if other is not one]
 
     def give_back(self, lane: Lane) -> None:
-        """The look found what is right, so it counts for nothing."""
+        """Return the turn of a right password or token: it does not count."""
         for used, rate in ((lane, self._of_a_lane), (_ALL, self._of_everybody)):
             if used in self._used:
                 self._used[used] -= rate.seconds
         self._serve()
 
     def _crowd(self, lane: Lane) -> list[_Waiting]:
-        """Those of whom one has to go; the newest may be among them."""
+        """Return the attempts of which one is refused; the newest may be among them."""
         same = [one for one in self._waiting if one.lane == lane]
         if len(same) > self._most_waiting_of_a_lane:
             return same
@@ -240,7 +244,7 @@ class Turns:
         return [one for one in unknown if count[one.lane] == most]
 
     def _serve(self) -> None:
-        """Give a look to all whose turn it is, and come again when it is the next one's."""
+        """Serve all attempts that have a turn, and plan the next call."""
         now = asyncio.get_running_loop().time()
         self._used = {one: at for one, at in self._used.items() if at > now - LATELY_SECONDS}
         while self._waiting and (seconds := self._seconds_to_next(now)) <= 0:
@@ -262,7 +266,7 @@ class Turns:
         return max(soonest, self._wait(_ALL, self._of_everybody, now))
 
     def _wait(self, lane: Lane, rate: Rate, now: float) -> float:
-        """Seconds until the lane has a look to use."""
+        """Return the seconds until the lane has a turn."""
         return self._used.get(lane, now) - now - rate.seconds * (rate.burst - 1)
 
     def _answer(self, one: _Waiting, served: bool) -> None:
@@ -272,17 +276,17 @@ class Turns:
 
 
 def name_from(typed: str) -> str:
-    """A name for the audit as a person typed it: on one line, and not too long."""
+    """Return a typed name for the audit, on one line and bounded."""
     return " ".join("".join(c if c.isprintable() else " " for c in typed).split())[:MOST_NAME]
 
 
 def is_form_of(visitor: Visitor, given: str) -> bool:
-    """Whether a form came from a page that this visitor was shown."""
+    """Return whether a form came from a page of this visitor."""
     return visitor.by_token or hmac.compare_digest(visitor.form.encode(), given.encode())
 
 
 def network_of(address: str) -> str:
-    """What one person has: an IPv4 address, the /64 of an IPv6 one, or this whole machine."""
+    """Return the network of one person: an IPv4 address, an IPv6 /64, or this machine."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -300,5 +304,5 @@ def _digest(text: str) -> str:
 
 
 def _same(expected: str | None, given: str) -> bool:
-    """In constant time; a digest of something is compared even where nothing is expected."""
+    """Compare in constant time, also where nothing is expected."""
     return hmac.compare_digest(expected or _digest(""), _digest(given)) and expected is not None

@@ -1,6 +1,6 @@
 """Lists to browse without an id: conversations, the events of a period, timers.
 
-A period stands in the address: `from`, `to` and the zone of who asks.
+The address has the period: `from`, `to` and the visitor's zone.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from linedesk.console.lists.events import (
 )
 from linedesk.console.lists.timers import timers_due
 from linedesk.console.web.page_context import PageContext
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 
 EVERY_SECONDS = 5
 MOST_SHOWN = 200
 WITHIN = timedelta(hours=1)
 # An id of MongoDB has the seconds since 1970 in 32 bits; a day is left for clocks that differ.
 FIRST_SECOND, LAST_SECOND = 86_400, 2**32 - 86_400
-FORMS = "Write 2026-11-21T09:00, or 30m, 2h or 3d ago"
 
-ORDERS = {"latest": "Latest", "waiting": "Waiting", "name": "By name"}
+ORDERS = {"latest": mark("Latest"), "waiting": mark("Waiting"), "name": mark("By name")}
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,14 @@ class Period:
     since: datetime | None = None
     until: datetime | None = None
     problem: str | None = None
-    """Why what was asked for is no period, for a person."""
+    """Why the request has no valid period, for a person."""
 
     def __bool__(self) -> bool:
         return self.since is not None or self.until is not None
 
     @property
     def query(self) -> str:
-        """The same as the query of an address, whatever the zone of the next one who opens it."""
+        """The same as the query of an address, with zones."""
         ends = {"from": self.since, "to": self.until}
         return urlencode({name: at.isoformat() for name, at in ends.items() if at is not None})
 
@@ -63,18 +64,18 @@ def asked_period(
     until: Annotated[str, Query(alias="to", max_length=40)] = "",
     zone: Annotated[str, Query(max_length=64)] = "",
 ) -> Period:
-    """That of an address; `zone` is the browser's, in which its form has the moments."""
+    """Return the period of an address; `zone` is the zone of the browser's form."""
     try:
         asked = _moment(since, zone), _moment(until, zone)
     except (ValueError, OverflowError) as error:
         return Period(problem=str(error))
     if None not in asked and asked[0] >= asked[1]:  # type: ignore[operator]
-        return Period(problem="The period ends before it begins")
+        return Period(problem=_("The period ends before it begins"))
     return Period(*asked)
 
 
 def _moment(text: str, zone: str) -> datetime | None:
-    """Raises ValueError for what is no moment, with words for a person."""
+    """Return a typed moment. Raises ValueError, with a text for a person."""
     if not text.strip():
         return None
     try:
@@ -82,12 +83,13 @@ def _moment(text: str, zone: str) -> datetime | None:
         if not FIRST_SECOND <= found.timestamp() <= LAST_SECOND:
             raise ValueError
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no time. {FORMS}") from None
+        words = _("{text!r} is not a time. Write 2026-11-21T09:00, or 30m, 2h or 3d ago")
+        raise ValueError(words.format(text=text)) from None
     return found
 
 
 def _zone(name: str) -> ZoneInfo | None:
-    """None where the address names none, or none that this machine knows: then the server's."""
+    """Return the zone; None, for the server's zone, where the name is missing or unknown."""
     try:
         return ZoneInfo(name) if name else None
     except (KeyError, ValueError, OSError):
@@ -95,7 +97,7 @@ def _zone(name: str) -> ZoneInfo | None:
 
 
 def browse_routes(context: PageContext) -> APIRouter:
-    """Each list refreshes itself, and reads a bounded number of rows."""
+    """Return the routes of the lists, which refresh themselves and read a bounded number of rows."""
     router = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
 
     @router.get("/conversations")
@@ -136,7 +138,7 @@ def browse_routes(context: PageContext) -> APIRouter:
 async def shown_events(
     context: PageContext, found: Sequence[EventLine], result: str
 ) -> dict[str, Any]:
-    """The events of a list that have a result, or all of them, with the names of their users."""
+    """Return the events with a result, or all events, with the names of their users."""
     fits = [one for one in found if result not in RESULTS or one.outcome.result == result]
     shown = fits[:MOST_SHOWN]
     ids = [f"{one.channel}/{one.key}" for one in shown]
@@ -155,5 +157,5 @@ def _events(database: Database[Any], period: Period) -> list[EventLine]:
 
 
 def _by_name(line: ConversationLine) -> tuple[bool, str, str]:
-    """Those without a name last."""
+    """Return the order by name, with unnamed conversations last."""
     return line.name is None, (line.name or "").casefold(), line.id

@@ -1,6 +1,6 @@
-"""Curves of the last hours as SVG: axes with units, gaps without measurements, texts for a hover.
+"""Curves of the last hours as SVG: axes with units, gaps without data, texts for a hover.
 
-Geometry only; the template draws. Pure.
+Texts are in the language of the context. This module computes; the template draws. Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from linedesk.console.web.format import number, rate, seconds
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.records.history import (
     CALL_RATE,
     DECIDED_RATE,
@@ -35,18 +37,18 @@ Row = Mapping[str, Any]
 HOURS = (1, 6, 24)
 WIDTH, HEIGHT = 560.0, 170.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 552.0, 10.0, 146.0
-# A hover tells of one slice of time.
+# A hover covers one slice of time.
 SLICES = 90
-# A dispatcher writes a row each ten seconds; twice that without one is a gap.
+# A dispatcher writes a row each ten seconds; a longer pause is a gap.
 ROW_SECONDS = 10.0
 STEPS = {1: timedelta(minutes=10), 6: timedelta(hours=1), 24: timedelta(hours=4)}
-# The least that an axis spans, so that a quiet hour is a quiet line.
+# The smallest span of an axis, so that a quiet hour is a quiet line.
 LEAST_TOP = 5.0
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: what it is, the field it shows, and its colour's number."""
+    """One line: its label, the field it shows, and its colour's number."""
 
     label: str
     field: str
@@ -55,7 +57,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a chart shows. A logarithmic axis is for what spans milliseconds to minutes."""
+    """The content of a chart. A logarithmic axis is for values from milliseconds to minutes."""
 
     id: str
     title: str
@@ -67,44 +69,44 @@ class Kind:
 KINDS = (
     Kind(
         "depth",
-        "Unfinished events, and answers to send",
+        mark("Unfinished events, and answers to send"),
         (
-            Curve("all", QUEUE_DOCUMENTS, 1),
-            Curve("not read yet", LAG_DOCUMENTS, 2),
-            Curve("held", HELD_DOCUMENTS, 3),
-            Curve("to send", OUTBOX_EFFECTS, 4),
+            Curve(mark("all"), QUEUE_DOCUMENTS, 1),
+            Curve(mark("not read yet"), LAG_DOCUMENTS, 2),
+            Curve(mark("held"), HELD_DOCUMENTS, 3),
+            Curve(mark("to send"), OUTBOX_EFFECTS, 4),
         ),
         number,
     ),
     Kind(
         "age",
-        "Age of the oldest event that is unfinished, unread or has an answer to send",
+        mark("Age of the oldest event that is unfinished, unread or has an answer to send"),
         (
-            Curve("unfinished", OLDEST_SECONDS, 1),
-            Curve("not read yet", LAG_SECONDS, 2),
-            Curve("to send", OLDEST_SEND_SECONDS, 4),
+            Curve(mark("unfinished"), OLDEST_SECONDS, 1),
+            Curve(mark("not read yet"), LAG_SECONDS, 2),
+            Curve(mark("to send"), OLDEST_SEND_SECONDS, 4),
         ),
         seconds,
     ),
     Kind(
         "latency",
-        "Wait from arrival to handler, and the handler itself, each in the minute before",
+        mark("Wait from arrival to handler, and the handler itself, each in the minute before"),
         (
-            Curve("wait p99", WAIT_P99, 2),
-            Curve("wait p50", WAIT_P50, 1),
-            Curve("handler p99", HANDLER_P99, 4),
-            Curve("handler p50", HANDLER_P50, 3),
+            Curve(mark("wait p99"), WAIT_P99, 2),
+            Curve(mark("wait p50"), WAIT_P50, 1),
+            Curve(mark("handler p99"), HANDLER_P99, 4),
+            Curve(mark("handler p50"), HANDLER_P50, 3),
         ),
         seconds,
         logarithmic=True,
     ),
     Kind(
         "rates",
-        "Events and calls of LINE",
+        mark("Events and calls of LINE"),
         (
-            Curve("read", READ_RATE, 1),
-            Curve("decided", DECIDED_RATE, 2),
-            Curve("calls", CALL_RATE, 3),
+            Curve(mark("read"), READ_RATE, 1),
+            Curve(mark("decided"), DECIDED_RATE, 2),
+            Curve(mark("calls"), CALL_RATE, 3),
         ),
         rate,
     ),
@@ -113,7 +115,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark on an axis; one of time also has its moment."""
+    """A mark on an axis; on a time axis also with its moment."""
 
     at: float
     label: str
@@ -122,7 +124,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Hover:
-    """A slice of time, its last moment, and the values of each curve then."""
+    """A slice of time, its last moment, and the value of each curve at it."""
 
     x: float
     width: float
@@ -140,7 +142,7 @@ class Hover:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A curve's path, broken where nothing was measured, and its newest value."""
+    """A curve's path, broken where data is missing, and its newest value."""
 
     curve: Curve
     path: str
@@ -149,7 +151,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Outage:
-    """A time in which LINE failed or refused the token; `until` is None while it lasts."""
+    """A period in which LINE failed or refused the token; `until` is None while it lasts."""
 
     x: float
     width: float
@@ -172,12 +174,12 @@ class Chart:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was measured in all the time."""
+        """Whether the period has no data."""
         return not any(one.path for one in self.drawn)
 
 
 def charts(rows: Sequence[Row], *, hours: int, now: datetime) -> list[Chart]:
-    """All charts of rows of `history` in time order."""
+    """Return all charts for rows of `history` in time order."""
     return [_chart(kind, rows, hours=hours, now=now) for kind in KINDS]
 
 
@@ -240,12 +242,14 @@ def _logarithmic(
 
 
 def _mark(kind: Kind, value: float) -> str:
-    """Beside an axis there is room for one unit."""
-    return f"{value:,.0f} s" if kind.words is seconds and value >= 10 else kind.words(value)
+    """Return the label of a mark: an axis has room for one unit."""
+    if kind.words is seconds and value >= 10:
+        return _("{count} s").format(count=f"{value:,.0f}")
+    return kind.words(value)
 
 
 def nice_step(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below."""
+    """Return the smallest of 1, 2 and 5 times a power of ten that is at least this."""
     power: float = 10.0 ** math.floor(math.log10(least))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * 0.9999)
 
@@ -266,7 +270,7 @@ def _path(
             continue
         joined = before is not None and (row["at"] - before).total_seconds() <= gap_seconds
         point = f"{x_of(row['at']):.1f} {y_of(value):.1f}"
-        # A point alone, between two gaps, is still seen: its end is round.
+        # A point between two gaps is visible, too: its end is round.
         parts.append(f"L{point}" if joined else f"M{point}h.01")
         before = row["at"]
     return "".join(parts)
@@ -311,5 +315,5 @@ def _hovers(
         by_slice[int((x_of(row["at"]) - LEFT) // width)] = row
     for n, row in by_slice.items():
         if 0 <= n < SLICES:
-            told = [f"{one.label}: {kind.words(_value(row, one))}" for one in kind.curves]
+            told = [f"{_(one.label)}: {kind.words(_value(row, one))}" for one in kind.curves]
             yield Hover(LEFT + n * width, width, row["at"], told, span / SLICES)

@@ -1,7 +1,8 @@
-"""The way of the events as a picture: its nodes, the flows between them, and where both are drawn.
+"""The way of the events as a picture: its nodes, the flows between them, and their places.
 
-It is drawn twice, for a wide screen and for a phone. A node's state is that of its problems (see
-`linedesk.console.health`), and has a sign and a word beside its colour. Pure.
+It is drawn twice, for a wide screen and for a phone. A node has the state of its worst problem (see
+`linedesk.console.health`), with a sign and a word beside its colour. Texts are in the language of
+the context. Pure.
 """
 
 from __future__ import annotations
@@ -15,13 +16,20 @@ from linedesk.console.overview import Overview
 from linedesk.console.processes import Process
 from linedesk.console.web.format import number, rate, seconds, share
 from linedesk.console.web.words import BOXES
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark, ngettext
 
 GOOD, LOOK, BAD, OFF = "good", "look", "bad", "off"
 SIGNS = {GOOD: health.SIGNS[None], LOOK: health.SIGNS["warn"], BAD: health.SIGNS["bad"], OFF: "○"}
-SPELLED = {GOOD: "OK", LOOK: "Warning", BAD: "Critical", OFF: "idle or unknown"}
-# An arrow flows faster the more comes along it: up to so many a second.
+SPELLED = {
+    GOOD: mark("OK"),
+    LOOK: mark("Warning"),
+    BAD: mark("Critical"),
+    OFF: mark("idle or unknown"),
+}
+# The speeds of an arrow, by the most that pass along it a second.
 SPEEDS = ((0.0, 0), (1.0, 1), (10.0, 2), (100.0, 3), (float("inf"), 4))
-# The problems that belong to a node, by what they are about.
+# The problems that belong to a node, by their keys.
 ABOUT = {
     "frontdesk": (processes.FRONTDESK, "certificate"),
     "recvq": ("recvq", "lag", "oplog", "database"),
@@ -36,7 +44,7 @@ ABOUT = {
     "outbox": ("answers",),
 }
 STATES = {"bad": BAD, "warn": LOOK}
-# Where a box leads: a place of the overview, or a page.
+# The target of a box: a place on the overview, or a page.
 LEADS_TO = {
     **dict.fromkeys(("line", "recvq"), "#curves"),
     **dict.fromkeys(("frontdesk", "dispatcher", "spool", "scheduler"), "#processes"),
@@ -66,29 +74,29 @@ class MapNode:
     @property
     def spelled(self) -> str:
         """The state in words."""
-        return SPELLED[self.state]
+        return _(SPELLED[self.state])
 
     @property
     def href(self) -> str:
-        """Where the box leads."""
+        """The target of the box."""
         return LEADS_TO[self.id]
 
     @property
     def meaning(self) -> str:
-        """What the box stands for."""
-        return BOXES[self.id]
+        """The meaning of the box."""
+        return _(BOXES[self.id])
 
 
 @dataclass(frozen=True)
 class Flow:
-    """An arrow, with how many a second pass along it; None where that is not known."""
+    """An arrow, with its rate a second; None where it is not known."""
 
     start: str
     end: str
     per_second: float | None
     what: str
     is_still: bool = False
-    """Its rate is not that of now."""
+    """Its rate is stale."""
 
     @property
     def speed(self) -> int:
@@ -101,25 +109,25 @@ class Flow:
 
     @property
     def label(self) -> str:
-        """The rate as it is written."""
+        """The rate for people."""
         return rate(self.per_second)
 
 
 def flows(seen: Overview) -> Iterator[Flow]:
-    """All of them, with how many a second pass along each."""
+    """Yield all flows with their rates."""
     rates = seen.rates
     stored = None if rates.accepted is None else max(0.0, rates.accepted - (rates.spooled or 0.0))
-    yield Flow("line", "frontdesk", rates.accepted, "events accepted")
-    yield Flow("frontdesk", "recvq", stored, "events stored in recvq")
-    yield Flow("frontdesk", "spool", rates.spooled, "events stored in the spool")
+    yield Flow("line", "frontdesk", rates.accepted, _("events accepted"))
+    yield Flow("frontdesk", "recvq", stored, _("events stored in recvq"))
+    yield Flow("frontdesk", "spool", rates.spooled, _("events stored in the spool"))
     yield Flow("spool", "recvq", None if not rates.spooled else rates.spooled, "")
-    yield Flow("scheduler", "recvq", rates.fired, "timers that fired")
-    yield Flow("recvq", "dispatcher", rates.read, "documents read")
-    yield Flow("dispatcher", "threads", rates.decided, "events decided")
-    yield Flow("threads", "gate", _turns(seen), "turns taken at the gate")
-    yield Flow("gate", "api", rates.calls, "calls of LINE")
+    yield Flow("scheduler", "recvq", rates.fired, _("timers that fired"))
+    yield Flow("recvq", "dispatcher", rates.read, _("documents read"))
+    yield Flow("dispatcher", "threads", rates.decided, _("events decided"))
+    yield Flow("threads", "gate", _turns(seen), _("turns taken at the gate"))
+    yield Flow("gate", "api", rates.calls, _("calls of LINE"))
     yield Flow("dispatcher", "held", None, "")
-    yield Flow("threads", "letters", _given_up(seen), "given up")
+    yield Flow("threads", "letters", _given_up(seen), _("given up"))
     yield Flow("outbox", "gate", None, "")
 
 
@@ -133,16 +141,17 @@ def _turns(seen: Overview) -> float | None:
 
 
 def nodes(seen: Overview, problems: Sequence[HealthProblem]) -> Iterator[MapNode]:
-    """All of them, each in the state of its worst problem."""
+    """Yield all nodes, each in the state of its worst problem."""
     for node in _nodes(seen):
         about = ABOUT.get(node.id, ())
-        # The worst stand first.
+        # The worst problems come first.
         worst = next((one.level for one in problems if one.about in about), None)
         yield node if worst is None else replace(node, state=STATES[worst])
 
 
 def _nodes(seen: Overview) -> Iterator[MapNode]:
-    yield MapNode("line", "LINE", "webhooks", "arrive", OFF if not seen.rates.accepted else GOOD)
+    state = OFF if not seen.rates.accepted else GOOD
+    yield MapNode("line", "LINE", _("webhooks"), _("arrive"), state)
     yield _desk(seen)
     yield _recvq(seen)
     yield _dispatcher(seen)
@@ -157,120 +166,135 @@ def _nodes(seen: Overview) -> Iterator[MapNode]:
 
 
 def _desk(seen: Overview) -> MapNode:
-    fresh = _fresh(seen, processes.FRONTDESK)
+    fresh, title = _fresh(seen, processes.FRONTDESK), _("front desk")
     if not fresh:
-        return MapNode("frontdesk", "front desk", "not running", "no recent status", OFF)
+        return MapNode("frontdesk", title, _("not running"), _("no recent status"), OFF)
     stored = next((one for one in seen.latencies if one.name == "store" and one.count), None)
-    figure = f"{len(fresh)} running" if len(fresh) > 1 else "running"
-    note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhooks now"
-    return MapNode("frontdesk", "front desk", figure, note)
+    figure = _("running")
+    if len(fresh) > 1:
+        figure = _("{count} running").format(count=len(fresh))
+    note = f"p99 {seconds(stored.p99)}" if stored is not None else _("no webhooks now")
+    return MapNode("frontdesk", title, figure, note)
 
 
 def _recvq(seen: Overview) -> MapNode:
-    queue = seen.queue
-    figure = "–" if queue.lag_documents is None else f"{number(queue.lag_documents)} unread"
-    note = "closed: full" if queue.is_closed else f"{share(queue.unread_share)} of its size"
+    queue, figure = seen.queue, "–"
+    if queue.lag_documents is not None:
+        figure = _("{count} unread").format(count=number(queue.lag_documents))
+    note = _("{share} of its size").format(share=share(queue.unread_share))
     state = OFF if queue.lag_documents is None else GOOD
-    return MapNode("recvq", "recvq", figure, note, state)
+    return MapNode("recvq", "recvq", figure, _("closed: full") if queue.is_closed else note, state)
 
 
 def _dispatcher(seen: Overview) -> MapNode:
-    fresh = _fresh(seen, processes.DISPATCHER)
+    fresh, title = _fresh(seen, processes.DISPATCHER), _("dispatcher")
     if not fresh or seen.obeyed is None:
-        words = "no leader" if fresh else "not running"
-        return MapNode("dispatcher", "dispatcher", words, "no recent status", OFF)
+        words = _("no leader") if fresh else _("not running")
+        return MapNode("dispatcher", title, words, _("no recent status"), OFF)
     oldest = seen.queue.oldest_seconds or 0.0
-    note = f"oldest {seconds(oldest)}" if oldest else "no event waits"
-    return MapNode("dispatcher", "dispatcher", f"{number(seen.queue.in_hand)} in progress", note)
+    note = _oldest(oldest) if oldest else _("no event waits")
+    figure = _("{count} in progress").format(count=number(seen.queue.in_hand))
+    return MapNode("dispatcher", title, figure, note)
+
+
+def _oldest(age: float | None) -> str:
+    return _("oldest {time}").format(time=seconds(age))
 
 
 def _pool(seen: Overview) -> MapNode:
-    threads = seen.threads
+    threads, title = seen.threads, _("threads")
     if threads.all is None:
-        return MapNode("threads", "threads", "–", "no dispatcher", OFF)
-    busy = threads.busy or 0
+        return MapNode("threads", title, "–", _("no dispatcher"), OFF)
     handler = next((one.p50 for one in seen.latencies if one.name == "handler"), None)
-    note = f"handler {seconds(handler)}" if handler is not None else "all idle"
+    note = _("all idle")
+    if handler is not None:
+        note = _("handler {time}").format(time=seconds(handler))
     if threads.abandoned:
-        note = f"{number(threads.abandoned)} abandoned"
-    return MapNode("threads", "threads", f"{number(busy)} of {number(threads.all)} busy", note)
+        note = _("{count} abandoned").format(count=number(threads.abandoned))
+    figure = _("{count} of {all} busy")
+    figure = figure.format(count=number(threads.busy or 0), all=number(threads.all))
+    return MapNode("threads", title, figure, note)
 
 
 def _gate(seen: Overview) -> MapNode:
+    title = _("gate")
     if not seen.gates:
-        return MapNode("gate", "gate", "–", "no dispatcher", OFF)
+        return MapNode("gate", title, "–", _("no dispatcher"), OFF)
     use = max((one.use or 0.0 for one in seen.gates), default=0.0)
     waiting = sum(one.waiting or 0 for one in seen.gates)
-    note = "1 call waits" if waiting == 1 else f"{number(waiting)} calls wait"
-    return MapNode("gate", "gate", f"{share(use)} used", note)
+    note = ngettext("{count} call waits", "{count} calls wait", round(waiting))
+    figure = _("{share} used").format(share=share(use))
+    return MapNode("gate", title, figure, note.format(count=number(waiting)))
 
 
 def _api(seen: Overview) -> MapNode:
     broken = next((one for one in seen.gates if one.breaker_open), None)
     if seen.token_refused:
-        return MapNode("api", "LINE", "token refused", "no calls are made")
+        return MapNode("api", "LINE", _("token refused"), _("no calls are made"))
     if broken is not None:
         after = broken.next_try_seconds
-        return MapNode("api", "LINE", "fails", health.next_try_words(after) if after else "")
+        note = health.next_try_words(after) if after else ""
+        return MapNode("api", "LINE", _("fails"), note)
     if seen.latest_calls.all_failed:
-        return MapNode("api", "LINE", "all calls failed", "in the last minute", LOOK)
+        return MapNode("api", "LINE", _("all calls failed"), _("in the last minute"), LOOK)
     call = [one for one in seen.latencies if one.name == "call" and one.p99 is not None]
     worst = max((one.p99 or 0.0 for one in call), default=None)
-    quota = seen.quota.share if seen.quota else None
-    note = "" if quota is None else f"quota {share(quota)} used"
+    quota, note = seen.quota.share if seen.quota else None, ""
+    if quota is not None:
+        note = _("quota {share} used").format(share=share(quota))
     if seen.quota is not None and seen.quota.closed_since is not None:
-        note = "replies only"
+        note = _("replies only")
     state = GOOD if call else OFF
     return MapNode("api", "LINE", "API" if worst is None else f"p99 {seconds(worst)}", note, state)
 
 
 def _spool(seen: Overview) -> MapNode:
-    spool = seen.spool
+    spool, title = seen.spool, _("spool")
     if spool is not None and not spool.is_available:
-        return MapNode("spool", "spool", "no spool", "see SPOOL_PATH")
+        return MapNode("spool", title, _("no spool"), _("see SPOOL_PATH"))
     if seen.rates.spooled and (spool is None or not spool.documents):
-        return MapNode("spool", "spool", "empty", "used just now")
+        return MapNode("spool", title, _("empty"), _("used just now"))
     if spool is None or not spool.documents:
-        return MapNode("spool", "spool", "empty", "not needed", OFF)
-    oldest = f"oldest {seconds(spool.oldest_seconds)}"
-    return MapNode("spool", "spool", f"{number(spool.documents)} wait", oldest)
+        return MapNode("spool", title, _("empty"), _("not needed"), OFF)
+    figure = _("{count} wait").format(count=number(spool.documents))
+    return MapNode("spool", title, figure, _oldest(spool.oldest_seconds))
 
 
 def _scheduler(seen: Overview) -> MapNode:
-    due = seen.figures[processes.SCHEDULER].number("nextTimerSeconds")
+    due, title = seen.figures[processes.SCHEDULER].number("nextTimerSeconds"), _("scheduler")
     if due is None:
-        return MapNode("scheduler", "scheduler", "no timer", "none set", OFF)
-    if due < 0:
-        return MapNode("scheduler", "scheduler", f"late {seconds(-due)}", "next timer")
-    return MapNode("scheduler", "scheduler", f"in {seconds(due)}", "next timer")
+        return MapNode("scheduler", title, _("no timer"), _("none set"), OFF)
+    figure = _("late {time}") if due < 0 else _("in {time}")
+    return MapNode("scheduler", title, figure.format(time=seconds(abs(due))), _("next timer"))
 
 
 def _held(seen: Overview) -> MapNode:
-    held, keys = seen.queue.held or 0, seen.queue.held_keys or 0
+    held, keys, title = seen.queue.held or 0, seen.queue.held_keys or 0, _("held")
+    figure = _("{count} held").format(count=number(held))
     if seen.pauses:
-        return MapNode("held", "held", f"{number(held)} held", "paused")
+        return MapNode("held", title, figure, _("paused"))
     if not held:
-        return MapNode("held", "held", "none", "set aside", OFF)
-    where = "in 1 conversation" if keys == 1 else f"in {number(keys)} conversations"
-    return MapNode("held", "held", f"{number(held)} held", where)
+        return MapNode("held", title, _("none"), _("set aside"), OFF)
+    where = ngettext("in {count} conversation", "in {count} conversations", round(keys))
+    return MapNode("held", title, figure, where.format(count=number(keys)))
 
 
 def _letters(seen: Overview) -> MapNode:
+    title = _("dead letters")
     if not seen.letters_open:
-        return MapNode("letters", "dead letters", "none", "none given up", OFF)
-    since = f"{number(seen.letters_lately)} in the last 24 h"
-    return MapNode("letters", "dead letters", number(seen.letters_open), since)
+        return MapNode("letters", title, _("none"), _("none given up"), OFF)
+    since = _("{count} in the last 24 h").format(count=number(seen.letters_lately))
+    return MapNode("letters", title, number(seen.letters_open), since)
 
 
 def _outbox(seen: Overview) -> MapNode:
-    waiting = seen.queue.outbox_effects
+    waiting, title = seen.queue.outbox_effects, _("outboxes")
     if not waiting:
-        return MapNode("outbox", "outboxes", "empty", "everything sent", OFF)
+        return MapNode("outbox", title, _("empty"), _("everything sent"), OFF)
     oldest, is_held = seen.queue.oldest_send_seconds, health.is_line_away(seen)
-    note = f"oldest {seconds(oldest)}" if oldest else "not sent yet"
-    return MapNode(
-        "outbox", "outboxes", f"{number(waiting)} to send", note, BAD if is_held else GOOD
-    )
+    note = _oldest(oldest) if oldest else _("not sent yet")
+    figure = _("{count} to send").format(count=number(waiting))
+    return MapNode("outbox", title, figure, note, BAD if is_held else GOOD)
 
 
 def _fresh(seen: Overview, role: str) -> Sequence[Process]:
@@ -279,7 +303,7 @@ def _fresh(seen: Overview, role: str) -> Sequence[Process]:
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Where a node is drawn."""
+    """The place of a node."""
 
     x: float
     y: float
@@ -294,7 +318,7 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Arrow:
-    """A flow as a path, and where its label stands."""
+    """A flow as a path, with the place of its label."""
 
     flow: Flow
     path: str
@@ -334,7 +358,7 @@ LAYOUTS = {"wide": (1148.0, 208.0, _wide()), "tall": (346.0, 660.0, _tall())}
 def draw(
     seen: Overview, problems: Sequence[HealthProblem], *, is_stale: bool = False
 ) -> list[Drawing]:
-    """The picture in both layouts; of what is stale no state is known, and nothing moves."""
+    """Return the picture in both layouts; a stale picture has no states and no movement."""
     here, between = list(nodes(seen, problems)), list(flows(seen))
     if is_stale:
         here = [replace(node, state=OFF) for node in here]
@@ -364,12 +388,12 @@ def _arrow(flow: Flow, start: Rectangle, end: Rectangle) -> Arrow:
         a, b = (start.y + start.height, end.y) if down else (start.y, end.y + end.height)
         path = f"M{x1:g} {a:g}V{b - 6 if down else b + 6:g}"
         return Arrow(flow, path, x1 + 9, (a + b) / 2 + 4, "start")
-    # From a node below or beside to the next one of the row.
+    # From a node below or beside the row to the next node of the row.
     return _elbow(flow, start, end)
 
 
 def _elbow(flow: Flow, start: Rectangle, end: Rectangle) -> Arrow:
-    """Through the gap between two columns, into the side of the next node."""
+    """Return an arrow through the gap between two columns, into the side of the next node."""
     rightwards = end.x > start.x
     x, y = (start.x + start.width if rightwards else start.x), start.y + start.height - 14
     to_x = end.x - 6 if rightwards else end.x + end.width + 6

@@ -1,4 +1,7 @@
-"""How numbers and times are written for a person: the filters of the templates."""
+"""The forms of numbers and times for people: the filters of the templates.
+
+Texts are in the language of the context.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from linedesk.console.format import brief, for_long
+from linedesk.console.known import known
+from linedesk.runtime.language import gettext as _
 
 Moment = Any
-"""A datetime, or the text of one; whatever else there may be is none."""
+"""A datetime, or the text of one; any other value counts as none."""
 NONE = "–"
 LONGEST_ID = 18
 FORMS = {
@@ -22,7 +27,7 @@ FORMS = {
     "to_minute": "%Y-%m-%d %H:%M",
     "exact": "%H:%M:%S",
 }
-# A moment within a text of ours, with its zone: that of a log line, of `local` or of a status line.
+# A moment with its zone within a text: from a log line, from `local` or from a status line.
 MOMENT = re.compile(
     r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[+-]\d\d:?\d\d| ?UTC|Z)"
     r"|\b\d\d:\d\d:\d\d UTC\b"
@@ -31,86 +36,85 @@ WITH_SECONDS = re.compile(r"\d\d:\d\d:\d\d")
 
 
 def number(value: Any) -> str:
-    """A count, its thousands set off: `1,204`."""
+    """Return a count with thousands separators: `1,204`."""
     return f"{value:,.0f}" if _is_number(value) else NONE
 
 
 def rate(value: Any) -> str:
-    """How many a second: `0.3/s`, `12.4/s`, `1,204/s`."""
+    """Return a rate: `0.3/s`, `12.4/s`, `1,204/s`; a low rate per minute."""
     if not _is_number(value):
         return NONE
-    if value <= 0:
-        return "0/s"
-    if value < 0.1:
-        # A few a minute are told as such.
-        return f"{value * 60:.1f}/min"
-    return f"{value:,.1f}/s" if value < 100 else f"{value:,.0f}/s"
+    if 0 < value < 0.1:
+        return _("{count}/min").format(count=f"{value * 60:.1f}")
+    digits = 1 if 0 < value < 100 else 0
+    return _("{count}/s").format(count=f"{max(value, 0):,.{digits}f}")
 
 
 def seconds(value: Any) -> str:
-    """A duration however short; before the other side of zero with a minus."""
+    """Return a duration of any length; a negative one with a minus."""
     if not _is_number(value):
         return NONE
-    if value <= 0:
-        return f"-{seconds(-value)}" if value else "0 s"
-    return brief(value)
+    return f"-{brief(-value)}" if value < 0 else brief(value)
 
 
 def share(value: Any) -> str:
-    """A part of the whole: `3 %`."""
+    """Return a part of the whole: `3 %`."""
     if not _is_number(value):
         return NONE
-    return f"{value * 100:.0f} %" if value >= 0.095 or value == 0 else f"{value * 100:.1f} %"
+    digits = 0 if value >= 0.095 or value == 0 else 1
+    return _("{number} %").format(number=f"{value * 100:.{digits}f}")
 
 
 def ago(moment: Moment, now: datetime | None = None) -> str:
-    """How long it was ago, or will be: `3 s ago`, `in 5 min`."""
+    """Return the distance from now: `3 s ago`, `in 5 min`."""
     at = _datetime(moment)
     if at is None:
         return NONE
     gone = ((now or datetime.now(UTC)) - at).total_seconds()
     if abs(gone) < 1:
-        return "now"
-    return f"{for_long(gone)} ago" if gone > 0 else f"in {for_long(-gone)}"
+        return _("now")
+    words = _("{time} ago") if gone > 0 else _("in {time}")
+    return words.format(time=for_long(abs(gone)))
 
 
 def clock(moment: Moment) -> Markup:
-    """The time of day in this machine's zone, the whole of it in what shows under the pointer."""
+    """Return the time of day in this machine's zone, with the date in the title."""
     return _time(moment, "clock")
 
 
 def local_input(moment: Moment) -> str:
-    """As a field for a moment takes it, in this machine's zone."""
+    """Return the value for a form field, in this machine's zone."""
     at = _datetime(moment)
     return "" if at is None else at.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def bare_clock(moment: Moment) -> str:
-    """The same as plain text, for what takes no element."""
+    """Return the time of day as plain text, for places without elements."""
     at = _datetime(moment)
     return NONE if at is None else at.astimezone().strftime(FORMS["clock"])
 
 
 def age(moment: Moment, now: datetime | None = None) -> str:
-    """How old something is: `37 s old`."""
+    """Return an age: `37 s old`."""
     at = _datetime(moment)
     if at is None:
         return NONE
-    return f"{for_long(max(0.0, ((now or datetime.now(UTC)) - at).total_seconds()))} old"
+    gone = max(0.0, ((now or datetime.now(UTC)) - at).total_seconds())
+    return _("{time} old").format(time=for_long(gone))
 
 
 def moment(moment: Moment) -> Markup:
-    """Day and time in this machine's zone."""
+    """Return day and time in this machine's zone."""
     return _time(moment, "moment")
 
 
 def exact(moment: Moment) -> Markup:
-    """The time of day with its milliseconds."""
+    """Return the time of day with milliseconds."""
     return _time(moment, "exact")
 
 
 def zone(now: datetime | None = None) -> str:
-    """The server's zone, in which all times are while no script writes them in the browser's."""
+    """Return the server's zone: the zone of all times until a script writes the browser's."""
     local = (now or datetime.now(UTC)).astimezone()
     return f"{local.tzname()} ({local:%z})"
 
@@ -120,7 +124,7 @@ def _time(moment: Moment, form: str) -> Markup:
     if at is None:
         return Markup(NONE)
     local = at.astimezone()
-    # The script writes it in the browser's zone; so a screen has one zone, with or without it.
+    # The script rewrites it in the browser's zone. A screen has one zone, with or without a script.
     return Markup('<time datetime="{}" data-form="{}" title="{}">{}</time>').format(
         at.isoformat(timespec="milliseconds"),
         form,
@@ -130,7 +134,7 @@ def _time(moment: Moment, form: str) -> Markup:
 
 
 def _datetime(moment: Moment) -> datetime | None:
-    """A moment of a document, or of its JSON; what somebody typed there may be none."""
+    """Return the moment of a document, or of its JSON; None for any other value."""
     if isinstance(moment, str):
         try:
             moment = datetime.fromisoformat(moment)
@@ -140,24 +144,32 @@ def _datetime(moment: Moment) -> datetime | None:
 
 
 def since(moment: Moment, now: datetime | None = None) -> str:
-    """For how long something has been so."""
+    """Return the time since a moment."""
     at = _datetime(moment)
     return NONE if at is None else seconds(((now or datetime.now(UTC)) - at).total_seconds())
 
 
 def short(text: Any) -> str:
-    """An id whose middle is left out where it is long; the whole of it stands in the title."""
+    """Return an id, shortened in the middle where it is long; the title has all of it."""
     words = plain(text)
     return words if len(words) <= LONGEST_ID else f"{words[:8]}…{words[-6:]}"
 
 
 def capital(text: str) -> str:
-    """A sentence with a capital letter; ids within it stay as they are."""
+    """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
+def sentence(text: str) -> str:
+    """Return a text as a sentence: with a capital first letter and a full stop."""
+    whole = _("{sentence}.")
+    if isinstance(text, Markup):
+        whole = Markup(whole)
+    return whole.format(sentence=capital(text))
+
+
 def code(text: str) -> Markup:
-    """What stands between backticks is for a shell; moments are `<time>`s, as all others."""
+    """Return a text with code between backticks as `<code>` and moments as `<time>`."""
     parts = [
         Markup("<code>{}</code>").format(one) if n % 2 else timed(one)
         for n, one in enumerate(text.split("`"))
@@ -166,7 +178,7 @@ def code(text: str) -> Markup:
 
 
 def timed(text: str) -> Markup:
-    """A text in which each moment that names its zone is a `<time>`, so in the operator's zone."""
+    """Return a text with each moment that has a zone as a `<time>`, for the operator's zone."""
     words, found = MOMENT.split(str(text)), MOMENT.findall(str(text))
     told = [escape(words[0])]
     for moment, behind in zip(found, words[1:], strict=True):
@@ -175,9 +187,9 @@ def timed(text: str) -> Markup:
 
 
 def _within(words: str) -> Markup:
-    """A moment of a text; of a time of day alone the nearest one is meant."""
+    """Return a moment of a text as `<time>`; a time of day means the nearest one."""
     text, now = re.sub(r" ?UTC$", "+00:00", words), datetime.now(UTC)
-    # Where no second is known none is shown.
+    # Seconds are shown only where they are known.
     form = "moment" if WITH_SECONDS.search(words) else "to_minute"
     form = "clock" if len(words) == len("00:00:00 UTC") else form
     try:
@@ -190,17 +202,17 @@ def _within(words: str) -> Markup:
 
 
 def pretty(value: Any) -> str:
-    """A document as JSON, its Japanese left as it is."""
+    """Return a document as JSON, with readable Japanese."""
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
 def _is_number(value: Any) -> bool:
-    """Rows may lack a figure, or have in its place what somebody typed."""
+    """Return whether a value is a finite number; rows made by hand may have any value."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def plain(value: Any) -> str:
-    """Whatever stands in a document, on one line."""
+    """Return any value of a document as text."""
     return str(value) or NONE if value is not None else NONE
 
 
@@ -223,4 +235,6 @@ FILTERS = {
     "timed": timed,
     "pretty": pretty,
     "capital": capital,
+    "sentence": sentence,
+    "known": lambda value: known(plain(value)),
 }

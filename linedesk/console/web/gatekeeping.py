@@ -1,7 +1,8 @@
-"""What protects every page: known host names, headers, small bodies, and same-site forms.
+"""The protection of every page: known host names, headers, small bodies, and same-site forms.
 
 A page on another site can make a browser send requests here, and by its own DNS even read the
-answers. So only our own host names are answered, and a form must come from our own pages.
+answers. The console therefore answers only for its own host names, and accepts forms only from its
+own pages. It also chooses the language of each request.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from linedesk.console.web.auth import Doorkeeper, Turns
+from linedesk.runtime.language import gettext, language, mark, of_browser, speaking
 from linedesk.runtime.metrics import Refusals
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::")
 MOST_BODY_BYTES = 256 * 1024
-# From the end of the head to that of the body.
+# From the end of the head to the end of the body.
 BODY_SECONDS = 5.0
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+# The media types of answers in the language of the request; JSON is English.
+TEXTS = ("text/html", "text/plain")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -37,31 +41,31 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-# Who forwards a request says so in one of them.
+# A proxy that forwards a request sends one of them.
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
 @dataclass(frozen=True)
 class Names:
-    """The host names under which the page answers, and whether what a proxy forwards is."""
+    """The host names of the console, and whether it answers requests from a proxy."""
 
     host: str = "127.0.0.1"
     url: str | None = None
     open_to_proxies: bool = False
 
     def knows(self, host: str) -> bool:
-        """Whether a Host header, a port with it or not, is one of ours."""
+        """Return whether a Host header, with or without a port, names this console."""
         name = host_name(host)
         if name in {*LOOPBACK_NAMES, self.host.lower()} - {*EVERYWHERE}:
             return True
         if self.url is not None and name == (urlsplit(self.url).hostname or ""):
             return True
-        # Another site's DNS can give a name any address, but cannot make an address a name.
+        # Another site's DNS can give a name any address, but cannot turn an address into a name.
         return self.host in EVERYWHERE and _is_address(name)
 
 
 class Gatekeeper:
-    """ASGI middleware around the whole app."""
+    """ASGI middleware around the whole app. `language` is LINEDESK_LANG; None: the browser's."""
 
     def __init__(
         self,
@@ -72,8 +76,10 @@ class Gatekeeper:
         refusals: Refusals,
         *,
         body_seconds: float = BODY_SECONDS,
+        language: str | None = None,
     ) -> None:
         self._app = app
+        self._language = language
         self._refusals = refusals
         self._names = names
         self._doorkeeper = doorkeeper
@@ -81,11 +87,15 @@ class Gatekeeper:
         self._body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on with the headers that every answer has."""
+        """Refuse a request, or pass it on; add the headers of every answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        wanted = Headers(scope=scope).get("accept-language", "")
+        with speaking(self._language or of_browser(wanted)):
+            await self._answer(scope, receive, send)
 
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._note(message["status"], scope)
@@ -93,30 +103,33 @@ class Gatekeeper:
                 for name, value in HEADERS.items():
                     headers[name] = value
                 headers.setdefault("cache-control", "no-store")
+                if headers.get("content-type", "").startswith(TEXTS):
+                    headers["content-language"] = language()
+                    headers.add_vary_header("accept-language")
             await send(message)
 
         headers = Headers(scope=scope)
         refused = refusal(scope["method"], headers, self._names)
         if refused is None and not await self._has_turn(headers, client_of(scope)):
-            refused = 429, "Too many are trying at once: try again.\n"
+            refused = 429, mark("Too many attempts at once. Try again.")
         if refused is None and scope["method"] not in SAFE_METHODS:
             try:
                 if (whole := await _whole(receive, self._body_seconds)) is None:
                     return
                 receive = whole
             except TimeoutError:
-                refused = 408, "The form did not arrive in time.\n"
-        app = self._app if refused is None else PlainTextResponse(refused[1], refused[0])
+                refused = 408, mark("The form did not arrive in time.")
+        app = self._app if refused is None else _plain(*refused)
         await app(scope, receive, send_with_headers)
 
     def _note(self, status: int, scope: Scope) -> None:
-        """A client's error is told in the log; what a stranger asked for is not."""
+        """Log the error of a client, but not the requested path of a stranger."""
         if 400 <= status < 500:
             at = " at /login" if scope["path"] == "/login" else ""
             self._refusals.note(f"{status} {HTTPStatus(status).phrase}{at}", client_of(scope))
 
     async def _has_turn(self, headers: Headers, address: str) -> bool:
-        """A guess at the token waits as one at the password does; the token itself is free."""
+        """Return whether a request may go on; a guess at the token takes a turn."""
         shown = headers.get("authorization", "")
         if not self._doorkeeper.is_guess(shown):
             return True
@@ -130,9 +143,9 @@ class Gatekeeper:
 
 
 async def _whole(receive: Receive, seconds: float) -> Receive | None:
-    """The same body, once all of it is here; its head has bounded its length.
+    """Return the same body once it is complete; its head has bounded its length.
 
-    None if the sender has gone meanwhile. Raises TimeoutError.
+    None if the sender has left meanwhile. Raises TimeoutError.
     """
     messages: list[Message] = []
     async with asyncio.timeout(seconds):
@@ -148,26 +161,30 @@ async def _whole(receive: Receive, seconds: float) -> Receive | None:
 
 
 def refusal(method: str, headers: Headers, names: Names) -> tuple[int, str] | None:
-    """Status and words for what is not even looked at; None for what is."""
+    """Return status and text for a request that is refused unread; None for others."""
     host = headers.get("host", "")
     if not names.knows(host):
-        return 421, "This host name is not one of the console's: see CONSOLE_URL.\n"
+        return 421, mark("This host name is not one of the console's: see CONSOLE_URL.")
     if not names.open_to_proxies and any(name in headers for name in FORWARDED):
-        return 403, "Reached through a proxy: set CONSOLE_PASSWORD first.\n"
+        return 403, mark("Reached through a proxy: set CONSOLE_PASSWORD first.")
     if method in SAFE_METHODS:
         return None
     if not _is_same_site(headers, host):
-        return 403, "This form does not come from the console's own page.\n"
+        return 403, mark("This form does not come from the console's own page.")
     length = headers.get("content-length", "")
     if not length.isdecimal():
-        return 411, "The form does not say how long it is.\n"
+        return 411, mark("The form has no Content-Length.")
     if int(length) > MOST_BODY_BYTES:
-        return 413, "The form is too long.\n"
+        return 413, mark("The form is too long.")
     return None
 
 
+def _plain(status: int, message: str) -> PlainTextResponse:
+    return PlainTextResponse(f"{gettext(message)}\n", status)
+
+
 def _is_same_site(headers: Headers, host: str) -> bool:
-    """As browsers say it; a script says nothing of the kind, and has no cookie either."""
+    """Return whether a browser reports the same site; a script has no such header and no cookie."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")
@@ -175,13 +192,13 @@ def _is_same_site(headers: Headers, host: str) -> bool:
 
 
 def client_of(scope: Scope) -> str:
-    """The address of the other side, or the one for which a proxy that counts speaks."""
+    """Return the address of the client, also behind a trusted proxy."""
     client = scope.get("client")
     return str(client[0]) if client else "-"
 
 
 def host_name(host: str) -> str:
-    """The name or address of a Host header, without port and brackets."""
+    """Return the name or address of a Host header, without port and brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower() if host.count(":") < 2 else host.lower()
@@ -196,7 +213,7 @@ def _is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Return whether only this machine reaches an address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

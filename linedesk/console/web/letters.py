@@ -1,4 +1,4 @@
-"""Dead letters on the page: by cause and line, one by one, and acts on one or on hundreds."""
+"""Dead letters on the page: groups by cause, single letters, and acts on one or hundreds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from pymongo.database import Database
 
 from linedesk.console.acts import Acts
 from linedesk.console.dead_letters import Choice, found, frames, moment_of, summary, whole
-from linedesk.console.errors import ConsoleError, NoSuchLetter, NotDone, NotReplayed
+from linedesk.console.errors import (
+    ConsoleError,
+    KnownPhrase,
+    NoSuchLetter,
+    NotDone,
+    NotReplayed,
+    Phrase,
+)
 from linedesk.console.facts import present_leader
 from linedesk.console.format import as_json
 from linedesk.console.lists.letter_groups import (
@@ -37,36 +44,42 @@ from linedesk.console.web.actions import (
 from linedesk.console.web.browse import shown_events
 from linedesk.console.web.live import LiveReadings
 from linedesk.console.web.page_context import PageContext, Said, own_path
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark, ngettext
 from linedesk.store.documents import DEADLETTERS
 from linedesk.store.errors import translated
 
 MOST_LISTED = 100
-# So many are done before the page answers; more run in the background.
+# At most so many are done before the page answers; more run in the background.
 MOST_AT_ONCE = 5
 EVERY_SECONDS = 2
 RUN_SECONDS = 1
 # The tracebacks of 2,000 letters are 5 MB.
 GROUPS_SECONDS = 5.0
-# For so long the list names the last act on many letters.
+# The list shows the last act on many letters for so long.
 LATELY_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which letters a form is about: some by their ids, or those of a cause and a line of code."""
+    """The letters of a form: some ids, or a group with one cause and one line of code."""
 
     ids: tuple[str, ...] = ()
     cause: str | None = None
     where: str = ""
     until: str = ""
-    """Of a group: letters that came later do not belong to it."""
+    """The end of a group: later letters do not belong to it."""
 
     @property
-    def words(self) -> str:
-        """What it is, for a person."""
+    def words(self) -> Phrase:
+        """A description for a person."""
         if self.cause is None:
-            return f"{len(self.ids)} chosen letter{'' if len(self.ids) == 1 else 's'}"
-        return f"{self.cause or NO_CAUSE}{f' at {self.where}' if self.where else ''}"
+            one, many = mark("1 chosen letter"), mark("{count} chosen letters")
+            return Phrase(one if len(self.ids) == 1 else many, count=len(self.ids))
+        cause = KnownPhrase(self.cause) if self.cause else Phrase(NO_CAUSE)
+        if not self.where:
+            return cause
+        return Phrase(mark("{cause} at {where}"), cause=cause, where=self.where)
 
     @property
     def query(self) -> str:
@@ -76,18 +89,18 @@ class Chosen:
         return urlencode({"cause": self.cause, "where": self.where})
 
     def read_ids(self, database: Database[Any]) -> list[str]:
-        """The ids, the oldest first. Raises ConsoleError, StoreUnavailable."""
+        """Return the ids, the oldest first. Raises ConsoleError, StoreUnavailable."""
         if self.cause is None:
             return list(self.ids)
         try:
             until = datetime.fromisoformat(self.until) if self.until else None
         except ValueError:
-            raise ConsoleError(f"{self.until!r} is no time") from None
+            raise ConsoleError(Phrase(mark("{text!r} is not a time"), text=self.until)) from None
         return ids_in(database, self.cause, self.where, until=until)
 
 
 def letter_routes(context: PageContext) -> APIRouter:
-    """The list and the question come before the page of one letter, whose path takes any id."""
+    """Return the routes. The path of one letter takes any id, so it is the last."""
     router = APIRouter()
     _act_routes(router, context)
     shown = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
@@ -157,7 +170,7 @@ def _ask_routes(router: APIRouter, context: PageContext) -> None:
         )
         ids = await context.read(chosen.read_ids)
         if not ids:
-            return context.back(own_path(back), Said("No letter is left to choose", well=False))
+            return context.back(own_path(back), Said(_("No letter is left to choose"), well=False))
         choice = Choice(ids=ids[:MOST_LISTED])
         rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
         told: dict[str, Any] = {
@@ -195,7 +208,7 @@ def _act_routes(router: APIRouter, context: PageContext) -> None:
 def _few_or_many(
     context: PageContext, name: ActName, act: Act
 ) -> Callable[[Request], Awaitable[Response]]:
-    """A few letters are done before the answer, many in the background."""
+    """Return the handler: a few letters are done before the answer, many in the background."""
     few, many = doing(context, act), doing(context, partial(_begin, name))
 
     async def do(request: Request) -> Response:
@@ -209,7 +222,7 @@ def _few_or_many(
 
 
 def _begin(name: ActName, acts: Acts, requested: RequestedAct, context: PageContext) -> str:
-    """Start an act on many letters, and say where its progress stands."""
+    """Start an act on many letters and return the message."""
     fields = dict(requested.fields)
     chosen = Chosen(
         tuple(requested.words("id")[:MOST_LETTERS]),
@@ -219,16 +232,24 @@ def _begin(name: ActName, acts: Acts, requested: RequestedAct, context: PageCont
     )
     ids = chosen.read_ids(context.acting)
     if not ids:
-        raise NotDone("no letter is left")
+        raise NotDone(Phrase(mark("no letter is left")))
     again, force = bool(requested.word("again")), bool(requested.word("force"))
     waits = acts.waits_for(ids[:MOST_LETTERS]) if name == "replay" else None
     context.mass_act.begin(
         name, ids, acts=acts, by=requested.by, about=chosen.words, again=again, force=force
     )
-    letters = "letter" if len(ids) == 1 else "letters"
-    return f"{name.capitalize()} of {len(ids)} {letters} has begun" + (
-        f"; what is replayed {waits}" if waits else ""
-    )
+    if name == "replay":
+        begun = ngettext(
+            "Replay of {count} letter has begun", "Replay of {count} letters has begun", len(ids)
+        )
+    else:
+        begun = ngettext(
+            "Drop of {count} letter has begun", "Drop of {count} letters has begun", len(ids)
+        )
+    begun = begun.format(count=len(ids))
+    if not waits:
+        return begun
+    return _("{begun}; each replay {waits}").format(begun=begun, waits=waits)
 
 
 def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> str | Said:
@@ -239,25 +260,29 @@ def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> str | 
             replays.append(acts.replay(id_, again=again, force=force))
             done.append(id_)
         except NotReplayed as error:
-            refused.append(f"{id_} was not replayed: {error}")
+            words = _("{id} was not replayed: {reason}")
+            refused.append(words.format(id=id_, reason=error))
     told = []
     if replays:
         waits = acts.waits_for(done)
-        told = [f"replayed as {', '.join(replays)}" + (f"; it {waits}" if waits else "")]
+        words = _("replayed as {replay}").format(replay=", ".join(replays))
+        told = [_("{replayed}; it {waits}").format(replayed=words, waits=waits) if waits else words]
     if refused:
         raise ConsoleError(*told, *some(refused))
     if not told:
-        return "no letter was chosen"
-    return Said(told[0], well=None, link=("/letters/replays", "What came of it"))
+        return _("no letter was chosen")
+    return Said(told[0], well=None, link=("/letters/replays", _("The result")))
 
 
 def _drop(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     dropped = acts.drop(requested.words("id")[:MOST_AT_ONCE])
-    return f"{dropped} dead letter{'s' if dropped != 1 else ''} dropped for good"
+    return ngettext(
+        "{count} dead letter dropped for good", "{count} dead letters dropped for good", dropped
+    ).format(count=dropped)
 
 
 def _costs(database: Database[Any], ids: Sequence[str]) -> dict[str, Any] | None:
-    """How many answers the replays of these letters may bring, and the month's messages."""
+    """Return how many answers the replays may send, and the month's messages."""
     figures = (present_leader(database) or {}).get("figures") or {}
     quota, used = (figures.get(name) for name in ("quotaMessages", "quotaUsedMessages"))
     with translated():
@@ -278,7 +303,8 @@ def _choice(cause: str, since: str, replayed: bool) -> tuple[Choice, str | None]
     try:
         moment = moment_of(since, now=datetime.now(UTC)) if since.strip() else None
     except ValueError:
-        problem = f"{since!r} is no time. Write 30m, 2h, 3d or 2026-11-21T09:00"
+        problem = _("{text!r} is not a time. Write 30m, 2h, 3d or 2026-11-21T09:00")
+        problem = problem.format(text=since)
         return Choice(limit=MOST_LISTED, everything=replayed), problem
     choice = Choice(cause=cause or None, since=moment, everything=replayed, limit=MOST_LISTED)
     return choice, None

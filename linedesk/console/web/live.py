@@ -1,7 +1,8 @@
 """Live values: all viewers share one read of MongoDB a second; without viewers there are no reads.
 
-A page never waits long for it. Where MongoDB does not answer, the page shows the last reading, its
-age, and the reason.
+A page never waits long for a reading. Where MongoDB does not answer, the page shows the last
+reading, its age, and the reason. A reading is shared by viewers of all languages, so its texts are
+English unless it belongs to one language.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
@@ -19,25 +21,26 @@ from typing import Generic, TypeVar
 import pymongo
 from pymongo.errors import PyMongoError
 
+from linedesk.runtime.language import DEFAULT, speaking
 from linedesk.store.errors import QueueError, RecvqClosed, SetupError
 
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-# Eight people who ask at once for what nobody has read yet.
+# For eight people who open different pages at once.
 THREADS = 8
 READ_SECONDS = 4.0
-# A page waits so long for the reading that it has asked for, and shows the last one else.
+# A page waits so long for a new reading, then shows the last one.
 PATIENCE_SECONDS = 0.5
 FIRST_SECONDS = 1.5
-# After a reading that failed the next one is not put off for longer.
+# The longest pause after a failed reading.
 AGAIN_SECONDS = 1.0
 AWAY = "MongoDB does not answer"
 
 
 class Away(Exception):
-    """MongoDB did not answer in time, or `refused`; the text may be shown."""
+    """MongoDB did not answer in time, or `refused`. The text is English; `known` translates it."""
 
     def __init__(self, words: str, *, refused: bool = False) -> None:
         super().__init__(words)
@@ -45,7 +48,7 @@ class Away(Exception):
 
 
 class LiveReader:
-    """Threads that wait for MongoDB in the event loop's place."""
+    """Threads that wait for MongoDB, so that the event loop does not."""
 
     def __init__(self, *, seconds: float = READ_SECONDS, spare_seconds: float = 1.0) -> None:
         self._seconds = seconds
@@ -53,11 +56,11 @@ class LiveReader:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="console")
 
     async def run(self, function: Callable[[], Value]) -> Value:
-        """What the function returns; every wait for MongoDB in it ends in time. Raises Away."""
+        """Run a function with bounded waits for MongoDB, in the caller's language. Raises Away."""
         loop = asyncio.get_running_loop()
-        asked = loop.run_in_executor(self._threads, self._bounded, function)
+        asked = loop.run_in_executor(self._threads, copy_context().run, self._bounded, function)
         try:
-            # All threads may be waiting for a MongoDB that hangs.
+            # All threads may wait for a MongoDB that hangs.
             return await asyncio.wait_for(asked, self._seconds + self._spare_seconds)
         except (SetupError, RecvqClosed) as error:
             raise Away(str(error), refused=True) from error
@@ -65,7 +68,7 @@ class LiveReader:
             raise Away(f"{AWAY} ({type(error).__name__})") from error
 
     def close(self, *, wait: bool = False) -> None:
-        """Take nothing more; what is under way ends by itself, within its time."""
+        """Accept no more reads; running reads end by themselves, in time."""
         self._threads.shutdown(wait=wait, cancel_futures=True)
 
     def _bounded(self, function: Callable[[], Value]) -> Value:
@@ -75,7 +78,7 @@ class LiveReader:
 
 @dataclass(frozen=True)
 class LiveReading(Generic[Value]):
-    """What was read last, when, and why nothing newer could be."""
+    """The last reading, its time, and why there is no newer one."""
 
     value: Value | None = None
     at: datetime | None = None
@@ -83,20 +86,29 @@ class LiveReading(Generic[Value]):
 
 
 class LiveReadings(Generic[Value]):
-    """One reading each `every_seconds` while somebody looks; belongs to the event loop."""
+    """One reading each `every_seconds` while there are viewers; belongs to the event loop.
+
+    `language` is the language of texts in it.
+    """
 
     def __init__(
-        self, reader: LiveReader, read: Callable[[], Value], *, every_seconds: float = 1.0
+        self,
+        reader: LiveReader,
+        read: Callable[[], Value],
+        *,
+        every_seconds: float = 1.0,
+        language: str = DEFAULT,
     ) -> None:
         self._reader = reader
         self._read = read
         self._every_seconds = every_seconds
+        self._language = language
         self._latest: LiveReading[Value] = LiveReading()
         self._began = float("-inf")
         self._look: asyncio.Task[None] | None = None
 
     async def latest(self) -> LiveReading[Value]:
-        """The newest one there is, after a short wait for one that is due."""
+        """Return the newest reading, after a short wait for one that is due."""
         every = min(self._every_seconds, AGAIN_SECONDS if self._latest.trouble else math.inf)
         if self._look is None and time.monotonic() - self._began >= every:
             self._began = time.monotonic()
@@ -104,7 +116,7 @@ class LiveReadings(Generic[Value]):
         look = self._look
         if look is not None:
             first = self._latest.value is None
-            # What is in trouble already does not keep everybody waiting each time.
+            # While MongoDB does not answer, pages do not wait each time.
             wait = FIRST_SECONDS if first else PATIENCE_SECONDS
             await asyncio.wait({look}, timeout=0.0 if self._latest.trouble else wait)
             if look.done():
@@ -114,6 +126,11 @@ class LiveReadings(Generic[Value]):
         return self._latest
 
     async def _take(self) -> None:
+        # The task has the context, and so the language, of the viewer that came first.
+        with speaking(self._language):
+            await self._taken()
+
+    async def _taken(self) -> None:
         try:
             value = await self._reader.run(self._read)
         except Away as error:

@@ -13,17 +13,18 @@ from linedesk.console.web.auth import BROWSER_SECONDS, MOST_NAME, SESSION_SECOND
 from linedesk.console.web.gatekeeping import client_of
 from linedesk.console.web.live import Away
 from linedesk.console.web.page_context import COOKIE, PageContext, give_cookie, own_path
+from linedesk.runtime.language import mark
 
 log = logging.getLogger(__name__)
 
 BROWSER_COOKIE = "linedesk_browser"
-WRONG = "Wrong password"
-BUSY = "Too many attempts at once. Try again"
+WRONG = mark("Wrong password")
+BUSY = mark("Too many attempts at once. Try again")
 UNNAMED = "(no name)"
 
 
 def login_routes(context: PageContext) -> APIRouter:
-    """The form, the session, and its end."""
+    """Return the routes of the login form and of logging out."""
     router = APIRouter()
 
     @router.get("/login")
@@ -73,7 +74,7 @@ def login_routes(context: PageContext) -> APIRouter:
 
 
 async def _note(context: PageContext, name: str, address: str) -> None:
-    """In `audit`, unless MongoDB is away: just then a person has to see the page."""
+    """Record a login in `audit`, unless MongoDB is away: a person needs the page at that time."""
 
     def note() -> None:
         with Audit(context.acting, by=name, via="page").noted("login", on=address):

@@ -1,4 +1,4 @@
-"""What every page and act shares: the visitor, reads and acts, the last message, the templates."""
+"""The common parts of pages and acts: visitor, reads, acts, last message, templates, texts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
 from pymongo.database import Database
 
 from linedesk.console.calls import cost_words, reason_words
 from linedesk.console.conversation import with_names
+from linedesk.console.dead_letters import explained
+from linedesk.console.format import UNITS
+from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
 from linedesk.console.lists.mass_act import MassAct
 from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
-from linedesk.console.web.format import FILTERS, zone
+from linedesk.console.web.format import FILTERS, number, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
 from linedesk.console.web.live import Away, LiveReader, LiveReadings
+from linedesk.console.web.words import KINDS, ROLES, STATES
+from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
@@ -33,44 +39,61 @@ Value = TypeVar("Value")
 COOKIE = "linedesk_session"
 NAME_COOKIE = "linedesk_name"
 PAGES = {
-    "/": "Overview",
-    "/conversations": "Conversations",
-    "/events": "Events",
-    "/timers": "Timers",
-    "/letters": "Dead letters",
-    "/calls": "Calls",
-    "/pauses": "Pauses",
-    "/audit": "Audit",
+    "/": mark("Overview"),
+    "/conversations": mark("Conversations"),
+    "/events": mark("Events"),
+    "/timers": mark("Timers"),
+    "/letters": mark("Dead letters"),
+    "/calls": mark("Calls"),
+    "/pauses": mark("Pauses"),
+    "/audit": mark("Audit"),
+}
+# The texts of console.js, by the names that it uses.
+SCRIPT_TEXTS = {
+    "offline": mark(
+        "No connection to the console since {time}. This page shows data that is {age}. Retrying. "
+        "If the console has ended, start it: {command}."
+    ),
+    "lost": mark("no connection"),
+    "notLive": mark("Not live."),
+    "unknown": mark("State unknown."),
+    "below": mark("The numbers below are {age}."),
+    "zone": mark("Times in {zone}, this browser's zone."),
+    "old": mark("{time} old"),
+    "two": mark("{larger} {smaller}"),
+    "hours": UNITS[1][1],
+    "minutes": UNITS[2][1],
+    "seconds": UNITS[3][1],
 }
 MOST_SAID = 200
-# How the console is started again, by what started it.
+# The command that starts the console again, by what started it.
 START = {
     SYSTEMD: "systemctl restart linedesk-console",
     UP: "linedesk up",
     HAND: "linedesk console",
 }
-# An act is several writes, each on a majority. While MongoDB is away it is answered within 2 s.
+# An act is several writes, each on a majority. While MongoDB is away a form is answered in 2 s.
 ACT_SECONDS, ACT_SPARE_SECONDS = 1.2, 0.3
 
 
 @dataclass(frozen=True)
 class Console:
-    """How the page is to be: plain values of the settings."""
+    """The settings of the console as plain values."""
 
     channel: str = "main"
-    """The one that a conversation is of where nobody says."""
+    """The channel of conversations whose rows name none."""
     password: str = ""
     token: str = ""
     host: str = "127.0.0.1"
     port: int = 8010
     url: str | None = None
-    """The URL by which people reach the page, where it is not that of host and port."""
+    """The URL of the page, where it differs from host and port."""
     text: bool = False
-    """Whether what people wrote is shown."""
+    """Whether the text that people wrote is shown."""
 
     @property
     def is_proxied(self) -> bool:
-        """Whether `url` names a proxy: a place other than the one where the console listens."""
+        """Whether `url` names a proxy: an address other than the console's own."""
         if self.url is None:
             return False
         url = urlsplit(self.url)
@@ -79,24 +102,24 @@ class Console:
 
 
 class NotLoggedIn(Exception):
-    """Whoever asks has to log in first."""
+    """The visitor has to log in first."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What came of an act."""
+    """The outcome of an act."""
 
     words: str
     well: bool | None = True
-    """None while it is not known yet."""
+    """None while it is not known."""
     link: tuple[str, str] | None = None
-    """A page that tells more: its path, and its words."""
+    """A page with more about it: its path and its name."""
     typed: Mapping[str, str] = field(default_factory=dict)
-    """What stood in a form that was refused, so that it is not typed again."""
+    """The fields of a refused form, so that the operator does not type them again."""
 
 
 class PageContext:
-    """One console. `reading` may be a secondary's view, `acting` needs the primary."""
+    """One console. `reading` may read from a secondary, `acting` needs the primary."""
 
     def __init__(
         self,
@@ -111,6 +134,8 @@ class PageContext:
         self.acting = acting
         self.doorkeeper = Doorkeeper(password=console.password, token=console.token)
         self.turns = turns or Turns()
+        # Raises UnknownLanguage.
+        self.language = of_environment()
         self.started_by = started_by(os.environ, parent=os.getppid())
         self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
         self.reader = LiveReader()
@@ -123,41 +148,41 @@ class PageContext:
         self._templates = _environment()
 
     def close(self) -> None:
-        """End the threads: reads are left alone, an act under way is waited for."""
+        """End the threads; a running act is waited for, a running read is not."""
         self.mass_act.close()
         self.reader.close()
         self.actor.close(wait=True)
 
     async def read(self, function: Callable[[Database[Any]], Value]) -> Value:
-        """What a function reads of the database. Raises Away."""
+        """Return the result of a function that reads the database. Raises Away."""
         return await self.reader.run(lambda: function(self.reading))
 
     async def act(self, function: Callable[[], Value]) -> Value:
-        """What an act returns. Raises Away, after which it may have been done or not."""
+        """Return the result of an act. Raises Away, after which its outcome is unknown."""
         return await self.actor.run(function)
 
     def named(self, database: Database[Any], rows: Iterable[Mapping[str, Any]]) -> list[Document]:
-        """The rows, each with the `name` of its conversation in LINE."""
+        """Return the rows, each with the `name` of its conversation in LINE."""
         return with_names(database, rows, channel=self.console.channel)
 
     def visitor(self, request: Request) -> Visitor:
-        """Who asks. Raises NotLoggedIn."""
+        """Return the visitor. Raises NotLoggedIn."""
         who = self._known(request)
         if who is None:
             raise NotLoggedIn
-        # Its connection is not ended in favour of others then.
+        # A connection of a known visitor is not closed in favour of others.
         request.scope.get("state", {})["proved"] = self.doorkeeper.asks
         return who
 
     def _known(self, request: Request) -> Visitor | None:
-        """Who asks; where no login has the name, the browser keeps it in a cookie."""
+        """Return the visitor; without a login, the name comes from a cookie of the browser."""
         who = self._logged_in(request)
         if who is None or who.name:
             return who
         return replace(who, name=name_from(unquote(request.cookies.get(NAME_COOKIE, ""))))
 
     def login_name(self, request: Request) -> str:
-        """The name that the visitor logged in with, which no cookie changes; empty without one."""
+        """Return the name of the login, which no cookie changes; empty without one."""
         who = self._logged_in(request)
         return who.name if who is not None else ""
 
@@ -167,13 +192,13 @@ class PageContext:
         )
 
     async def everything_paused(self, request: Request) -> None:
-        """Have the page say so if everything is paused; a dependency of every page."""
+        """Read whether everything is paused, for the banner; a dependency of every page."""
         request.state.everything_paused = (await self.pause.latest()).value
 
     def page(
         self, request: Request, template: str, told: Mapping[str, Any], *, status: int = 200
     ) -> HTMLResponse:
-        """A page of a template, with what stands on each."""
+        """Return a page of a template, with the common parts."""
         everywhere = {
             "visitor": self._known(request),
             "everything_paused": getattr(request.state, "everything_paused", None),
@@ -185,30 +210,35 @@ class PageContext:
             "word": "",
             "said": self._said.get(request.query_params.get("said", "")),
             "trouble": None,
+            "lang": language(),
             "read_at": None,
             "every": None,
             "zone": zone(),
             "start": START[self.started_by],
             "version": version("linedesk"),
             "text": self.console.text,
+            "script_texts": {name: gettext(one) for name, one in SCRIPT_TEXTS.items()},
             "channel": self.console.channel,
         }
-        words = self._templates.get_template(template).render({**everywhere, **told})
+        values = {**everywhere, **told}
+        if values["trouble"]:
+            values["trouble"] = known(values["trouble"])
+        words = self._templates.get_template(template).render(values)
         return HTMLResponse(words, status_code=status)
 
     def away(self, request: Request, error: Away) -> HTMLResponse:
-        """What is shown while MongoDB does not answer; it is asked again by itself."""
+        """Return the page for a MongoDB that does not answer; it retries by itself."""
         return self.page(request, "away.html", {"trouble": str(error), "every": 2}, status=503)
 
     def back(self, to: str, said: Said) -> RedirectResponse:
-        """On to a page of ours that tells what came of an act."""
+        """Redirect to one of our pages, which shows the outcome of an act."""
         path, _, query = own_path(to).partition("#")[0].partition("?")
         kept = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "said"]
         query = urlencode([*kept, ("said", self._remembered(said))])
         return RedirectResponse(f"{path}?{query}", status_code=303)
 
     def unsure(self, to: str, said: Said) -> RedirectResponse:
-        """On to a page that needs no MongoDB and tells what is known of an act."""
+        """Redirect to a page that needs no MongoDB and shows what is known of an act."""
         query = urlencode({"said": self._remembered(said), "back": own_path(to)})
         return RedirectResponse(f"/unsure?{query}", status_code=303)
 
@@ -221,7 +251,7 @@ class PageContext:
 
 
 def _path_of(request: Request) -> str:
-    """Where the visitor is, as a form's `back`: without the message of the last act."""
+    """Return the visitor's page for a form's `back`, without the message of the last act."""
     if request.method != "GET":
         return "/"
     query = urlencode([one for one in request.query_params.multi_items() if one[0] != "said"])
@@ -231,7 +261,7 @@ def _path_of(request: Request) -> str:
 def give_cookie(
     response: Response, request: Request, name: str, value: str, seconds: float
 ) -> None:
-    """A cookie that no script reads and no other site sends."""
+    """Set a cookie that no script reads and no other site sends."""
     response.set_cookie(
         name,
         value,
@@ -243,14 +273,25 @@ def give_cookie(
 
 
 def give_name(response: Response, request: Request, name: str) -> None:
-    """Have the browser keep the visitor's name for the audit."""
+    """Keep the visitor's name for the audit in a cookie."""
     give_cookie(response, request, NAME_COOKIE, quote(name), BROWSER_SECONDS)
 
 
 def own_path(to: str) -> str:
-    """A path of ours; whatever else was asked for is the overview."""
+    """Return a path of this console; for anything else the overview."""
     is_ours = to.startswith("/") and not to.startswith("//") and "\\" not in to
     return to if is_ours and to.isprintable() else "/"
+
+
+def text_of(message: str, **values: Any) -> Markup:
+    """Return a translated text with its values; `_` of the templates. Values are escaped."""
+    return Markup(gettext(message)).format(**values)
+
+
+def count_of(singular: str, plural: str, count: Any, **values: Any) -> Markup:
+    """As `text_of`, for a text that depends on a number; `ngettext` of the templates."""
+    of = round(count) if isinstance(count, (int, float)) else 0
+    return Markup(ngettext(singular, plural, of)).format(count=number(count), **values)
 
 
 def _environment() -> Environment:
@@ -263,5 +304,18 @@ def _environment() -> Environment:
     environment.filters.update(FILTERS)
     environment.filters["cost"] = cost_words
     environment.filters["reason"] = reason_words
+    environment.filters["explained"] = explained
+    # Words of a fixed set: a role, a state, a kind of conversation.
+    for name, words in (("role", ROLES), ("state", STATES), ("kind", KINDS)):
+        environment.filters[name] = _one_of(words)
+    environment.globals.update(_=text_of, ngettext=count_of)
     environment.tests["taken"] = is_taken
     return environment
+
+
+def _one_of(words: Mapping[str, str]) -> Callable[[Any], str]:
+    def translated(value: Any) -> str:
+        text = words.get(str(value))
+        return known(str(value)) if text is None else gettext(text)
+
+    return translated

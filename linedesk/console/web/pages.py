@@ -1,6 +1,6 @@
-"""The pages that only show: overview, conversation, story of an event, calls, audit.
+"""The pages without acts: overview, conversation, story of an event, calls, audit.
 
-An open page fetches itself again and again, and says so. It then gets no curves, which are
+An open page fetches itself again and again, with a header. The answer then has no curves, which are
 refreshed less often.
 """
 
@@ -37,15 +37,16 @@ from linedesk.console.web.charts import HOURS, Chart, charts
 from linedesk.console.web.live import LiveReadings
 from linedesk.console.web.page_context import PageContext
 from linedesk.console.web.view_models import choices_of, labelled, seen, targets, without_text
+from linedesk.runtime.language import DEFAULT, LANGUAGES, language, speaking
 from linedesk.store.documents import CONTROL, Document
 
 # All viewers together; each page fetches itself as often.
 OVERVIEW_SECONDS = 1.0
 # A dispatcher writes a row each ten seconds.
 HISTORY_SECONDS = 10.0
-# A page of one thing asks for itself each so many seconds; the overview each second.
+# The refresh interval of a page; the overview refreshes each second.
 EVERY_SECONDS = 2
-# Of calls some 25 MB may have to be looked through.
+# A search of calls may read some 25 MB.
 CALLS_SECONDS = 5
 LONGEST_WORD = 200
 MOST_CALLS = 100
@@ -53,7 +54,7 @@ LOOK_MS = 2_000
 
 
 def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECONDS) -> APIRouter:
-    """Every page; each is a plain GET that works without a script."""
+    """Return the routes of all pages; each is a plain GET that works without a script."""
     router = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
     _overview_routes(router, context, overview_seconds)
     _found_routes(router, context)
@@ -67,7 +68,7 @@ def _overview_routes(router: APIRouter, context: PageContext, overview_seconds: 
         lambda: read_overview(context.reading, channel=context.console.channel),
         every_seconds=overview_seconds,
     )
-    curves = {hours: _curves(context, hours) for hours in HOURS}
+    curves = {(hours, name): _curves(context, hours, name) for hours in HOURS for name in LANGUAGES}
 
     @router.get("/")
     async def overview(request: Request, hours: int = 1) -> Response:
@@ -76,7 +77,9 @@ def _overview_routes(router: APIRouter, context: PageContext, overview_seconds: 
             read = await overviews.latest()
             found = overview_as_json(read.value) if read.value else {}
             return JSONResponse({**found, "trouble": read.trouble})
-        drawing = None if is_again(request) else asyncio.create_task(curves[hours].latest())
+        drawing = (
+            None if is_again(request) else asyncio.create_task(curves[hours, language()].latest())
+        )
         read = await overviews.latest()
         drawn = (await drawing).value if drawing else None
         told = {"charts": drawn or [], "hours": hours, "every": 1}
@@ -87,13 +90,13 @@ def _overview_routes(router: APIRouter, context: PageContext, overview_seconds: 
     @router.get("/charts")
     async def only_curves(request: Request, hours: int = 1) -> Response:
         hours = hours if hours in HOURS else HOURS[0]
-        read = await curves[hours].latest()
+        read = await curves[hours, language()].latest()
         told = {"charts": read.value or [], "hours": hours, "trouble": read.trouble}
         return context.page(request, "charts.html", told)
 
 
 def _found_routes(router: APIRouter, context: PageContext) -> None:
-    """What a search leads to: a conversation, the story of an event."""
+    """Add the routes of a conversation, of the story of an event, and of the search."""
 
     @router.get("/conversation/{channel}/{key}")
     async def conversation(request: Request, channel: str, key: str) -> Response:
@@ -114,7 +117,8 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
     @router.get("/event/{id_:path}")
     async def event(request: Request, id_: str) -> Response:
         text = context.console.text
-        story = await context.read(lambda database: tell(database, id_, text=text))
+        with speaking(DEFAULT if wants_json(request) else language()):
+            story = await context.read(lambda database: tell(database, id_, text=text))
         if wants_json(request):
             return JSONResponse(story.as_json())
         told = {"story": story, "every": EVERY_SECONDS, "word": id_, "steps": labelled(story)}
@@ -135,7 +139,7 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
 
 
 def _list_routes(router: APIRouter, context: PageContext) -> None:
-    """Calls, and what operators did."""
+    """Add the routes of the calls and of the audit."""
 
     @router.get("/calls")
     async def calls(
@@ -173,23 +177,23 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
         return context.page(request, "audit.html", told)
 
 
-def _curves(context: PageContext, hours: int) -> LiveReadings[list[Chart]]:
-    """Drawn on the thread that reads them: some 20 ms."""
+def _curves(context: PageContext, hours: int, name: str) -> LiveReadings[list[Chart]]:
+    """Return the curves in one language, drawn in some 20 ms on the thread that reads them."""
 
     def read() -> list[Chart]:
         rows = read_history(context.reading, hours=hours)
         return charts(rows, hours=hours, now=datetime.now(UTC))
 
-    return LiveReadings(context.reader, read, every_seconds=HISTORY_SECONDS)
+    return LiveReadings(context.reader, read, every_seconds=HISTORY_SECONDS, language=name)
 
 
 def wants_json(request: Request) -> bool:
-    """Whether a program asks."""
+    """Return whether a program asks."""
     return "application/json" in request.headers.get("accept", "")
 
 
 def is_again(request: Request) -> bool:
-    """Whether an open page fetches itself."""
+    """Return whether an open page fetches itself."""
     return "x-live" in request.headers
 
 
@@ -199,7 +203,7 @@ def _conversation(database: Database[Any], channel: str, key: str) -> Document:
     try:
         view, is_known = read_conversation(database, id_), True
     except NotOneConversation:
-        # Its events may all wait, or have been given up: nothing was decided for it yet.
+        # A conversation without a record: its events all wait, or were given up.
         view, is_known = ConversationView({"_id": id_, **whose}, [], [], [], letters=0), False
     found = conversation_summary(view)
     about = {name: {"$in": [None, value]} for name, value in whose.items()}

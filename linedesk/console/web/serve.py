@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # A tick of uvicorn's is a tenth of a second.
 TELL_TICKS = 10
-# Nobody loses anything by a page that is not rendered to its end.
+# An interrupted page loses no data.
 STOP_SECONDS = 1
 
 
@@ -34,7 +34,7 @@ def serve(
     refusals: Refusals,
     service: ServiceManager | None = None,
 ) -> int:
-    """Answer on a socket that listens until SIGTERM or SIGINT; returns the exit code."""
+    """Serve on a listening socket until SIGTERM or SIGINT; return the exit code."""
     server = ConsoleServer(
         config, url=url, refusals=refusals, service=service or NoServiceManager()
     )
@@ -43,15 +43,15 @@ def serve(
 
 
 def config_of(app: ASGIApp, *, is_proxied: bool, http: type[asyncio.Protocol]) -> uvicorn.Config:
-    """uvicorn's settings. `http` is a connection, with bounds for who sends slowly or too much.
+    """Return uvicorn's settings. `http` is a connection with bounds for slow and large requests.
 
-    Without a proxy X-Forwarded-For is any client's claim, and ignored.
+    Without a proxy X-Forwarded-For is ignored: any client can send it.
     """
     return uvicorn.Config(
         app,
         http=http,
         proxy_headers=is_proxied,
-        # Only a proxy on this machine may say whom it speaks for.
+        # Only a proxy on this machine may name its client.
         forwarded_allow_ips="127.0.0.1,::1",
         server_header=False,
         ws="none",
@@ -63,7 +63,7 @@ def config_of(app: ASGIApp, *, is_proxied: bool, http: type[asyncio.Protocol]) -
 
 
 class ConsoleServer(uvicorn.Server):
-    """The first signal ends it, a second one exits at once."""
+    """A server that stops at the first signal and exits at once at the second."""
 
     def __init__(
         self, config: uvicorn.Config, *, url: str, refusals: Refusals, service: ServiceManager
@@ -84,26 +84,26 @@ class ConsoleServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End; called again, leave at once."""
+        """Stop; at the second call exit at once."""
         if self.should_exit:
             os._exit(128 + sig)
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer, and only then say so."""
+        """Start, then report readiness."""
         await super().startup(sockets)
         log.info("listening url=%s pid=%d", self._url, os.getpid())
         self._service.ready(self._url)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second uvicorn asks whether to stop."""
+        """Return whether to stop; uvicorn asks ten times a second."""
         if counter % TELL_TICKS == 0:
             self._refusals.tell_in_time()
             self._service.alive(self._url)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close every connection, whoever is still looking."""
+        """Close every connection, also those of open pages."""
         self._service.stopping("stopping", seconds=2.0 * STOP_SECONDS)
         log.info("stopping")
         await super().shutdown(sockets)

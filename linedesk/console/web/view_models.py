@@ -1,4 +1,4 @@
-"""The values that the templates of overview and story take beside overview and story. Pure."""
+"""The values of the templates of overview and story, besides both themselves. Pure."""
 
 from __future__ import annotations
 
@@ -15,49 +15,52 @@ from linedesk.console.health import (
     name_of_health,
     next_try_words,
     problems_of,
+    worst_of,
 )
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
 from linedesk.console.web.charts import HOURS
 from linedesk.console.web.flow_chart import draw
 from linedesk.console.web.words import CLASS_WORDS, WORDS
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
 
 HOSTS = {"api": "api.line.me", "data": "api-data.line.me"}
 TILES = {
-    "store": "Webhook to stored",
-    "wait": "Stored to handler",
-    "handler": "Handler",
-    "call": "Call of LINE",
+    "store": mark("Webhook to stored"),
+    "wait": mark("Stored to handler"),
+    "handler": mark("Handler"),
+    "call": mark("Call of LINE"),
 }
-# Where the causes of a tile are seen.
+# The place of the causes of a tile.
 TILE_LEADS_TO = {"store": "#processes", "wait": "#waiting", "handler": "#threads", "call": "/calls"}
 SPANS = {
     **TILES,
-    "gate": "Wait for the gate",
-    "save": "Save of progress",
-    "ring": "Timer, late by",
+    "gate": mark("Wait for the gate"),
+    "save": mark("Save of progress"),
+    "ring": mark("Timer, late by"),
 }
-# Where the details of a problem are seen, by what it is about.
+# The place of the details of a problem, by its key.
 DETAILS = {
-    "waiting": ("#waiting", "Show waiting"),
-    "dead letters": ("/letters?since=1d", "Show dead letters"),
-    "paused": ("#pauses", "Show pauses"),
-    "threads": ("#threads", "Show threads"),
-    "workers": ("#workers", "Show workers"),
-    "LINE": ("/calls?failed=true", "Show failed calls"),
-    **dict.fromkeys(("gate", "quota"), ("#line", "Show LINE")),
-    **dict.fromkeys(("queue", "answers"), ("#waiting", "Show waiting")),
-    **dict.fromkeys(("lag", "recvq", "oplog"), ("#curves", "Show curves")),
+    "waiting": ("#waiting", mark("Show waiting")),
+    "dead letters": ("/letters?since=1d", mark("Show dead letters")),
+    "paused": ("#pauses", mark("Show pauses")),
+    "threads": ("#threads", mark("Show threads")),
+    "workers": ("#workers", mark("Show workers")),
+    "LINE": ("/calls?failed=true", mark("Show failed calls")),
+    **dict.fromkeys(("gate", "quota"), ("#line", mark("Show LINE"))),
+    **dict.fromkeys(("queue", "answers"), ("#waiting", mark("Show waiting"))),
+    **dict.fromkeys(("lag", "recvq", "oplog"), ("#curves", mark("Show curves"))),
 }
-PROCESSES = ("#processes", "Show processes")
-# The rates of recvq and oplog are those of an hour, where a dispatcher led for so long.
+PROCESSES = ("#processes", mark("Show processes"))
+# The rates of recvq and oplog are measured for an hour, if a dispatcher was the leader so long.
 SHORT_SECONDS = 55 * 60.0
 
 
 def labelled(story: Story) -> list[dict[str, Any]]:
-    """The steps, each with what its mark looks like and the facts that its words leave out."""
+    """Return the steps, each with the look of its mark and its further facts."""
     return [
         {
             "step": step,
@@ -78,9 +81,9 @@ def _look(step: Step) -> str:
 
 
 def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
-    """What the overview's template takes beside the overview itself.
+    """Return the values of the overview's template.
 
-    Of what is stale the template knows no state and no problem that is over or new.
+    `level` is `ok` or the worst level of the problems; None where the state is not known.
     """
     if value is None:
         return {"seen": None, "level": None}
@@ -91,8 +94,9 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
     return {
         "seen": value,
         "alerts": alerts(problems, value.pauses),
-        "level": None if is_stale else name_of_health(problems),
-        "counts": Counter(one.name for one in problems),
+        "level": None if is_stale else worst_of(problems) or "ok",
+        "level_name": name_of_health(problems),
+        "counts": Counter(one.level for one in problems),
         "drawings": draw(value, problems, is_stale=is_stale),
         "timed": [
             (label, _slowest(spans[name]), TILE_LEADS_TO[name], name == "call")
@@ -104,7 +108,7 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         "measured": _measured(value),
         "class_words": CLASS_WORDS,
         "spans": [
-            (f"{label} {one.label}".strip(), one)
+            (f"{_(label)} {one.label}".strip(), one)
             for name, label in SPANS.items()
             for one in spans[name]
             if one.count
@@ -118,22 +122,25 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
 
 
 def _no_calls(value: Overview) -> tuple[str, str] | None:
-    """What the tile of LINE's calls shows where LINE takes none: how fast it fails is no news."""
+    """Return the texts of the tile of LINE's calls while LINE takes none."""
     calls = value.latest_calls
     if calls.all_failed:
-        return "all failed", f"the latest {calls.count}, in the last minute"
-    return ("no calls", "LINE fails") if is_line_away(value) and not calls.count else None
+        latest = _("the latest {count}, in the last minute").format(count=calls.count)
+        return _("all failed"), latest
+    if is_line_away(value) and not calls.count:
+        return _("no calls"), _("LINE fails")
+    return None
 
 
 def _measured(value: Overview) -> float | None:
-    """For how long the rate behind the retention was measured, where that is short."""
+    """Return for how long the rate behind the retention was measured, where that is short."""
     seconds = value.queue.retention_measured_seconds
     return seconds if seconds is not None and seconds < SHORT_SECONDS else None
 
 
 def alerts(problems: Sequence[HealthProblem], pauses: Sequence[Document]) -> list[dict[str, Any]]:
-    """The problems, each with where its details are; those of pauses with the pause itself."""
-    # Both lists have the pauses in the same order: that of everything is the worst.
+    """Return the problems with the place of their details; a pause's problem has the pause."""
+    # Both lists have the pauses in the same order: a pause of everything is the worst.
     paused = iter(sorted(pauses, key=lambda one: bool(one.get("channel"))))
     told = []
     for one in problems:
@@ -148,13 +155,13 @@ def _slowest(found: list[Latency]) -> Latency | None:
 
 
 def choices_of(found: Sequence[Head]) -> list[tuple[Head, bool]]:
-    """What stands first in a conversation, each with whether its release is offered."""
+    """Return the heads of a conversation, each with whether its release is offered."""
     now = datetime.now(UTC)
     return [(head, head.is_stuck(now)) for head in found]
 
 
 def targets(row: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """What an act was about: words, each with the page that they lead to, if there is one."""
+    """Return the targets of an act: texts, each with its page, if there is one."""
     on, act = row.get("on"), row.get("act")
     if isinstance(on, list):
         return [_letter_target(act, str(one)) for one in on]
@@ -170,12 +177,12 @@ def targets(row: Mapping[str, Any]) -> list[tuple[str, str | None]]:
 
 
 def _letter_target(act: Any, id_: str) -> tuple[str, str]:
-    """A letter that was dropped has only its event's story left."""
+    """Return a letter's page; a dropped letter has only the story of its event."""
     return id_, f"/{'event' if act == 'drop' else 'letters'}/{quote(id_, safe='')}"
 
 
 def without_text(told: Document) -> Document:
-    """A conversation without what people wrote: bots keep that in their data, and send it."""
+    """Return a conversation without people's texts, which bots keep in data and send."""
     return {
         **told,
         "data": sorted(told["data"]),

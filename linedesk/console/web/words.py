@@ -1,47 +1,85 @@
-"""What the words on the overview mean: the texts that a pointer shows, and the list at its end."""
+"""The terms on the overview: the texts under the pointer, and the list at the end."""
 
 from __future__ import annotations
 
+from linedesk.runtime.language import mark
+
 # The boxes of the picture.
 BOXES = {
-    "line": "LINE sends a webhook for each message of a user.",
-    "frontdesk": "The front desk checks a webhook, stores its events and answers LINE.",
-    "recvq": "recvq is the queue in MongoDB: all events in the order of their arrival.",
-    "dispatcher": "The dispatcher reads recvq and gives each conversation's events to a thread, "
-    "one at a time.",
-    "threads": "Each thread runs the bot's handler for one event.",
-    "gate": "The gate spaces the calls of LINE so that LINE's rate limits hold.",
-    "api": "LINE's API takes replies and pushes.",
-    "spool": "The spool is a file that stores events while MongoDB does not.",
-    "scheduler": "The scheduler puts the event of a timer into recvq when the timer is due.",
-    "held": "Events that wait long, or are paused, are set aside here in order; nothing is lost.",
-    "letters": "A dead letter is an event or a send that was given up. It can be replayed.",
-    "outbox": "The outboxes have decided sends that LINE has not taken yet.",
+    "line": mark("LINE sends a webhook for each message of a user."),
+    "frontdesk": mark("The front desk checks a webhook, stores its events and answers LINE."),
+    "recvq": mark("recvq is the queue in MongoDB: all events in the order of their arrival."),
+    "dispatcher": mark(
+        "The dispatcher reads recvq and gives each conversation's events to a thread, one at a "
+        "time."
+    ),
+    "threads": mark("Each thread runs the bot's handler for one event."),
+    "gate": mark("The gate spaces the calls of LINE so that LINE's rate limits hold."),
+    "api": mark("LINE's API takes replies and pushes."),
+    "spool": mark("The spool is a file that stores events while MongoDB does not."),
+    "scheduler": mark("The scheduler puts the event of a timer into recvq when the timer is due."),
+    "held": mark(
+        "Events that wait long, or are paused, are set aside here in order; nothing is lost."
+    ),
+    "letters": mark("A dead letter is an event or a send that was given up. It can be replayed."),
+    "outbox": mark("The outboxes have decided sends that LINE has not taken yet."),
 }
-# What waits for a turn at the gate, by its class.
+# The classes of calls that wait at the gate.
 CLASS_WORDS = {
-    "live": "with a free reply",
-    "chat": "push to its own chat",
-    "other": "late or to another chat",
-    "idle": "reading only",
+    "live": mark("with a free reply"),
+    "chat": mark("push to its own chat"),
+    "other": mark("late or to another chat"),
+    "idle": mark("reading only"),
 }
+# The states of processes, and the steps of threads.
+STATES = {
+    "starting": mark("starting"),
+    "waiting": mark("waiting"),
+    "standby": mark("standby"),
+    "working": mark("working"),
+    "stopping": mark("stopping"),
+    "ended": mark("ended"),
+    "silent": mark("silent"),
+}
+# The roles of processes.
+ROLES = {
+    "frontdesk": mark("frontdesk"),
+    "dispatcher": mark("dispatcher"),
+    "scheduler": mark("scheduler"),
+}
+# The kinds of conversations.
+KINDS = {"user": mark("user"), "group": mark("group"), "room": mark("room")}
 WORDS = {
-    "Unfinished": "Events that are stored and not decided yet: not read, in progress, or held.",
-    "Answers to send": "Decided sends that LINE has not taken yet; below since when the event "
-    "of the oldest one waits.",
-    "Not read yet": "Events in recvq that the dispatcher has not read.",
-    "Webhook to stored": "From the arrival of a webhook to the moment when its events are stored.",
-    "Stored to handler": "From the arrival of an event to the start of its handler.",
-    "Handler": "How long the bot's handler runs.",
-    "Call of LINE": "How long LINE takes to answer a call, and whether it takes calls at all.",
-    "Queue retention left": "How long recvq and the oplog keep unfinished events at the present "
-    "rate. The rate is that of the last hour, or since the dispatcher took the lead.",
-    "p50, p90, p99": "50, 90 and 99 % of the values of the last minute are not larger.",
-    "Try": "How often the handler was called for the event, of HANDLER_TRIES.",
-    "Release": "Gives up what a conversation is stuck on: it becomes a dead letter, and the events "
-    "behind it are handled.",
-    "Pause": "New events are held until you resume.",
-    "Bot version": "The version of the bot in a worker process. Only workers of one version get "
-    "jobs: the version with most threads.",
-    "Lease": "The dispatcher that holds the lease works; others are on standby.",
+    mark("Unfinished"): mark(
+        "Events that are stored and not decided yet: not read, in progress, or held."
+    ),
+    mark("Answers to send"): mark(
+        "Decided sends that LINE has not taken yet; below since when the event of the oldest one "
+        "waits."
+    ),
+    mark("Not read yet"): mark("Events in recvq that the dispatcher has not read."),
+    mark("Webhook to stored"): mark(
+        "From the arrival of a webhook to the moment when its events are stored."
+    ),
+    mark("Stored to handler"): mark("From the arrival of an event to the start of its handler."),
+    mark("Handler"): mark("How long the bot's handler runs."),
+    mark("Call of LINE"): mark(
+        "How long LINE takes to answer a call, and whether it takes calls at all."
+    ),
+    mark("Queue retention left"): mark(
+        "How long recvq and the oplog keep unfinished events at the present rate. The rate is "
+        "that of the last hour, or since the dispatcher took the lead."
+    ),
+    mark("p50, p90, p99"): mark("50, 90 and 99 % of the values of the last minute are not larger."),
+    mark("Try"): mark("How often the handler was called for the event, of HANDLER_TRIES."),
+    mark("Release"): mark(
+        "Gives up what a conversation is stuck on: it becomes a dead letter, and the events behind "
+        "it are handled."
+    ),
+    mark("Pause"): mark("New events are held until you resume."),
+    mark("Bot version"): mark(
+        "The version of the bot in a worker process. Only workers of one version get jobs: the "
+        "version with most threads."
+    ),
+    mark("Lease"): mark("The dispatcher that holds the lease works; others are on standby."),
 }
