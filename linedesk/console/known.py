@@ -1,5 +1,194 @@
-"""x"""
+"""Texts that other parts of linedesk write in English, in the language of the context.
+
+The processes store the reasons of waits, their states and the causes of dead letters in English.
+The page translates the known ones when it shows them; any other text is shown as it is. A test
+compares the list with the code that writes the texts.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from functools import cache
+
+from linedesk.runtime.language import DEFAULT, language, mark
+from linedesk.runtime.language import gettext as _
+
+# Parts of a status line.
+SEPARATOR = " · "
+# Places are filled with any text; the text is translated in turn where it is known.
+TEXTS = (
+    # Why a conversation waits, and what a thread does.
+    mark("paused"),
+    mark("set aside"),
+    mark("waiting behind a slow handler"),
+    mark("waiting until another slow handler ends"),
+    mark("its outbox is full"),
+    mark("gathering the messages of its sender"),
+    mark("fetching the sender's profile"),
+    mark("its handler runs"),
+    mark("handler"),
+    mark("step"),
+    mark("job"),
+    mark("held: {reason}"),
+    mark("waits: {reason}"),
+    mark("is on its way to LINE"),
+    mark("{reason}, next try at {at}"),
+    mark("the handler failed once"),
+    mark("the handler failed {count} times"),
+    mark("LINE is not called for now"),
+    mark("its handler got no turn at the gate"),
+    mark("MongoDB did not take the record"),
+    mark("MongoDB did not answer"),
+    mark("MongoDB did not confirm in time"),
+    mark(
+        "LINE answered {status} for the month's limit, and LINE's count of this month has to be read"
+    ),
+    mark("LINE answered {status}"),
+    mark("no connection to LINE"),
+    mark("LINE did not answer"),
+    mark("LINE takes no more such calls for now (its rate limit)"),
+    mark("waits for its turn at the gate"),
+    mark("waits for its turn at the gate: {others} goes first"),
+    mark("waits for its turn at the gate: {others} go first"),
+    mark("waits for its turn at the gate, beside {others}"),
+    mark("{first} and {second}"),
+    mark("{count} answer with a valid reply token"),
+    mark("{count} answers with valid reply tokens"),
+    mark("{count} push to its own chat"),
+    mark("{count} pushes to their own chats"),
+    mark("{count} late answer, multicast or push to another chat"),
+    mark("{count} late answers, multicasts or pushes to other chats"),
+    mark("{count} call that nothing waits for"),
+    mark("{count} calls that nothing waits for"),
+    # Worker processes and RabbitMQ.
+    mark("no worker is free"),
+    mark("no worker is connected"),
+    mark("no worker can take jobs"),
+    mark("waits for a worker of its own"),
+    mark("the dispatcher stops"),
+    mark("its worker has been replaced by one of another version"),
+    mark("silent"),
+    mark("asked for its rules"),
+    mark("another version of the bot is in force"),
+    mark("rules refused: {reason}"),
+    mark("speaks contract {contract}, needed is {needed}"),
+    mark("connecting to RabbitMQ"),
+    mark("no connection to RabbitMQ: {reason}"),
+    mark("RabbitMQ takes nothing: {reason}"),
+    # Status lines.
+    mark("waiting for MongoDB since {at}"),
+    mark("scanning recvq since {at}"),
+    mark("opening the feed since {at}"),
+    mark("asking for the lease"),
+    mark("standby, {holder} holds the lease"),
+    mark("holds the lease since {at}"),
+    mark("cannot renew the lease"),
+    mark("{count} events/s"),
+    mark("{count} in hand"),
+    mark("{count} not read yet"),
+    mark("{count} documents of {keys} keys in held"),
+    mark("oldest {count} s"),
+    mark("{count} to send, {line}"),
+    mark("LINE is called"),
+    mark("LINE fails"),
+    mark("LINE refuses the token"),
+    mark("1 worker, {jobs} jobs out"),
+    mark("{count} workers, {jobs} jobs out"),
+    mark("paused: {scopes}"),
+    mark("{count} timers rang"),
+    mark("{count} timers rang, next due {at}"),
+    mark("{count} events accepted"),
+    mark("{count} requests refused"),
+    mark("spool {count} documents"),
+    mark("spool empty"),
+    mark("no spool"),
+    mark("opening the stores"),
+    # Causes of dead letters.
+    mark("handler: {error}"),
+    mark("did not return"),
+    mark("released by an operator"),
+    mark("not sent within 3 days"),
+    mark("outcome unknown for 23 hours"),
+    mark("it cannot be written as JSON"),
+    mark("LINE refused it with {status}: {reason}"),
+    mark("LINE refused it with {status}"),
+    mark("no verdict of LINE's in {count} tries"),
+    mark("poison: took the process down"),
+    mark("took its worker down {count} times"),
+    mark("a try of {at} UTC may have arrived"),
+    # Outcomes of releases and acts.
+    mark("the event {id} is a dead letter"),
+    mark("the send {id} is a dead letter"),
+    mark("nothing was stuck any more"),
+    mark("another release took its place"),
+    mark("refused: {reason}"),
+    mark("page"),
+    mark("command"),
+    mark("(no name)"),
+    mark("the token"),
+    mark("may arrive twice"),
+    mark("MongoDB does not answer"),
+    mark("MongoDB does not answer yet"),
+    mark("MongoDB does not answer ({error})"),
+    mark("the console ended"),
+    mark("an unexpected error; the console's log names it"),
+    # Events and sends.
+    mark("{what} (unsent)"),
+    mark("message text"),
+    mark("message image"),
+    mark("message video"),
+    mark("message audio"),
+    mark("message file"),
+    mark("message location"),
+    mark("message sticker"),
+    mark("follow"),
+    mark("unfollow"),
+    mark("join"),
+    mark("leave"),
+    mark("memberJoined"),
+    mark("memberLeft"),
+    mark("postback"),
+    mark("unsend"),
+    mark("timer"),
+    mark("replay"),
+    mark("send reply"),
+    mark("send push"),
+    mark("send multicast"),
+)
 
 
 def known(text: str) -> str:
+    """Return the translation of a known text; any other text as it is."""
+    if language() == DEFAULT or not text:
+        return text
+    if SEPARATOR in text:
+        return SEPARATOR.join(known(part) for part in text.split(SEPARATOR))
+    if text in _whole():
+        return _(text)
+    for message, pattern in _patterns():
+        found = pattern.fullmatch(text)
+        if found is not None:
+            values = {name: known(value) for name, value in found.groupdict().items()}
+            return _(message).format(**values)
     return text
+
+
+@cache
+def _whole() -> frozenset[str]:
+    return frozenset(one for one in TEXTS if "{" not in one)
+
+
+@cache
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    """The texts with places. The one with the longest fixed part is tried first."""
+    found = [(message, _pattern(message)) for message in TEXTS if "{" in message]
+    return sorted(found, key=lambda one: -len(re.sub(r"\{\w+\}", "", one[0])))
+
+
+def _pattern(message: str) -> re.Pattern[str]:
+    parts = [
+        re.escape(fixed) + (f"(?P<{name}>.+?)" if name else "")
+        for fixed, name, _spec, _conversion in string.Formatter().parse(message)
+    ]
+    return re.compile("".join(parts))

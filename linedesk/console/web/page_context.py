@@ -23,12 +23,13 @@ from linedesk.console.dead_letters import explained
 from linedesk.console.format import UNITS
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
+from linedesk.console.lists.events import RESULT_NAMES
 from linedesk.console.lists.mass_act import MassAct
 from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
 from linedesk.console.web.format import FILTERS, number, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
 from linedesk.console.web.live import Away, LiveReader, LiveReadings
-from linedesk.console.web.words import KINDS, ROLES, STATES
+from linedesk.console.web.words import ACTS, KINDS, ROLES, STATES
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
@@ -306,14 +307,21 @@ def _environment() -> Environment:
     environment.filters["reason"] = reason_words
     environment.filters["explained"] = explained
     # Words of a fixed set: a role, a state, a kind of conversation.
-    for name, words in (("role", ROLES), ("state", STATES), ("kind", KINDS)):
+    fixed: dict[str, Mapping[Any, str]] = {
+        "role": ROLES,
+        "state": STATES,
+        "kind": KINDS,
+        "act": ACTS,
+        "result": RESULT_NAMES,
+    }
+    for name, words in fixed.items():
         environment.filters[name] = _one_of(words)
     environment.globals.update(_=text_of, ngettext=count_of)
     environment.tests["taken"] = is_taken
     return environment
 
 
-def _one_of(words: Mapping[str, str]) -> Callable[[Any], str]:
+def _one_of(words: Mapping[Any, str]) -> Callable[[Any], str]:
     def translated(value: Any) -> str:
         text = words.get(str(value))
         return known(str(value)) if text is None else gettext(text)

@@ -47,6 +47,15 @@ ROLES = {
     "dispatcher": mark("dispatcher"),
     "scheduler": mark("scheduler"),
 }
+# The acts in the audit.
+ACTS = {
+    "pause": mark("pause"),
+    "resume": mark("resume"),
+    "release": mark("release"),
+    "replay": mark("replay"),
+    "drop": mark("drop"),
+    "login": mark("login"),
+}
 # The kinds of conversations.
 KINDS = {"user": mark("user"), "group": mark("group"), "room": mark("room")}
 WORDS = {

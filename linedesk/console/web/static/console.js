@@ -1,25 +1,32 @@
-// Keeps the page current: fetches it again and changes only what differs, so scroll, focus, half
-// typed input and open parts stay. Writes times in the browser's zone. While no current data can be
-// had the page is marked as stale. The page works without any of this.
+// Keeps the page current: fetches it again and changes only the differences, so scroll, focus, half
+// typed input and open parts stay. Writes times in the browser's zone. The page is marked as stale
+// while it has no current data. The page works without this script.
 "use strict";
+
+// In the language of the page.
+const TEXTS = JSON.parse(document.getElementById("texts").textContent);
+
+function fill(text, values) {
+  return text.replace(/\{(\w+)\}/g, (place, name) => (name in values ? values[name] : place));
+}
 
 const PATIENCE_MS = 6000;
 const SLOWEST_S = 15;
 
-// A hidden page asks seldom: only its title and icon are seen.
+// A hidden page refreshes seldom: only its title and icon are visible.
 const HIDDEN_S = 5;
 
 const every = Number(document.body.dataset.every || 0);
 const offline = document.getElementById("offline");
 const selecting = document.getElementById("selecting");
-// When the last answer came that was of current data, and since when there is none.
+// The time of the last answer with current data, and the start of a time without any.
 let currentAt = Date.now();
 let lostAt = null;
 let failures = 0;
 let timer = null;
 
 function idOf(node) {
-  // Not `node.id`: in a form that is its field of this name.
+  // Not `node.id`: in a form this is its field of this name.
   return node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("id") : null;
 }
 
@@ -28,7 +35,7 @@ function sameKind(old, fresh) {
 }
 
 function isPersons(node) {
-  // What the operator fills in or has opened stays.
+  // The operator's input and opened parts stay.
   return node.nodeName === "INPUT" && node.type !== "hidden";
 }
 
@@ -125,25 +132,30 @@ function localise(root) {
     field.setAttribute("value", Intl.DateTimeFormat().resolvedOptions().timeZone);
   }
   const named = root.getElementById && root.getElementById("zone");
-  if (named) named.textContent = `Times in ${zone()}, this browser's zone.`;
+  if (named) named.textContent = fill(TEXTS.zone, { zone: zone() });
 }
 
 function forLong(milliseconds) {
   const seconds = Math.max(0, Math.floor(milliseconds / 1000));
-  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 60) return fill(TEXTS.seconds, { count: seconds });
   const minutes = Math.floor(seconds / 60);
-  return minutes < 60 ? `${minutes} min ${seconds % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  const [large, largest, small, rest] = minutes < 60
+    ? [TEXTS.minutes, minutes, TEXTS.seconds, seconds % 60]
+    : [TEXTS.hours, Math.floor(minutes / 60), TEXTS.minutes, minutes % 60];
+  return fill(TEXTS.two, { larger: fill(large, { count: largest }), smaller: fill(small, { count: rest }) });
 }
 
-// --- what is stale
+const ageNow = () => fill(TEXTS.old, { time: forLong(Date.now() - currentAt) });
+
+// --- stale data
 
 function showAges() {
   const isStale = document.body.classList.contains("stale");
   for (const node of document.querySelectorAll(".age")) {
     node.hidden = !isStale;
-    if (isStale && lostAt) node.textContent = `${forLong(Date.now() - currentAt)} old`;
+    if (isStale && lostAt) node.textContent = ageNow();
   }
-  if (lostAt) offline.textContent = `✕ No connection to the console since ${clockOf(lostAt)}. This page shows data that is ${forLong(Date.now() - currentAt)} old. Retrying. If the console has ended, start it: ${offline.dataset.start}.`;
+  if (lostAt) offline.textContent = `✕ ${fill(TEXTS.offline, { time: clockOf(lostAt), age: ageNow(), command: offline.dataset.start })}`;
 }
 
 function showUnknown() {
@@ -151,7 +163,12 @@ function showUnknown() {
   if (!verdict) return;
   const line = verdict.querySelector(".verdict") || verdict.insertBefore(document.createElement("p"), verdict.firstChild);
   line.className = "verdict lost";
-  line.innerHTML = "<b>✕ State unknown.</b> <span>The numbers below are <span class=\"age\"></span>.</span>";
+  const [title, below, age] = ["b", "span", "span"].map((name) => document.createElement(name));
+  title.textContent = `✕ ${TEXTS.unknown}`;
+  age.className = "age";
+  const [before, after] = TEXTS.below.split("{age}");
+  below.append(before, age, after);
+  line.replaceChildren(title, " ", below);
 }
 
 function lost() {
@@ -161,14 +178,14 @@ function lost() {
   const trouble = document.getElementById("trouble");
   if (trouble) trouble.remove();
   document.body.classList.add("stale");
-  document.title = "✕ no connection · linedesk";
+  document.title = `✕ ${TEXTS.lost} · linedesk`;
   document.getElementById("icon").href = "/static/icon-lost.svg";
-  document.getElementById("live").textContent = "Not live.";
+  document.getElementById("live").textContent = TEXTS.notLive;
   showUnknown();
   showAges();
 }
 
-// The console has answered; whether with current data its answer shows.
+// The console has answered; its answer shows whether the data is current.
 function answered(fresh) {
   failures = 0;
   lostAt = null;
@@ -205,12 +222,12 @@ async function refresh() {
   try {
     const [isWhole, text] = await fetched(location.href);
     const fresh = new DOMParser().parseFromString(text, "text/html");
-    // A proxy may answer in the console's place.
+    // A proxy may answer instead of the console.
     if (!fresh.getElementById("main") || !fresh.getElementById("icon")) throw new Error("not the console");
     localise(fresh);
     answered(fresh);
-    // Nothing moves below selected text; the page says so. What was read before stays while there
-    // is nothing newer.
+    // Nothing moves below selected text; the page shows a note. Old data stays until newer data
+    // comes.
     if (isWhole && !isSelecting()) morph(document.getElementById("main"), fresh.getElementById("main"));
     showAges();
   } catch (error) {
@@ -236,7 +253,7 @@ async function refreshPart(part) {
       // The refresh of the whole page reports it.
     }
   }
-  // What could not be read is asked for again as often as the page.
+  // A part without data refreshes as often as the page.
   const next = part.querySelector(".trouble") ? every : seconds;
   setTimeout(refreshPart, next * 1000, part);
 }

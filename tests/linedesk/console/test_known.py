@@ -1,0 +1,60 @@
+"""Texts of other parts are known as they are written, and translated with their values."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from linedesk.console.known import TEXTS, known
+from linedesk.runtime.language import speaking
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = ("dispatcher", "frontdesk", "jobworker", "linedesk")
+# Texts that the code joins from parts.
+JOINED = re.compile(r"(message|send) \w+|MongoDB does not answer yet|the handler failed once")
+
+
+def sources() -> str:
+    """All constant texts of the code, except those of the list itself."""
+    found = []
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            if path.name != "known.py":
+                tree = ast.parse(path.read_text("utf-8"))
+                nodes = (one for one in ast.walk(tree) if isinstance(one, ast.Constant))
+                found += [one.value for one in nodes if isinstance(one.value, str)]
+    return "\n".join(found)
+
+
+def test_each_known_text_is_written_by_the_code() -> None:
+    written = sources()
+    pieces = {
+        piece.strip(" ,:·()")
+        for text in TEXTS
+        if not JOINED.fullmatch(text)
+        for piece in re.split(r"\{\w+\}|: |, | since | \(", text)
+    }
+    assert {one for one in pieces if len(one) > 3 and one not in written} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "japanese"),
+    [
+        ("paused", "一時停止中"),
+        ("held: waiting behind a slow handler", "保留: 時間のかかるハンドラーの終了待ち"),
+        (
+            "the handler failed 2 times, next try at 12:03:05 UTC",
+            "ハンドラーが2回失敗、次の試行は12:03:05 UTC",
+        ),
+        ("12.1 events/s · 3 in hand", "毎秒12.1件 · 処理中3件"),
+        ("<b>no text of ours</b>", "<b>no text of ours</b>"),
+        ("", ""),
+    ],
+)
+def test_a_known_text_is_japanese_with_its_values(text: str, japanese: str) -> None:
+    with speaking("ja"):
+        assert known(text) == japanese
+    assert known(text) == text
