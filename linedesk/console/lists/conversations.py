@@ -144,11 +144,15 @@ def _with_outbox(database: Database[Any]) -> list[ConversationLine]:
             channel,
             key,
             at=at if isinstance(at := row.get("since"), datetime) else None,
-            why=_(UNSENT if SEND in row["types"] else NOT_SET),
+            why=_(_effect_words(row["types"])),
         )
         for row in rows
         for channel, key in (str(row["_id"]).partition("/")[::2],)
     ]
+
+
+def _effect_words(types: list[str]) -> str:
+    return UNSENT if SEND in types else NOT_SET
 
 
 def _named(database: Database[Any], lines: list[ConversationLine]) -> list[ConversationLine]:

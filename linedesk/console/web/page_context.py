@@ -26,10 +26,10 @@ from linedesk.console.lists.conversations import pause_of_everything
 from linedesk.console.lists.events import RESULT_NAMES
 from linedesk.console.lists.mass_act import MassAct
 from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
-from linedesk.console.web.format import FILTERS, number, zone
+from linedesk.console.web.format import FILTERS, number, plain, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
 from linedesk.console.web.live import Away, LiveReader, LiveReadings
-from linedesk.console.web.words import ACTS, KINDS, ROLES, STATES
+from linedesk.console.web.words import ACTS, KINDS, OPERATORS, REASONS, ROLES, STATES, WAYS
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
@@ -306,13 +306,16 @@ def _environment() -> Environment:
     environment.filters["cost"] = cost_words
     environment.filters["reason"] = reason_words
     environment.filters["explained"] = explained
-    # Words of a fixed set: a role, a state, a kind of conversation.
+    # Words of a fixed set; any other word is shown as it is.
     fixed: dict[str, Mapping[Any, str]] = {
+        "act": ACTS,
+        "kind": KINDS,
+        "operator": OPERATORS,
+        "given_reason": REASONS,
+        "result": RESULT_NAMES,
         "role": ROLES,
         "state": STATES,
-        "kind": KINDS,
-        "act": ACTS,
-        "result": RESULT_NAMES,
+        "way": WAYS,
     }
     for name, words in fixed.items():
         environment.filters[name] = _one_of(words)
@@ -324,6 +327,6 @@ def _environment() -> Environment:
 def _one_of(words: Mapping[Any, str]) -> Callable[[Any], str]:
     def translated(value: Any) -> str:
         text = words.get(str(value))
-        return known(str(value)) if text is None else gettext(text)
+        return plain(value) if text is None else gettext(text)
 
     return translated

@@ -56,6 +56,10 @@ ACTS = {
     "drop": mark("drop"),
     "login": mark("login"),
 }
+# The operators without a name, the ways to the acts, and the reason of a forced replay.
+OPERATORS = {"(no name)": mark("(no name)"), "the token": mark("the token")}
+WAYS = {"page": mark("page"), "command": mark("command")}
+REASONS = {"may arrive twice": mark("may arrive twice")}
 # The kinds of conversations.
 KINDS = {"user": mark("user"), "group": mark("group"), "room": mark("room")}
 WORDS = {
@@ -79,7 +83,9 @@ WORDS = {
         "How long recvq and the oplog keep unfinished events at the present rate. The rate is "
         "that of the last hour, or since the dispatcher took the lead."
     ),
-    mark("p50, p90, p99"): mark("50, 90 and 99 % of the values of the last minute are not larger."),
+    mark("p50, p90, p99"): mark(
+        "50, 90 and 99 percent of the values of the last minute are not larger."
+    ),
     mark("Try"): mark("How often the handler was called for the event, of HANDLER_TRIES."),
     mark("Release"): mark(
         "Gives up what a conversation is stuck on: it becomes a dead letter, and the events behind "
