@@ -42,7 +42,8 @@ TEXTS = (
     mark("MongoDB did not answer"),
     mark("MongoDB did not confirm in time"),
     mark(
-        "LINE answered {status} for the month's limit, and LINE's count of this month has to be read"
+        "LINE answered {status} for the month's limit, and LINE's count of this month has to be "
+        "read"
     ),
     mark("LINE answered {status}"),
     mark("no connection to LINE"),

@@ -34,7 +34,7 @@ def open_page(browser: Any, url: str) -> Iterator[Open]:
     def open_page(path: str = "/", **more: Any) -> Any:
         size = {"width": 1240, "height": 900}
         context = browser.new_context(
-            **{"viewport": size, "locale": "ja-JP", "base_url": url} | more
+            **{"viewport": size, "locale": "en-US", "base_url": url} | more
         )
         context.set_default_timeout(10_000)
         context.add_cookies([{"name": "linedesk_name", "value": "hanako", "url": url}])
