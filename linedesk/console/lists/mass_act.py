@@ -48,7 +48,7 @@ class Progress:
     """The progress of an act on many letters."""
 
     act: ActName
-    about: Phrase
+    about: Phrase | str
     """The chosen letters: a cause, or a number of letters."""
     by: str
     began: datetime
@@ -91,7 +91,7 @@ class MassAct:
         *,
         acts: Acts,
         by: str,
-        about: Phrase,
+        about: Phrase | str,
         again: bool = False,
         force: bool = False,
     ) -> None:

@@ -218,7 +218,7 @@ def test_a_dispatcher_that_is_gone_runs_no_handler(database: Database[Any]) -> N
     assert line.outcome.words == "its handler runs"
     database.status.update_one({}, {"$set": {"at": ago(60)}})
     (line,) = newest_events(database, since=ago(3600))
-    assert line.outcome.words == "no dispatcher runs that holds the lease"
+    assert line.outcome.words == "no running dispatcher holds the lease"
 
 
 def made(event_id: str, *, seconds: float, **more: Any) -> Document:

@@ -178,7 +178,7 @@ def test_an_effect_that_was_given_up_is_told_beside_what_went_out() -> None:
 
 def test_a_message_that_was_taken_back_ends_without_its_handler() -> None:
     told = story(runs=[a_run(outcome="unheard", effects=0)], was_unsent=True)
-    assert told.verdict.startswith("passed over")
+    assert told.verdict.startswith("skipped")
     assert "unsend" in kinds(told)
     assert told.what == "message text (unsent)"
 
@@ -220,17 +220,17 @@ ANSWERED = "LINE answered 200 in 90 ms"
         ({"endpoint": PUSH, "paid": 1}, f"POST {PUSH}: {ANSWERED}, 1 counted message"),
         (
             {"endpoint": PUSH, "paid": None},
-            f"POST {PUSH}: {ANSWERED}, counted, LINE alone knows for how many people",
+            f"POST {PUSH}: {ANSWERED}, counted, only LINE knows for how many people",
         ),
         (
             {"paid": 0, "also": company("01F", "01G", "01H"), "class": "live", "waitedMs": 420.0},
-            f"POST /v2/bot/message/reply: {ANSWERED}, free, travelled with 3 other sends of this "
-            "conversation, after 420 ms at the gate, class live",
+            f"POST /v2/bot/message/reply: {ANSWERED}, free, sent together with 3 other sends of "
+            "this conversation, after 420 ms at the gate, class live",
         ),
         (
             {"event_id": "01D", "paid": 0, "also": company("01E", "01E")},
-            f"POST /v2/bot/message/reply: {ANSWERED}, free, travelled with 1 other send of this "
-            "conversation",
+            f"POST /v2/bot/message/reply: {ANSWERED}, free, sent together with 1 other send of "
+            "this conversation",
         ),
         (
             {
@@ -275,7 +275,7 @@ def test_a_call_that_fetched_a_photo_is_no_answer() -> None:
     ("cause", "meaning"),
     [
         ("quota", "the month's messages are used up"),
-        ("late", "its reply token had run out, and late replies may cost no more today"),
+        ("late", "its reply token had expired, and today's limit for late replies is used up"),
         ("expired", "it was not tried before the moment that the bot had set"),
     ],
 )
@@ -331,13 +331,13 @@ def test_what_waits_behind_another_names_it() -> None:
 
 @pytest.mark.parametrize("row", [None, a_dispatcher(silent=11)])
 def test_without_a_dispatcher_that_is_the_reason(row: Document | None) -> None:
-    assert story(row=row).verdict == "waits: no dispatcher runs that holds the lease"
+    assert story(row=row).verdict == "waits: no running dispatcher holds the lease"
 
 
 def test_a_predecessors_letter_in_the_outbox_is_told() -> None:
     letter = {"id": "01E", "type": "deadletter", "cause": "handler: KeyError", "lastAt": LATER}
     told = story(effects=[letter], was_applied=True)
-    assert "its dead letter is on its way" in told.steps[-1].words
+    assert "its dead letter is being written" in told.steps[-1].words
 
 
 # What nobody knows.
@@ -345,11 +345,11 @@ def test_a_predecessors_letter_in_the_outbox_is_told() -> None:
 
 def test_what_was_overwritten_is_named() -> None:
     told = story(document=None, in_recvq=False, runs=[a_run()], calls=[a_call()])
-    assert told.gaps == ["recvq has it no longer: it was overwritten since, or never stored here"]
+    assert told.gaps == ["recvq does not have it: it was overwritten since, or never stored here"]
     assert (told.what, told.key) == ("message", HANAKO)
     told = story(is_finished=True)
-    assert "no run of it stands in jobs" in told.gaps[0]
-    assert "no call of it stands in calls" in told.gaps[1]
+    assert "jobs has no run of it" in told.gaps[0]
+    assert "calls has no call of it" in told.gaps[1]
 
 
 def test_text_shows_only_where_it_is_asked_for() -> None:

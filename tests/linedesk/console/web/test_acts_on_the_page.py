@@ -89,7 +89,7 @@ def test_with_a_login_the_audit_has_the_visitors_name(
         post(browser, url, "/pause", name="somebody else", key=USER)
         assert full.audit.find_one({"act": "pause"})["by"] == "hanako"  # type: ignore[index]
         told = post(browser, url, "/name", name="taro")
-        assert "The audit names you hanako, as you logged in" in told
+        assert "The audit names you hanako, the name of your login" in told
         browser.cookies.clear()
         browser.post(f"{url}/login", data={"password": PASSWORD})
         assert "What is your name?" in post(browser, url, "/resume", name="", channel="main")
@@ -121,7 +121,7 @@ def test_what_is_wrong_with_a_pause_of_everything_is_said_at_once_and_nothing_is
     with served(full) as url:
         told = post(browser, url, "/pause", sure="pause all", back="/pauses")
         assert "to pause everything, type “pause everything”, not “pause all”" in told
-        assert "write why" in told
+        assert "write a reason" in told
         assert 'value="pause all"' in told
         told = post(browser, url, "/pause", sure="pause all", why="引っ越し", back="/pauses")
         assert 'value="引っ越し"' in told
@@ -177,7 +177,7 @@ def test_a_replay_into_a_paused_conversation_says_that_it_waits(
         assert "waits" not in post(browser, url, "/letters/replay", id=ids[0])
         Control(full).pause(Scope("main", USER), by="taro")
         told = post(browser, url, "/letters/replay", id=ids[1])
-        assert f"replayed as replay:{ids[1]}:1; it waits, since main/{USER} is paused" in told
+        assert f"replayed as replay:{ids[1]}:1; it waits because main/{USER} is paused" in told
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_release_whose_outcome_cannot_be_read_is_not_called_done(
     with served(full) as url:
         form = {"channel": "main", "key": USER, "kind": "event", "id": EVENT}
         told = post(browser, url, "/release", **form)
-        assert f"The dispatcher is asked to release {EVENT}. Whether it has is not known" in told
+        assert f"The dispatcher is asked to release {EVENT}. The outcome is not known" in told
         assert 'class="banner look" role="status" id="said"' in told
         assert f'href="/conversation/main/{USER}">The conversation' in told
 

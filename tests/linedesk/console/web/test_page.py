@@ -109,7 +109,7 @@ def test_a_conversation_is_paused_and_goes_on(
     open_page: Open, full: Database[dict[str, Any]]
 ) -> None:
     page = open_page(f"/search?q={USER[:8]}")
-    page.get_by_placeholder("Why").fill("様子を見ます")
+    page.get_by_placeholder("Reason").fill("様子を見ます")
     page.get_by_role("button", name="Pause").click()
     page.locator("#said", has_text="is paused").wait_for()
     row = full.control.find_one({"_id": f"pause/main/{USER}"})
@@ -215,7 +215,7 @@ def test_everything_is_paused_by_a_typed_word_and_a_red_banner_follows(open_page
     page.context.clear_cookies()
     part = page.locator("#pause-everything")
     part.get_by_label("Type “pause everything”").fill("pause everything")
-    part.get_by_label("Why").fill("引っ越し")
+    part.get_by_label("Reason").fill("引っ越し")
     part.get_by_role("button", name="Pause everything").click()
     page.get_by_label("Your name").fill("佐藤花子")
     page.get_by_role("button", name="Continue").click()
@@ -283,7 +283,8 @@ def test_what_is_wrong_with_a_pause_of_everything_shows_beside_what_was_typed(
     part = page.locator("#pause-everything")
     part.get_by_label("Type “pause everything”").fill("pause all")
     part.get_by_role("button", name="Pause everything").click()
-    said = page.locator("#said", has_text="type “pause everything”, not “pause all”; write why")
+    words = "type “pause everything”, not “pause all”; write a reason"
+    said = page.locator("#said", has_text=words)
     said.wait_for()
     assert part.get_by_label("Type “pause everything”").input_value() == "pause all"
 

@@ -179,7 +179,7 @@ def test_the_page_tells_who_waits_for_line_and_what_sends_cost(
     assert "69 sends in 40 calls" in page
     assert "104 counted messages" in page
     assert "▲ 1 late reply given up" in page
-    meaning = "late: its reply token had run out, and late replies may cost no more today"
+    meaning = "late: its reply token had expired, and today's limit for late replies is used up"
     assert meaning in page
     assert meaning in letters
     row = next(row for row in calls.split("<tr>") if "000000000007" in row)
@@ -204,7 +204,7 @@ def test_a_search_without_a_result_says_who_has_no_name(
     with served(full) as url:
         page = browser.get(f"{url}/search?q=だれか").text
     assert "No results for" in page
-    assert "whose name is not known yet is found by id only" in page
+    assert "without a known name is found by id only" in page
 
 
 def test_the_page_tells_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
