@@ -260,7 +260,7 @@ def test_a_period_is_in_the_zone_of_the_browser_and_its_address_can_be_shared(
     page.reload()
     page.locator("#event-01JWITHIN").wait_for()
     page.goto("/events?from=nonsense")
-    page.get_by_text("'nonsense' is no time. Write 2026-11-21T09:00").wait_for()
+    page.get_by_text("'nonsense' is not a time. Write 2026-11-21T09:00").wait_for()
 
 
 def test_a_column_of_a_chart_leads_to_the_events_of_its_time(
