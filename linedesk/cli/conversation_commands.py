@@ -1,5 +1,4 @@
-"""The commands of `linedesk conversation`: their options. `linedesk.cli.conversation` does the work.
-"""
+"""The commands of `linedesk conversation`: their options. Other modules do the work."""
 
 from __future__ import annotations
 

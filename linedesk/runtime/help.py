@@ -90,7 +90,9 @@ class Formatter(click.HelpFormatter):
         told = list(rows)
         first = min(max((len(name) for name, _ in told), default=0), col_max) + col_spacing
         width = max(self.width - first - 2, 10)
-        super().write_dl([(name, wrapped(text, width)) for name, text in told], col_max, col_spacing)
+        super().write_dl(
+            [(name, wrapped(text, width)) for name, text in told], col_max, col_spacing
+        )
 
 
 class Context(click.Context):
@@ -104,14 +106,13 @@ class _Translated:
 
     _help: str | None = None
 
-    @property
-    def help(self) -> str | None:
-        """The text in the language of the context."""
+    def _translated(self) -> str | None:
         return gettext(inspect.cleandoc(self._help)) if self._help else self._help
 
-    @help.setter
-    def help(self, text: str | None) -> None:
+    def _set(self, text: str | None) -> None:
         self._help = text
+
+    help = property(_translated, _set)
 
 
 class Option(_Translated, click.Option):
