@@ -317,7 +317,7 @@ def _wordings(came: Came, *, text: bool) -> Sequence[str]:
         return [f"{short}  {call.request_id or ''}".rstrip(), short]
     if came.kind == "run":
         run = RunRecord.from_document(row)
-        outcome = known(run.outcome) + (f" {run.error}" if run.error else "")
+        outcome = known(run.outcome or "-") + (f" {run.error}" if run.error else "")
         effects = ngettext(", {count} effect", ", {count} effects", run.effects)
         effects = effects.format(count=run.effects) if run.effects else ""
         took, waited = brief(run.ms / 1000), brief(run.waited_ms / 1000)

@@ -123,7 +123,7 @@ option = partial(click.option, cls=Option)
 
 
 class _Command(_Translated):
-    context_class = Context
+    context_class: type[click.Context] = Context
     epilog: str | None
 
     def main(self, *arguments: Any, **wishes: Any) -> Any:
@@ -238,7 +238,7 @@ _have_click_translate()
 
 def extract(
     file: IO[bytes], keywords: Any, tags: Any, options: Any
-) -> Iterator[tuple[int, str, Any, list[str]]]:
+) -> Iterator[tuple[int, str | None, Any, list[str]]]:
     """Find texts for Babel: what `gettext` and `mark` name, and help texts.
 
     A help text is the docstring of a command (a function with a decorator that has `cls`), or a
