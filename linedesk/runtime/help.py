@@ -236,9 +236,7 @@ def _have_click_translate() -> None:
 _have_click_translate()
 
 
-def extract(
-    file: IO[bytes], keywords: Any, tags: Any, options: Any
-) -> Iterator[tuple[int, str | None, Any, list[str]]]:
+def extract(file: IO[bytes], keywords: Any, tags: Any, options: Any) -> Iterator[Any]:
     """Find texts for Babel: what `gettext` and `mark` name, and help texts.
 
     A help text is the docstring of a command (a function with a decorator that has `cls`), or a

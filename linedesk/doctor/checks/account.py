@@ -100,7 +100,7 @@ def test(box: DoctorContext) -> Finding:
 
 
 def redelivery(box: DoctorContext) -> Finding:
-    """Webhook redelivery, which sends an unanswered webhook again. LINE's API does not report it."""
+    """Webhook redelivery, which repeats an unanswered webhook. LINE's API does not report it."""
     return skip(
         _("only LINE's console shows it; it is off by default"),
         _("switch on Webhook redelivery in the {console}").format(console=_(CONSOLE)),

@@ -202,7 +202,7 @@ def own(box: DoctorContext) -> Finding:
 
 
 def of_all(box: DoctorContext) -> Finding:
-    """The rights of each user whose URI is in the credentials' folder, by logging in as the user."""
+    """The rights of each user whose URI is in the credentials' folder, by a login."""
     if box.credentials is None:
         return skip(_("only `sudo linedesk doctor` of an installation checks this"))
     found = list(_found(box.settings.mongodb_database, box.credentials))
