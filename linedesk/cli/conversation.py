@@ -61,7 +61,8 @@ def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Itera
 def _who(told: Mapping[str, Any]) -> Iterator[str]:
     friend = {True: _("friend"), False: _("no friend"), None: ""}[told["friend"]]
     kind = ", ".join(part for part in (_kind(told["kind"]), friend) if part)
-    yield f"{told['name'] or _('name not known')}{f' ({kind})' if kind else ''}"
+    name = told["name"] or _("name not known")
+    yield f"{name} ({kind})" if kind else name
 
 
 def _kind(kind: object) -> str:
@@ -89,7 +90,7 @@ def _timers(timers: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]
     width = max((cell_len(_named(one)) for one in timers), default=0)
     for one in timers:
         name = padded(_named(one), width)
-        every = f"  {_('every day at {time}').format(time=one['every'])}" if one["every"] else ""
+        every = "  " + _("every day at {time}").format(time=one["every"]) if one["every"] else ""
         data = f"  {_json(one['data'])}" if one["data"] else ""
         yield f"{name}  {local(one['at'])}  {_when(one['at'], now)}{every}{data}"
 
@@ -142,7 +143,8 @@ def _ago(moment: datetime | None, now: datetime) -> str:
     if moment is None:
         return "-"
     duration = for_long(max(0.0, (now - moment).total_seconds()))
-    return f"{local(moment)} ({_('{duration} ago').format(duration=duration)})"
+    ago = _("{duration} ago").format(duration=duration)
+    return f"{local(moment)} ({ago})"
 
 
 def _json(value: Any) -> str:

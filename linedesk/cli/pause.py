@@ -25,7 +25,7 @@ from linedesk.console.known import known
 from linedesk.console.search import scope_of
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark, ngettext
+from linedesk.runtime.language import mark
 from linedesk.settings.settings import Settings
 from linedesk.store.control import Control, Scope
 
@@ -169,7 +169,7 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
             Column(mark("by"), lambda row: row.get("by"), fold=8),
             Column(mark("via"), lambda row: known(str(row.get("via"))), left_out=1),
             act,
-            Column(mark("on"), lambda row: _on_screen(row, names), fold=28),
+            Column(mark("target"), lambda row: _on_screen(row, names), fold=28),
             outcome,
             why,
         ),
@@ -207,7 +207,7 @@ def _on_screen(row: Mapping[str, Any], names: Names) -> str:
     shown = f"{cut(name, NAME_CELLS)} {short(first)}" if name else short(first)
     if not others:
         return shown
-    more = ngettext("{first} and {count} more", "{first} and {count} more", len(others))
+    more = _("{first} and {count} more")
     return more.format(first=shown, count=len(others))
 
 

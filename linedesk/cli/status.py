@@ -56,13 +56,12 @@ from linedesk.store.records.history import (
 )
 from linedesk.store.records.letters import LAST_AT
 
-LABEL_WIDTH = 9
 STYLES = {"bad": "bold red", "warn": "yellow"}
 # The most rows of each kind.
 MANY = 10
 # The sections that a small screen leaves out, in this order.
 LEFT_OUT = (
-    *("calls", "room", "latency", "LINE", "events", "workers", "threads", "processes"),
+    *("calls", "capacity", "latency", "LINE", "events", "workers", "threads", "processes"),
     *("dead", "queue"),
 )
 
@@ -71,8 +70,9 @@ Section = tuple[str, list[Text]]
 LABELS = (
     *(mark("linedesk"), mark("waiting"), mark("dead"), mark("processes"), mark("events")),
     *(mark("queue"), mark("latency"), mark("threads"), mark("workers"), mark("LINE")),
-    *(mark("room"), mark("calls")),
+    *(mark("capacity"), mark("calls")),
 )
+LEAST_LABEL_WIDTH = 9
 
 
 def fitted(seen: Overview, *, height: int, width: int) -> list[Section]:
@@ -94,9 +94,14 @@ def fitted(seen: Overview, *, height: int, width: int) -> list[Section]:
     return told
 
 
+def label_width() -> int:
+    """The width of the longest label in the language of the context."""
+    return max(LEAST_LABEL_WIDTH, *(cell_len(_(label)) for label in LABELS))
+
+
 def _folded(told: Iterable[Section], width: int) -> list[Section]:
     """The sections with the problems folded to this width."""
-    beside = width - LABEL_WIDTH - 1
+    beside = width - label_width() - 1
     console = Console(width=beside)
     (label, lines), *others = told
     folded = [part for line in lines for part in shortened(line).wrap(console, beside)]
@@ -126,7 +131,7 @@ def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Itera
     if seen.workers is not None:
         yield "workers", list(_workers(seen, seen.workers, most))
     yield "LINE", [_line(seen)]
-    yield "room", [_room(seen)]
+    yield "capacity", [_room(seen)]
     if seen.calls:
         yield "calls", [_call(row, seen) for row in seen.calls[:most]]
 
@@ -134,7 +139,7 @@ def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Itera
 def grid(told: Sequence[Section], *, cut: bool) -> Table:
     """The sections for a terminal, with short ids; lines are cut at its width, or folded."""
     table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(width=LABEL_WIDTH, no_wrap=True)
+    table.add_column(width=label_width(), no_wrap=True)
     table.add_column(ratio=1, no_wrap=cut, overflow="ellipsis" if cut else "fold")
     for label, lines in told:
         for n, line in enumerate(lines):
@@ -146,7 +151,7 @@ def plain(told: Sequence[Section]) -> Iterator[str]:
     """The same without colours, with whole ids and lines."""
     for label, lines in told:
         for n, line in enumerate(lines):
-            yield f"{padded('' if n else _(label), LABEL_WIDTH)} {line.plain}".rstrip()
+            yield f"{padded('' if n else _(label), label_width())} {line.plain}".rstrip()
 
 
 def _head(seen: Overview, problems: Sequence[HealthProblem]) -> Text:
@@ -274,7 +279,8 @@ def _workers(seen: Overview, workers: WorkersView, most: int) -> Iterator[Text]:
 
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
-    why = str(one.get("why") or "no reason known")
+    reason = one.get("why")
+    why = known(str(reason).removeprefix("a send ")) if reason else _("no reason known")
     duration = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
     count = one.get("documents")
     # Without events the row is an outbox whose first send waits.
@@ -286,7 +292,7 @@ def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
         )
     else:
         told = _("a send for {duration}: {why}")
-    told = told.format(count=count, duration=duration, why=known(why.removeprefix("a send ")))
+    told = told.format(count=count, duration=duration, why=why)
     return Text(visible(f"{_who(one, seen)}  {told}"))
 
 

@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 KINDS = {RECVQ: "event", JOBS: "run", CALLS: "call", DEADLETTERS: "dead"}
 NAMES = {"event": mark("event"), "run": mark("run"), "call": mark("call"), "dead": mark("dead")}
 COLOURS = {"event": "cyan", "run": "green", "call": "blue", "dead": "red"}
-KIND_WIDTH, WHO_WIDTH, EVENT_WIDTH = 5, 23, 26
+WHO_WIDTH, EVENT_WIDTH = 23, 26
 AWAIT_MS = 250
 HOLD_SECONDS = 1.0
 # A tail may run for days.
@@ -293,7 +293,11 @@ def line(came: Came, whom: str, *, text: bool, width: int | None = None) -> str:
     at = clock(came.at)[: len("00:00:00") if is_narrow else None]
     event = one_line(came.event_id)
     whose = (whom, NAME_CELLS if is_narrow else WHO_WIDTH)
-    columns = ((_(NAMES[came.kind]), KIND_WIDTH), (event, EVENT_WIDTH), whose)
+    columns = (
+        (_(NAMES[came.kind]), max(cell_len(_(name)) for name in NAMES.values())),
+        (event, EVENT_WIDTH),
+        whose,
+    )
     head = " ".join([at, *(padded(cell, cells) for cell, cells in columns), ""])
     wordings = list(map(one_line, _wordings(came, text=text)))
     if width is None:

@@ -52,7 +52,8 @@ def page(story: Story) -> Iterator[tuple[str, Iterator[str]]]:
         yield _("found by"), iter([story.asked])
     yield _("type"), iter([known(story.what)])
     if story.key:
-        who = f"{story.name or _('name not known')}  {story.channel}/{story.key}"
+        name = story.name or _("name not known")
+        who = f"{name}  {story.channel}/{story.key}"
         yield _("who"), iter([who])
     yield _("result"), iter([story.verdict])
     if do := _to_do(story):
@@ -189,7 +190,8 @@ def _recent(id_: str, found: Recent) -> Iterator[tuple[str, Iterator[str]]]:
 
 
 def _event(row: Mapping[str, Any]) -> str:
-    held = f"  {_('held: {why}').format(why=known(row['held']))}" if row.get("held") else ""
+    why = row.get("held")
+    held = "  " + _("held: {why}").format(why=known(why)) if why else ""
     return f"{local(row.get('at'))}  {known(str(row.get('what')))}  {row.get(EVENT_ID)}{held}"
 
 

@@ -295,4 +295,5 @@ def _problem(location: tuple[int | str, ...], message: str, given: Mapping[str, 
 
 
 def _rule(name: str) -> str:
-    return _(Settings.model_fields[name].description or "")
+    rule = Settings.model_fields[name].description
+    return _(rule) if rule else ""

@@ -231,4 +231,4 @@ def _unsafe(box: DoctorContext) -> str:
         for one in map(urlsplit, urls)
         if one.scheme == "amqp" and one.hostname not in ("127.0.0.1", "localhost", "::1")
     ]
-    return f", {_('without TLS: use amqps unless the network is private')}" if plain else ""
+    return ", " + _("without TLS: use amqps unless the network is private") if plain else ""

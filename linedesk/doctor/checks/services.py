@@ -216,9 +216,9 @@ def _told(unit: Unit) -> str:
     if state == "failed":
         code = f" {unit['ExecMainStatus']}" if unit.get("Result") == "exit-code" else ""
         state += f" ({unit.get('Result', 'unknown')}{code})"
-    return f"{name} {state}" + (
-        f", {_('{count} restarts').format(count=restarts)}" if restarts else ""
-    )
+    if not restarts:
+        return f"{name} {state}"
+    return f"{name} {state}, " + _("{count} restarts").format(count=restarts)
 
 
 def _connection(host: str, port: int, *, tls: bool) -> HTTPConnection:

@@ -261,7 +261,7 @@ def judge_timers(
     problem = health.late_timer(late_seconds, own_process=process, started_by=started_by)
     if problem is None and aside:
         return warn(
-            ngettext("{count} can never fire", "{count} can never fire", aside).format(count=aside),
+            _("{count} can never fire").format(count=aside),
             _("`{command}` in the mongo shell shows the reasons").format(command=ASIDE),
         )
     return of(problem, well=_("none is late"))
