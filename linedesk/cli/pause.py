@@ -65,7 +65,7 @@ def pause(
     told = _("paused {scope}") if is_new else _("{scope} was already paused")
     click.echo(told.format(scope=visible(str(scope))))
     click.echo(
-        _("new events are held until you run `linedesk resume`")
+        _("new events are held until you resume (`linedesk resume`)")
         if obeyed
         else _("no dispatcher has confirmed yet; the pause takes effect when one runs")
     )

@@ -114,7 +114,7 @@ def _looked(check: Check, box: DoctorContext) -> Finding:
     except AccessRefused as error:
         return _refused(error)
     except SetupError as error:
-        return bad(_("wrong"), known(str(error)))
+        return bad(_("not as linedesk needs it"), known(str(error)))
     except StoreUnavailable as error:
         return bad(
             _("MongoDB does not answer ({error})").format(error=error),

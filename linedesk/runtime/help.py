@@ -237,7 +237,7 @@ _have_click_translate()
 
 
 def extract(file: IO[bytes], keywords: Any, tags: Any, options: Any) -> Iterator[Any]:
-    """Find texts for Babel: what `gettext` and `mark` name, and help texts.
+    """Find texts for Babel: the arguments of `gettext` and `mark`, and help texts.
 
     A help text is the docstring of a command (a function with a decorator that has `cls`), or a
     constant `help`.

@@ -159,7 +159,7 @@ def recvq(box: DoctorContext) -> Finding:
     try:
         check_recvq(box.database)
     except WrongCollection as error:
-        return bad(_("wrong"), known(str(error)))
+        return bad(_("not as linedesk needs it"), known(str(error)))
     shape = read_shape(box.database)
     assert shape is not None, "check_recvq refuses a missing one"
     saw = _("capped at {size}, {count:,} documents")

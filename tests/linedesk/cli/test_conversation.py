@@ -72,7 +72,7 @@ def a_conversation(key: str, *, channel: str = "main", **more: Any) -> dict[str,
 def test_the_readme_shows_what_the_command_prints(
     readme: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the reminder keeps of a user who sends 8時30分, as linedesk/bots/reminder.py has it."""
+    """The data of the reminder after a user has sent 8時30分 (linedesk/bots/reminder.py)."""
     text = (Path(__file__).parents[3] / readme).read_text("utf-8")
     shown = re.search(r"\$ linedesk conversation show 佐藤花子\n(.*?)```", text, re.DOTALL)
     assert shown is not None
@@ -176,11 +176,11 @@ def lines_of(answer: Result) -> dict[str, list[str]]:
 
 
 def problems(answer: Result) -> list[str]:
-    """What stderr says, without what other tests' threads may log there."""
+    """The lines of stderr, without log lines of other tests' threads."""
     return [line for line in answer.stderr.splitlines() if line.startswith("linedesk: ")]
 
 
-def test_the_page_tells_all_but_texts(show: Run) -> None:
+def test_the_page_shows_everything_except_texts(show: Run) -> None:
     answer = show(HANAKO)
     page = lines_of(answer)
     assert page["conversation"] == [f"main/{HANAKO}"]
@@ -190,8 +190,10 @@ def test_the_page_tells_all_but_texts(show: Run) -> None:
     again, ask = page["timers"]
     assert re.match(r'again  20.* due 5 min.* ago  \{"asked": 1\}$', again)
     assert re.match(r"ask    20.* in 2 h \d min  every day at 08:30 Asia/Tokyo$", ask)
-    assert re.match(r"2 waiting, the oldest since .* \(3 min.* ago\), 1 tried$", page["outbox"][0])
-    assert re.match(r"2 documents, the first since .* \(1 h.* ago\) \(slow\)$", page["held"][0])
+    assert re.match(r"2 waiting, oldest from .* \(3 min.* ago\), 1 tried$", page["outbox"][0])
+    assert re.match(
+        r"2 documents, the first held since .* \(1 h.* ago\) \(slow\)$", page["held"][0]
+    )
     assert page["dead letters"] == ["1"]
     assert page["last record"][0].endswith("ago), 12 in all")
     assert SECRET not in answer.stdout
@@ -208,7 +210,7 @@ def test_what_is_empty_says_so(show: Run) -> None:
 
 def test_answers_that_wait_for_a_tap_are_counted(show: Run) -> None:
     [answers] = lines_of(show(TARO))["answers"]
-    assert re.match(r"1 waiting for a tap, the oldest since .* \(4 min.* ago\)$", answers)
+    assert re.match(r"1 waiting for a tap on the button, oldest from .* \(4 min.* ago\)$", answers)
     told = json.loads(show("--json", TARO).stdout)
     assert told["answers"]["waiting"] == 1
     assert SECRET not in show("--text", TARO).stdout
@@ -221,7 +223,7 @@ def test_a_group_tells_its_members_states_and_timers(show: Run) -> None:
     assert page["timers"][0].startswith("ring of 太郎  20")
 
 
-def test_texts_that_wait_are_shown_where_they_are_asked_for(show: Run) -> None:
+def test_waiting_texts_are_shown_with_text(show: Run) -> None:
     shown = show("--text", HANAKO).stdout
     assert shown.count(SECRET) == 2
     assert "retryKey" not in shown
@@ -286,7 +288,7 @@ def test_a_conversation_is_found_by_id_start_channel_or_name(
 
 
 @pytest.mark.parametrize("word", ["三郎", "other/U1", "U12", "$where", "..*"])
-def test_what_nobody_is_called_is_named(show: Run, word: str) -> None:
+def test_an_unknown_name_is_refused_by_name(show: Run, word: str) -> None:
     answer = show(word, code=1)
     assert problems(answer) == [f"linedesk: no conversation {word!r}"]
     assert answer.stdout == ""
@@ -306,7 +308,7 @@ def test_a_record_that_a_person_has_changed_is_shown(show: Run, people: Database
     assert lines_of(show("z/odd"))["timers"][0].startswith("x  20")
 
 
-def test_a_terminal_gets_a_folded_page_and_is_not_obeyed(
+def test_a_terminal_gets_a_folded_page_without_control_characters(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
