@@ -276,7 +276,7 @@ def test_a_conversation_is_found_by_id_start_channel_or_name(
         assert json.loads(show("--json", word).stdout)["id"] == found
         return
     first, *listed = problems(show(word, code=1))
-    assert first == f"linedesk: several conversations are meant by {word!r}:"
+    assert first == f"linedesk: {word!r} matches several conversations:"
     assert (
         sorted(listed)
         == [

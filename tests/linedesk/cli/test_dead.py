@@ -209,7 +209,7 @@ def test_a_command_that_changes_letters_needs_a_choice(
 ) -> None:
     assert "name the letters" in run(command, code=2).stderr
     assert "either ids" in run(command, "01NEW", "--cause", "x", code=2).stderr
-    assert "2 dead letters match: say --yes" in run(command, "--cause", "Value", code=2).stderr
+    assert "2 dead letters match: add --yes" in run(command, "--cause", "Value", code=2).stderr
     assert queue(letters) == []
     assert len(ids(letters)) == 4
 
