@@ -38,6 +38,7 @@ from linedesk.settings.settings import Settings, load_settings
 # Names of checks: JSON has them in English, people get them in their language.
 SETTINGS, MONGODB, RECVQ = mark("settings"), mark("MongoDB"), mark("recvq")
 LINE, FRONT_DESK, RABBITMQ = mark("LINE token"), mark("front desk"), mark("RabbitMQ")
+SPOOL_DISK = mark("spool disk")
 # MongoDB is named first: while it is down, it has to be repaired first.
 IN_MONGODB = (MONGODB,)
 IN_RECVQ = (MONGODB, RECVQ)
@@ -63,8 +64,8 @@ HERE = (
     Check(mark("recvq retention"), space.reach, IN_RECVQ),
     Check(mark("recvq unread"), space.unread, IN_RECVQ, seconds=8.0),
     Check(mark("MongoDB disk"), space.disk, IN_RECVQ),
-    Check(mark("spool disk"), space.spool),
-    Check(mark("spool capacity"), space.bridge, (*IN_RECVQ, "spool disk")),
+    Check(SPOOL_DISK, space.spool),
+    Check(mark("spool capacity"), space.bridge, (*IN_RECVQ, SPOOL_DISK)),
     Check(mark("services"), services.units),
     Check(FRONT_DESK, services.front_desk),
     Check(mark("spool"), services.spooled),

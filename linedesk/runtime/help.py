@@ -68,12 +68,18 @@ def wrapped(text: str, width: int) -> str:
 def _lines(paragraph: str, width: int) -> Iterator[str]:
     line = ""
     for word in re.split(r"(?<=\s)", " ".join(paragraph.split())):
-        for part in BREAK.split(word):
+        for part in _parts(word, width):
             if line and cells(line + part.rstrip()) > width:
                 yield line.rstrip()
                 line = ""
             line += part
     yield line.rstrip()
+
+
+def _parts(word: str, width: int) -> Iterator[str]:
+    """The parts between which a line may end. A part of narrow characters is cut at the width."""
+    for part in BREAK.split(word):
+        yield from (part[n : n + width] for n in range(0, len(part), width))
 
 
 class Formatter(click.HelpFormatter):
