@@ -326,7 +326,7 @@ def test_a_failure_in_the_middle_leaves_the_running_release(fault: str, running:
     running.forget()
     answer = running.install()
     assert answer.returncode == 1
-    assert "the services run on as they were" in answer.stderr
+    assert "the services keep running unchanged" in answer.stderr
     assert running.current == first
     assert not running.calls("systemctl restart")
     (running.state / fault).unlink()
@@ -463,7 +463,7 @@ def test_a_dry_run_says_every_step_and_touches_nothing(
     assert {"debian": "apt-get", "centos": "dnf"}[family] in answer.stdout
     for step in (packages, "user linedesk", "mongod.conf", "init --config", "systemctl restart"):
         assert step in answer.stdout
-    assert "dry run: nothing was touched" in answer.stdout
+    assert "dry run: nothing was changed" in answer.stdout
     assert "Webhook redelivery         on" in answer.stdout
     assert box.files() == {}
     assert {call.split()[1] for call in box.calls("systemctl")} <= {
