@@ -1,4 +1,4 @@
-"""`linedesk up`: every process of a small box under one supervisor, with a mongod if asked for."""
+"""`linedesk up`: all processes of a small server under one supervisor, optionally with a mongod."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from linedesk.store.views import ensure_views
 
 FRONTDESK_STOP_SECONDS = 10.0
 SCHEDULER_STOP_SECONDS = 25.0
-# Beyond its drain the dispatcher joins threads, saves its progress and gives back the lease.
+# After its drain the dispatcher joins threads, saves its progress and releases the lease.
 DISPATCHER_MARGIN_SECONDS = 15.0
 WORKER_MARGIN_SECONDS = 20.0
-# A command that looks whether an `up` runs holds the lock for a moment.
+# A command that checks whether an `up` runs holds the lock for a moment.
 LOCK_SECONDS = 1.0
-# What commands do not take over from an `up`: secrets, and what may hold some.
+# Settings that commands do not take over from an `up`: secrets, and settings that may hold some.
 NOT_NOTED = {*CREDENTIALS, "bot_settings"} - {"mongodb_uri"}
 
 
 def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> int:
     """Run all processes until SIGTERM or SIGINT; returns the exit code.
 
-    The dispatcher stops after all that brings events, so that nothing new comes in while it
-    drains; a worker stops after it, so that handlers that are out may end.
+    The dispatcher stops after all sources of events, so no new events arrive while it drains. A
+    worker stops after it, so handlers under way can end.
     """
     require(settings, "line_channel_secret", "line_channel_access_token")
     if settings.dispatcher_workers == "amqp":
@@ -44,9 +44,10 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
     signals = Signals()
     with signals_on(signals):
         programs = room_programs(settings, config_path=config_path, verbose=verbose)
-        # So that what a bot prints is seen at once, and operators are advised of this command.
+        # Unbuffered, so a bot's output appears at once. The variable makes hints to operators name
+        # this command.
         environ = {**os.environ, "PYTHONUNBUFFERED": "1", STARTED_BY_VARIABLE: UP}
-        # A child must not report its own readiness to systemd as that of this process.
+        # A child must not report its readiness to systemd in place of this process.
         environ.pop("NOTIFY_SOCKET", None)
         if settings.mongodb_uri == EMBEDDED:
             mongod = KeptMongod(state_dir())
@@ -54,7 +55,7 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
             programs.append(mongod.program())
             used: dict[str, object] = {"mongodb_uri": mongod.uri}
             if "spool_path" not in settings.model_fields_set:
-                # Beside the data, since a small box has no folder of the service's own.
+                # Beside the data, since a small server has no folder for the service.
                 used["spool_path"] = state_dir().parent / "spool.db"
             environ |= {name.upper(): str(value) for name, value in used.items()}
             mongod.note(settings.model_copy(update=used))
@@ -84,14 +85,14 @@ def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool
 
 
 class KeptMongod(EmbeddedMongod):
-    """An embedded mongod whose data stays, and which the supervisor keeps running."""
+    """An embedded mongod with permanent data, which the supervisor keeps running."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir, port=_kept_port(data_dir))
         self._lock = _locked(data_dir)
 
     def prepare(self, database: str, *, audit_days: int) -> None:
-        """Start it once, to do what `linedesk init` does. Raises NewerSchema."""
+        """Start it once for the steps of `linedesk init`. Raises NewerSchema."""
         with self, connect(self.uri, app_name="linedesk-init") as client:
             require_schema(client[database])
             create_collections(client[database])
@@ -99,11 +100,11 @@ class KeptMongod(EmbeddedMongod):
             set_audit_age(client[database], days=audit_days)
 
     def program(self) -> Program:
-        """What the supervisor runs."""
+        """The program for the supervisor."""
         return Program("mongod", self.command(), STOP_SECONDS, quiet=True)
 
     def note(self, settings: Settings) -> None:
-        """Write down for commands beside this `up` what it runs with, but nothing secret."""
+        """Write the settings of this `up`, without secrets, to a file for other commands."""
         text = settings.model_dump_json(exclude_unset=True, exclude=NOT_NOTED)
         self._lock.truncate(0)
         self._lock.write(text)
@@ -111,9 +112,9 @@ class KeptMongod(EmbeddedMongod):
 
 
 def beside_up(settings: Settings) -> Settings:
-    """For a command of a person: where no server is set, those of the `up` that keeps one here.
+    """Settings for an operator's command: without a server those of a running `up` here.
 
-    What is set goes before what that `up` was given. Without such an `up` they stay as they are.
+    Explicit settings have priority over those of the `up`. Without such an `up` they do not change.
     """
     given = settings.model_fields_set
     if settings.mongodb_uri != EMBEDDED and "mongodb_uri" in given:
@@ -126,7 +127,7 @@ def beside_up(settings: Settings) -> Settings:
 
 
 def is_starting(data_dir: Path) -> bool:
-    """Whether an `up` holds this data, and has not written down yet what it runs with."""
+    """Whether an `up` holds this data and has not written its settings yet."""
     try:
         with (data_dir / "lock").open(encoding="utf-8") as lock:
             return not _is_free(lock, fcntl.LOCK_SH) and not lock.read()
@@ -135,13 +136,13 @@ def is_starting(data_dir: Path) -> bool:
 
 
 def _noted(data_dir: Path) -> Settings | None:
-    """What the running `up` of this data wrote down; None where none runs."""
+    """The settings of the running `up` of this data; None if none runs."""
     try:
         with (data_dir / "lock").open(encoding="utf-8") as lock:
             if _is_free(lock, fcntl.LOCK_SH):
                 return None
             return Settings.model_validate_json(lock.read())
-    # Text of another version, or none yet, is as good as no `up`.
+    # A file of another version, or a missing file, counts as no `up`.
     except (OSError, ValueError):
         return None
 
@@ -155,13 +156,13 @@ def _locked(data_dir: Path) -> IO[str]:
             lock.close()
             raise DataInUse(f"the data in {data_dir} is in use by another `linedesk up`")
         pause.wait(0.05)
-    # What an earlier one noted holds no longer.
+    # The settings of an earlier `up` are no longer valid.
     lock.truncate(0)
     return lock
 
 
 def _is_free(lock: IO[str], kind: int) -> bool:
-    """Whether the lock was free; it is held then, until the file is closed."""
+    """Whether the lock was free; if so it is held until the file is closed."""
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -170,7 +171,7 @@ def _is_free(lock: IO[str], kind: int) -> bool:
 
 
 def _kept_port(data_dir: Path) -> int:
-    """Always the same port: the replica set's configuration in the kept data names it."""
+    """The port, always the same: the replica set's configuration in the data contains it."""
     kept = data_dir / "port"
     if not kept.exists():
         data_dir.mkdir(parents=True, exist_ok=True)

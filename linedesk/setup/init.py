@@ -71,7 +71,7 @@ def init_database(
         with connect(settings.mongodb_uri, app_name="linedesk-init") as client:
             _init_collections(client[settings.mongodb_database], settings, capped_mb)
         return
-    # An installed box's: a trial by the same user has another mongod.
+    # The production server: an `up` of the same user has another mongod.
     require_server(settings)
     with at_work_in(users):
         given = Uri.parse(settings.mongodb_uri)
@@ -116,7 +116,7 @@ def _init_collections(database: Database[Any], settings: Settings, capped_mb: in
         click.echo(f"views       {', '.join(VIEWS)}: {len(changed)} made")
         click.echo(f"schema      {schema or SCHEMA}, this release writes {SCHEMA}")
         options = database[RECVQ].options()
-    # Said first, since MongoDB removes what is older within a minute.
+    # Printed first, since MongoDB removes older rows within a minute.
     click.echo(f"audit       {told_of_audit(database, days=settings.audit_days)}")
     set_audit_age(database, days=settings.audit_days)
     if not options.get("capped"):

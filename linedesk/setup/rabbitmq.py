@@ -66,8 +66,8 @@ def _literal(name: str) -> str:
     return name.replace(".", r"\.")
 
 
-# Publishing to a queue by its name is a write to the default exchange, `amq.default` here.
-# A worker reaches neither other workers nor the dispatcher's queue: theirs are exclusive as well.
+# Publishing to a queue by its name is a write to the default exchange, `amq.default` here. A worker
+# cannot reach other workers or the dispatcher's queue, which are also exclusive.
 WHO: Mapping[str, BrokerUser] = {
     "dispatcher": BrokerUser(
         configure=f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
@@ -107,7 +107,7 @@ def user_of(vhost: str, who: str) -> str:
 
 
 def definitions(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
-    """What RabbitMQ is to have, in the form of its definitions."""
+    """The definitions to import into RabbitMQ."""
     rights = [
         {"vhost": vhost, "user": user_of(vhost, who)}
         | {"configure": one.configure, "write": one.write, "read": one.read}
@@ -129,13 +129,13 @@ def definitions(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _hashed(password: str) -> str:
-    """As RabbitMQ stores it: a salt of four bytes before the hash of salt and password."""
+    """The form that RabbitMQ stores: a salt of four bytes before the hash of salt and password."""
     salt = os.urandom(4)
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
 def _kept(path: Path) -> tuple[str, ...]:
-    """The URLs of a file; none where it is missing or empty. Raises SettingsError, OSError."""
+    """The URLs of a file; none if it is missing or empty. Raises SettingsError, OSError."""
     try:
         text = path.read_text("utf-8").strip()
         if text:
@@ -153,7 +153,7 @@ def _password_in(urls: Sequence[str]) -> str:
 
 
 def _vhost(urls: Sequence[str]) -> str:
-    """As the first URL names it; RabbitMQ's own default is `/`."""
+    """The virtual host of the first URL; RabbitMQ's default is `/`."""
     return unquote(urlsplit(urls[0]).path[1:]) or "/"
 
 
@@ -178,7 +178,7 @@ def _all_open(urls: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
-    """By `rabbitmqctl`, each time anew, since rights may have been changed by hand."""
+    """Import by `rabbitmqctl`; done each time, since rights may have been changed by hand."""
     control = shutil.which(CONTROL)
     text = json.dumps(wanted, indent=2)
     if control is None:

@@ -1,7 +1,7 @@
 """The users of MongoDB that `linedesk init --users` makes, and the files with their URIs.
 
-Each password is on the disk before a server knows it, and MongoDB is made to fit. So an `init` that
-was killed is completed by the next one.
+Each password is on the disk before the server knows it, and MongoDB is changed to match. The next
+`init` therefore completes one that was killed.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ FILE = "MONGODB_URI"
 
 @dataclass(frozen=True)
 class UriFile:
-    """`<folder>/<who>/MONGODB_URI`. Every method raises OSError as the system does."""
+    """`<folder>/<who>/MONGODB_URI`. Every method may raise OSError."""
 
     path: Path
 
     @classmethod
     def of(cls, folder: Path, who: str) -> UriFile:
-        """The file of one process, or person, below the folder of all."""
+        """The file of one process, or of the operator, in the common folder."""
         return cls(folder / who / FILE)
 
     @property
     def next(self) -> UriFile:
-        """A file beside it, for what is to take its place."""
+        """A file beside it, for its replacement."""
         return UriFile(self.path.with_name(f"{self.path.name}.next"))
 
     def read(self) -> Uri | None:
-        """What the file holds; None if it is missing. Raises SettingsError if that is no URI."""
+        """The URI in the file; None if it is missing. Raises SettingsError if it is not a URI."""
         try:
             text = self.path.read_text("utf-8").strip()
         except FileNotFoundError:
@@ -63,11 +63,11 @@ class UriFile:
         return uri
 
     def write(self, uri: Uri) -> None:
-        """Have it hold this URI, for its owner only: on the disk and whole, or not at all."""
+        """Write this URI, readable only for its owner: complete and synced, or not at all."""
         write_for_owner(self.path, f"{uri}\n")
 
     def become(self, other: UriFile) -> None:
-        """Take the other one's place, and have that on the disk."""
+        """Replace this file by the other one, and sync that."""
         _take_place(self.path, other.path)
 
     def _useless(self) -> SettingsError:
@@ -78,7 +78,7 @@ class UriFile:
 
 
 def write_for_owner(path: Path, text: str) -> None:
-    """Write a file that only its owner reads: on the disk and whole, or not at all.
+    """Write a file that only its owner can read: complete and synced, or not at all.
 
     Raises OSError.
     """
@@ -86,7 +86,7 @@ def write_for_owner(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _sync(path.parent.parent)
     with suppress(FileNotFoundError):
-        # One that a killed `init` has left would keep its owner and mode.
+        # A file left by a killed `init` would keep its owner and mode.
         beside.unlink()
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -97,14 +97,14 @@ def write_for_owner(path: Path, text: str) -> None:
 
 
 def _take_place(path: Path, other: Path) -> None:
-    """Let a file take another one's place, and have that on the disk. Raises OSError."""
+    """Replace a file by another one, and sync that. Raises OSError."""
     path.replace(other)
     _sync(other.parent)
 
 
 @contextmanager
 def at_work_in(folder: Path) -> Iterator[None]:
-    """Make the folder, and keep every other `init` out of it. Raises SettingsError."""
+    """Make the folder, and lock out any other `init`. Raises SettingsError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -129,8 +129,8 @@ def _sync(folder: Path) -> None:
 
 
 ADMIN_NAME = "linedesk-admin"
-# Whoever may make roles in the database admin can give himself every right: less than this would
-# only look like less. And it is what a person needs who has to mend the server.
+# A user that may make roles in the database admin can grant itself every right, so a smaller role
+# would be no restriction. Administrators also need this role to repair the server.
 ADMIN_ROLES = [{"role": "root", "db": ADMIN}]
 WHO: Mapping[str, User] = {
     "frontdesk": FRONTDESK,
@@ -166,7 +166,7 @@ Roles = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True)
 class UserChange:
-    """What became of a user, and where his URI lies."""
+    """The result for a user, and the path of its URI."""
 
     user: str
     state: str
@@ -174,9 +174,9 @@ class UserChange:
 
 
 def require_fitting(given: Uri, folder: Path, *, database: str) -> None:
-    """Refuse, before anything is made, files of other users or servers than are to be made ready.
+    """Refuse, before any change, files of other users or servers than the ones to set up.
 
-    Raises SettingsError, which names all of them.
+    Raises SettingsError, which lists all of them.
     """
     owners = {"admin": f"{ADMIN_NAME}@{ADMIN}"}
     owners |= {who: f"{user.name}@{database}" for who, user in WHO.items()}
@@ -198,10 +198,10 @@ def _misfit(file: UriFile, given: Uri, wanted: str) -> str | None:
 
 
 def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
-    """The administrator's URI; he is made where nobody has made him.
+    """The administrator's URI; the user is created if it does not exist.
 
-    By the user in `given`, if that has one, else as the first user of all, whom a server lets this
-    machine's processes make. Raises SettingsError, StoreUnavailable.
+    The user in `given` creates it, if there is one. Otherwise it is the first user of all, which a
+    server lets a process of its machine create. Raises SettingsError, StoreUnavailable.
     """
     file = UriFile.of(folder, "admin")
     uri = _end_rotation(file) or file.read()
@@ -224,10 +224,10 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
 
 
 def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
-    """Give the administrator a new password; returns his new URI.
+    """Give the administrator a new password; returns the new URI.
 
-    His old one is what sets it, so the file with the old one stays until MongoDB knows the new one,
-    which lies beside it.
+    The old password is needed to set the new one. The file with the old one is therefore kept until
+    MongoDB knows the new one, which is in a file beside it.
     """
     file, new = UriFile.of(folder, "admin"), replace(uri, password=new_password())
     file.next.write(new)
@@ -240,10 +240,11 @@ def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
 def ensure_users(
     client: Client, admin: Uri, folder: Path, *, database: str, new_passwords: bool
 ) -> list[UserChange]:
-    """Make roles and users what `linedesk.store.rights` and the files say; returns what was done.
+    """Create or update roles and users as in `linedesk.store.rights` and the files; returns the
+    changes.
 
-    Who has a file that opens MongoDB keeps his password unless all get new ones; who has none gets
-    a new one. Raises SettingsError, AccessRefused, StoreUnavailable.
+    A user whose file opens MongoDB keeps its password unless all get new ones. A user without such
+    a file gets a new password. Raises SettingsError, AccessRefused, StoreUnavailable.
     """
     outcomes = []
     for who, user in WHO.items():
@@ -262,7 +263,7 @@ def ensure_users(
 
 
 def roles_of(uri: Uri) -> Roles | None:
-    """The roles of this user; None if MongoDB does not take user and password.
+    """The roles of this user; None if MongoDB rejects user and password.
 
     Raises StoreUnavailable.
     """
@@ -275,7 +276,7 @@ def roles_of(uri: Uri) -> Roles | None:
 
 
 def asks_for_users(uri: Uri) -> bool:
-    """Whether the server has authorization on: nobody in particular may do nothing then."""
+    """Whether the server has authorization on: then a client without a user has no rights."""
     with connect(str(uri.without_user()), app_name="linedesk-init") as client:
         try:
             client.admin.command("getCmdLineOpts")
@@ -287,7 +288,7 @@ def asks_for_users(uri: Uri) -> bool:
 
 
 def _end_rotation(file: UriFile) -> Uri | None:
-    """End what `replace_admin_password` had begun when it was killed."""
+    """Complete a `replace_admin_password` that was killed."""
     uri = file.next.read()
     if uri is None or roles_of(uri) is None:
         return None
@@ -308,7 +309,7 @@ def _ensure_user(client: Client, user: User, uri: Uri) -> str:
 
 
 def _make_user(client: Client, uri: Uri, roles: Sequence[Role]) -> str:
-    """Have MongoDB know the user as the URI names him."""
+    """Create or change the user in MongoDB to match the URI."""
     fields = {"pwd": uri.password, "roles": list(roles), "writeConcern": WRITTEN}
     try:
         client[uri.source].command({"createUser": uri.user, **fields})
@@ -325,7 +326,9 @@ def _change(client: Client, uri: Uri, **fields: Any) -> None:
 
 
 def _ensure_roles(client: Client, user: User, database: str) -> bool:
-    """Have a role in each database that the user has rights in; whether anything was changed."""
+    """Create or update a role in each database in which the user has rights; returns whether any
+    changed.
+    """
     changed = False
     for place, privileges in user.privileges(database).items():
         asked = {"role": user.name, "db": place}
@@ -333,7 +336,7 @@ def _ensure_roles(client: Client, user: User, database: str) -> bool:
         if not found:
             _write_role(client[place], "createRole", user.name, privileges)
         elif found[0]["roles"] or as_set(found[0]["privileges"]) != as_set(privileges):
-            # Of another version, or changed by hand.
+            # The role is of another version, or was changed by hand.
             _write_role(client[place], "updateRole", user.name, privileges)
         else:
             continue
@@ -356,5 +359,5 @@ def _full_name(uri: Uri) -> str:
 
 
 def new_password() -> str:
-    """One that has not to be encoded in a URL."""
+    """A password that needs no encoding in a URL."""
     return secrets.token_urlsafe(PASSWORD_BYTES)

@@ -1,7 +1,7 @@
-"""The collections of database line_bot and their indexes: making them, and what they are like now.
+"""The collections of database line_bot and their indexes: creates and inspects them.
 
-`scripts/create_collection.js` makes the same from the mongo shell; a test compares the two. recvq
-is read by collStats alone, since a front desk's rights do not allow listing collections.
+`scripts/create_collection.js` does the same in the mongo shell; a test compares the two. recvq is
+inspected only by collStats, since a front desk has no right to list collections.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ COLL_STATS: list[Mapping[str, Any]] = [
 
 @dataclass(frozen=True)
 class Shape:
-    """recvq as collStats describes it; sizes in bytes of BSON, which is what a cap counts."""
+    """recvq as collStats describes it; sizes in bytes of BSON, like the cap."""
 
     capped: bool
     capped_bytes: int
@@ -71,7 +71,7 @@ class Shape:
 
 
 def read_shape(database: Database[Any]) -> Shape | None:
-    """The shape of recvq, None where it does not exist. Raises what the driver raises."""
+    """The shape of recvq, None if it does not exist. Raises the driver's errors."""
     try:
         [stats] = database[RECVQ].aggregate(COLL_STATS)
     except OperationFailure as error:
@@ -88,10 +88,10 @@ def read_shape(database: Database[Any]) -> Shape | None:
 
 
 def require_shape(shape: Shape | None, *, database: str) -> Shape:
-    """The shape, if it is one that a writer may insert into; raises WrongCollection if not.
+    """The shape, if writers may insert; raises WrongCollection if not.
 
-    collStats tells that the index eventId is there, not that it is unique: `check_recvq` asks
-    for that at the start, where the user may list indexes.
+    collStats shows that the index eventId exists, not that it is unique: `check_recvq` checks that
+    at the start, if the user may list indexes.
     """
     name = f"{database}.{RECVQ}"
     if shape is None:
@@ -104,9 +104,9 @@ def require_shape(shape: Shape | None, *, database: str) -> Shape:
 
 
 def require_schema(database: Database[Any]) -> int | None:
-    """By which number the documents were written, None where no dispatcher has run yet.
+    """The schema number of the documents, None if no dispatcher has run yet.
 
-    Raises NewerSchema where this release does not know it, and StoreUnavailable.
+    Raises NewerSchema if this release does not support it, and StoreUnavailable.
     """
     with translated():
         row = database[PROGRESS].find_one({"_id": "dispatcher"}, {"schema": 1})
@@ -117,15 +117,15 @@ def require_schema(database: Database[Any]) -> int | None:
 
 
 def uncapped(database: str) -> str:
-    """What is wrong with a recvq that is not capped, and what to do."""
+    """The error for a recvq that is not capped, and what to do."""
     return (
-        f"{database}.{RECVQ} is not capped: the dispatcher makes it right and keeps what it holds; "
-        "start one if none runs"
+        f"{database}.{RECVQ} is not capped: the dispatcher converts it and keeps its documents; "
+        f"start a dispatcher if none runs"
     )
 
 
 def foreign(database: str) -> str:
-    """What is wrong with a recvq that holds what no front desk stored, and what to do."""
+    """The error for a recvq with documents that no front desk stored, and what to do."""
     return (
         f"{database}.{RECVQ} exists but is not capped and was not made by linedesk: rename it "
         f"(db.{RECVQ}.renameCollection('{RECVQ}_old')), then run `linedesk init` again"
