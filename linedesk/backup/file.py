@@ -227,7 +227,7 @@ def _line(name: str, text: str) -> bytes:
 
 
 def _is_within_bounds(line: bytes) -> bool:
-    """Whether the line can be parsed with little memory. Commas and braces in texts count as parts."""
+    """Whether parsing the line takes little memory. Commas and braces in texts count as parts."""
     return len(line) <= MOST_LINE_BYTES and sum(map(line.count, (b"{", b"[", b","))) <= MOST_PARTS
 
 
@@ -254,7 +254,7 @@ def _header(line: bytes) -> Header:
 
 
 def _parsed(line: bytes) -> tuple[str, Any]:
-    """The name and the content of a line. Raises one of _UNREADABLE."""
+    """The name and the content of a line. Raises an error of _UNREADABLE."""
     [(name, content)] = dict(json_util.loads(line.decode(), json_options=_JSON)).items()
     return str(name), content
 

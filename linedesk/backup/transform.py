@@ -307,7 +307,7 @@ def _perhaps_done(effect: Document, *, at: datetime) -> Document:
 
 
 def _is_timer(effect: Mapping[str, Any]) -> bool:
-    """Whether an effect can be entered into `schedule`; an effect made by hand may be incomplete."""
+    """Whether an effect can be entered into `schedule`; one made by hand may be incomplete."""
     try:
         return effect["type"] == TIMER and is_whole(effect) and isinstance(effect["n"], int)
     except KeyError:

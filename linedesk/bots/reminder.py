@@ -174,7 +174,7 @@ def stop_asking(talk: Talk) -> None:
         talk.cancel("again")
 
 
-# What the user wants.
+# The user's commands.
 
 
 def carry_out(

@@ -130,7 +130,7 @@ class TimerFiring:
 
     @contextmanager
     def _session(self, seen: Timestamp | None) -> Iterator[ClientSession]:
-        """A session whose reads include all writes up to `seen`, also on a newly elected primary."""
+        """A session whose reads include all writes up to `seen`, also on a new primary."""
         with self._client.start_session(causal_consistency=True) as session:
             # guard: read-as-of-what-was-heard
             if seen is not None:

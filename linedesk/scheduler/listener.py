@@ -131,7 +131,7 @@ class ScheduleListener(BackgroundThread):
         self._heard = heard
         self._step_seconds = step_seconds
         self._trouble = Trouble(
-            "new timers are not heard of",
+            "changes of schedule are not received",
             over="changes of schedule are received again",
             longest_pause_seconds=longest_pause_seconds,
         )
@@ -174,16 +174,14 @@ class ScheduleListener(BackgroundThread):
             raise StoreUnavailable("schedule was dropped or renamed")
 
     def _look_for_index(self) -> None:
-        """Report a missing index, which makes timers late: a dropped `schedule` returns without it."""
+        """Log a missing index, which makes timers late: a dropped `schedule` returns without it."""
         try:
             indexes = self._schedule.index_information()
         except OperationFailure:
             # Without the right to list indexes timers fire, too.
             return
         if RUN_AT not in indexes:
-            log.error(
-                'schedule has no index runAt, run "linedesk init": until then each read scans all rows'
-            )
+            log.error('schedule has no index runAt, run "linedesk init": each read scans all rows')
 
     def _server_time(self) -> Timestamp:
         client = self._schedule.database.client

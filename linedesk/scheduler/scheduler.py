@@ -1,4 +1,4 @@
-"""Fires timers: sleeps until the next one is due, or until a change stream reports an earlier one."""
+"""Fires timers: sleeps until the next is due, or until a change stream reports an earlier one."""
 
 from __future__ import annotations
 

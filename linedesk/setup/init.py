@@ -61,10 +61,10 @@ def init_database(
     users: Path | None = None,
     new_passwords: bool = False,
 ) -> None:
-    """Make what is missing and report on stdout; what is there is left as it is.
+    """Create everything missing and report on stdout; existing collections are not changed.
 
-    With a folder for the files of `users` these are made, too, and given what rights they need.
-    Raises SettingsError, SetupError, StoreUnavailable.
+    With a folder for the files of `users` these are created, too, with the rights they need. Raises
+    SettingsError, SetupError, StoreUnavailable.
     """
     if users is None:
         _init_server(settings)
