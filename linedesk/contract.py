@@ -19,7 +19,7 @@ from linedesk.store.documents import Document
 
 
 class JobResult(Enum):
-    """How one run of a job ended. The values are in `jobs` and in metrics, so they do not change."""
+    """How one run of a job ended. The values are in `jobs` and in metrics: do not change them."""
 
     DONE = "finished"
     """Decided without a write in this run, so only progress has it."""
@@ -42,7 +42,7 @@ class HandlerCall(Protocol):
         ...
 
     def when_abandoned(self, action: Callable[[], object]) -> None:
-        """Call `action` once it is abandoned, at once if it was; it must be quick and take no lock."""
+        """Call `action` once it is abandoned, or at once; it must be quick and take no lock."""
         ...
 
     def end(self) -> bool:

@@ -64,7 +64,7 @@ class Event:
 
 
 class DemoConversation:
-    """Acts through the simulator and collects the results; `events` has all, in order of sending."""
+    """Acts through the simulator and collects the results; `events` has all, in order."""
 
     def __init__(self, stage: DemoEnvironment) -> None:
         self._stage = stage

@@ -90,7 +90,7 @@ class DemoEnvironment:
         create_collections(self._client[DATABASE])
 
     def start_rooms(self) -> None:
-        """Start simulator, front desk and dispatcher at the same time; returns when each is ready."""
+        """Start simulator, front desk and dispatcher together; returns when each is ready."""
         environ = self._environ()
         port = self.linesim_url.rpartition(":")[2]
         callback = f"{self.frontdesk_url}/callback"

@@ -125,7 +125,7 @@ def _burst(talk: DemoConversation, people: list[Person]) -> Scene:
 
 
 def _redelivery(talk: DemoConversation, who: Person) -> Scene:
-    """A later message of the same conversation proves that the earlier one has no further answers."""
+    """A later message of the conversation proves that the earlier one has no further answers."""
     title = "LINE delivers one webhook twice; it is answered once"
     number, first = talk.send(says(who, "これは二度届きます"))
     wait(talk, title, first)

@@ -70,7 +70,7 @@ def make_document(event: Document, *, channel: str, accept_time: datetime) -> Do
 
 
 def make_heartbeat(accept_time: datetime) -> Document:
-    """A document that bots never see: it proves that the feed delivers and advances its position."""
+    """A document that bots never see: it proves that the feed works and advances its position."""
     return {"_id": ObjectId(), "heartbeat": True, ACCEPT_TIME: accept_time}
 
 

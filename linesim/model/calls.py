@@ -65,7 +65,7 @@ class Call:
 
 
 class Calls:
-    """Whoever calls holds the simulator's lock."""
+    """Callers hold the simulator's lock."""
 
     def __init__(self, most: int = MOST_CALLS) -> None:
         self._most = most

@@ -72,7 +72,7 @@ class WebhookSender:
         self._session.mount("https://", adapter)
 
     def post(self, url: str | None, body: bytes, delivery: Delivery) -> None:
-        """Fills in how the POST ended; never raises for what the bot server did."""
+        """Records the outcome of the POST; never raises for the bot server's behaviour."""
         if url is None:
             delivery.error = "no_webhook_url"
             return

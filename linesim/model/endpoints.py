@@ -95,8 +95,8 @@ class Bucket:
 class RateLimits:
     """`rates` are LINE's own with those of the mapping instead of some; False: no limits.
 
-    `to_one` limits the pushes to one chat, for which LINE tells no number; None: no limit. Whoever
-    calls holds the simulator's lock.
+    `to_one` limits the pushes to one chat, for which LINE tells no number; None: no limit. Callers
+    hold the simulator's lock.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Quota:
     free, and so is a message that cannot be received (docs, "Messaging API pricing").
 
     `reserved` is what a delivery of LINE's console holds back while it lasts: LINE refuses what no
-    longer fits, and the consumption does not show it. Whoever calls holds the simulator's lock.
+    longer fits, and the consumption does not show it. Callers hold the simulator's lock.
     """
 
     def __init__(self, limit: int | None, clock: Clock) -> None:

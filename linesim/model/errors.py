@@ -1,7 +1,7 @@
-"""The answers with which LINE refuses a call, in its own words, and this room's own errors.
+"""LINE's refusals of a call, with its texts, and linesim's own errors.
 
-The texts are those of LINE's reference (error messages); a client may have to tell two of them
-apart by nothing else.
+The texts are those of LINE's reference (error messages); a client may have no other way to
+distinguish two of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class UnknownChat(LookupError):
 
 
 class NotPossible(ValueError):
-    """What cannot happen on LINE, such as a message from a user who has blocked the bot."""
+    """An action that LINE does not allow, such as a message from a user who has blocked the bot."""
 
 
 def invalid_body(details: Sequence[Mapping[str, str]]) -> LineError:

@@ -1,14 +1,11 @@
-"""Planned faults: what LINE's side does instead of answering the next calls of an endpoint as
-usual.
+"""Planned faults and faults by rule: LINE's misbehaviour.
 
-Each fault says whether the call is accepted all the same, which is what makes an outcome unknown to
-the caller.
+A planned fault replaces the usual answer of the next calls of an endpoint. It also states whether
+the call is accepted nevertheless, which makes the outcome unknown to the caller.
 
-Faults by rule: which calls LINE's side misbehaves on, how often, and how.
-
-A rule is drawn for each call that it is about, from one seeded generator, so that a run can be
-repeated. The error bodies are those of LINE's own refusals (linesim.model.errors) where they claim
-to be LINE's, and those of something on the way where they do not.
+A rule states the calls that fail, how often, and how. It is drawn for each matching call from one
+seeded generator, so that a run can be repeated. Error bodies are those of LINE's refusals
+(linesim.model.errors), or those of a proxy on the way.
 """
 
 import random
@@ -78,11 +75,10 @@ Outcome = Status | Close | Late | Cut | Drip
 
 @dataclass
 class Fault:
-    """`accept`: LINE does what the call asks, and then the outcome happens; else the outcome comes
-    first.
+    """`accept`: LINE carries out the call before the outcome; otherwise only the outcome happens.
 
-    A late answer does what the call asks either way: `accept` says whether before or after the
-    wait.
+    With a late answer the call is always carried out: with `accept` before the wait, otherwise
+    after it.
     """
 
     outcome: Outcome
@@ -99,8 +95,8 @@ class Fault:
 
 
 class Faults:
-    """The plan per endpoint name (`*` for all of them), in order. Whoever calls holds the
-    simulator's lock.
+    """The plan per endpoint name (`*` for all of them), in order. Callers hold the simulator's
+    lock.
     """
 
     def __init__(self) -> None:
@@ -111,8 +107,8 @@ class Faults:
             self._plans[endpoint].append(Fault(outcome, accept, times))
 
     def take(self, endpoint: str) -> Fault | None:
-        """The fault that this call meets, used up by one; a plan for the endpoint itself goes
-        before one for all.
+        """Return the fault for this call and use it up by one; a plan for the endpoint has priority
+        over one for all.
         """
         for name in (endpoint, ANY):
             if plan := self._plans[name]:
@@ -136,12 +132,12 @@ def server_error() -> Status:
 
 
 def html_error(status: int = 502) -> Status:
-    """An error page of something on the way, which is not even UTF-8."""
+    """An error page of a proxy on the way, which is not UTF-8."""
     return Status(status, HTML, {"content-type": "text/html"})
 
 
 def garbage(status: int = 200) -> Status:
-    """A body that is no JSON under LINE's own content type; by default under a success."""
+    """A body that is not JSON, with LINE's content type; by default with a success status."""
     return Status(status, b'{"sentMessages":[{"id":\x00\xff')
 
 
@@ -171,7 +167,7 @@ def unauthorized() -> Status:
 
 
 def bad_request(property_: str = "messages[0].text") -> Status:
-    """LINE's 400 for a message that it does not take, with the property that is wrong."""
+    """LINE's 400 for an invalid message, with the name of the wrong property."""
     detail = {"message": "May not be empty", "property": property_}
     return _refusal(errors.invalid_body([detail]))
 
@@ -185,8 +181,9 @@ class Rule:
     """`outcome` for calls of `endpoint` (a name of linesim.model.endpoints, or `*`) about `user`,
     with that probability, `count` times at most.
 
-    `user` is a user's, group's or room's id. With `accept` LINE has done what the call asks all
-    the same; a success always has, and a 4xx never. Raises ValueError for what cannot be.
+    `user` is a user's, group's or room's id. With `accept` LINE has carried out the call
+    nevertheless; with a success status always, with a 4xx never. Raises ValueError for impossible
+    rules.
     """
 
     outcome: Outcome | BadMember
@@ -210,7 +207,7 @@ class Rule:
 
     @property
     def accepts(self) -> bool:
-        """Whether LINE does what the call asks; of a late answer, whether before the wait."""
+        """Whether LINE carries out the call; for a late answer, whether before the wait."""
         success = isinstance(self.outcome, Status) and self.outcome.status < 300
         return self.accept or success
 
@@ -239,9 +236,7 @@ class _Standing:
 
 
 class Rules:
-    """The rules that stand, in the order in which they were added. Whoever calls holds the
-    simulator's lock.
-    """
+    """The active rules, in the order in which they were added. Callers hold the simulator's lock."""
 
     def __init__(self) -> None:
         self._standing: list[_Standing] = []
@@ -253,7 +248,7 @@ class Rules:
         self._standing += [_Standing(rule, rule.count) for rule in rules]
 
     def take(self, call: Call) -> Fault | None:
-        """What the call meets: the first rule about it whose draw falls on it, used up by one."""
+        """The fault of the first matching rule whose draw succeeds; uses it up by one."""
         for standing in self._standing:
             rule = standing.rule
             if standing.left == 0 or not rule.is_about(call):

@@ -69,7 +69,7 @@ class Content:
 
 
 class Contents:
-    """By message id. Whoever calls holds the simulator's lock."""
+    """By message id. Callers hold the simulator's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

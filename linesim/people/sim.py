@@ -1,7 +1,7 @@
-"""One simulator as its users see it: acting as people, planning faults, moving its clock, and, by
-linesim.people.records, reading what was recorded.
+"""The simulator's interface: users' actions, faults, its clock, and, by linesim.people.records, its
+records.
 
-What users do is sent to the bot server at once and from the calling thread; each such method
+Actions of users are sent to the bot server at once, from the calling thread; each such method
 returns the Delivery.
 """
 
@@ -64,7 +64,7 @@ class Sim(Records):
     # People.
 
     def add_user(self, name: str, *, friend: bool = True, user_id: str | None = None) -> User:
-        """Somebody new, without telling the bot; `follow` tells it."""
+        """A new user, without an event for the bot; `follow` sends one."""
         with self.platform.watch.changing():
             user = self.platform.world.add_user(name, user_id=user_id, friend=friend)
             self.platform.show_people()
@@ -78,15 +78,13 @@ class Sim(Records):
         kind: GroupKind = "group",
         present: bool = True,
     ) -> Group:
-        """A new group or room, by default with the bot in it and without telling it; `join` tells
-        it.
-        """
+        """A new group or room, by default with the bot in it, without an event; `join` sends one."""
         with self.platform.watch.changing():
             group = self.platform.world.add_group(name, members, kind=kind, present=present)
             self.platform.show_people()
             return group
 
-    # What people do.
+    # Users' actions.
 
     def say(
         self, user: Who, text: str, *, chat: Where = None, quoted_message_id: str | None = None
@@ -181,8 +179,8 @@ class Sim(Records):
         return self.deliver(*(events.redelivered(event) for event in delivery.events))
 
     def unruly(self, **how: Any) -> None:
-        """From now on webhooks come as linesim.people.webhooks.Unruly says, whose arguments these
-        are; without any, as they were asked for.
+        """From now on webhooks misbehave as linesim.people.webhooks.Unruly defines; without
+        arguments they are normal again.
         """
         self._webhooks.be(Unruly(**how))
 
@@ -205,7 +203,7 @@ class Sim(Records):
         """The next calls of the endpoint (a name of linesim.model.endpoints, or `*`) get this
         status and body.
 
-        With `accept` LINE has done what they asked all the same.
+        With `accept` LINE has carried them out nevertheless.
         """
         self._plan(endpoint, Status(status, body, headers or {}), times=times, accept=accept)
 
@@ -218,8 +216,8 @@ class Sim(Records):
     def delay_next(
         self, endpoint: str, seconds: float, *, times: int = 1, accept: bool = True
     ) -> None:
-        """The next calls are answered late; `accept` says whether what they ask is done before or
-        after the wait.
+        """The next calls are answered late; with `accept` they are carried out before the wait,
+        otherwise after it.
         """
         self._plan(endpoint, Late(seconds), times=times, accept=accept)
 
@@ -277,9 +275,7 @@ class Sim(Records):
     # Time.
 
     def advance(self, seconds: float) -> None:
-        """Moves the simulator's clock ahead, with all that goes by it; raises ValueError as
-        linesim.model.clock's do.
-        """
+        """Moves the simulator's clock ahead; raises ValueError like linesim.model.clock."""
         with self.platform.watch.changing():
             self.platform.clock.advance(seconds)
             self.platform.show_clock()
