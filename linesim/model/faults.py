@@ -236,7 +236,7 @@ class _Standing:
 
 
 class Rules:
-    """The active rules, in the order in which they were added. Callers hold the simulator's lock."""
+    """The active rules, in the order of their addition. Callers hold the simulator's lock."""
 
     def __init__(self) -> None:
         self._standing: list[_Standing] = []

@@ -78,7 +78,7 @@ class Sim(Records):
         kind: GroupKind = "group",
         present: bool = True,
     ) -> Group:
-        """A new group or room, by default with the bot in it, without an event; `join` sends one."""
+        """A new group or room, by default with the bot, without an event; `join` sends one."""
         with self.platform.watch.changing():
             group = self.platform.world.add_group(name, members, kind=kind, present=present)
             self.platform.show_people()
