@@ -69,7 +69,7 @@ def test_a_signal_ends_it_and_is_its_status(written: Written, number: signal.Sig
     child.kill()
 
 
-def test_when_the_tests_end_nobody_is_left(written: Written) -> None:
+def test_when_the_tests_end_no_process_is_left(written: Written) -> None:
     other = Nursery()
     child = waiting(written, by=other)
     other.close()

@@ -1,4 +1,4 @@
-"""The real processes as systemd runs them: what they say, and what they leave when it ends them."""
+"""The real processes as systemd runs them: their reports, and their stacks after SIGABRT."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(
     house.wait_for(lambda: said.has("READY=1"), process)
     assert said.messages[0][0].startswith("EXTEND_TIMEOUT_USEC=")
     assert said.status() == "0 timers rang"
-    # Who hangs stands still. Python reads the stacks of threads that go on meanwhile, too, and may
-    # stumble over one that is just starting.
+    # A hanging thread does not move. Python also reads the stacks of running threads, and may fail
+    # on one that is just starting.
     said.messages.clear()
     house.wait_for(lambda: said.has("WATCHDOG=1"), process)
     assert house.stop(process, signal.SIGABRT) == -signal.SIGABRT

@@ -114,7 +114,7 @@ def crash_loop(box: Box) -> str:
 
 
 def _gives_up(box: Box) -> bool:
-    # There may be nobody to kill at this moment.
+    # There may be no process to kill at this moment.
     killing = ("kill", "--kill-whom=main", "--signal=KILL", "linedesk-scheduler.service")
     box.machine.systemctl(*killing, check=False)
     return box.show("scheduler", "ActiveState") == "failed"

@@ -1,4 +1,4 @@
-"""What an operator does: wrong settings, doctor, backup, upgrade and roll-back."""
+"""An operator's tasks: wrong settings, doctor, backup, upgrade and roll-back."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def rolls_back(box: Box) -> str:
 
 
 def _release(box: Box) -> str:
-    """The one that the processes run, not only the one that is switched to."""
+    """The release that the processes run, not only the one that is switched to."""
     running = {box.machine.run("cat", f"/proc/{box.pid(name)}/cmdline").stdout for name in SERVICES}
     releases = {found[1] for line in running if (found := re.search(r"/releases/([^/]+)/", line))}
     assert len(releases) == 1, str(running)

@@ -1,4 +1,4 @@
-"""Restarted, reloaded and stopped in good order: nobody who writes meanwhile notices."""
+"""Clean restarts, reloads and stops: users who write at that time do not notice."""
 
 from __future__ import annotations
 

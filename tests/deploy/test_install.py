@@ -1,4 +1,4 @@
-"""deploy/install.sh: what it lays, that a second run changes nothing, upgrades and the way back."""
+"""deploy/install.sh: its files, that a second run changes nothing, upgrades and roll-backs."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_url_without_a_user_is_no_secret_of_a_worker_and_none_of_a_dispatcher(
     answer = box.install("--worker", AMQP_URL="amqp://10.0.0.5/linedesk")
     assert answer.returncode == 78
     assert "no URL with a user" in answer.stderr
-    # As it is set for `linedesk init --amqp`.
+    # In the form for `linedesk init --amqp`.
     laid = running.path("etc/linedesk/credentials/dispatcher/AMQP_URL")
     assert running.install(AMQP_URL="amqp://10.0.0.5/linedesk").returncode == 0
     assert laid.read_text() == ""
@@ -164,7 +164,7 @@ def test_a_worker_beside_the_dispatcher_is_restarted_with_it(running: Box) -> No
     assert running.path("etc/linedesk/credentials/dispatcher/AMQP_URL").read_text() == ""
 
 
-def test_what_the_services_run_with_is_taken_up_by_a_restart_and_nothing_else_is(
+def test_only_changed_files_of_the_services_cause_a_restart(
     running: Box,
 ) -> None:
     for change in (
@@ -210,7 +210,8 @@ def test_upgrades_keep_three_releases_and_a_roll_back_goes_to_the_one_before(run
     answer = running.install("--roll-back")
     assert answer.returncode == 1
     assert "no release before" in answer.stderr
-    # What was rolled back from is nothing to come back to: names[1] is the one before the next.
+    # A release that was rolled back is no target of a roll-back: names[1] is the one before the
+    # next.
     running.next_version("0.5.0")
     running.installed()
     assert running.install("--roll-back").returncode == 0
@@ -395,7 +396,7 @@ def test_a_mongod_conf_of_somebodys_own_is_left(box: Box) -> None:
     assert answer.returncode == 0, answer.stderr
     assert "lacks authorization: enabled, keyFile" in answer.stdout
     assert conf.read_text() == "replication:\n  replSetName: rs0\n"
-    # Whose mongod would rename its log itself, beside logrotate.
+    # Its mongod would rename the log itself, besides logrotate.
     assert "mongod's log grows without end" in answer.stdout
     assert not box.path("etc/logrotate.d/linedesk-mongod").exists()
 

@@ -52,14 +52,14 @@ def test_the_operator_may_ask_all_that_it_asks(guarded: Guarded, feed: str) -> N
         assert found[name]["state"] != "skip"
 
 
-def test_what_a_user_may_not_ask_is_skipped_and_says_who_may(guarded: Guarded) -> None:
+def test_checks_without_the_right_are_skipped_and_name_a_user_with_it(guarded: Guarded) -> None:
     found = doctor(guarded, "frontdesk")
     assert found["rights"]["state"] == "ok"
     assert found["oplog window"]["state"] == "skip"
     assert "as the operator" in found["oplog window"]["do"]
 
 
-def test_a_password_that_mongodb_does_not_know_is_told(guarded: Guarded) -> None:
+def test_a_password_that_mongodb_does_not_know_is_reported(guarded: Guarded) -> None:
     uri = guarded.uri_of("operator").replace("linedesk-operator:", "linedesk-operator:x")
     found = doctor(guarded, "operator", MONGODB_URI=uri)
     assert (found["MongoDB"]["state"], found["recvq"]["saw"]) == ("bad", "needs: MongoDB")
@@ -73,7 +73,7 @@ def box(guarded: Guarded) -> Iterator[DoctorContext]:
     box.close()
 
 
-def test_rights_that_somebody_changed_are_told(guarded: Guarded, box: DoctorContext) -> None:
+def test_changed_rights_are_reported(guarded: Guarded, box: DoctorContext) -> None:
     database = guarded.client_of("admin")["line_bot"]
     name = "linedesk-frontdesk"
     told = database.command("rolesInfo", name, showPrivileges=True)["roles"][0]["privileges"]
@@ -93,7 +93,7 @@ def test_rights_that_somebody_changed_are_told(guarded: Guarded, box: DoctorCont
     assert rights.of_all(box).state is FindingLevel.OK
 
 
-def test_a_file_with_another_password_is_told(
+def test_a_file_with_another_password_is_reported(
     guarded: Guarded, box: DoctorContext, tmp_path: Any
 ) -> None:
     for who in WHO:

@@ -130,7 +130,7 @@ def test_a_dispatcher_makes_recvq_again(
     assert any("duplicates removed" in step for step in done) == (damage == "doubled")
 
 
-def test_a_dispatcher_makes_an_index_anew(admin: Database[Any], dispatcher: Database[Any]) -> None:
+def test_a_dispatcher_makes_an_index_again(admin: Database[Any], dispatcher: Database[Any]) -> None:
     admin[RECVQ].drop_index("eventId")
     admin[RECVQ].create_index("eventId", name="eventId")
     assert CollectionRepair(dispatcher).apply() == ["index eventId made"]
@@ -254,7 +254,7 @@ def test_what_an_operator_orders_the_dispatcher_carries_out(
     assert acts.resume(Scope("main", "U2"))
 
 
-def test_a_dispatcher_writes_the_rows_that_tell_of_its_work(dispatcher: Database[Any]) -> None:
+def test_a_dispatcher_writes_the_rows_that_report_its_work(dispatcher: Database[Any]) -> None:
     for name in CAPPED_BYTES:
         dispatcher[name].insert_one({"at": NOW})
 
@@ -474,7 +474,7 @@ def test_a_scheduler_with_a_wrong_password_takes_its_time_before_it_ends(
         ("", "does not allow nobody in particular"),
     ],
 )
-def test_a_command_says_who_was_refused(guarded: Guarded, who: str, words: str) -> None:
+def test_a_command_names_the_refused_user(guarded: Guarded, who: str, words: str) -> None:
     uri = guarded.server.uri.replace("//", f"//{who}")
     answer = CliRunner().invoke(main.linedesk, ["dead", "list"], env={"MONGODB_URI": uri})
     assert answer.exit_code == Exit.UNAVAILABLE

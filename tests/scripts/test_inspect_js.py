@@ -285,7 +285,7 @@ def answers(mongo_uri: str, house: Database[Any]) -> Mapping[str, Answer]:
     return found
 
 
-def test_status_tells_what_each_process_says_of_itself(
+def test_status_shows_each_processs_report(
     answers: Mapping[str, Answer], house: Database[Any]
 ) -> None:
     status = answers["status"].told
@@ -313,7 +313,7 @@ def test_status_prints_a_page(answers: Mapping[str, Answer]) -> None:
     assert re.search(r"main/U1 +2 +1 +\d\S* s +- +slow", status.page)
 
 
-def test_lag_tells_the_dispatchers_figures_and_what_is_stored(
+def test_lag_shows_the_dispatchers_figures_and_the_stored_rows(
     answers: Mapping[str, Answer], house: Database[Any]
 ) -> None:
     lag = answers["lag"]
@@ -367,7 +367,7 @@ def test_a_story_goes_from_the_webhook_to_lines_request_id(answers: Mapping[str,
         ("unknown", [], "no row in recvq, jobs, calls"),
     ],
 )
-def test_a_story_tells_the_rows_of_an_event_in_their_order(
+def test_a_story_shows_the_rows_of_an_event_in_order(
     question: str, rows: list[str], printed: str, answers: Mapping[str, Answer]
 ) -> None:
     steps = answers[question].told["steps"]
@@ -377,7 +377,7 @@ def test_a_story_tells_the_rows_of_an_event_in_their_order(
     assert printed in answers[question].page
 
 
-def test_a_story_tells_each_try(answers: Mapping[str, Answer]) -> None:
+def test_a_story_shows_each_try(answers: Mapping[str, Answer]) -> None:
     tries = [one["row"]["attempt"] for one in answers["given up"].told["steps"][1:3]]
     assert tries == [1, 2]
 
@@ -391,7 +391,7 @@ def test_a_send_that_travelled_in_the_call_of_another_is_found(
     assert [one["requestId"] for one in user.told["calls"]] == ["request-6"]
 
 
-def test_a_user_is_told_with_all_that_is_his(answers: Mapping[str, Answer]) -> None:
+def test_a_user_is_shown_with_all_its_data(answers: Mapping[str, Answer]) -> None:
     user = answers["user"]
     assert user.lines[0] == "main/U1"
     assert user.line("name").endswith("花子")
@@ -416,7 +416,7 @@ def test_a_user_is_told_with_all_that_is_his(answers: Mapping[str, Answer]) -> N
         ("rolled-back", [("first", None), ("second", None), ("old", "push"), ("older", None)]),
     ],
 )
-def test_an_outbox_of_either_form_is_told_in_its_order_with_its_tries(
+def test_an_outbox_of_either_form_is_shown_in_order_with_its_tries(
     key: str, expected: list[tuple[str, str | None]], answers: Mapping[str, Answer]
 ) -> None:
     outbox = answers[f"outbox {key}"].told["outbox"]
@@ -424,7 +424,7 @@ def test_an_outbox_of_either_form_is_told_in_its_order_with_its_tries(
     assert [one.get("triedAt") for one in outbox] == [NOW if way else None for _, way in expected]
 
 
-def test_dead_tells_the_newest_letters(answers: Mapping[str, Answer]) -> None:
+def test_dead_shows_the_newest_letters(answers: Mapping[str, Answer]) -> None:
     dead = answers["dead"]
     assert [row["_id"] for row in dead.told] == ["e2", "e7/0"]
     assert dead.lines[0].endswith(": 2")
@@ -444,7 +444,7 @@ def test_what_people_wrote_shows_only_where_it_is_asked_for(
         assert not re.search('retry-key|"token"', told + answers[name].page), name
 
 
-def test_columns_stand_below_each_other_whatever_the_script(answers: Mapping[str, Answer]) -> None:
+def test_columns_align_in_every_script(answers: Mapping[str, Answer]) -> None:
     user = answers["user"]
     column = next(line for line in user.lines if "runAt" in line).index("runAt")
     for name in ("tea", "お茶の時間"):
@@ -469,7 +469,7 @@ def test_nothing_large_is_scanned(answers: Mapping[str, Answer], house: Database
             assert command.get("maxTimeMS") == 2000, command
 
 
-def test_another_database_is_told_so(answers: Mapping[str, Answer]) -> None:
+def test_another_database_is_reported(answers: Mapping[str, Answer]) -> None:
     assert answers["elsewhere"].page.startswith("no linedesk in the database test_elsewhere: use ")
 
 

@@ -1,4 +1,4 @@
-"""The file of an export: what goes in comes out, byte for byte, or it is said to be damaged."""
+"""The file of an export: documents are read byte for byte as written, or reported as damaged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def some() -> Rows:
     ]
 
 
-# What a bot may keep, and what stands in MongoDB only by somebody's hand.
+# Values that a bot may store, and values that only a person can put into MongoDB.
 ODD: dict[str, Any] = {
     "a date": NOW,
     "a date that Python has not": DatetimeMS(10**16),
@@ -126,7 +126,7 @@ def test_a_person_can_read_it_with_zcat() -> None:
     assert trailer["trailer"]["counts"] == {CONVERSATIONS: 1}
 
 
-def test_the_header_tells_where_it_is_from() -> None:
+def test_the_header_names_its_origin() -> None:
     assert BackupReader(io.BytesIO(file_of())).header() == HEADER
 
 

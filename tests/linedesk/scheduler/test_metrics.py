@@ -1,4 +1,4 @@
-"""What a scheduler tells of its rings, and the row of its process in `status`."""
+"""A scheduler's figures, and the row of its process in `status`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.waiting import eventually
 Schedule = Callable[..., Scheduler]
 
 
-def test_rings_are_counted_with_how_late_they_were(
+def test_fired_timers_are_counted_with_their_delay(
     schedule: Schedule, database: Database[Any], clock: HandClock
 ) -> None:
     registry = CollectorRegistry()
@@ -49,7 +49,7 @@ def test_rings_are_counted_with_how_late_they_were(
     eventually(lambda: "nextTimerSeconds" not in snapshots.take().figures)
 
 
-def test_a_timer_that_nobody_can_let_ring_is_later_and_later() -> None:
+def test_a_timer_that_cannot_fire_is_later_and_later() -> None:
     now, registry = [50.0], CollectorRegistry()
     figures, snapshots = (
         SchedulerMetrics(registry, monotonic=lambda: now[0]),

@@ -1,4 +1,4 @@
-"""A MongoDB that fails under a scheduler: nothing is lost, nothing rings twice, and it is said."""
+"""A MongoDB that fails under a scheduler: no timer is lost or fires twice, and it is logged."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_write_of_unknown_outcome_is_done_again(
 
 
 @pytest.mark.usefixtures("sleeper")
-def test_what_was_set_while_nothing_could_be_heard_rings(
+def test_a_timer_set_without_a_change_stream_fires(
     admin: Client, outages: Database[Any], clock: HandClock, told: Told
 ) -> None:
     with failing(admin, ["getMore"], times=1, appName="scheduler", errorCode=13):

@@ -1,4 +1,4 @@
-"""A process of its own: it waits for its server, and ends by a signal or by a thread that died."""
+"""The separate process: it waits for its server, and ends by a signal or by a dead thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _own_excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Part:
-    """Does what it is told when it is started."""
+    """Runs the given function when it is started."""
 
     def __init__(self, begin: Any) -> None:
         self.done: list[str] = []
@@ -100,7 +100,7 @@ def test_a_server_that_is_away_is_waited_for_until_a_signal_comes(
     assert "MongoDB cannot be reached, trying again" in caplog.text
 
 
-def test_it_says_how_it_goes_and_what_hangs(
+def test_it_reports_its_state_and_hanging_threads(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""Whether a scheduler's two threads go on, and what it says of itself."""
+"""The progress of a scheduler's two threads, and its status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import eventually
 Schedule = Callable[..., Scheduler]
 
 
-def test_it_tells_what_is_done_and_when_the_next_is_due(
+def test_it_reports_the_fired_timers_and_the_next_due_time(
     schedule: Schedule, database: Database[Any], clock: HandClock
 ) -> None:
     database[SCHEDULE].insert_many([a_row(), a_row("rice", NOON.replace(hour=13))])
@@ -74,12 +74,14 @@ def test_many_batches_one_after_the_other_are_no_stall(
     monkeypatch.setattr(one, "activity", activity)
     monkeypatch.setattr(TimerFiring, "fire", ring)
     one.wake()
-    # What the doorbell hears at its start may have it look once more.
+    # A change that the listener receives at its start may cause another round.
     eventually(lambda: len(seen) >= 10)
     assert set(seen) == {None}
 
 
-def test_what_timers_wait_for_is_named(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_why_timers_wait_is_named(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(firing: TimerFiring, **_: Any) -> None:
         raise StoreUnavailable("planted")
 

@@ -109,7 +109,7 @@ def test_one_that_came_back_uncapped_is_capped_again_and_keeps_what_it_holds(
     assert empty[name].find_one() == {"_id": 1}
 
 
-def test_an_index_that_stands_in_the_way_is_named_and_left(
+def test_a_conflicting_index_is_named_and_not_changed(
     empty: Database[Document], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A person may have made it on purpose, so it ends no process."""
@@ -123,7 +123,7 @@ def test_an_index_that_stands_in_the_way_is_named_and_left(
     assert list(wrong_neighbours(empty)) == ["schedule's index runAt"]
 
 
-def test_what_is_dropped_amid_a_look_is_made_by_a_later_one(
+def test_a_collection_dropped_during_a_check_is_made_by_a_later_one(
     empty: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(empty)
@@ -221,7 +221,7 @@ def test_a_server_that_is_away_is_unavailable() -> None:
             check_recvq(client.nowhere)
 
 
-def test_epochs_go_on_above_a_progress_that_outlived_the_leases(
+def test_epochs_continue_above_a_progress_that_outlived_the_leases(
     empty: Database[Document],
 ) -> None:
     create(empty)

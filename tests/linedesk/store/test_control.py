@@ -44,7 +44,9 @@ RELEASE: Document = {
         ("main/a/b", Scope("main", "a/b"), "pause/main/a/b", "main/a/b"),
     ],
 )
-def test_a_scope_is_told_by_its_words(words: str | None, scope: Scope, id_: str, said: str) -> None:
+def test_a_scope_is_parsed_from_its_text(
+    words: str | None, scope: Scope, id_: str, said: str
+) -> None:
     assert Scope.parse(words) == scope
     assert (scope.id, str(scope)) == (id_, said)
 
@@ -111,7 +113,7 @@ HALF: list[Document] = [
 ]
 
 
-def test_what_is_not_whole_is_passed_over_and_told_once(
+def test_incomplete_rows_are_ignored_and_logged_once(
     database: Database[Document], caplog: pytest.LogCaptureFixture
 ) -> None:
     control = Control(database)
@@ -181,7 +183,7 @@ def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document
         lambda effects: {"outbox": {place_of(3, n): one for n, one in enumerate(effects)}},
     ],
 )
-def test_what_came_of_a_release_is_told_by_what_is_stored(
+def test_the_result_of_a_release_is_read_from_the_database(
     database: Database[Document], stored: Callable[[list[Document]], Document]
 ) -> None:
     control = Control(database)

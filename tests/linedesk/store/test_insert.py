@@ -158,13 +158,13 @@ def test_any_other_error_beside_a_duplicate_means_unavailable(
         _settle(BulkWriteError(details))
 
 
-def test_duplicates_alone_are_told_by_their_places() -> None:
+def test_duplicates_alone_are_named_by_their_places() -> None:
     errors = [DUPLICATE, {"index": 4, "code": 11000}]
     details = {"writeErrors": errors, "writeConcernErrors": [], "nInserted": 3}
     assert _settle(BulkWriteError(details)) == Stored(3, 2, frozenset({1, 4}))
 
 
-def test_a_server_that_ends_is_told_within_the_time_allowed(
+def test_a_server_that_ends_is_reported_within_the_time_limit(
     own_mongod: EmbeddedMongod, document: MakeDocument
 ) -> None:
     with connect(own_mongod.uri, app_name="tests") as client:

@@ -29,7 +29,7 @@ def standalone(raw_mongod: Callable[..., str]) -> str:
     return raw_mongod()
 
 
-def test_a_standalone_server_is_refused_with_the_words_that_help(standalone: str) -> None:
+def test_a_standalone_server_is_refused_with_instructions(standalone: str) -> None:
     with connect(f"mongodb://{standalone}/", app_name="tests") as client:
         with pytest.raises(NotReplicaSet, match=HELPFUL) as refusal:
             require_replica_set(client)
@@ -85,7 +85,7 @@ def test_a_new_server_becomes_a_replica_set_under_its_own_name(
         assert client.admin.command("hello")["isWritablePrimary"] is True
 
 
-def test_a_set_whose_server_has_not_told_its_name_yet_is_left_as_it_is(mongod: Any) -> None:
+def test_a_set_whose_server_has_not_reported_its_name_yet_is_left_as_it_is(mongod: Any) -> None:
     """As right after a restart: hello is still empty, and the set is there all the same."""
     where = f"127.0.0.1:{mongod.port}"
     with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:

@@ -130,7 +130,7 @@ def test_a_send_counts_as_tried_while_its_call_is_under_way(filled: Database[Any
     assert outbox_of(filled, outbox=outbox, call=claim) == tried
 
 
-def test_a_row_that_somebody_typed_in_hides_no_other(filled: Database[Any]) -> None:
+def test_a_row_typed_by_hand_hides_no_other(filled: Database[Any]) -> None:
     filled["conversations"].insert_one({"_id": "x", "at": 1, "pending": {"0": "no list"}})
     filled["conversations"].insert_one({"_id": "y", "at": NOW, "pending": [{"messages": 5}, 3]})
     for number, odd in enumerate([{"p": 5}, {"p": send(1), "q": [send(2)]}, "none"]):

@@ -89,7 +89,7 @@ def test_webhooks_that_hang_or_wait_do_not_hold_up_the_stop(unruly):
             assert ends(process)
 
 
-def test_another_process_is_told_the_verdict():
+def test_another_process_reads_the_verdict():
     with serving() as (_, url):
         requests.post(f"{url}/sim/misbehave", json={"rules": [{"outcome": "close"}]}, timeout=10)
         with pytest.raises(requests.ConnectionError):

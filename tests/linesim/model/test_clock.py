@@ -94,7 +94,7 @@ def test_another_sites_form_cannot_move_the_clock(sim: linesim.Sim) -> None:
     assert told(sim)["ahead"] == 0
 
 
-def test_who_knows_the_clock_is_told_of_its_next_move_at_once(sim: linesim.Sim) -> None:
+def test_a_waiting_client_gets_the_clocks_next_move_at_once(sim: linesim.Sim) -> None:
     heard: list[float] = []
     waiting = started(lambda: heard.append(told(sim, after=0)["ahead"]))
     eventually(lambda: sim.platform.read(lambda platform: platform.stream.watched))
@@ -106,7 +106,7 @@ def test_who_knows_the_clock_is_told_of_its_next_move_at_once(sim: linesim.Sim) 
     assert told(sim, after=0)["ahead"] == 180  # a move in between is not missed
 
 
-def test_who_waits_for_a_move_in_vain_is_answered(sim: linesim.Sim) -> None:
+def test_a_client_that_waits_for_a_move_in_vain_is_answered(sim: linesim.Sim) -> None:
     assert told(sim, after=0, wait=0.05)["ahead"] == 0
     assert not sim.platform.read(lambda platform: platform.stream.watched)
     answer = requests.get(f"{sim.url}/sim/clock?after=0&wait=26", timeout=10)

@@ -151,7 +151,7 @@ def test_a_recvq_that_was_made_again_is_counted_from_its_own_beginning(
     assert gauge.measure().lag_documents == NEWEST + 7
 
 
-def test_a_document_made_by_hand_that_nobody_can_line_up_is_no_lag(
+def test_a_document_made_by_hand_without_a_place_is_no_lag(
     gauge: DepthGauge, reader: Reader, database: Database[Document], store: Store
 ) -> None:
     reader.read = store(3)

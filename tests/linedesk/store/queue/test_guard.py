@@ -160,7 +160,7 @@ def test_a_full_recvq_of_which_all_is_read_is_open(recvq: Database[Any]) -> None
 
 
 @pytest.mark.parametrize(("read", "unread"), [(SMALL, LARGE), (LARGE, SMALL)])
-def test_the_share_is_told_by_bytes_whichever_sizes_came_first(
+def test_the_share_is_measured_in_bytes_in_any_order_of_sizes(
     recvq: Database[Any], read: int, unread: int
 ) -> None:
     ids = fill(recvq, sizes_of(CAPPED, each=read))
@@ -178,7 +178,7 @@ def test_large_documents_between_small_ones_are_not_overlooked(recvq: Database[A
     assert share(recvq) > 0.7
 
 
-def test_thousands_behind_are_added_up_and_go_on_from_there(
+def test_thousands_behind_are_added_up_and_continued_from_there(
     recvq: Database[Any],
 ) -> None:
     ids = fill(recvq, sizes_of(CAPPED // 2, each=1_000))
@@ -315,7 +315,7 @@ def test_it_warns_closes_and_opens_with_one_line_each(
     assert told() == [warned, warned, full, ("INFO", "recvq open")]
 
 
-def test_a_guard_that_cannot_look_keeps_its_last_word(
+def test_a_guard_whose_check_fails_keeps_its_last_result(
     recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gauge = Gauge(recvq)
@@ -329,7 +329,7 @@ def test_a_guard_that_cannot_look_keeps_its_last_word(
     assert guard.closed is None
 
 
-def test_its_thread_goes_on_looking_through_an_outage(
+def test_its_thread_keeps_checking_during_an_outage(
     recvq: Database[Any], monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:
     looks = threading.Semaphore(0)
@@ -357,7 +357,7 @@ def test_its_thread_goes_on_looking_through_an_outage(
     "error",
     [AccessRefused(UNAUTHORIZED), ConfigurationError("too old"), InvalidBSON("year 10000")],
 )
-def test_its_thread_outlives_whatever_a_look_raises_and_tells_it_once(
+def test_its_thread_survives_any_error_of_a_check_and_logs_it_once(
     recvq: Database[Any],
     told: Callable[[], list[tuple[str, str]]],
     monkeypatch: pytest.MonkeyPatch,
@@ -382,7 +382,7 @@ def test_its_thread_outlives_whatever_a_look_raises_and_tells_it_once(
     assert words.startswith("recvq cannot be looked at")
 
 
-def test_a_client_that_is_closed_under_a_look_at_the_end_is_no_error(
+def test_a_client_closed_during_a_check_at_the_end_is_no_error(
     mongo_uri: str, told: Callable[[], list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looking, closed, look, ends = threading.Event(), threading.Event(), Guard.look, []

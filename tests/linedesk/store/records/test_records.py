@@ -60,7 +60,7 @@ def test_a_call_is_stored_as_ever() -> None:
     assert CallRecord.from_document(answered) == row
 
 
-def test_a_call_tells_its_class_its_wait_what_it_cost_and_what_travelled_in_it() -> None:
+def test_a_call_has_its_class_its_wait_its_cost_and_its_sends() -> None:
     multicast = "/v2/bot/message/multicast"
     row = CallRecord(AT, "POST", multicast, event_id="E1", key="U1", attempt=1)
     row.turn_class, row.waited_ms, row.people = "chat", 420.5, 2

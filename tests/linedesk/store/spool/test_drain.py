@@ -85,7 +85,7 @@ def test_what_is_spooled_arrives_in_order_as_it_was(
     ]
 
 
-def test_beginning_and_end_are_told_with_numbers(
+def test_beginning_and_end_are_logged_with_numbers(
     spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -180,7 +180,7 @@ def test_one_process_drains_and_another_takes_over(
     mine.end()
 
 
-def test_a_drain_frozen_with_a_batch_in_hand_is_replaced_and_doubles_nothing(
+def test_a_drain_frozen_amid_a_batch_is_replaced_and_doubles_nothing(
     spool: Spool, path: Path, database: Database[Any]
 ) -> None:
     hasty = replace(QUICK, still_seconds=0.2)
@@ -205,7 +205,7 @@ def test_a_drain_frozen_with_a_batch_in_hand_is_replaced_and_doubles_nothing(
         eventually(lambda: stored(database) == ["a", "b", "c"])
 
 
-def test_a_document_that_mongodb_will_never_take_is_set_apart_and_told(
+def test_a_document_that_mongodb_rejects_is_set_apart_and_logged(
     spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     too_large = raw("large", text="x" * (16 * MEGABYTE))
@@ -219,7 +219,7 @@ def test_a_document_that_mongodb_will_never_take_is_set_apart_and_told(
     assert found == (1, len(too_large.raw))
 
 
-def test_bytes_that_are_no_document_hold_up_nobody(
+def test_bytes_that_are_no_document_block_no_others(
     spool: Spool, path: Path, database: Database[Any]
 ) -> None:
     spool.append([raw("a"), raw("b"), raw("c")])
@@ -229,7 +229,7 @@ def test_bytes_that_are_no_document_hold_up_nobody(
     assert stored(database) == ["a", "c"]
 
 
-def test_bytes_that_only_look_like_a_document_hold_up_nobody_where_they_are_the_oldest(
+def test_bytes_that_only_resemble_a_document_block_no_others_as_the_oldest(
     spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -278,7 +278,7 @@ def test_a_batch_larger_than_the_room_in_recvq_comes_in_parts(
     assert stored(database) == [f"{number:02}" for number in range(30)]
 
 
-def test_the_end_is_told_even_if_the_file_cannot_be_tidied(
+def test_the_end_is_logged_even_if_the_file_cannot_be_tidied(
     spool: Spool,
     path: Path,
     database: Database[Any],

@@ -61,7 +61,7 @@ def test_it_passes_on_when_its_owner_is_killed(path: Path) -> None:
     mine.end()
 
 
-def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
+def test_it_passes_on_when_its_owner_is_frozen_and_the_owner_notices(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine, third = DrainLock(path, still_seconds=0.2), DrainLock(path, still_seconds=0.2)
@@ -78,7 +78,7 @@ def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
         assert owner.taken()
 
 
-def test_who_asks_again_and_again_keeps_it(path: Path) -> None:
+def test_a_holder_that_renews_it_keeps_it(path: Path) -> None:
     mine, other = DrainLock(path), DrainLock(path, still_seconds=0.0)
     for _ in range(20):
         assert mine.taken()
