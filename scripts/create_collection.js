@@ -1,11 +1,11 @@
-// Creates linedesk's collections, indexes, first rows and views, like `linedesk init`. Idempotent:
-// existing collections are not changed.
+// Creates linedesk's collections, indexes, first rows and views, like `linedesk init`.
+// Idempotent: existing collections are not changed.
 //
 //   mongosh scripts/create_collection.js
 //   mongosh --eval 'var DATABASE = "line_bot", CAPPED_MB = 2048' scripts/create_collection.js
 //
-// Runs in mongosh and in the older mongo shell, hence the plain old JavaScript. The contract is
-// linedesk/store/collections.py and linedesk/store/views.py; a test compares the results.
+// Runs in mongosh and in the older mongo shell, hence the plain old JavaScript.
+// The contract is linedesk/store/collections.py and linedesk/store/views.py; a test compares the results.
 
 var MEGABYTE = 1024 * 1024;
 var DAY_SECONDS = 24 * 3600;

@@ -1,6 +1,7 @@
-# shellcheck shell=bash Sourced by the other scripts: creates a complete .venv, or reuses it. A
-# stamp of the requirements makes every further run start at once. An interrupted run leaves a mark,
-# and the next one starts over.
+# shellcheck shell=bash
+# Sourced by the other scripts: creates a complete .venv, or reuses it. A stamp of the requirements
+# makes every further run start at once. An interrupted run leaves a mark, and the next one starts
+# over.
 
 # Container images often set it. Without bytecode each process of a test would compile all of its
 # imports again.

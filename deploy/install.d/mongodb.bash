@@ -1,5 +1,5 @@
-# shellcheck shell=bash MongoDB: its own package, its configuration with authorization and key file,
-# and `linedesk init`.
+# shellcheck shell=bash
+# MongoDB: its own package, its configuration with authorization and key file, and `linedesk init`.
 
 MONGOD_CONF=$ROOT/etc/mongod.conf
 MONGOD_KEY=$ROOT/etc/mongod.key

@@ -1,5 +1,6 @@
-# shellcheck shell=bash Releases: one venv each below /opt/linedesk/releases, named by version and
-# content. A complete release never changes. The link /opt/linedesk/current names the one in use.
+# shellcheck shell=bash
+# Releases: one venv each below /opt/linedesk/releases, named by version and content. A complete
+# release never changes. The link /opt/linedesk/current names the one in use.
 
 OPT=$(readlink -m "$ROOT/opt/linedesk")
 KEPT_RELEASES=3

@@ -1,5 +1,5 @@
-# shellcheck shell=bash The installer's messages, and the only functions through which it changes
-# the system.
+# shellcheck shell=bash
+# The installer's messages, and the only functions through which it changes the system.
 
 EXIT_FAILED=1
 EXIT_USAGE=2

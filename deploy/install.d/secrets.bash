@@ -1,7 +1,7 @@
-# shellcheck shell=bash The channel secret and the channel access token: their sources and their
-# files. Also the console's password, which is generated here, and the file of the bot's own
-# secrets. They are never arguments or environment variables of a program, where other users could
-# read them.
+# shellcheck shell=bash
+# The channel secret and the channel access token: their sources and their files. Also the console's
+# password, which is generated here, and the file of the bot's own secrets. They are never arguments
+# or environment variables of a program, where other users could read them.
 
 SECRETS=(LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN AMQP_URL)
 
@@ -62,7 +62,7 @@ lay_secret() {
     [[ -s $target ]] && same "$target"
     return
   fi
-  [[ $value =~ ^[!-~]+$ ]] || fail "$EXIT_NOT_SET" "$name contains spaces or characters outside ASCII"
+  [[ $value =~ ^[!-~]+$ ]] || fail "$EXIT_NOT_SET" "$name is not a single word of ASCII characters"
   [[ $name != LINE_CHANNEL_SECRET || $value =~ ^[0-9a-fA-F]{32}(,[0-9a-fA-F]{32})*$ ]] ||
     fail "$EXIT_NOT_SET" "$name is not 32 hexadecimal digits: copy it from Basic settings in LINE's console"
   [[ $name != AMQP_URL || $value =~ ^amqps?://[^/]+@ ]] ||

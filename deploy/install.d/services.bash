@@ -1,5 +1,6 @@
-# shellcheck shell=bash The services: their units, the order of restarts that refuses no connection,
-# the check that they stay up, and the roll-back if they do not.
+# shellcheck shell=bash
+# The services: their units, the order of restarts that refuses no connection, the check that they
+# stay up, and the roll-back if they do not.
 
 SYSTEMD=$ROOT/etc/systemd/system
 

@@ -1,4 +1,5 @@
-# shellcheck shell=bash The machine: its Linux family, its packages, Python, and the services' user.
+# shellcheck shell=bash
+# The machine: its Linux family, its packages, Python, and the services' user.
 
 find_family() {
   local ids

@@ -252,8 +252,8 @@ def _require_stored(collection: str, details: Mapping[str, Any]) -> None:
         failed = [one for one in failed if one["code"] != DUPLICATE_KEY]
     for one in failed:
         raise NotImported(
-            f"MongoDB refuses {one['op']['_id']!r} of {collection} (error {one['code']}): fix "
-            "that document in the export, and run the import again"
+            f"MongoDB refuses {one['op']['_id']!r} of {collection} (error {one['code']}): remove "
+            f"the cause, such as a validator, and run the import again"
         )
     if details["writeConcernErrors"]:
         raise StoreUnavailable("documents not confirmed in time")

@@ -86,20 +86,20 @@ def _sound(stored: RawBSONDocument) -> Document:
         raise BrokenRow("a date or text in it cannot be read") from None
     for part in TEXTS:
         if not isinstance(row.get(part), str) or not row[part]:
-            raise BrokenRow(f"{part} is not text")
+            raise BrokenRow(f"{part} is no text")
     if not isinstance(row.get("n"), int) or isinstance(row["n"], bool):
-        raise BrokenRow("n is not a whole number")
+        raise BrokenRow("n is no whole number")
     if not isinstance(row[RUN_AT], datetime):
-        raise BrokenRow("runAt is not a date")
+        raise BrokenRow("runAt is no date")
     if not isinstance(row.get("data"), Mapping):
-        raise BrokenRow("data is not an object")
+        raise BrokenRow("data is no object")
     return row
 
 
 def _daily(row: Mapping[str, Any]) -> Daily:
     every = row.get("every")
     if not isinstance(every, Mapping):
-        raise BrokenRow("every is not an object")
+        raise BrokenRow("every is no object")
     try:
         return Daily.from_document(every)
     except ValueError as error:

@@ -16,8 +16,8 @@ Client = MongoClient[Document]
 
 WTIMEOUT_SECONDS = 5.0
 
-# A `w: 1` record was lost in a failover after its message had been sent. guard: journalled-majority
-# -> DURABLE = WriteConcern(w=1, wtimeout=int(WTIMEOUT_SECONDS * 1000))
+# A `w: 1` record was lost in a failover after its message had been sent.
+# guard: journalled-majority -> DURABLE = WriteConcern(w=1, wtimeout=int(WTIMEOUT_SECONDS * 1000))
 DURABLE = WriteConcern(w="majority", j=True, wtimeout=int(WTIMEOUT_SECONDS * 1000))
 MAJORITY = ReadConcern("majority")
 LOCAL = ReadConcern("local")

@@ -1,11 +1,11 @@
 """The errors of the test kit, apart from the bot's own exceptions.
 
-* BotWarning the bot works in a test and fails in production
+* BotWarning       the bot works in a test and fails in production
 
 * KitError
-  * EndlessTimers timers fire one another without any time passing
+  * EndlessTimers  timers fire one another without any time passing
   * HandlerFailed  the bot's handler failed on the real stack
-  * NotHere a feature that exists only with a network, or only without
+  * NotHere        a feature that exists only with a network, or only without
 """
 
 from __future__ import annotations

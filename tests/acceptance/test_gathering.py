@@ -1,4 +1,4 @@
-"""Messages that are handled together, through the real processes: handled once, with any crash."""
+"""Messages that are handled together, through the real processes: once, with any crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITHOUT_A_WAIT = 12.0
 
 
 def started(house: Any, **settings: str) -> Any:
-    """A first dispatcher that has scanned recvq: events that arrive in the meantime count as old."""
+    """A first dispatcher that has scanned recvq: events that arrive later count as old."""
     dispatcher = house.start_dispatcher(**settings)
     house.wait_for(lambda: "recvq scanned" in house.log_of(dispatcher), dispatcher)
     return dispatcher

@@ -46,7 +46,7 @@ SETTINGS = {
 
 @dataclass
 class Outcome:
-    """The result of a load: the checker's report, and the requests that were not answered with 200."""
+    """The result of a load: the checker's report, and the requests without an answer 200."""
 
     events: int = 0
     failed: list[str] = field(default_factory=list)

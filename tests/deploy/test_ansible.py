@@ -38,7 +38,7 @@ def ansible() -> Path:
 
 
 def play(ansible: Path, box: Box, folder: Path, *options: str) -> tuple[dict[str, int], str]:
-    """Run the playbook against the box; returns its figures (ok, changed and so on) and its output."""
+    """Run the playbook against the box; returns its figures (ok, changed) and its output."""
     told = ["-i", "localhost,", "-e", f"@{folder / 'variables.yml'}", *options, str(PLAYBOOK)]
     said = played(ansible, folder, *told, environ=box.environ())
     return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", said)}, said

@@ -189,7 +189,9 @@ class Gauge:
         except ExecutionTimeout:
             if not patient:
                 raise
-            log.warning("adding up recvq takes too long documents=%d", newest - behind)
+            log.warning(
+                "the sum of recvq's unread bytes takes too long documents=%d", newest - behind
+            )
             return None
         except OperationFailure as error:
             # The scan reached the oldest documents while they were overwritten, so it saw all of

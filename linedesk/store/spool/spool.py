@@ -94,8 +94,8 @@ class Spool:
         for _ in range(REPLACED_TIMES):
             for part in _parts(rows, self._part_bytes):
                 self._append(part)
-            # Documents in a file that was set aside in the meantime would be lost. guard:
-            # spool-still-there -> body
+            # Documents in a file that was set aside in the meantime would be lost.
+            # guard: spool-still-there -> body
             if self._file == spool_file.identity(self.path):
                 return
             self.close()

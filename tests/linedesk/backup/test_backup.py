@@ -236,7 +236,7 @@ def test_in_a_folder_it_gets_a_name_of_its_own(
 def test_a_file_that_is_there_stays_as_it_is(run: Run, export: Path, source: Any) -> None:
     before = export.read_bytes()
     answer = run(source, "export", str(export), code=1)
-    assert "is there already" in answer.stderr
+    assert "exists already" in answer.stderr
     assert export.read_bytes() == before
 
 
@@ -368,7 +368,7 @@ def test_a_dry_run_prints_the_same_and_needs_no_mongodb(export: Path) -> None:
 def test_a_damaged_file_changes_nothing(run: Run, target: Database[Any], export: Path) -> None:
     export.write_bytes(export.read_bytes()[:-20])
     answer = run(target, "import", str(export), code=1)
-    assert "cut off" in answer.stderr
+    assert "truncated" in answer.stderr
     assert not any(whole(target).values())
     assert target["leases"].find_one({"_id": "epochs"})["epoch"] == 0  # type: ignore[index]
     assert "cannot be read" in run(target, "import", str(export.parent / "x"), code=1).stderr
@@ -397,9 +397,9 @@ def test_what_is_there_is_replaced_only_after_it_was_exported(
     target[CONVERSATIONS].insert_one(a_conversation("U次郎"))
     before = whole(target)
     answer = run(target, "import", str(export), code=1)
-    assert "is not empty, it has conversations: to replace that, say --replace" in answer.stderr
+    assert "is not empty, it has conversations: to replace it use --replace" in answer.stderr
     answer = run(target, "import", str(export), "--replace", str(export), code=1)
-    assert "is there already" in answer.stderr
+    assert "exists already" in answer.stderr
     assert whole(target) == before
     assert is_free(target)
 
@@ -413,7 +413,7 @@ def test_what_is_there_is_replaced_only_after_it_was_exported(
 def test_letters_that_are_there_stay_and_so_does_what_became_of_them(
     run: Run, target: Database[Any], export: Path
 ) -> None:
-    """Letters replayed since the export are not offered again, and keep the number of their replay."""
+    """Letters replayed since the export are not offered again, and keep their number."""
     replayed = {**a_letter(), "replays": 1, "replayedAt": now()}
     target[DEADLETTERS].insert_many([replayed, a_letter("E7")])
     run(target, "import", str(export))
@@ -458,7 +458,7 @@ def test_an_import_that_fails_amid_its_writes_says_that_it_has_not_ended(
     target.command("collMod", SCHEDULE, validator={"n": {"$gt": 100}})
     answer = run(target, "import", str(export), code=1)
     assert f"MongoDB refuses 'main/{KEY}/egg' of schedule (error 121)" in answer.stderr
-    assert "no dispatcher starts until an import was run to its end" in answer.stderr
+    assert "no dispatcher starts until an import is completed" in answer.stderr
     assert not is_free(target)
     target.command("collMod", SCHEDULE, validator={})
     with failing(client, ["insert"], errorCode=50, namespace=f"{target.name}.schedule"):

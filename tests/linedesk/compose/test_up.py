@@ -356,7 +356,7 @@ def test_a_bot_with_a_used_name_has_to_be_renamed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
     (tmp_path / "dispatcher.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
-    with pytest.raises(SettingsError, match=r"dispatcher/__init__.py goes before .*/dispatcher.py"):
+    with pytest.raises(SettingsError, match=r"dispatcher/__init__.py hides .*/dispatcher.py"):
         load_bot(spec)
 
 

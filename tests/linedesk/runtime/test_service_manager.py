@@ -211,7 +211,7 @@ def test_it_says_why_and_waits(caplog: pytest.LogCaptureFixture) -> None:
     let_time_pass(began, inbox, service, why="wrong password", least_seconds=0.1)
     assert time.monotonic() - began >= 0.1
     assert service.words == ["wrong password"]
-    assert 'refused, ending in a while seconds=0 reason="wrong password"' in caplog.text
+    assert 'access refused, exiting later seconds=0 reason="wrong password"' in caplog.text
 
 
 def test_a_signal_ends_the_wait() -> None:

@@ -112,7 +112,7 @@ def test_without_an_answer_the_last_offset_is_kept(
     clock.stop()
     assert clock.join(5)
     assert [text.partition(" url")[0] for text in caplog.messages] == [
-        "linesim does not tell the time"
+        "linesim does not report the time"
     ]
 
 

@@ -156,7 +156,7 @@ def test_broken_rows_are_said_once_and_are_in_nobodys_way(
     assert one.fire(seen=None) == 5
     assert one.fire(seen=None) is None
     assert rung(database) == [RANG]
-    assert len(told("timer is broken and set aside")) == 4
+    assert len(told("timer is invalid and was set aside")) == 4
     aside = row(database, "main/U1/no-data")
     assert (aside["runAt"], aside["setAside"]) == (None, "data is no object")
     # The row waits for a person, not for its removal.
@@ -175,7 +175,8 @@ def test_a_document_that_mongodb_rejects_is_set_aside_and_the_others_fire(
     assert one.fire(seen=None) == 1
     assert one.fire(seen=None) is None
     assert told("set aside") == [
-        'timer is broken and set aside id=main/U1/deep reason="MongoDB does not take its document"'
+        'timer is invalid and was set aside id=main/U1/deep reason="MongoDB does not take its '
+        'document"'
     ]
     assert rung(database) == [RANG]
 
@@ -219,10 +220,10 @@ def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
     assert row(database, "main/U1/broken")["runAt"] == NOON + 9 * DAY
     assert row(database, "main/U1/never rang")["runAt"] == NOON
     assert row(database, "main/U1/cancelled")["runAt"] is None
-    assert len(told("daily timers brought back")) == 2
+    assert len(told("daily timers moved to their regular time")) == 2
 
     one.bring_back(seen=None, stop=threading.Event())
-    assert len(told("daily timers brought back")) == 2
+    assert len(told("daily timers moved to their regular time")) == 2
     clock.now = NOON
     one.fire(seen=None)
     clock.now = NOON + DAY

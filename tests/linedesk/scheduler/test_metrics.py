@@ -34,7 +34,7 @@ def test_fired_timers_are_counted_with_their_delay(
     late = NOON - timedelta(seconds=4)
     database[SCHEDULE].insert_many([a_row("tea", late), a_row("rice", late)])
     one = schedule(registry=registry)
-    eventually(lambda: one.status() == "2 timers rang")
+    eventually(lambda: one.status() == "2 timers fired")
     found = snapshots.take().figures
     assert found["rungTimers"] == 2
     assert found["ringLateSeconds"] == {"count": 2, "sum": 8.0}
@@ -88,8 +88,8 @@ def test_its_process_has_a_row_of_its_own(
 
     row = eventually(at_work)
     assert row["_id"] == f"scheduler/{row['host']}/{row['pid']}"
-    eventually(lambda: service.says("alive", "1 timers rang"))
-    eventually(lambda: database[STATUS].find_one({"words": "1 timers rang"}))
+    eventually(lambda: service.says("alive", "1 timers fired"))
+    eventually(lambda: database[STATUS].find_one({"words": "1 timers fired"}))
     inbox.put(signal.SIGTERM)
     process.join(15)
     ended = eventually(lambda: database[STATUS].find_one({"state": "ended"}))

@@ -73,7 +73,7 @@ def test_a_thread_that_dies_takes_the_process_along(
 def test_a_wrong_password_ends_the_process_since_only_a_new_one_reads_another(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trouble = Trouble("timers wait", over="timers ring again")
+    trouble = Trouble("timers cannot be fired", over="timers are fired again")
     assert trouble.met(AccessRefused(13)) > 0
     died = threading.Thread(target=trouble.met, args=(AccessRefused(18),))
     part = Part(died.start)

@@ -284,11 +284,11 @@ def test_a_closed_recvq_is_waited_for_and_said_once(
     assert rung(database) == []
     # Less each time: there may be room for some.
     assert asked[0] == 8 * asked[5]
-    assert len(told("timers wait, trying again")) == 1
+    assert len(told("timers cannot be fired, trying again")) == 1
     assert told('reason="recvq is full: 96% of it is unread"')
     open_.set()
     eventually(lambda: len(rung(database)) == 10)
-    eventually(lambda: told("timers ring again"))
+    eventually(lambda: told("timers are fired again"))
 
 
 def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
@@ -303,7 +303,7 @@ def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
     with monkeypatch.context() as patched:
         patched.setattr(timers, "ZoneInfo", no_file)
         schedule(longest_pause_seconds=0.01)
-        eventually(lambda: told("timers wait, trying again"))
+        eventually(lambda: told("timers cannot be fired, trying again"))
         assert rung(database) == []
     eventually(lambda: rung(database) == [RANG])
     eventually(lambda: database.schedule.find_one()["runAt"] == NOON + DAY)
@@ -316,7 +316,7 @@ def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
     database.recvq.drop()
     database.schedule.insert_one(a_row())
     schedule(longest_pause_seconds=0.05)
-    eventually(lambda: told("timers wait, trying again"))
+    eventually(lambda: told("timers cannot be fired, trying again"))
     assert "recvq" not in database.list_collection_names()
     create_collections(database, capped_bytes=MEGABYTE)
     eventually(lambda: rung(database) == [RANG])
@@ -344,10 +344,10 @@ def test_a_server_set_back_by_a_restore_is_read_again(
     one = schedule()
     eventually(lambda: asleep(one))
     one._heard(None, Timestamp(2**31, 1))
-    eventually(lambda: told("timers wait, trying again"))
+    eventually(lambda: told("timers cannot be fired, trying again"))
     # So that the stream is opened again.
     database.schedule.drop()
-    eventually(lambda: told("timers ring again"))
+    eventually(lambda: told("timers are fired again"))
 
 
 @pytest.mark.usefixtures("quiet")
@@ -359,12 +359,12 @@ def test_without_a_change_stream_each_failure_triggers_a_read(
     with failing(database.client, ["aggregate"], namespace=where, errorCode=50):
         one = schedule(longest_pause_seconds=0.05)
         eventually(lambda: asleep(one))
-        eventually(lambda: told("new timers are not heard of"))
+        eventually(lambda: told("changes of schedule are not received"))
         database.schedule.insert_one(a_row())
         eventually(lambda: rung(database) == [RANG])
         one.stop()
         assert one.join(10)
-    assert len(told("new timers are not heard of")) == 1
+    assert len(told("changes of schedule are not received")) == 1
 
 
 # Two of them.

@@ -25,7 +25,7 @@ def test_it_reports_the_fired_timers_and_the_next_due_time(
 ) -> None:
     database[SCHEDULE].insert_many([a_row(), a_row("rice", NOON.replace(hour=13))])
     one = schedule()
-    eventually(lambda: one.status() == "1 timers rang, next due 2026-04-19 13:00 UTC")
+    eventually(lambda: one.status() == "1 timers fired, next due 2026-04-19 13:00 UTC")
     assert one.stalled() is None
 
 
@@ -45,7 +45,7 @@ def test_a_thread_that_hangs_is_a_stall(
 
     monkeypatch.setattr(Scheduler, "_heard", heard)
     one = schedule()
-    eventually(lambda: one.status() == "0 timers rang")
+    eventually(lambda: one.status() == "0 timers fired")
     if name == "scheduler":
         monkeypatch.setattr(one.activity, "limit_seconds", 0.05)
         monkeypatch.setattr(TimerFiring, "fire", hang)
@@ -62,7 +62,7 @@ def test_many_batches_one_after_the_other_are_no_stall(
     schedule: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = schedule()
-    eventually(lambda: one.status() == "0 timers rang")
+    eventually(lambda: one.status() == "0 timers fired")
     now, seen = [0.0], []
 
     def ring(firing: TimerFiring, **_: Any) -> int | None:
@@ -86,11 +86,11 @@ def test_the_reason_why_timers_wait_is_named(
         raise StoreUnavailable("planted")
 
     one = schedule()
-    eventually(lambda: one.status() == "0 timers rang")
+    eventually(lambda: one.status() == "0 timers fired")
     with monkeypatch.context() as patched:
         patched.setattr(TimerFiring, "fire", fail)
         one.wake()
-        eventually(lambda: one.status().startswith("timers wait since 20"))
-        assert one.status().endswith(" UTC: planted, 0 timers rang")
+        eventually(lambda: one.status().startswith("timers cannot be fired since 20"))
+        assert one.status().endswith(" UTC: planted, 0 timers fired")
         assert one.stalled() is None
-    eventually(lambda: one.status() == "0 timers rang")
+    eventually(lambda: one.status() == "0 timers fired")

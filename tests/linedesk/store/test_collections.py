@@ -119,7 +119,7 @@ def test_a_conflicting_index_is_named_and_not_changed(
     neighbours = Neighbours(empty)
     for _ in range(4):
         neighbours.look()
-    assert caplog.text.count("drop the index that stands in the way") == 1
+    assert caplog.text.count("drop the conflicting index") == 1
     assert list(wrong_neighbours(empty)) == ["schedule's index runAt"]
 
 
@@ -166,7 +166,7 @@ def test_an_uncapped_recvq_of_our_own_is_left_to_the_dispatcher(empty: Database[
     assert set(empty.list_collection_names()) == ALL
     assert empty["leases"].count_documents({}) == 2
     assert empty["recvq"].count_documents({}) == 2
-    with pytest.raises(WrongCollection, match="not capped: the dispatcher makes it right"):
+    with pytest.raises(WrongCollection, match="not capped: the dispatcher converts it"):
         check_recvq(empty)
     CollectionRepair(empty).apply()
     check_recvq(empty)

@@ -124,7 +124,7 @@ def test_incomplete_rows_are_ignored_and_logged_once(
             orders = control.orders()
             assert [str(one.scope) for one in orders.pauses.rows] == ["all"], row
             assert orders.releases == (), row
-        (told,) = [r for r in caplog.records if "passed over" in r.getMessage()]
+        (told,) = [r for r in caplog.records if "incomplete order" in r.getMessage()]
         assert told.levelno == logging.WARNING
         caplog.clear()
         # It is told anew only once it was gone.
@@ -172,7 +172,7 @@ def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document
     second = control.release("main", "U1", {"effectId": "E0/0"}, by="hanako")
     control.finish(first, NOTHING_STUCK)
     assert control.orders().releases == (second,)
-    assert control.outcome_of(first) == "another release took its place"
+    assert control.outcome_of(first) == "another release has replaced it"
     assert control.outcome_of(second) is None
 
 

@@ -240,7 +240,7 @@ def test_in_a_group_each_member_has_a_place_where_the_bot_says_so() -> None:
     shared = bot_that(lambda event, talk: talk.expect("busy", within=60))
     shared.says("U1", "やあ", group="C1")
     assert shared.state("U2", group="C1") == shared.state(group="C1") == "busy"
-    with pytest.raises(ValueError, match="whose"):
+    with pytest.raises(ValueError, match="name a user"):
         shared.state()
 
 

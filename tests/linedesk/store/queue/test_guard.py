@@ -219,7 +219,7 @@ def test_a_sum_that_takes_too_long_counts_all_as_unread(
     slow = {"blockConnection": True, "blockTimeMS": 200, "namespace": f"{recvq.name}.recvq"}
     with failing(recvq.client, ["aggregate"], **slow):
         assert looked(recvq, sum_seconds=0.02).share == pytest.approx(0.5, abs=0.01)
-    assert "too long to add up" in caplog.text
+    assert "takes too long documents" in caplog.text
 
 
 def test_a_sum_that_meets_what_is_being_overwritten_counts_all_as_unread(
@@ -379,7 +379,7 @@ def test_its_thread_survives_any_error_of_a_check_and_logs_it_once(
         assert eventually(lambda: guard.closed is None)
     [(level, words)] = told()
     assert level == "ERROR"
-    assert words.startswith("recvq cannot be looked at")
+    assert words.startswith("recvq cannot be checked")
 
 
 def test_a_client_closed_during_a_check_at_the_end_is_no_error(
@@ -519,7 +519,7 @@ def test_a_look_that_never_ends_is_noticed(
     guard.start()
     try:
         assert looking.wait(10)
-        assert eventually(lambda: guard.hanging) == "the look at recvq hangs"
+        assert eventually(lambda: guard.hanging) == "the check of recvq hangs"
     finally:
         guard.stop()
         end.set()
