@@ -1,4 +1,4 @@
-"""The nursery: what comes from it behaves as a process that was started by itself."""
+"""The fork server: its processes behave like separately started ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def start(written: Written, *words: str, by: Nursery = nursery, **environ: str) 
 
 
 def waiting(written: Written, by: Nursery = nursery) -> Child:
-    """One that says so and does nothing more."""
+    """A process that reports its start and does nothing more."""
     child = start(written, "wait", by=by)
     eventually(lambda: "waiting" in written.text)
     return child

@@ -171,7 +171,7 @@ class Box:
             knocking.stop()
             load.stop()
             assert load.join(30)
-        assert load.counts.accepted, "nobody could write"
+        assert load.counts.accepted, "no message was accepted"
         new = self.sim.deliveries[since:]
         outcome.events, outcome.knocks = load.counts.accepted, knocking.answered
         outcome.failed = knocking.failed + [

@@ -75,7 +75,8 @@ def frontdesk_frozen(box: Box) -> str:
 
 
 @check(
-    "MongoDB away for longer than the watchdog allows: nobody is restarted, the spool takes over"
+    "MongoDB away for longer than the watchdog allows: no service is restarted, the spool takes "
+    "over"
 )
 def mongod_away(box: Box) -> str:
     before = {name: box.pid(name) for name in SERVICES}

@@ -89,7 +89,7 @@ def nightly(box: Box) -> str:
     return f"{file.name}, {file.stat().st_size} bytes"
 
 
-@check("an upgrade under load refuses nobody")
+@check("an upgrade under load refuses no connection")
 def upgrades(box: Box) -> str:
     before = _release(box)
     with box.load(rate=20) as outcome:
@@ -102,7 +102,7 @@ def upgrades(box: Box) -> str:
     return f"{before} to {after}, {said}; {none_failed(outcome)}"
 
 
-@check("a roll-back under load refuses nobody")
+@check("a roll-back under load refuses no connection")
 def rolls_back(box: Box) -> str:
     before = _release(box)
     with box.load(rate=20) as outcome:

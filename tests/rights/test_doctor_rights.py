@@ -1,4 +1,4 @@
-"""The doctor on a server with authorization: what each user may ask, and what each one may do."""
+"""The doctor on a server with authorization: the checks and the rights of each user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from linedesk.settings.settings import load_settings
 from linedesk.setup.users import WHO
 from tests.rights.conftest import Guarded
 
-# The checks that ask MongoDB, without those of what nobody has started here.
+# The checks of MongoDB, without the checks of processes that do not run here.
 OF_MONGODB = (
     "MongoDB",
     "MongoDB version",
@@ -47,7 +47,7 @@ def doctor(guarded: Guarded, who: str, **settings: str) -> dict[str, dict[str, s
 def test_the_operator_may_ask_all_that_it_asks(guarded: Guarded, feed: str) -> None:
     found = doctor(guarded, "operator", DISPATCHER_FEED=feed)
     assert {name: found[name]["state"] for name in OF_MONGODB} == dict.fromkeys(OF_MONGODB, "ok")
-    # How much is there is a matter of the other tests.
+    # The amount of data is checked by other tests.
     for name in ("oplog window", "recvq's reach", "recvq unread", "MongoDB's disk"):
         assert found[name]["state"] != "skip"
 

@@ -106,13 +106,13 @@ def test_rights_that_were_changed_are_set_right(
 
 
 def test_new_passwords_killed_after_any_step_lock_no_user_out(guarded: Guarded) -> None:
-    """The administrator's steps and those of the first other: the rest is the same again.
+    """The administrator's steps and those of the first other user: the rest repeats them.
 
-    Each try has to get in after the one that was killed before it.
+    Each try has to log in after the one that was killed before it.
     """
     first = {who: guarded.uri_of(who) for who in EVERYBODY}
     deaths: list[str] = []
-    # The third ends what the second has begun: that is a step of its own.
+    # The third completes the second, which is a separate step.
     for nth in (1, 2, 1, 3, 4, 5):
         with pytest.MonkeyPatch.context() as patch:
             die_after(patch, nth, deaths.append)
@@ -130,7 +130,7 @@ def test_new_passwords_killed_after_any_step_lock_no_user_out(guarded: Guarded) 
 def test_an_administrator_s_uri_does_for_a_server_that_has_users(
     guarded: Guarded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another folder, as on a new machine: nobody comes in without a name, then all are renewed."""
+    """Another folder, as on a new machine: access without a user fails, then all are renewed."""
     elsewhere = tmp_path / "credentials"
     with pytest.raises(SettingsError, match="lets neither the user"):
         guarded.init(users=elsewhere)

@@ -1,6 +1,7 @@
-"""scripts/inspect.js through the real mongosh: what it tells, that it hides what people wrote, and
-that it scans nothing large. One shell answers all the questions, since its start is what takes
-time.
+"""scripts/inspect.js through the real mongosh: its output, that it hides users' messages, and that
+it scans nothing large.
+
+One shell runs all the calls, since its start is slow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.conftest import missing
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "inspect.js"
 PAGE = (ROOT / "docs" / "how-to" / "mongo-shell.md").read_text("utf-8")
-# What it shows behind the shell's prompt; its ids are of nobody here.
+# Its output behind the shell's prompt; the ids exist nowhere here.
 TYPED = re.findall(r"^rs0 \[primary\] line_bot> (.*)$", PAGE, re.MULTILINE)
 MONGOSH = ROOT / ".venv" / "mongosh" / "node_modules" / "mongosh" / "bin" / "mongosh.js"
 SECRET = "秘密の言葉"
@@ -37,7 +38,7 @@ USER = {"channel": "main", "key": "U1"}
 OWN_ID = ObjectId()
 AWARE = json_util.JSONOptions(tz_aware=True, tzinfo=UTC)
 NOW = datetime.now(UTC).replace(microsecond=0)
-# Of each question how the answer is asked for; the driver's own profiler tells what it read.
+# The call for each answer; the server's profiler records its reads.
 QUESTIONS = {
     "help": "linedesk.help()",
     "status": "linedesk.status()",
@@ -66,7 +67,7 @@ QUESTIONS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What was printed, and the object behind it."""
+    """The printed page, and its object."""
 
     page: str
     told: Any
@@ -207,7 +208,7 @@ def fill(database: Database[Any]) -> None:
 
 
 def fill_outboxes(database: Database[Any], send: Mapping[str, Any]) -> None:
-    """Of users who have only an outbox, each of another form."""
+    """Conversations with only an outbox, each of another form."""
     first, second = place_of(7, 9), place_of(7, 10)
     stored = {second: {**send, "id": "second"}, first: {**send, "id": "first"}}
     left = [{**send, "id": "old", "triedAt": NOW, "as": "push"}, {**send, "id": "older"}]

@@ -634,7 +634,7 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
     )
     Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
     target[PROGRESS].update_one({}, {"$set": {"after": first, "ring.0": first}})
-    target[RECVQ].insert_many([{"what": "somebody typed"}, {"_id": {"a": "shell"}}])
+    target[RECVQ].insert_many([{"typed": "in a shell"}, {"_id": {"a": "shell"}}])
 
     answer = run(target, "import", str(export), "--replace", str(export.with_name("before.gz")))
     progress = target[PROGRESS].find_one()

@@ -1,4 +1,4 @@
-"""The collections are made once, whoever asks how often, and never on top of somebody else's."""
+"""The collections are made once, by any number of calls, and never replace foreign ones."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_an_uncapped_recvq_is_refused_and_nothing_is_changed(empty: Database[Doc
 
 
 def test_an_uncapped_recvq_of_our_own_is_left_to_the_dispatcher(empty: Database[Document]) -> None:
-    """It came back by inserts after a drop; whoever renames or drops it loses events."""
+    """Inserts after a drop created it; renaming or dropping it would lose events."""
     one = {"eventId": "twice", "channel": "main", "key": "U1", "acceptTime": None, "event": {}}
     empty["recvq"].insert_many([dict(one), dict(one)])
     create(empty)

@@ -1,4 +1,4 @@
-"""What operators order: words and rows, writes that may be repeated, reads that never go back."""
+"""Operators' orders: texts and rows, repeatable writes, and reads that never go back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RELEASE: Document = {
 }
 
 
-# Words.
+# Texts.
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_incomplete_rows_are_ignored_and_logged_once(
         (told,) = [r for r in caplog.records if "incomplete order" in r.getMessage()]
         assert told.levelno == logging.WARNING
         caplog.clear()
-        # It is told anew only once it was gone.
+        # It is logged again only after it was gone.
         database[CONTROL].delete_many({})
         control.orders()
 
@@ -208,7 +208,7 @@ def test_the_result_of_a_release_is_read_from_the_database(
 def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_yet(
     lagging: LaggingSet,
 ) -> None:
-    """As right after an election, where a majority read tells of a time before it."""
+    """As right after an election, where a majority read may return an older state."""
     database = lagging.client["control"]
     Control(database).pause(Scope(), by="taro")
     Control(database).resume(Scope())

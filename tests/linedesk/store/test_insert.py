@@ -68,7 +68,7 @@ def test_of_duplicates_within_one_insert_the_first_is_stored(
 def test_the_same_documents_again_do_no_harm(
     database: Database[Document], document: MakeDocument
 ) -> None:
-    """What a caller does after StoreUnavailable, with an eventId and without."""
+    """A caller's retry after StoreUnavailable, with an eventId and without."""
     given = [document("e1"), document()]
     insert(database, *given)
     assert insert(database, *given) == Stored(0, 2, frozenset({0, 1}))
@@ -120,7 +120,7 @@ def test_without_a_majority_nothing_counts_as_stored(
         for given in ([document("e1")], [document("e1"), document("e2")]):
             with pytest.raises(StoreUnavailable):
                 insert(database, *given, timeout_seconds=0.3)
-        # As the server tells it, where its own time-out comes before the client's.
+        # As reported by the server, if its time-out precedes the client's.
         impatient = database["recvq"].with_options(
             write_concern=WriteConcern(w="majority", j=True, wtimeout=100)
         )

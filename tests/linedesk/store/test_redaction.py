@@ -1,4 +1,4 @@
-"""What is left of an unsent message: the pure function, and that a capped collection takes it."""
+"""The redacted form of an unsent message: the function, and the update in a capped collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that cannot be watched is refused with the words that help; a new one is initiated."""
+"""A server without a change stream is refused with instructions; a new one is initiated."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_new_server_becomes_a_replica_set_under_its_own_name(
 
 
 def test_a_set_whose_server_has_not_reported_its_name_yet_is_left_as_it_is(mongod: Any) -> None:
-    """As right after a restart: hello is still empty, and the set is there all the same."""
+    """As right after a restart: hello is still empty although the set exists."""
     where = f"127.0.0.1:{mongod.port}"
     with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
         before = client.admin.command("replSetGetConfig")["config"]

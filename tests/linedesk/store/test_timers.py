@@ -1,6 +1,5 @@
-"""Timers as documents: what names a ring for good, and the event that it becomes.
-
-When a daily timer rings next, with clocks that are set forth and back and days that are not.
+"""Timers as documents: the permanent name of a firing, and its event. Also the next time of a daily
+timer, with clock changes and skipped days.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ def utc(text: str) -> datetime:
 
 
 def rings(at: str, tz: str, moment: datetime, count: int) -> list[str]:
-    """So many rings after the moment, as the clocks of the zone show them."""
+    """The next times after the moment, in local time of the zone."""
     daily, seen = Daily.parse(at, tz), []
     for _ in range(count):
         moment = daily.after(moment)
@@ -150,7 +149,7 @@ def test_it_fires_later_today_or_tomorrow() -> None:
             id="twice in autumn",
         ),
         pytest.param(
-            # Between the two: the second time is not rung.
+            # Between the two: it does not fire the second time.
             *("02:30", "Europe/Berlin", "2026-10-25T01:00"),
             ["2026-10-26 02:30+01:00"],
             id="set between the two",
@@ -226,7 +225,7 @@ LAST_BEFORE_SAMOAS_LEAP = date(2011, 12, 29)
 
 
 def day_of(daily: Daily, ring: datetime) -> date:
-    """The day that a ring is for: the one before, where its time was skipped over midnight."""
+    """The day of a firing: the day before, if its time was skipped over midnight."""
     return ring.date() - timedelta(days=ring.time() < daily.at)
 
 
@@ -241,7 +240,7 @@ def test_each_day_has_one_time_or_one_as_long_after_midnight(
     for ring in here:
         skipped = ring.replace(hour=daily.at.hour, minute=daily.at.minute, fold=0)
         exists = skipped.astimezone(UTC).astimezone(daily.zone).time() == daily.at
-        # Of a time that comes twice it is the first; one that is skipped may be a day's last.
+        # Of a repeated time it is the first; a skipped one may be a day's last.
         assert (ring.time() == daily.at and ring.fold == 0) or not exists or ring.hour == 0
     for one, other in pairwise(day_of(daily, ring) for ring in here):
         assert other - one == timedelta(days=1) or one == LAST_BEFORE_SAMOAS_LEAP

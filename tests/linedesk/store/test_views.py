@@ -1,4 +1,4 @@
-"""The views: what they show, that they hide what people wrote, and that they read by index."""
+"""The views: their rows, that they hide users' messages, and that they use indexes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def send(number: int) -> Document:
 
 @pytest.fixture
 def filled(database: Database[Any]) -> Database[Any]:
-    """One of everything that waits, with what must not be seen in each."""
+    """One of everything that waits, with the parts that must not be visible."""
     create_views(database)
     database["recvq"].insert_many([make_heartbeat(NOW), event(1), event(2)])
     conversation = {"_id": "main/U1", **USER, "at": NOW, "data": {"said": SECRET}}

@@ -1,4 +1,4 @@
-"""The test kit: what a bot author sees of a bot in memory, and what is warned of."""
+"""The test kit: a bot in memory from the author's view, and the warnings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bot_that(handle: Callable[[Any, Talk], Any], **options: Any) -> BotTest:
     return BotTest(bot)
 
 
-# What came of it.
+# The answers.
 
 
 def test_answers_have_texts_as_texts_and_everything_else_as_json() -> None:
@@ -187,7 +187,7 @@ def test_a_handler_of_the_sdk_s_own_kind_is_for_the_real_stack() -> None:
         BotTest(WebhookHandler("secret"))  # type: ignore[arg-type]
 
 
-# What is kept.
+# Stored data.
 
 
 def test_data_comes_back_as_mongodb_gives_it() -> None:

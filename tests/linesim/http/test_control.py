@@ -1,4 +1,4 @@
-"""The /sim interface, by which other processes act as users and read what happened."""
+"""The /sim interface, by which other processes act as users and read the records."""
 
 import json
 import queue

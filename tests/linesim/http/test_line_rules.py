@@ -204,7 +204,7 @@ class TestRetryKeys:
 
 
 class TestAtOnce:
-    """Twenty callers with the same token or key: LINE does what they ask once."""
+    """Twenty callers with the same token or key: LINE carries out only one call."""
 
     def statuses(self, call):
         with ThreadPoolExecutor(20) as pool:

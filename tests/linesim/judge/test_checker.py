@@ -22,7 +22,7 @@ def taro(sim):
 
 @pytest.fixture
 def elsewhere(sim):
-    """A client with a connection of its own, as another process would have."""
+    """A client with its own connection, like another process."""
     line = Line(sim)
     yield line
     line.session.close()
@@ -319,7 +319,7 @@ def test_calls_of_two_hosts_have_intervals_of_their_own(sim, line, taro):
 
 
 def under_way(sim, seconds, *, timeout=10.0):
-    """A call in a thread of its own that takes so long; the thread, once LINE has the call."""
+    """A slow call in its own thread; returns the thread once LINE has the call."""
 
     def ask():
         headers = {"authorization": f"Bearer {sim.token}"}
@@ -646,7 +646,7 @@ def test_the_verdict_of_another_process_knows_the_interval(sim, line):
 
 
 def records(count, chats):
-    """A clean run of that many events, in so many chats."""
+    """A clean run of that many events, in that many chats."""
     sent, made = [], []
     for number in range(count):
         at, event_id, chat = number * 0.01, f"e{number}", f"U{number % chats}"

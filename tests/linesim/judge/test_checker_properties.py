@@ -1,4 +1,4 @@
-"""The checker against one that looks at every pair, on small random histories."""
+"""The checker against one that compares every pair, on small random histories."""
 
 from itertools import combinations
 

@@ -20,7 +20,7 @@ YEAR = 366 * 24 * 3600
 
 @pytest.fixture
 def sim(bot: BotServer) -> Iterator[linesim.Sim]:
-    """On the clock that a served simulator has unless it is told otherwise."""
+    """On the default clock of a served simulator."""
     with linesim.running(webhook_url=bot.url) as sim:
         yield sim
 
@@ -98,7 +98,7 @@ def test_a_waiting_client_gets_the_clocks_next_move_at_once(sim: linesim.Sim) ->
     heard: list[float] = []
     waiting = started(lambda: heard.append(told(sim, after=0)["ahead"]))
     eventually(lambda: sim.platform.read(lambda platform: platform.stream.watched))
-    sim.say(sim.add_user("太郎"), "やあ")  # which the stream tells of, and is no move
+    sim.say(sim.add_user("太郎"), "やあ")  # which the stream reports, and is no move
     assert not heard
     sim.advance(180)
     waiting.join(5)

@@ -1,4 +1,4 @@
-"""Faults by rule: whom they meet, how often, and what LINE has done all the same."""
+"""Faults by rule: the affected calls, how often, and the calls that LINE still carries out."""
 
 import pytest
 import requests

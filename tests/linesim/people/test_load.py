@@ -1,4 +1,4 @@
-"""The load: who writes when, what is sent again, and how it ends."""
+"""The load: its users and times, redeliveries, and its end."""
 
 import queue
 import threading
@@ -114,7 +114,7 @@ def test_a_load_without_end_or_pace_is_refused(sim, users, wrong):
         Load(sim, [], total=1)
 
 
-# Its life, as of all who own threads.
+# Its life cycle, as of all owners of threads.
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 @pytest.fixture
 def options():
-    """Of the simulator of a test, but for those that it names itself."""
+    """The options of a test's simulator, except the ones that it sets itself."""
     return {}
 
 

@@ -30,7 +30,7 @@ def size(database: Database[Document]) -> int:
 
 @pytest.fixture
 def repair(database: Database[Document]) -> CollectionRepair:
-    """One that has seen recvq as `init` made it."""
+    """A repair that has seen recvq as `init` made it."""
     repair = CollectionRepair(database)
     assert repair.look() is None
     return repair

@@ -1,4 +1,4 @@
-"""A dead letter goes back into recvq once for each time that it is asked for, whoever dies."""
+"""Each requested replay of a dead letter reaches recvq once, with any crash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def letter(database: Database[Any], document: MakeDocument) -> Document:
-    """A letter in the database, as it is read from there."""
+    """A letter in the database, as read."""
     lost = document("01E", replyToken="long-past", message={"type": "text", "text": "もう一度"})
     lost["acceptTime"] = NOW - timedelta(days=3)
     row = {"_id": "01E", "channel": "main", "key": "U1", "document": lost, "cause": "handler: X"}
@@ -138,7 +138,7 @@ def test_after_a_crash_after_the_insert_the_next_replay_adds_nothing(
 def test_a_process_frozen_before_the_insert_adds_nothing(
     database: Database[Any], letter: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another one carries the replay on meanwhile, and is through before the first goes on."""
+    """Another process completes the replay before the first one continues."""
     insert = replays.insert_documents
 
     def frozen(*given: Any, **named: Any) -> Stored:

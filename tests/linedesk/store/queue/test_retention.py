@@ -1,4 +1,4 @@
-"""The figures of what capped collections keep, on a real server."""
+"""The figures of capped collections, on a real server."""
 
 from __future__ import annotations
 

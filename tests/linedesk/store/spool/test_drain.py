@@ -1,4 +1,6 @@
-"""The drain on a real MongoDB: everything arrives, in order, once, and whoever is left does it."""
+"""The drain on a real MongoDB: everything arrives, in order, once, drained by any remaining
+process.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def stored(database: Database[Any]) -> list[str]:
 
 
 def in_file(path: Path, statement: str, *given: Any) -> Any:
-    """What the statement finds in the spool's file, or changes there."""
+    """Run a statement on the spool's file."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         return connection.execute(statement, given).fetchone()
 
@@ -100,7 +102,7 @@ def test_what_was_inserted_and_not_removed_is_inserted_once(
     spool: Spool, path: Path, database: Database[Any]
 ) -> None:
     documents = [raw(str(number)) for number in range(10)]
-    # Without an id of LINE's it is the document's own that tells.
+    # Without LINE's id the log has the document's own.
     documents[3] = raw("")
     spool.append(documents)
     insert_documents(database["recvq"], documents[:6], timeout_seconds=5)
@@ -149,7 +151,7 @@ def test_a_closed_recvq_is_not_drained_into_until_it_opens(
         assert stored(database) == []
         opened.set()
         eventually(lambda: stored(database) == ["a"])
-    # The reason is told once, not with each try.
+    # The reason is logged once, not with each try.
     assert caplog.text.count("spool waits documents=1") == 1
 
 
@@ -198,7 +200,8 @@ def test_a_drain_frozen_amid_a_batch_is_replaced_and_doubles_nothing(
         with draining(path, database, limits=hasty):
             eventually(lambda: stored(database) == ["a", "b"])
             eventually(lambda: not spool.held().documents)
-        # Nobody drains what comes now, but who goes on may only remove what it had read.
+        # No process drains new documents, and the thawed one may only remove the documents it had
+        # read.
         spool.append([raw("c")])
         goes_on.set()
         first.wake()

@@ -1,4 +1,4 @@
-"""Whose turn it is: one at a time, another after a kill, and another where one stands still."""
+"""The drain's lock: one holder at a time, another after a kill, and another if one is frozen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for _ in sys.stdin:
 
 
 class Owner:
-    """A process that tells whether it is its turn whenever it is asked."""
+    """A process that reports on request whether it holds the lock."""
 
     def __init__(self, path: Path) -> None:
         command = [sys.executable, "-c", OWNER, str(path)]

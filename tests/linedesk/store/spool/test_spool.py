@@ -1,4 +1,4 @@
-"""The spool's file: what it keeps, in which order, how much, and what becomes of a damaged one."""
+"""The spool's file: its documents, their order, its limits, and damaged files."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_it_is_a_queue_whatever_comes(
                 assert reader.keys_held(asked) == {("main", of) for _, of in model}
 
 
-# --- what stands in its way ---------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------
 
 
 def fill(spool: Spool, *, text: str = "x" * 50_000) -> int:
@@ -248,7 +248,7 @@ def test_a_disk_that_others_filled_refuses_keeps_what_it_has_and_recovers(tmp_pa
         spool.append([raw("kept")])
         filler = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT)
         with pytest.MonkeyPatch.context() as patch:
-            # Past its own look at the disk, so that SQLite itself meets the end.
+            # Without the spool's own check of the disk, so that SQLite itself reaches the limit.
             patch.setattr(spool_file, "check_room", lambda *_: None)
             with suppress(OSError):
                 while True:
@@ -440,8 +440,8 @@ spool.close()
 def test_another_process_that_leaves_takes_no_log_away_from_those_that_stay(
     spool: Spool, other: Spool, path: Path
 ) -> None:
-    """Opening the file a second time must not drop the locks of the first connection: then who
-    leaves would think itself the last, and remove the log that is still written to.
+    """Opening the file a second time must not drop the locks of the first connection: otherwise a
+    leaving process would count as the last one, and remove a log in use.
     """
 
     def as_another_process_sees_it() -> list[str]:
