@@ -122,7 +122,7 @@ def _header(database: Database[Any], schema: int | None) -> Header:
     client = database.client
     return Header(
         database=database.name,
-        # Before the first read, which settles what the moment is.
+        # Before the first read, which fixes the moment of the snapshot.
         at=client.admin.command("hello")["localTime"],
         linedesk=version("linedesk"),
         mongodb=client.server_info()["version"],

@@ -1,4 +1,4 @@
-"""The file of an export: gzip'ed lines of JSON that a person can read with zcat.
+"""The file of an export: gzip'ed lines of JSON, readable with zcat.
 
 The first line is the header. Each further line is a document in MongoDB's extended JSON under the
 name of its collection. The last line has the number of documents and a checksum. An import

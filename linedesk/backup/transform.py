@@ -60,7 +60,7 @@ STATE_PAST_DUE = "restored: the time of a state past due"
 # Further counts.
 WAITING = "timers that wait"
 MOVED_ON = "daily timers past due, moved to their next time"
-RANG = "timers past due that have rung since"
+RANG = "timers past due that have fired since"
 TOLD = (
     CONVERSATIONS,
     WAITING,

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # The time of a stop after the drain.
 END_SECONDS = 15.0
-# A tenth of Python's own. bench/workers.py shows what it does for handlers that compute.
+# A tenth of Python's own. bench/workers.py measures its effect for handlers that compute.
 SWITCH_SECONDS = 0.0005
 # Programs get none of these in their environment; they get the bot's secrets in the first line.
 KEPT_SECRET = {*(name.upper() for name in CREDENTIALS), "CREDENTIALS_DIRECTORY"}

@@ -194,7 +194,7 @@ class TimerFiring:
 
 
 def _at_most(size_bytes: int, rows: Iterable[RawBSONDocument]) -> Iterator[RawBSONDocument]:
-    """The first rows, up to so many bytes, and at least one."""
+    """The first rows, up to `size_bytes`, and at least one."""
     total = 0
     for row in rows:
         yield row

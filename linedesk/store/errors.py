@@ -132,7 +132,7 @@ class AccessRefused(SetupError):
                 "again"
             )
         return (
-            f"MongoDB does not allow {who} what this process does: `linedesk init --users` gives "
+            f"MongoDB denies {who} an operation of this process: `linedesk init --users` gives "
             "each user the rights it needs"
         )
 

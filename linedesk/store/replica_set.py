@@ -64,7 +64,7 @@ def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
                 hello = client.admin.command("hello")
                 if "setName" in hello:
                     _wait_for_primary(client, wait_seconds)
-                    return f"replica set {hello['setName']} is there"
+                    return f"replica set {hello['setName']} exists"
         except StoreUnavailable as error:
             unreachable = unreachable or error
     if unreachable is not None:

@@ -48,11 +48,12 @@ def push(platform: Platform, call: Call) -> Answer:
 
 
 def multicast(platform: Platform, call: Call) -> Answer:
-    """Ids of groups and rooms are refused by their place; unknown user ids as the options say.
+    """Ids of groups and rooms are refused by their place; the options decide about unknown user
+    ids.
 
-    LINE's reference lists unknown ids both as taken without arriving and as 400. A refused
-    multicast reaches no one at all ("The messages aren't sent to any user if an error is
-    returned"); one that is taken reaches friends only.
+    LINE's reference lists unknown ids both as accepted without delivery and as 400. A refused
+    multicast reaches no user at all ("The messages aren't sent to any user if an error is
+    returned"); an accepted one reaches friends only.
     """
     _check_key(platform, call)
     validation.check_multicast(call.body)

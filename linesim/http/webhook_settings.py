@@ -34,7 +34,7 @@ class Errand:
 
 
 def endpoint(platform: Platform, call: Call) -> Answer:
-    """The URL, and whether "Use webhook" is on; 404 where none is set."""
+    """The URL, and whether "Use webhook" is on; 404 if none is set."""
     url = _url_of(platform)
     return json_answer({"endpoint": url, "active": platform.webhook_active})
 
@@ -53,7 +53,7 @@ def test(platform: Platform, call: Call) -> Errand:
 
 
 def tested(delivery: Delivery) -> Answer:
-    """How a delivery of no events went, in LINE's words."""
+    """The result of a delivery without events, in LINE's form."""
     return json_answer(
         {
             "success": delivery.delivered,

@@ -10,7 +10,7 @@ MOST_SECONDS = 366 * 24 * 60 * 60.0
 
 
 class Clock(Protocol):
-    """Seconds of a monotonic clock, for spans, and Unix seconds, for the times that people read.
+    """Seconds of a monotonic clock, for spans, and Unix seconds, for displayed times.
 
     `advance` moves both; `ahead` is the total in seconds. It raises ValueError for zero, negative
     moves, or more than a year at once.

@@ -35,8 +35,8 @@ Event = dict[str, Any]
 class Delivery:
     """One POST. `started` and `answered` are seconds of time.monotonic(), `at` is Unix time.
 
-    `status` is None where no answer came; `error` then says why: no_webhook_url, could_not_connect,
-    request_timeout or unclassified, in the words of LINE's error statistics.
+    `status` is None without an answer; `error` then has the reason: no_webhook_url,
+    could_not_connect, request_timeout or unclassified, in the words of LINE's error statistics.
     """
 
     number: int

@@ -61,7 +61,7 @@ def not_sent() -> LineError:
 
 
 def invalid_reply_token() -> LineError:
-    """The same words for a token that is unknown, spent or too old."""
+    """The same message for a token that is unknown, used or expired."""
     return LineError(400, "Invalid reply token")
 
 
@@ -123,7 +123,7 @@ def rate_limited() -> LineError:
 
 
 def monthly_limit() -> LineError:
-    """Also where a call merely does not fit, or a delivery of LINE's console holds messages back
+    """Also if a call merely exceeds the rest, or a delivery of LINE's console reserves messages
     (reference, "Send narrowcast message").
     """
     return LineError(429, "You have reached your monthly limit.")
@@ -138,6 +138,6 @@ def too_many_to_one() -> LineError:
 
 def too_many_at_once() -> LineError:
     """Of audience uploads only (reference, "Limit on the number of concurrent operations"), with
-    words of linesim's own.
+    linesim's own message.
     """
     return LineError(429, "The limit on the number of concurrent operations has been exceeded.")

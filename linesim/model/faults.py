@@ -45,14 +45,14 @@ class Late:
 
 @dataclass(frozen=True)
 class Cut:
-    """Answer as usual, but close the connection after so many bytes of the body."""
+    """Answer as usual, but close the connection after this number of bytes of the body."""
 
     after_bytes: int
 
 
 @dataclass(frozen=True)
 class Drip:
-    """Answer as usual, but the body in pieces of so many bytes, with a pause after each."""
+    """Answer as usual, but the body in pieces of this size, with a pause after each."""
 
     piece_bytes: int
     seconds: float
@@ -60,9 +60,7 @@ class Drip:
 
 @dataclass(frozen=True)
 class BadMember:
-    """Answer LINE's 400 that names a place of the recipients: that of the rule's user, else the
-    first one.
-    """
+    """Answer LINE's 400 that names one of the recipients: the rule's user, else the first one."""
 
     def status(self, call: Call, user: str | None) -> Status:
         to = call.body.get("to") if isinstance(call.body, dict) else None
@@ -142,7 +140,7 @@ def garbage(status: int = 200) -> Status:
 
 
 def too_many(retry_after: int | None = None) -> Status:
-    """LINE's 429 for its rate limit, with `Retry-After` in seconds where it is given."""
+    """LINE's 429 for its rate limit, with `Retry-After` in seconds if given."""
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
     return _refusal(errors.rate_limited(), headers)
 
@@ -203,7 +201,7 @@ class Rule:
         status = self.outcome.status if isinstance(self.outcome, Status) else None
         status = 400 if isinstance(self.outcome, BadMember) else status
         if self.accept and status is not None and 400 <= status < 500:
-            raise ValueError(f"LINE answers no {status} to what it has done")
+            raise ValueError(f"LINE does not answer {status} to a call that it carried out")
 
     @property
     def accepts(self) -> bool:
@@ -243,7 +241,7 @@ class Rules:
         self._random = random.Random(0)
 
     def add(self, rules: Iterable[Rule], *, seed: int) -> None:
-        """Adds the rules, and begins the draws of all anew from this seed."""
+        """Adds the rules, and restarts the draws of all rules from this seed."""
         self._random = random.Random(seed)
         self._standing += [_Standing(rule, rule.count) for rule in rules]
 

@@ -92,7 +92,7 @@ class Contents:
             content.unsent = True
 
     def find(self, message_id: str) -> Content:
-        """Raises LineError: 404 for what is unknown, 410 for what was unsent."""
+        """Raises LineError: 404 for an unknown message, 410 for an unsent one."""
         content = self._contents.get(message_id)
         if content is None:
             raise errors.not_found()

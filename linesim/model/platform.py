@@ -101,7 +101,7 @@ class Platform:
         self.stream = Stream()
 
     def read(self, look: Callable[["Platform"], T]) -> T:
-        """Looks at the state under the lock."""
+        """Reads the state under the lock."""
         with self.watch.reading():
             return look(self)
 

@@ -136,8 +136,8 @@ class Bubble:
     """One line of a chat: a user's message, the bot's message, or a notice such as a block.
 
     `message` is LINE's message object; a notice's has the event's `type`. `fate` is that of a
-    user's webhook, with `status` or `error` saying how it ended. `via` is reply, push or multicast
-    for what the bot sent.
+    user's webhook, with `status` or `error` for its end. `via` is reply, push or multicast for the
+    bot's messages.
     """
 
     number: int

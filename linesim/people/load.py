@@ -30,11 +30,11 @@ class Counts:
 class Load:
     """Sends texts `<user's name>-<number>`, all different where the names are.
 
-    `rate`: messages a second, of all users together; None: as fast as they are taken. `total`: how
-    many in all; None: until `stop`. `concurrency`: how many users write at the same time, each
-    thread for users of its own, chosen by `seed`. A message that was not taken is redelivered after
-    `first_pause_seconds`, then after pauses that double up to `most_pause_seconds`. Raises
-    ValueError for a load that has neither users nor an end, nor a rate.
+    `rate`: messages a second, of all users together; None: as fast as they are accepted. `total`:
+    the number in all; None: until `stop`. `concurrency`: the number of users that write at the same
+    time, each thread for its own users, chosen by `seed`. A message that was not accepted is
+    redelivered after `first_pause_seconds`, then after pauses that double up to
+    `most_pause_seconds`. Raises ValueError for a load without users, or without an end and a rate.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Load:
                 thread.start()
 
     def stop(self) -> None:
-        """No new message, and no further try of one that was not taken."""
+        """Sends no new message, and does not retry refused ones."""
         self._stopping.set()
 
     def join(self, timeout_seconds: float = 60.0) -> bool:

@@ -222,13 +222,15 @@ class Sim(Records):
         self._plan(endpoint, Late(seconds), times=times, accept=accept)
 
     def cut_next(self, endpoint: str, after_bytes: int, *, times: int = 1) -> None:
-        """The next calls are answered, but their connection breaks after so many bytes of body."""
+        """The next calls are answered, but their connection breaks after that many bytes of the
+        body.
+        """
         self._plan(endpoint, Cut(after_bytes), times=times, accept=True)
 
     def drip_next(
         self, endpoint: str, seconds: float, *, piece_bytes: int = 1, times: int = 1
     ) -> None:
-        """The next calls get the body in such pieces, with so many seconds after each."""
+        """The next calls get the body in pieces of this size, with a pause after each."""
         self._plan(endpoint, Drip(piece_bytes, seconds), times=times, accept=True)
 
     def clear_faults(self) -> None:
@@ -237,9 +239,9 @@ class Sim(Records):
             self.platform.faults.clear()
 
     def misbehave(self, *rules: Rule, seed: int = 0) -> None:
-        """Adds faults by rule, and begins the draws of all of them anew from this seed.
+        """Adds faults by rule, and restarts the draws of all rules from this seed.
 
-        A fault planned for the next call goes before them.
+        A fault planned for the next call has priority.
         """
         with self.platform.watch.changing():
             self.platform.rules.add(rules, seed=seed)
@@ -260,15 +262,15 @@ class Sim(Records):
     # LINE's console.
 
     def reserve_quota(self, people: int) -> None:
-        """A delivery of LINE's console holds back so many messages of the month; 0 ends it.
+        """A delivery of LINE's console reserves messages of the month; 0 ends it.
 
-        The consumption does not show them, and LINE refuses what no longer fits.
+        The consumption does not show them, and LINE refuses messages beyond the rest.
         """
         with self.platform.watch.changing():
             self.platform.quota.reserved = people
 
     def spend_quota(self, people: int) -> None:
-        """LINE's console has sent a message to so many people, which the consumption shows."""
+        """LINE's console has sent a message to that many users, which the consumption shows."""
         with self.platform.watch.changing():
             self.platform.quota.count(people)
 
@@ -281,7 +283,7 @@ class Sim(Records):
             self.platform.show_clock()
 
     def stop(self) -> None:
-        """Ends what `unruly` still waits for or would send."""
+        """Ends the waits of `unruly`, and its further webhooks."""
         self._webhooks.stop()
 
     def close(self) -> None:

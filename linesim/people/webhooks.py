@@ -33,8 +33,8 @@ class Unruly:
 
     `redeliver`: it comes again as LINE's redelivery, whatever the bot server answered. `double`:
     the same body comes twice, at once or one after the other. `shuffle`: it waits until another one
-    has overtaken it. `delay`: it is late by up to so many seconds. Raises ValueError for an invalid
-    probability.
+    has overtaken it. `delay`: it is late, by up to this many seconds. Raises ValueError for an
+    invalid probability.
     """
 
     redeliver: float = 0.0

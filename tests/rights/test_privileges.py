@@ -471,7 +471,7 @@ def test_a_scheduler_with_a_wrong_password_takes_its_time_before_it_ends(
     ("who", "words"),
     [
         ("linedesk-operator:wrong-one@", "refuses the user linedesk-operator: wrong name"),
-        ("", "does not allow clients without a user"),
+        ("", "MongoDB denies clients without a user"),
     ],
 )
 def test_a_command_names_the_refused_user(guarded: Guarded, who: str, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Measures how much of recvq is unread, and when its newest document would reach the oldest unread.
+"""Measures the unread share of recvq, whose newest documents must not overwrite unread ones.
 
 A capped collection overwrites by bytes, so bytes are counted. The gauge reads only what a front
 desk's rights allow: find and collStats on recvq, and find on `progress`.

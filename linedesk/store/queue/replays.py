@@ -38,7 +38,7 @@ REFUSED = "refused: "
 
 
 def replay_name(letter: Mapping[str, Any]) -> str:
-    """The eventId of the letter's next replay, or of one that was begun and never confirmed."""
+    """The eventId of the letter's next replay, or of an unconfirmed one."""
     return f"{REPLAY}:{letter['_id']}:{_number(letter)}"
 
 

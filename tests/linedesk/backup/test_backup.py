@@ -612,7 +612,7 @@ def test_the_databases_own_progress_continues(
     Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
     target[PROGRESS].update_one({}, {"$set": {"after": handled, "passed": 1, "ring.0": handled}})
     answer = run(target, "import", str(export), "--recvq", "skip")
-    assert "--recvq has no say" in answer.stderr
+    assert "--recvq has no effect here" in answer.stderr
     progress = target[PROGRESS].find_one()
     assert progress is not None
     assert (progress["after"], progress["passed"]) == (handled, 1)
@@ -673,7 +673,7 @@ def test_a_timer_that_has_fired_here_since_the_export_becomes_no_letter(
     row = source[SCHEDULE].find_one({"name": "tea"})
     assert row is not None
     store(target, hours=1, name=due_event_id(row))
-    assert "1  timers past due that have rung since" in run(target, "import", str(export)).stdout
+    assert "1  timers past due that have fired since" in run(target, "import", str(export)).stdout
     assert target[DEADLETTERS].find_one({"cause": TIMER_PAST_DUE}) is None
 
 
