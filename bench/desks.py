@@ -1,4 +1,4 @@
-"""The servers whose accepting is measured, each a process: `python -m bench.desks NAME PORT URI`.
+"""The servers of the acceptance benches, each a process: `python -m bench.desks NAME PORT URI`.
 
 All are served by uvicorn with uvloop and httptools, and share a port where there are several. Those
 that are not linedesk write no log lines; linedesk writes its line for each request.
@@ -52,7 +52,7 @@ class Desk:
     port: int
     pids: Sequence[int] = ()
     lacks: str = ""
-    """What it does not promise when it answers 200."""
+    """The guarantees that its answer 200 does not include."""
 
 
 LACKS = {

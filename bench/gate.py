@@ -1,4 +1,4 @@
-"""What the gate makes of its settings, where sends wait all the time.
+"""The throughput of the gate by its settings, with sends always waiting.
 
 The dispatcher runs as the real process on a real mongod, and linesim answers, with LINE's rate
 limits. Two tables:
@@ -35,7 +35,7 @@ SETTINGS = ((100, 1), (0, 1), (0, 10), (0, 50))
 LATENCIES_MS = (0, 50)
 # The threads that handlers have beside the calls.
 OTHER_THREADS = 20
-# The pushes are held back for so long, until all of them are recorded.
+# The pushes are delayed by this time, until all of them are recorded.
 HELD_SECONDS = 30
 LONGEST_SECONDS = 300.0
 
@@ -126,19 +126,19 @@ def sent_to_all(
 
 
 def _pushes(sim: linesim.Sim) -> list[Call]:
-    """Those that LINE took and answered."""
+    """The pushes that LINE accepted and answered."""
     calls = (call for call in sim.calls if call.endpoint == "push" and call.status == 200)
     return [call for call in calls if call.finished is not None]
 
 
 def _waiting(stack: Running) -> int:
-    """How many sends are recorded and wait, by the dispatcher's row."""
+    """The number of recorded sends that wait, from the dispatcher's row."""
     row = stack.database.status.find_one({"role": "dispatcher"}) or {}
     return int(row.get("figures", {}).get("outboxEffects") or 0)
 
 
 def turns_used(interval_ms: int, calls: int) -> Figures:
-    """Which part of the turns that there could be, and how far apart they were."""
+    """The share of the possible turns that were used, and their intervals."""
     with tempfile.TemporaryDirectory() as folder:
         found = gaps_ms(Path(folder), interval_ms=interval_ms, calls=calls)
     if not found:

@@ -42,7 +42,7 @@ CONNECTIONS = 16
 LEAST_POSTS = 320
 ROOM_POSTS = 20
 """Posted before the clock runs."""
-# So many events stand in the conversation that all others are copies of.
+# The number of events in the conversation that all others are copies of.
 WARM = 20
 
 EVENTS_A_POST = (1, 5, 20, 100)
@@ -166,7 +166,7 @@ def with_members(room: Room, *, count: int, events: int) -> Callable[[], Figures
 
 
 def variants_of(part: str, room: Room, port: int, options: argparse.Namespace) -> Variants:
-    """What one part compares, by its names."""
+    """The variants of one part, by name."""
     events = options.events
     match part:
         case "posts":

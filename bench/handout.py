@@ -95,7 +95,7 @@ def no_handler(event: MessageEvent, talk: Talk) -> None:
 
 
 class BeforeAll(Rescan):
-    """Lets a dispatcher begin its reign before the events were stored, as in steady running."""
+    """Makes a dispatcher's leadership begin before the events were stored, as usual."""
 
     began: Timestamp
 
@@ -132,8 +132,8 @@ class Bench:
     def dispatched(self, make_worker: Callable[..., Any], *, after_first: bool = False) -> float:
         """Events per second from the start until progress says that all are finished.
 
-        With `after_first` they count from the first word of progress on. The worker is closed
-        at the end: it writes its last rows then.
+        With `after_first` they count from the first saved progress on. The worker is closed at the
+        end: it writes its last rows then.
         """
         self._rewind()
         inbox: SimpleQueue[int | BaseException] = SimpleQueue()
@@ -179,7 +179,7 @@ class Bench:
         )
 
     def _wait_until(self, reached: Callable[[Any], bool]) -> None:
-        # Past the last event there may be a heartbeat of the dispatcher's own.
+        # A heartbeat of the dispatcher may follow the last event.
         while not reached((self._database[PROGRESS].find_one({}, {"after": 1}) or {})["after"]):
             time.sleep(0.02)
 

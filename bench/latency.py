@@ -1,10 +1,10 @@
 """Milliseconds from a webhook to its handler and to the call of LINE, at steady rates.
 
 The front desk and the dispatcher run as the real processes on a real mongod, with
-LINE_ACCESS_INTERVAL_MS=0. What MongoDB takes of it is measured beside it, at the same rate: a bare
-insert on a journalled majority, until a bare change stream has it. Each event is due at a time that
-is fixed beforehand, and its wait is measured from there, so a slow answer delays no other event and
-hides no wait. All times are of CLOCK_MONOTONIC, which all processes of a machine share.
+LINE_ACCESS_INTERVAL_MS=0. MongoDB's part is measured at the same rate: a bare insert on a
+journalled majority, until a bare change stream has it. Each event is due at a time that is fixed
+beforehand, and its wait is measured from that time. A slow answer therefore delays no other event
+and hides no wait. All times are of CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ HANDLER = "linedesk: POST to handler start"
 CALL = "linedesk: POST to the call's arrival at LINE"
 Measure = Callable[[float, int], Sequence[float]]
 """The milliseconds of so many events, by their rate and number."""
-# What the bot does with a message.
+# The bot's actions for a message.
 NOTE, ANSWER = "note", "answer"
 FEWEST_EVENTS = 200
 # As many bare inserts wait for their answers at a time.
 INSERTING = 64
 WARM_UP_EVENTS, WARM_UP_RATE = 1_000, 250.0
-# After so long without another arrival the rest is lost.
+# After this time without another arrival the rest counts as lost.
 STILL_SECONDS = 30.0
 
 

@@ -43,7 +43,7 @@ POST_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Answered:
-    """What one load saw."""
+    """The result of one load."""
 
     answers: int
     seconds: float
@@ -157,8 +157,7 @@ class SteadySender:
     """Sends each request at its time, which is fixed beforehand.
 
     A slow answer delays none of the next: each goes over a connection that waits for no answer, a
-    new one where there is none. So what a wait is measured from is the time at which a request was
-    meant to go.
+    new one where there is none. Waits are therefore measured from the planned time of a request.
     """
 
     def __init__(self, port: int) -> None:

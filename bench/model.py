@@ -1,4 +1,5 @@
-"""A capacity model: what a box carries, simulated and checked against the real processes.
+"""A capacity model: the load that a server carries, simulated and checked against the real
+processes.
 
 The simulation is of discrete events. A message costs processor time at the front desk, MongoDB and
 the dispatcher, which share the cores; the dispatcher uses one core at most. It waits for its
@@ -71,11 +72,11 @@ class Clock:
         self._numbers = count()
 
     def at(self, when: float, steps: Steps) -> None:
-        """Go on with a process at this time."""
+        """Continue a process at this time."""
         heapq.heappush(self._due, (when, next(self._numbers), steps))
 
     def run(self) -> None:
-        """Until nothing is left to do."""
+        """Run until no process is left."""
         while self._due:
             self.now, _, steps = heapq.heappop(self._due)
             self._go_on(steps)
@@ -108,7 +109,7 @@ class Costs:
     to_record: float
     """Waiting for the journal after the handler."""
     to_call: float
-    """What a call of LINE takes beside LINE's own time and the processor."""
+    """The time of a call of LINE without LINE's own time and the processor."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Times:
 def simulate(
     costs: Costs, box: Box, arrivals: Sequence[tuple[float, int]], *, handler: float
 ) -> Times:
-    """What becomes of these messages, each a time and a key."""
+    """Simulate these messages, each a time and a key."""
     clock = Clock()
     times = Times([at for at, _ in arrivals], [0.0] * len(arrivals), [0.0] * len(arrivals))
     cores, python = Resource(clock, box.cores), Resource(clock, 1)
@@ -252,7 +253,7 @@ THREADS = 20
 HANDLERS_MS = (0, 10, 50, 200)
 INTERVALS_MS = (0, 20, 100)
 SHARE = 0.6
-"""Of what the model says a box carries: the rate at which waits are compared."""
+"""The share of the modelled capacity at which waits are compared."""
 CALIBRATION_RATE = 20.0
 CALIBRATION_SECONDS = 6.0
 LOAD_SECONDS = 6.0
@@ -320,7 +321,7 @@ def _pushes(calls: Sequence[Call]) -> dict[str, float]:
 
 
 def calibrate(bench: Bench, console: Console) -> Costs:
-    """What a message costs at a low rate, and a call where many wait for the gate."""
+    """Measure the costs of a message at a low rate, and of a call while many wait for the gate."""
     idle = _processor(bench, lambda: time.sleep(CALIBRATION_SECONDS))
     number = int(CALIBRATION_RATE * CALIBRATION_SECONDS)
     arrivals = list(poisson(CALIBRATION_RATE, number, bench.chance))
@@ -359,7 +360,7 @@ def _processor(bench: Bench, during: Callable[[], object]) -> dict[str, float]:
 def checked(
     bench: Bench, costs: Costs, console: Console, *, rounds: int
 ) -> tuple[list[Row], list[Row]]:
-    """Bursts, and waits below what the model says is carried: measured and simulated."""
+    """Bursts, and waits below the modelled capacity: measured and simulated."""
     bursts, loads = [], []
     for handler_ms in HANDLERS_MS:
         most = sustained(costs, bench.box, handler=handler_ms / 1000)
@@ -395,7 +396,7 @@ MEASURED = "measured"
 SIMULATED = "simulated"
 
 
-# What the model says beyond what was measured.
+# Predictions beyond the measurements.
 
 PREDICTED_HANDLERS_MS = (1, 10, 100, 1_000, 5_000)
 SETTINGS = {
@@ -408,13 +409,13 @@ SETTINGS = {
 LINE_SECONDS = 0.05
 GROWTH = (1, 10, 100, 1_000)
 BASE_RATE = 5.0
-"""Events a second: what one box as installed carries with room to spare."""
+"""Events a second: a load that one server as installed carries easily."""
 ROOM = 0.5
-"""The part of what a box carries that is planned with."""
+"""The share of a server's capacity to plan with."""
 
 
 def one_box(costs: Costs) -> Report:
-    """What a box carries by handler time and settings, with LINE elsewhere."""
+    """The capacity of a server by handler time and settings, with the real LINE."""
     apart = replace(costs, others=0.0)
     rows = [
         Row(
@@ -426,13 +427,13 @@ def one_box(costs: Costs) -> Report:
         for ms in PREDICTED_HANDLERS_MS
     ]
     return Report(
-        f"Simulated: what one box with 2 cores carries where LINE takes {LINE_SECONDS * 1000:g} ms",
+        f"Simulated: capacity of one box with 2 cores, LINE takes {LINE_SECONDS * 1000:g} ms",
         rows,
     )
 
 
 def many_boxes(costs: Costs) -> Report:
-    """What more events need, by handler time, at half of what a box carries."""
+    """The resources for more events, by handler time, at half of a server's capacity."""
     apart = replace(costs, others=0.0)
     box = replace(SETTINGS["the same with 200 threads"], line=LINE_SECONDS)
     rows = []
@@ -449,12 +450,14 @@ def many_boxes(costs: Costs) -> Report:
                 "dispatcher cores": rate * costs.dispatcher,
             }
             rows.append(Row("", [figures], {"handler ms": ms, "times": times, "events/s": rate}))
-    title = "What 1 to 1,000 times as much needs, at half load, each box with its own conversations"
+    title = (
+        "Resources for 1 to 1,000 times the load, at half load, each box with its own conversations"
+    )
     return Report(title, rows)
 
 
 def skewed(costs: Costs, seed: int) -> Report:
-    """What keys of very different weight cost: an even load against one by Zipf's law."""
+    """The costs of unequal keys: an even load against one by Zipf's law."""
     chance = random.Random(seed)
     box = replace(SETTINGS["ten calls at a time, 0 ms"], line=LINE_SECONDS)
     apart = replace(costs, others=0.0)

@@ -1,4 +1,4 @@
-"""How long a search takes with 100,000 conversations, and how large their names' index is.
+"""The time of a search in 100,000 conversations, and the size of their names' index.
 
 A mongod of its own is filled with users and groups, and their names are made searchable as a
 dispatcher does it.

@@ -1,9 +1,9 @@
-"""What an answered message costs: bytes in recvq, on the disk and in the oplog, processor.
+"""The costs of an answered message: bytes in recvq, on the disk and in the oplog, processor.
 
 The front desk and the dispatcher run as the real processes on a real mongod, the parrot bot answers
 every message, and LINE_ACCESS_INTERVAL_MS is 0. First each user writes more often than the
-conversation remembers events, then the costs are measured at several steady rates. What is written
-with no events at all is subtracted. The last table reckons how many hours recvq and oplog reach.
+conversation remembers events, then the costs are measured at several steady rates. Writes without
+any events are subtracted. The last table computes how many hours recvq and oplog cover.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ AS_STORED: bson.CodecOptions[RawBSONDocument] = bson.CodecOptions(document_class
 
 @dataclass(frozen=True)
 class Cost:
-    """What a while at a steady rate took."""
+    """The costs of a period at a steady rate."""
 
     rate: float
     seconds: float
@@ -62,7 +62,7 @@ class Cost:
 
 
 class House:
-    """The processes, and people who write to them."""
+    """The processes, and users who write to them."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         house = stack.enter_context(running(folder, settings={"LINE_ACCESS_INTERVAL_MS": "0"}))
@@ -89,7 +89,7 @@ class House:
         )
 
     def settle(self) -> None:
-        """Until every message is answered, and that is saved."""
+        """Wait until every message is answered and progress is saved."""
         outboxes = self.client[DATABASE][CONVERSATIONS]
         until(
             lambda: not self._unanswered() and outboxes.find_one(WITH_EFFECTS) is None,
@@ -141,7 +141,7 @@ def _collection(entry: Mapping[str, Any]) -> str:
 
 
 def figures(cost: Cost, quiet: float) -> Figures:
-    """What one event takes; `quiet` bytes of oplog a second are written without any."""
+    """The costs of one event; `quiet` is the bytes of oplog a second without events."""
     events = max(cost.events, 1)
     named = {f"oplog, {name}": cost.oplog.get(name, 0) / events for name in NAMED}
     processor = {f"{name} ms": 1000 * taken / events for name, taken in cost.processor.items()}
@@ -163,7 +163,7 @@ def on_disk(stats: Mapping[str, Any]) -> Figures:
 
 
 def hours(oplog_bytes: float, quiet: float, recvq_bytes: float) -> list[Row]:
-    """How long recvq and oplog reach back, reckoned from what one event takes."""
+    """How long recvq and oplog reach back, computed from the costs of one event."""
     rows = []
     for rate in RATES:
         spans = {

@@ -62,7 +62,7 @@ def to_its_end(command: Sequence[str], step: str, *, env: Mapping[str, str] | No
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has had of the processor (proc(5): utime and stime)."""
+    """The processor time of a process (proc(5): utime and stime)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

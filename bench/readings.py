@@ -126,7 +126,7 @@ def _filling(documents: int) -> Iterator[tuple[str, Iterator[Document]]]:
 
 
 def readings(database: Database[Any], documents: int) -> dict[str, Callable[[], object]]:
-    """What an operator asks for, by its name."""
+    """The operator's readings, by name."""
     old = documents - 1
     return {
         "overview": lambda: read_overview(database),

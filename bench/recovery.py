@@ -188,7 +188,7 @@ def first_stored(box: Box, ids: list[str]) -> float:
     return time.monotonic()
 
 
-# What is struck. Each leaves the box as it was.
+# The failures. Each one restores the box at its end.
 
 
 def dispatcher_killed(box: Box) -> Figures:

@@ -1,7 +1,7 @@
-"""What a bench measured, and how it is shown: a table, a JSON file and a plot.
+"""The results of a bench, and their output: a table, a JSON file and a plot.
 
-All variants run by turns, once a round, so that whatever slows the machine slows all of them. A
-ratio is taken within a round; its median and its spread say how far a figure can be trusted.
+All variants run by turns, once a round, so that other load slows all of them. A ratio is taken
+within a round; its median and its spread show how reliable a figure is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Row:
     variant: str
     rounds: Sequence[Figures]
     case: Case = field(default_factory=dict)
-    """What was set for this row, such as `{"connections": 32}`."""
+    """The settings of this row, such as `{"connections": 32}`."""
 
     def median(self, figure: str) -> float:
         """Of all rounds."""
@@ -62,7 +62,7 @@ class Report:
     baseline: str = ""
     """The variant whose first figure the others' are divided by; none with ''."""
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """By variant: what it does not promise."""
+    """By variant: the guarantees that it lacks."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of what took part beside Python's packages, such as MongoDB."""
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def table_of(report: Report) -> Table:
 
 
 def number(value: float) -> str:
-    """With as many digits as tell something."""
+    """With the significant digits."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
@@ -164,7 +164,7 @@ def write_json(
     *,
     compared: Sequence[Mapping[str, object]] | None = None,
 ) -> None:
-    """All that is needed to judge the figures or to draw them anew."""
+    """All data to judge the figures or to draw them again."""
     content = {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),

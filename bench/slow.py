@@ -1,4 +1,4 @@
-"""What slow handlers cost the others: POST to handler start while some keys sleep a second.
+"""The effect of slow handlers on other keys: POST to handler start while some keys sleep a second.
 
 20 threads. One event in a hundred belongs to a key whose handler sleeps a second; or 10 or 20 slow
 keys always have an event at work, one thread each. Measured are the events of all other keys, at a

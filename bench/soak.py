@@ -119,7 +119,7 @@ def tea(event: TimerEvent, talk: Talk) -> None:
 
 @bot.add(PostbackEvent)
 def tapped(event: PostbackEvent, talk: Talk) -> None:
-    """Say what the button said."""
+    """Repeat the text of the button."""
     talk.reply(event.postback.data)
 
 
@@ -134,7 +134,7 @@ def _rings_at(event: Mapping[str, Any]) -> datetime:
 
 
 def expected(event: Event) -> Sequence[str]:
-    """What the bot says to an event, but for its timer."""
+    """The bot's answers to an event, without its timer's."""
     match event["type"]:
         case "message":
             text = str(event["message"]["text"])
@@ -180,7 +180,9 @@ class Kept:
 
 
 class Load(threading.Thread):
-    """Sends the mixture at a steady rate; what gets no 2xx is redelivered until it does."""
+    """Sends the mixture at a steady rate; webhooks without a 2xx are redelivered until they have
+    one.
+    """
 
     def __init__(self, sim: linesim.Sim, *, rate: float, seed: int) -> None:
         super().__init__(name="soak-load")
@@ -287,7 +289,7 @@ class Answers:
             calls = self._platform.calls.since(self._calls)
             newest = (each for each in reversed(self._platform.deliveries))
             posts = list(takewhile(lambda each: each.number > self._deliveries, newest))[::-1]
-        # What is under way is looked at again.
+        # Posts under way are checked again.
         ended = list(takewhile(lambda each: each.answered is not None, posts))
         before = set(self._said)
         for place, said in said_in(calls).items():
@@ -305,7 +307,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Process:
-    """What one process holds."""
+    """The resources of one process."""
 
     rss_mb: float
     threads: int
@@ -359,7 +361,7 @@ def process_of(pid: int) -> Process:
 
 
 def disk_mb(folder: Path) -> float:
-    """What the files below it take, without logs; one that goes meanwhile does not count."""
+    """The size of the files below it, without logs; a file deleted during the count is ignored."""
     total = 0
     for path in folder.rglob("*"):
         if path.suffix != ".log":
@@ -505,7 +507,7 @@ class Soak:
         )
 
     def settle(self) -> None:
-        """Until all is answered and every timer has rung, or the time for that is over."""
+        """Wait until all is answered and every timer has fired, or until the time limit."""
         self.load.stop()
         deadline, pause = time.monotonic() + SETTLE_SECONDS, threading.Event()
         while time.monotonic() < deadline:
@@ -515,7 +517,7 @@ class Soak:
             pause.wait(1.0)
 
     def problems(self) -> list[str]:
-        """What was lost, doubled or answered wrongly, once all has settled."""
+        """Lost, doubled or wrong answers, once all has settled."""
         report = linesim.check(self.sim, expect=expected, expect_timers=self._timers())
         letters = self.database[DEADLETTERS].find()
         found = [*report.problems(), *self.load.wrong]

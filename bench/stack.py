@@ -41,7 +41,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 @dataclass(frozen=True)
 class Running:
-    """What runs."""
+    """The running processes."""
 
     sim: linesim.Sim
     database: Database[Any]
@@ -51,7 +51,7 @@ class Running:
     """By process: mongod, frontdesk, dispatcher."""
 
     def until_taken(self, user: User, text: str) -> None:
-        """Say it until the front desk takes it."""
+        """Send it until the front desk accepts it."""
         until(
             lambda: self.sim.say(user, text).delivered,
             "the front desk takes a webhook",
@@ -158,7 +158,7 @@ def running(
 ) -> Iterator[Running]:
     """Front desk and dispatcher with these settings; `line`: options of the simulator.
 
-    What both write goes to `log`, with the dispatcher's line for each turn.
+    Both write to `log`, with the dispatcher's line for each turn.
     """
     with ExitStack() as stack:
         mongod, database = stack.enter_context(mongod_and_database(folder))

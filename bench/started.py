@@ -18,7 +18,7 @@ LOG_NAME = "STARTED_LOG"
 
 
 def started_log() -> Callable[[str], object]:
-    """What a bot's handler calls with its event's id when it starts.
+    """Return the function that a bot's handler calls with its event's id when it starts.
 
     The bot is made in the dispatcher, which has LOG_NAME in its environment.
     """

@@ -1,8 +1,8 @@
-"""How late timers ring, and what waiting ones cost: ten against a hundred thousand.
+"""The delay of timers, and the costs of waiting ones: ten against a hundred thousand.
 
 The real processes on a real mongod. First a dispatcher, with its scheduler inside, and one timer
-after the other: from the due time in the row to the start of the handler. Then a scheduler of its
-own while one timer a second rings and the others wait: what it uses of memory and processor.
+after the other: from the due time in the row to the start of the handler. Then a separate scheduler
+while one timer a second fires and the others wait: its memory and processor time.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from linedesk.store.documents import RECVQ, SCHEDULE, Document
 LOG_NAME = "STOPWATCH_LOG"
 PROMISED_MS = 50.0
 FEW = 10
-# A start loads modules, and looks once at all rows: no part of waiting.
+# A start loads modules and reads all rows once, which is not part of waiting.
 SETTLE_SECONDS = 5.0
-# Until which all have rung, after the last one was due.
+# The time limit for all timers after the last one was due.
 LATE_SECONDS = 30.0
 
 
@@ -102,9 +102,7 @@ def late_ms(database: Database[Any], uri: str, folder: Path, *, timers: int) -> 
 
 
 def cost(database: Database[Any], uri: str, *, waiting: int, seconds: int) -> Figures:
-    """Memory and processor of a scheduler that has so many timers to wait for, and rings one each
-    second.
-    """
+    """Memory and processor of a scheduler with `waiting` timers, of which one fires each second."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     database[SCHEDULE].insert_many(
         [a_row(n, tomorrow + timedelta(seconds=n)) for n in range(waiting)]
@@ -121,7 +119,7 @@ def cost(database: Database[Any], uri: str, *, waiting: int, seconds: int) -> Fi
         resident = memory_mb(scheduler.pid)
     rang = database[RECVQ].count_documents({})
     if rang < seconds - 1:
-        raise BenchFailed(f"only {rang} of {seconds} timers rang")
+        raise BenchFailed(f"only {rang} of {seconds} timers fired")
     return {"memory MB": resident, "processor ms a second": used / seconds * 1000}
 
 

@@ -1,10 +1,10 @@
-"""What the gate makes of a load: calls, seconds, free and paid replies, beside the gate before.
+"""The gate under a load: calls, seconds, free and paid replies, compared with the earlier gate.
 
-It drives the order and the outboxes that the dispatcher has, with a clock of its own: nothing is
-called, and minutes take seconds. `before`: all conversations in one line, by the earliest end of a
-reply token, pushes by a minute from their recording; each send is a call. With `--real` the loads
-go through the real processes, in their own time. `paid` counts people as LINE does, also for
-pushes; the wait is that of the people who write, or of the pushes where a load is of pushes.
+It uses the dispatcher's order and outboxes with a simulated clock: no calls are made, and minutes
+take seconds. `before`: one queue for all conversations, ordered by the earliest end of a reply
+token, with pushes a minute after their recording; each send is a call. With `--real` the loads go
+through the real processes, in their own time. `paid` counts people as LINE does, also for pushes;
+the wait is that of the people who write, or of the pushes where a load is of pushes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from linesim.model.calls import Call
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 LIMITS = SendLimits()
-# What is not sent by then is lost.
+# Sends that are not sent by then count as lost.
 HORIZON_SECONDS = 1_200.0
 
 
@@ -64,12 +64,12 @@ class Arrival:
     accepted: float | None = None
     """When its event came, where that is another time."""
     text: str = ""
-    """What is sent; each its own where it is empty."""
+    """The text; a different one for each send if empty."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What comes, at which interval of the gate, and whose waits are told."""
+    """The arrivals, the gate's interval, and the users whose waits are reported."""
 
     name: str
     interval_seconds: float
@@ -141,7 +141,7 @@ LOADS = (
 
 @dataclass
 class Outcome:
-    """What became of a load."""
+    """The result of a load."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -176,14 +176,14 @@ def user_id(name: str) -> str:
 
 
 class Simulation(ABC):
-    """One load at one gate; what the gate does is another class's."""
+    """One load at one gate; subclasses implement the gate."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
-        """Until nothing is left."""
+        """Run until no send is left."""
         arrivals = sorted(self._load.arrivals(), key=lambda one: one.at)
         coming, now, number = iter(arrivals), 0.0, 0
         following = next(coming, None)
@@ -214,7 +214,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def record(self, arrival: Arrival, send: Send) -> None:
-        """A send is there."""
+        """Record a send."""
 
     @abstractmethod
     def turn(self, now: float) -> bool:
@@ -375,7 +375,7 @@ def echoing_bot() -> object:
 
 
 def real(load: Load) -> Outcome:
-    """What becomes of a load that the real processes get."""
+    """Run a load through the real processes."""
     interval_ms = f"{load.interval_seconds * 1000:.0f}"
     line = {} if math.isinf(load.quota) else {"quota": int(load.quota)}
     settings = {"LINE_ACCESS_INTERVAL_MS": interval_ms, "BOT": "bench.turns:bot"}
@@ -455,7 +455,7 @@ def figures(outcome: Outcome) -> Figures:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """This bench's own."""
-    # By a clock of its own it comes to the same each time.
+    # With the simulated clock each round has the same result.
     parser.set_defaults(rounds=1)
     parser.add_argument("--real", action="store_true", help="through the real processes")
     parser.add_argument("--load", default="", help="only loads with this in their names")

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do."""
+"""Waits for the effects of other processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def until(
     every: float = 0.02,
     process: subprocess.Popen[bytes] | None = None,
 ) -> None:
-    """Look each `every` seconds until this has happened.
+    """Check every `every` seconds until the condition is true.
 
-    Raises BenchFailed, which says what did not happen, when the time is up or `process` has ended.
+    Raises BenchFailed, with the missing condition, after a time-out or the end of `process`.
     """
     deadline, pause = time.monotonic() + seconds, threading.Event()
     while not happened():

@@ -1,10 +1,9 @@
 """Handlers on the dispatcher's own threads against handlers in worker processes over RabbitMQ.
 
 All variants handle the same stored events, by turns in one run: with the dispatcher's own threads,
-and with 1, 2 and 4 worker processes that have as many threads together. One bot's handler sleeps
-50 ms, another one's computes for 20 ms. Then the way of one job there and back, one at a time, and
-how many jobs a second go there and back. The RabbitMQ is one of its own, of the programs that
-Debian's package rabbitmq-server installs.
+and with 1, 2 and 4 worker processes that have as many threads together. One bot's handler sleeps 50
+ms, another one's computes for 20 ms. Then the round trip of single jobs, and the number of round
+trips a second. The bench starts its own RabbitMQ from Debian's package rabbitmq-server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Takes a bare CentOS Stream 9 or Debian 12 to running services, from the checkout that it lies in;
-# upgrades what is there; may be run again at any time, also after it was killed, and changes nothing
-# where nothing is to do.
+# Installs this checkout on a bare CentOS Stream 9 or Debian 12, or upgrades an installation, and
+# starts the services. It is idempotent: run it again at any time, also after it was killed.
 set -Eeuo pipefail
 
 usage() {
@@ -9,22 +8,28 @@ usage() {
 deploy/install.sh [options]              install, or upgrade to this checkout
 deploy/install.sh --roll-back [options]  go back to the release before
 
-  --worker        only a worker, which runs the bot for a dispatcher elsewhere: no MongoDB, no front
-                  desk; its secret is AMQP_URL, from FOLDER/worker of linedesk init --amqp FOLDER
-  --dry-run       say each step, touch nothing; needs no root
-  --wheels DIR    without network: all packages from DIR, made elsewhere by
+  --worker        install only a worker, which runs the bot for a dispatcher on another machine: no
+                  MongoDB, no front desk. Its secret is AMQP_URL, which linedesk init --amqp FOLDER
+                  writes to FOLDER/worker
+  --dry-run       print each step and change nothing; needs no root
+  --wheels DIR    without network: take all packages from DIR, made elsewhere by
                   pip download -d DIR --require-hashes --only-binary :all: \
                     -r requirements/run.txt -r requirements/build.txt
-  --secrets DIR   a folder with the files LINE_CHANNEL_SECRET and LINE_CHANNEL_ACCESS_TOKEN; or -,
-                  lines NAME=VALUE on standard input. Without it they come from the environment, or
-                  are asked for on the terminal, where they are not there yet
-  --capped-mb N   the size of the capped collection recvq, where it is not there yet (1024)
-  --no-start      do all but start or restart the services
+  --secrets DIR   a folder with the files LINE_CHANNEL_SECRET and LINE_CHANNEL_ACCESS_TOKEN; or -:
+                  lines NAME=VALUE on standard input. Without this option they come from the
+                  environment; on a terminal the installer asks for missing ones
+  --capped-mb N   the size of the capped collection recvq if it does not exist yet (1024)
+  --no-start      do not start or restart the services
 
-Exit codes: 0 done, or nothing to do; 1 a step failed: the services run on as they were, unless the
-last lines say that the very first release did not come up; 2 the command line is wrong, or this
-Linux is no Debian and no CentOS; 3 the new release did not come up, and the one before runs again;
-69 MongoDB is not to be had; 77 not root; 78 a secret or a setting is missing.
+Exit codes:
+  0   done, or nothing to do
+  1   a step failed; the services keep running unchanged, unless the last lines report that the
+      first release did not come up
+  2   the command line is wrong, or this Linux is not Debian or CentOS
+  3   the new release did not come up; the release before it runs again
+  69  MongoDB is not available
+  77  not root
+  78  a secret or a setting is missing
 END
 }
 
@@ -61,7 +66,7 @@ read_options() {
         shift
         ;;
       -h | --help) usage && exit 0 ;;
-      *) fail "$EXIT_USAGE" "$1 is no option; --help shows them" ;;
+      *) fail "$EXIT_USAGE" "unknown option $1; --help lists the options" ;;
     esac
     shift
   done
@@ -82,7 +87,7 @@ read_value() {
 }
 
 existing_folder() {
-  [[ -d ${2:-} ]] || fail "$EXIT_USAGE" "$1 needs a folder that is there, not '${2:-}'"
+  [[ -d ${2:-} ]] || fail "$EXIT_USAGE" "$1 needs an existing folder, not '${2:-}'"
   (cd "$2" && pwd)
 }
 
@@ -91,12 +96,12 @@ whole_number() {
   printf '%s\n' "$2"
 }
 
-# Two at once would build and switch into each other's hands.
+# Two runs at once would overwrite each other's releases.
 be_the_only_one() {
   [[ -z $DRY_RUN ]] || return 0
   mkdir -p "$OPT"
   exec 9<"$OPT"
-  flock --nonblock 9 || fail "$EXIT_FAILED" "another install.sh is at work"
+  flock --nonblock 9 || fail "$EXIT_FAILED" "another install.sh is running"
 }
 
 install_or_upgrade() {
@@ -142,16 +147,16 @@ install_or_upgrade_worker() {
   drop_old_releases
 }
 
-# Such a machine stays one, whatever the command line says; another one does not become one.
+# A worker's machine stays one, regardless of the options; other machines never become one.
 find_kind() {
   if [[ -e $OPT/.worker ]]; then
     WORKER=yes
   elif [[ -n $WORKER && -z $FIRST ]]; then
-    fail "$EXIT_USAGE" "this machine has all of linedesk; for a worker beside it: systemctl enable --now linedesk-worker"
+    fail "$EXIT_USAGE" "this machine has a full linedesk; to run a worker here as well: systemctl enable --now linedesk-worker"
   fi
 }
 
-# The operator's file from the first day on: never overwritten.
+# The operator's file: never overwritten.
 lay_settings() {
   local settings=$ROOT/etc/linedesk/linedesk.toml
   if [[ -e $settings ]]; then
@@ -169,13 +174,13 @@ report() {
     printf -- '- %s\n' "$words"
   done
   if [[ -n $DRY_RUN ]]; then
-    printf 'dry run: nothing was touched\n'
+    printf 'dry run: nothing was changed\n'
   elif [[ $CHANGES -eq 0 ]]; then
     printf 'nothing changed: %s runs\n' "$(basename "$(current_release)")"
   elif [[ -n $WORKER ]]; then
     printf '%s is in use; linedesk status on the dispatcher'"'"'s machine shows this worker\n' "$(basename "$(current_release)")"
   else
-    printf '%s is in use; linedesk doctor says whether all is well\n' "$(basename "$(current_release)")"
+    printf '%s is in use; linedesk doctor checks it\n' "$(basename "$(current_release)")"
   fi
   printf 'changed: %s\n' "$CHANGES"
 }
@@ -186,18 +191,18 @@ say_what_is_left_to_do() {
 In the LINE Developers Console, under Messaging API of your channel:
   Webhook URL                https://YOUR.HOST/callback, then "Verify"
   Use webhook                on
-  Webhook redelivery         on: LINE then brings again what nobody answered
-  Auto-reply messages        disabled, as well as the greeting message: else both answer
-HTTPS is nginx's, Caddy's or the front desk's own work: deploy/nginx, deploy/Caddyfile, or
+  Webhook redelivery         on: LINE then sends unanswered webhooks again
+  Auto-reply messages        disabled, like the greeting message: otherwise LINE answers as well
+nginx, Caddy or the front desk itself serves HTTPS: see deploy/nginx, deploy/Caddyfile, or
 FRONTDESK_TLS_CERT and FRONTDESK_TLS_KEY in /etc/linedesk/linedesk.toml.
 
 Next, as root:
   linedesk doctor                                 checks everything, LINE's side too
-  systemctl status 'linedesk-*'                   how the services are
-  journalctl -u 'linedesk-*' -f                   what they say
+  systemctl status 'linedesk-*'                   the state of the services
+  journalctl -u 'linedesk-*' -f                   their log
   systemctl enable --now linedesk-export.timer    a backup each night
-Your own bot: its modules into /opt/linedesk/bot (and a requirements.txt, if it needs one), BOT into
-/etc/linedesk/linedesk.toml, then deploy/install.sh once more.
+To run your own bot, copy its modules (and a requirements.txt, if it needs one) to
+/opt/linedesk/bot, set BOT in /etc/linedesk/linedesk.toml, and run deploy/install.sh again.
 END
 }
 
@@ -208,7 +213,7 @@ main() {
   [[ -n $(marked_releases) ]] || FIRST=yes
   find_kind
   keep_secrets_here
-  # Root's own umask may hide from the services what they run.
+  # With root's own umask the services might not be able to read their files.
   umask 022
   export LC_ALL=C.UTF-8
   be_the_only_one

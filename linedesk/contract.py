@@ -1,9 +1,10 @@
-"""The contract of dispatcher and worker: what the one hands over, and what the other answers.
+"""The contract of dispatcher and worker: the jobs that one hands over, and the results of the
+other.
 
-Each side is written against this module alone, and neither imports the other. Today both live in
-one process. What a worker on another machine could not be sent as data yet: `Job` is an object with
-methods (`begin_handler`, `resume`), and `Job.memo` holds whatever the worker keeps between two
-runs. `JobResult` and `GiveUp` are data; no lock stands here, each side has its own.
+Each side uses only this module and does not import the other. Both run in one process. Two parts
+could not be sent to another machine as data: `Job` is an object with methods (`begin_handler`,
+`resume`), and `Job.memo` holds the worker's own state between two runs. `JobResult` and `GiveUp`
+are data. There are no locks here; each side has its own.
 """
 
 from __future__ import annotations
@@ -18,33 +19,36 @@ from linedesk.store.documents import Document
 
 
 class JobResult(Enum):
-    """How one run of a job ended. The values stand in `jobs` and in metrics, so they stay."""
+    """How one run of a job ended. The values are in `jobs` and in metrics: do not change them."""
 
     DONE = "finished"
-    """Decided without a write of this run's, so only progress will remember it."""
+    """Decided without a write in this run, so only progress has it."""
     RECORDED = "recorded"
-    """This job's record has put the event, those taken along and all of `Job.unsaved` into
-    `applied`."""
+    """The record of this job has added the event, the ones taken along and all of `Job.unsaved` to
+    `applied`.
+    """
     ALREADY_APPLIED = "applied"
-    """Another record was found, with the event and those taken along in `applied`."""
+    """An earlier record was found with the event and the ones taken along in `applied`."""
     DEFERRED = "parked"
-    """Not decided: `Job.resume` will be called, and until then the key holds no thread."""
+    """Not decided: `Job.resume` will be called, and until then the key occupies no thread."""
 
 
 class HandlerCall(Protocol):
-    """One call of the bot's handler: it returns or it is abandoned, whichever comes first."""
+    """One call of the bot's handler: it returns or is abandoned, whichever happens first."""
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether it was abandoned, so that another run decides."""
+        """Whether it was abandoned; another run then decides."""
         ...
 
     def when_abandoned(self, action: Callable[[], object]) -> None:
-        """Call this once it is abandoned, at once if it was; it must be quick and take no lock."""
+        """Call `action` once it is abandoned, or at once; it must be quick and take no lock."""
         ...
 
     def end(self) -> bool:
-        """The handler returned; False if it was abandoned before, and then it decides nothing."""
+        """Report that the handler returned; False if it was abandoned before: then it decides
+        nothing.
+        """
         ...
 
 
@@ -56,67 +60,70 @@ class GiveUp:
     attempts: int
     first_at: datetime
     stack: str = ""
-    """Where its handler stood, if it was at work."""
+    """The stack of its handler, if it was running."""
 
 
 @dataclass(frozen=True)
 class Following:
-    """What stands directly behind a job in the queue of its key."""
+    """The documents directly behind a job in the queue of its key."""
 
     documents: Sequence[Document]
-    """Those in hand, in order."""
+    """The documents read so far, in order."""
     room: int
-    """How many of them the job may take along; none where it may take the process down."""
+    """The number of them that the job may take along; 0 if the job may crash the process."""
     is_cut: bool
-    """Whether more stands behind them that is not given here."""
+    """Whether there are more documents behind them."""
     is_reading: bool
-    """Whether documents that were stored before this process began are still being read."""
+    """Whether documents stored before the start of this process are still being read."""
 
 
 class Job(Protocol):
-    """One document in hand, as its worker sees it."""
+    """One document under way, for its worker."""
 
     document: Document
     again: bool
-    """Whether a predecessor may have decided it: read before the end of its reign."""
+    """Whether a predecessor may have decided it: it was stored before the end of that leader's
+    time.
+    """
     memo: Any
     """The worker's own notes between two runs of the job; None at first."""
     because: str | None
-    """Why it was deferred, in words for a person: set by the worker before it returns DEFERRED."""
+    """The reason for operators why it was deferred; the worker sets it before it returns DEFERRED.
+    """
 
     @property
     def given_up_for(self) -> GiveUp | None:
-        """Set where the job is to be given up, unless it has been decided already."""
+        """Set if the job is to be given up, unless it was decided already."""
         ...
 
     def following(self) -> Following:
-        """What stands behind it.
+        """The documents behind it.
 
-        From now on until its handler begins, each further document of its key resumes the job, and
-        so does the end of reading what was stored before.
+        From this call until its handler begins, each further document of its key resumes the job.
+        So does the end of reading documents stored before the start.
         """
         ...
 
     def take_along(self, count: int) -> int:
-        """Have so many of the documents that follow be decided together with the job.
+        """Decide the next `count` documents together with the job.
 
-        Returns how many these are: fewer where some are not in hand any more. How the job ends is
-        how all of them end. It holds over a deferral, until another count is told.
+        Returns their number: fewer if some are no longer under way. They end with the same result
+        as the job. The count stays valid over a deferral, until another one is set.
         """
         ...
 
     def take_slow_place(self) -> bool:
-        """Whether a handler that may hold its thread for long may begin now.
+        """Whether a handler that may occupy its thread for long may begin now.
 
         At most half of the threads run slow handlers. If it may not, return DEFERRED: the job runs
-        again by itself when there is a place for it.
+        again by itself when a place is free.
         """
         ...
 
     def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
-        """The handler begins, on this thread: from now on it may be found overdue.
+        """Report that the handler begins on this thread.
 
-        It is overdue after `limit_seconds`, by default after as long as any handler may run.
+        It is overdue after `limit_seconds`, by default after the time limit for all handlers.
         """
         ...
 
@@ -130,71 +137,71 @@ class Job(Protocol):
 
 
 class Worker(Protocol):
-    """What the dispatcher is handed: it turns documents into decisions."""
+    """Turns documents into decisions; the dispatcher calls it."""
 
     def take_over(self, epoch: int) -> None:
         """Called once, with the lease, before any document is read."""
         ...
 
     def decide(self, job: Job) -> JobResult:
-        """Run one job on the calling thread. Raises nothing but what must stop the process.
+        """Run one job on the calling thread. Raises only errors that must stop the process.
 
-        What it returns from a run whose handler was abandoned is thrown away.
+        The result of a run whose handler was abandoned is ignored.
         """
         ...
 
     def did_not_return(self, job: Job, stack: str) -> None:
-        """A handler was abandoned where `stack` shows: a failed try, and the job is deferred.
+        """Report an abandoned handler with its `stack`: a failed try, and the job is deferred.
 
-        Must be quick, and call `Job.resume` some time.
+        Must be quick, and call `Job.resume` later.
         """
         ...
 
     def has_room(self) -> bool:
-        """False while so much waits to be carried out that reading should pause."""
+        """False while so many effects wait that reading should pause."""
         ...
 
     def status(self) -> str:
-        """What waits to be carried out, in words for a person; quick, from any thread."""
+        """The waiting effects, in a text for operators; quick and thread-safe."""
         ...
 
     def waiting(self) -> Sequence[Mapping[str, Any]]:
-        """What is decided and waits to be carried out, a few of those that wait longest.
+        """A few of the decided effects that wait longest.
 
-        Each as `{channel, key, eventId, since, why}`, `why` in words for a person; quick, from any
-        thread.
+        Each as `{channel, key, eventId, since, why}`, with `why` as a text for operators; quick and
+        thread-safe.
         """
         ...
 
     def workers(self) -> Sequence[Mapping[str, Any]]:
-        """The worker processes that run handlers, for operators; none where threads do."""
+        """The worker processes that run handlers, for operators; empty if threads run them."""
         ...
 
     def broker(self) -> str | None:
-        """What stands between this process and the workers' broker; empty where nothing does.
+        """The problem with the workers' broker; empty if there is none.
 
-        None where handlers run on threads of this process.
+        None if threads of this process run the handlers.
         """
         ...
 
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
-        """Have a send become a dead letter if it is the first that its conversation waits for.
+        """Turn a send into a dead letter if it is the first of its conversation's outbox.
 
-        True as long as that is under way, so it has to be asked again. Quick, from any thread.
+        True while that is under way, so the caller asks again. Quick and thread-safe.
         """
         ...
 
     def stop(self) -> None:
-        """Begin nothing new; what is under way ends by itself."""
+        """Begin no new work; work under way ends by itself."""
         ...
 
 
 Step = Callable[[], None]
-"""Work without a key, done before any new job: such as one call of the LINE API."""
+"""Work without a key, done before any new job, such as one call of the LINE API."""
 
 
 class MakeWorker(Protocol):
-    """Makes the worker of the pieces that it needs from the dispatcher."""
+    """Makes the worker from the dispatcher's functions."""
 
     def __call__(
         self,
@@ -204,7 +211,7 @@ class MakeWorker(Protocol):
         lease_is_fresh: Callable[[], bool],
         places: Callable[[int], None],
     ) -> Worker:
-        """`step` takes work without a key, `later` calls a function when some seconds are over,
-        `places` limits how many jobs may be at work at a time.
+        """`step` accepts work without a key, `later` calls a function after some seconds, and
+        `places` limits the number of jobs that run at a time.
         """
         ...

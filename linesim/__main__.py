@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         help="life of a reply token (default: 60)",
     )
     add("--quota", type=int, help="counted messages a month (default: no limit)")
-    add("--latency-ms", type=float, default=0.0, help="time LINE takes to answer (default: 0)")
+    add("--latency-ms", type=float, default=0.0, help="time that LINE takes to answer (default: 0)")
     add("--rate-limits", choices=("on", "off"), default="on", help="LINE's own (default: on)")
     return parser
 

@@ -1,11 +1,11 @@
-// Makes the collections of linedesk, their indexes, first rows and views, as `linedesk init` does.
-// May be run again: what is there is left as it is.
+// Creates linedesk's collections, indexes, first rows and views, like `linedesk init`.
+// Idempotent: existing collections are not changed.
 //
 //   mongosh scripts/create_collection.js
 //   mongosh --eval 'var DATABASE = "line_bot", CAPPED_MB = 2048' scripts/create_collection.js
 //
 // Runs in mongosh and in the older mongo shell, hence the plain old JavaScript.
-// The contract is linedesk/store/collections.py and linedesk/store/views.py; a test compares what both make.
+// The contract is linedesk/store/collections.py and linedesk/store/views.py; a test compares the results.
 
 var MEGABYTE = 1024 * 1024;
 var DAY_SECONDS = 24 * 3600;
@@ -62,7 +62,7 @@ var indexes = [
     options: { name: "answers", partialFilterExpression: { answers: { $gt: {} } } }
   },
   {
-    // Finds what an older release left, until it is adopted.
+    // Finds the effects of an older release until they are adopted.
     collection: "conversations",
     keys: { at: 1 },
     options: { name: "pending", partialFilterExpression: { "pending.0": { $exists: true } } }
@@ -73,7 +73,7 @@ var indexes = [
     options: { name: "unsentAt", partialFilterExpression: { unsentAt: { $exists: true } } }
   },
   {
-    // Finds names by their parts, and conversations whose parts are not made yet.
+    // Finds names by their parts, and conversations without parts yet.
     collection: "conversations",
     keys: { nameParts: 1 },
     options: { name: "nameParts" }
@@ -110,7 +110,7 @@ var indexes = [
   },
   { collection: "calls", keys: { eventId: 1 }, options: { name: "eventId" } },
   {
-    // Finds the call of a send that travelled in it besides.
+    // Finds the call of a send that was sent along in it.
     collection: "calls",
     keys: { "also.eventId": 1 },
     options: { name: "also", partialFilterExpression: { "also.eventId": { $exists: true } } }
@@ -134,13 +134,13 @@ var leases = [
   { _id: "dispatcher", first: { owner: null, epoch: NumberInt(0), until: null } }
 ];
 
-// Without what people wrote, tokens and retry keys.
+// The views omit users' messages, tokens and retry keys.
 var views = [
   {
     name: "v_answers",
     on: "conversations",
     pipeline: [
-      // The condition on `at` brings in the partial index: a view takes no hint.
+      // The condition on `at` selects the partial index, since views accept no hint.
       { $match: { at: { $exists: true }, answers: { $gt: {} } } },
       { $project: { channel: 1, key: 1, answer: { $objectToArray: "$answers" } } },
       { $unwind: "$answer" },
@@ -253,7 +253,7 @@ var views = [
     name: "v_outbox",
     on: "conversations",
     pipeline: [
-      // The condition on `at` brings in the partial indexes: a view takes no hint.
+      // The condition on `at` selects the partial indexes, since views accept no hint.
       {
         $match: {
           $or: [
@@ -290,7 +290,7 @@ var views = [
               []
             ]
           },
-          // What an older release left has its place in the document, `pending.<index>`.
+          // Effects of an older release have the place `pending.<index>`.
           effect: {
             $concatArrays: [
               {
@@ -395,7 +395,7 @@ function find(name) {
 function checkServer() {
   var server = db.adminCommand({ isMaster: 1 });
   if (!server.ismaster) {
-    refuse("this server is no primary; if its replica set is new, run `linedesk init` or rs.initiate() first");
+    refuse("this server is not the primary; if its replica set is new, run `linedesk init` or rs.initiate() first");
   }
   if (!server.setName) {
     print("note: this server is standalone; linedesk needs a replica set (see deploy/mongod.conf)");
@@ -406,8 +406,8 @@ function checkRecvq() {
   var recvq = find("recvq");
   if (recvq && !recvq.options.capped) {
     refuse(
-      databaseName + ".recvq exists but is not capped: if linedesk stored what it holds, run `linedesk init` and " +
-        "start the dispatcher, which keeps it; if not, rename it (db.recvq.renameCollection('recvq_old')), " +
+      databaseName + ".recvq exists but is not capped: if linedesk stored its documents, run `linedesk init` and " +
+        "start the dispatcher, which keeps them; otherwise rename it (db.recvq.renameCollection('recvq_old')), " +
         "then run this script again"
     );
   }
@@ -416,7 +416,7 @@ function checkRecvq() {
 function makeCollection(wanted) {
   var found = find(wanted.name);
   if (found && wanted.options.capped && !found.options.capped) {
-    // It came back by an insert after a drop. Its indexes are made after this.
+    // An insert after a drop created it. Its indexes are made after this.
     demand(target.runCommand({ convertToCapped: wanted.name, size: wanted.options.size }));
     print("capped again  " + wanted.name);
   } else if (found) {
@@ -433,7 +433,7 @@ function hasIndex(wanted) {
   });
 }
 
-// One that is there may have an age of its own: `linedesk init` gives that of `audit` one.
+// An existing index may have its own age: `linedesk init` sets that of `audit`.
 function makeIndex(wanted) {
   if (hasIndex(wanted)) {
     return;
@@ -441,7 +441,7 @@ function makeIndex(wanted) {
   demand(target.getCollection(wanted.collection).createIndex(wanted.keys, wanted.options));
 }
 
-// One of another version gets this definition.
+// A view of another version gets this definition.
 function makeView(wanted) {
   var found = find(wanted.name);
   if (!found) {
@@ -453,7 +453,7 @@ function makeView(wanted) {
   }
 }
 
-// A progress that outlived its leases must not be held by an epoch above every new one.
+// Progress that outlived its leases must not have an epoch above all new ones.
 function seedEpochs() {
   var progress = target.progress.findOne({ _id: "dispatcher" }) || { epoch: NumberInt(0) };
   target.leases.updateOne({ _id: "epochs" }, { $max: { epoch: progress.epoch } }, { upsert: true });

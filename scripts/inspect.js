@@ -1,24 +1,24 @@
-// Looks into linedesk from the mongo shell. Reads only, never the whole of a collection, and shows
-// what people wrote only where { text: true } asks for it.
+// Shows linedesk's data in the mongo shell. It only reads, never a whole collection, and shows
+// users' messages only with { text: true }.
 //
 //   mongosh URI --shell scripts/inspect.js        or, in the shell: load("scripts/inspect.js")
 //   linedesk.help()
 //
-// It looks into the database that the shell is in (`use line_bot`) and prints what stands there: it
-// adds nothing up and judges nothing. `linedesk status` says what is wrong, and what to do. Each
-// answer prints as a page and is an object, such as linedesk.status().dispatcher.figures.
+// It reads the shell's current database (`use line_bot`) and prints its rows without any judgement.
+// `linedesk status` reports problems and their remedy. Each result prints as a page and is an
+// object, such as linedesk.status().dispatcher.figures.
 
 var linedesk = (() => {
   const LIMIT_MS = 2000;
   const FRESH_SECONDS = 10;
-  // So many of the newest rows are looked through where no index finds them.
+  // The number of newest rows that are searched without an index.
   const NEWEST_ROWS = 5000;
   const MOST = 200;
   // As many dead letters as linedesk status and the page count.
   const MOST_COUNTED = 10000;
   const CELL_COLUMNS = 150;
   const fields = (...names) => Object.fromEntries(names.map((name) => [name, 1]));
-  // None of these holds what people wrote.
+  // None of these fields has users' messages.
   const EVENT = fields("acceptTime", "eventId", "channel", "key", "unsent", "event.type", "event.mode",
     "event.deliveryContext", "event.message.type", "event.message.id", "event.timer.name");
   const HELD = fields("channel", "key", "n", "why", "since", "document.eventId");
@@ -26,17 +26,17 @@ var linedesk = (() => {
     "document.event.type", "document.event.message.type", "effect.type", "effect.way", "effect.eventId");
   const EFFECT = ["id", "type", "way", "eventId", "at", "triedAt", "as", "name", "runAt", "cause"];
   const TIMER = { data: 0, source: 0 };
-  // These stand in columns of their own.
+  // These have their own columns.
   const TITLED = ["at", "acceptTime", "lastAt", "since", "eventId", "channel", "key"];
 
-  // Not a?.b?.method(): mongosh calls its own forms of JavaScript's methods, without `this` then.
+  // Not a?.b?.method(): mongosh replaces JavaScript's methods and would call them without `this`.
 
   // --- reading
 
   const find = (name, filter, wanted = {}) => db.getCollection(name).find(filter, wanted).maxTimeMS(LIMIT_MS);
   const rows = (name, filter, wanted) => find(name, filter, wanted).limit(MOST).toArray();
   const first = (name, filter, wanted) => find(name, filter, wanted).limit(1).toArray()[0];
-  // Ids that begin so, by the index.
+  // Ids with this prefix, by the index.
   const beginning = (words) => ({ $gte: words, $lt: words + "\u{10ffff}" });
 
   const requireLinedesk = () => {
@@ -48,20 +48,20 @@ var linedesk = (() => {
   const only = (document, wanted) =>
     Object.fromEntries(Object.entries(document).filter(([name]) => wanted(name)));
 
-  // MongoDB's 64 bits as a number, too.
+  // Converts MongoDB's 64-bit integers to numbers.
   const number = (value) => (typeof value?.toNumber === "function" ? value.toNumber() : value);
   const isGroup = (value) =>
     typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date) &&
     value._bsontype === undefined;
   const secondsSince = (date) => (date instanceof Date ? Math.max(0, (new Date() - date) / 1000) : Infinity);
 
-  // --- words, and tables whose columns stand below each other whatever the script
+  // --- texts, and tables whose columns align in every script
 
   const WIDE = new RegExp(
     "[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60" +
       "\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]", "u");
   const NARROW = /[\p{Mn}\p{Me}\p{Cf}]/u;
-  // What would move the cursor, or turn the direction of the line.
+  // Characters that would move the cursor, or change the direction of the line.
   const UNSEEN = /[\p{Cc}\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu;
 
   const columns = (letter) => (NARROW.test(letter) ? 0 : WIDE.test(letter) ? 2 : 1);
@@ -134,11 +134,11 @@ var linedesk = (() => {
     return object;
   };
 
-  // --- status, lag: what the processes say
+  // --- status, lag: the reports of the processes
 
   const isFresh = (row) => secondsSince(row.at) <= FRESH_SECONDS;
   const processes = () => find("status", { state: { $ne: "ended" } }).sort({ role: 1, host: 1, pid: 1 }).limit(MOST).toArray();
-  // Of two that say so the one of the later lease.
+  // Of two that report to lead, the one with the later lease.
   const leading = (all) =>
     all.filter((row) => isFresh(row) && row.figures?.leading === 1).sort((one, other) => number(other.epoch || 0) - number(one.epoch || 0))[0];
 
@@ -208,11 +208,11 @@ var linedesk = (() => {
     return found;
   };
 
-  // What a conversation needs for its effects.
+  // The fields of a conversation that its effects need.
   const OUTBOX = fields("outbox", "pending", "call", "epoch");
   const placeOf = (epoch, index) => [epoch, index].map((value) => String(value).padStart(10, "0")).join("-");
 
-  // The effects of an outbox and of what an older release left, by their places.
+  // The effects of an outbox and of an older release, by their places.
   const placed = ({ outbox = {}, pending = [], epoch }) => {
     const newest = Object.keys(outbox).sort().pop();
     const mine = placeOf(number(epoch) || 0, 0);
@@ -236,7 +236,7 @@ var linedesk = (() => {
   // The rows that name an event, each found by an index: [collection, rows, the field that dates them].
   const naming = (name, document) => {
     const runs = find("jobs", { eventId: name }, { _id: 0 }).sort({ at: 1 }).limit(MOST).toArray();
-    // A send may have travelled in the call of another event.
+    // A send may have been sent in the call of another event.
     const inCall = { $or: [{ eventId: name }, { "also.eventId": name }] };
     const calls = find("calls", inCall, { _id: 0 }).sort({ at: 1 }).limit(MOST).toArray();
     const letters = [name, beginning(`${name}/`)].flatMap((id) => rows("deadletters", { _id: id }, LETTER));
@@ -291,7 +291,7 @@ var linedesk = (() => {
   const newest = (name, { channel, key }, most) => {
     const all = find(name, {}, { _id: 0 }).sort({ $natural: -1 }).limit(NEWEST_ROWS).toArray();
     const back = all.length ? `, back to ${cell(all[all.length - 1].at)}` : "";
-    // A row of calls names no channel.
+    // A row of calls has no channel.
     const named = (one) => [one, ...(Array.isArray(one.also) ? one.also : [])].some((its) => its?.key === key);
     const own = all.filter((one) => named(one) && [undefined, channel].includes(one.channel));
     return { own: own.slice(0, most), looked: `the newest ${all.length} rows of ${name}${back}` };

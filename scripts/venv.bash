@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Sourced by the other scripts: makes .venv with everything in it, or finds it made.
-# A stamp over what was asked for makes every further run start at once; a run that was
-# interrupted while it made .venv leaves a mark, and the next one starts over.
+# Sourced by the other scripts: creates a complete .venv, or reuses it. A stamp of the requirements
+# makes every further run start at once. An interrupted run leaves a mark, and the next one starts
+# over.
 
-# Images of containers often set it. Without bytecode each process that a test starts would compile
-# all that it imports anew.
+# Container images often set it. Without bytecode each process of a test would compile all of its
+# imports again.
 unset PYTHONDONTWRITEBYTECODE
 
 fail() {
@@ -48,7 +48,7 @@ make_venv() {
   rm .venv/.unfinished
 }
 
-# Only files whose hashes are known, and only wheels: what is built here runs the code of its build tools.
+# Only files whose hashes are known, and only wheels: builds here run the code of their build tools.
 install_packages() {
   local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
   "${install[@]}" --require-hashes --only-binary :all: --requirement requirements/dev.txt &&

@@ -28,7 +28,7 @@ if threading.current_thread() is threading.main_thread():
 IN_CI = os.environ.get("CI") == "true"
 # Threads that end by themselves have so long for it.
 LEFT_SECONDS = 5.0
-# Threads of the driver, and of what stands for several tests: a gate, a simulator, an event loop.
+# Threads of the driver, and of fixtures for several tests: a gate, a simulator, an event loop.
 OTHERS = ("pymongo", "gate", "linesim-server", "asyncio")
 
 CHROMIUM_ARGUMENTS = [
@@ -50,7 +50,7 @@ def missing(reason: str) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected lives to the end: the garbage collector need not look at it each time."""
+    """Collected objects live to the end: the garbage collector need not scan them each time."""
     gc.collect()
     gc.freeze()
 
@@ -109,9 +109,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """Fails a test that leaves a thread behind, daemons too.
+    """Fail a test that leaves a thread behind, daemons too.
 
-    What such a thread comes to later fails no other test.
+    Later errors of such a thread fail no other test.
     """
     before = set(threading.enumerate())
     yield

@@ -1,10 +1,10 @@
-"""Real processes without the wait for their imports, which are most of what a start costs.
+"""Real processes without the time for their imports, which take most of a start.
 
-One process imports everything and does nothing else; each that a test starts is forked from it.
-From there on it is what `python -m` makes: its own pid, environment, standard streams, process
-group, signals, exit status and end of the interpreter. What depends on the very start of the
-interpreter (its command line in `ps`, PYTHON... variables, the processor's time of a start) is
-not here to be seen: a test of that starts a Python of its own.
+One process imports everything and does nothing else; each process of a test is forked from it. From
+then on it is like one of `python -m`: its own pid, environment, standard streams, process group,
+signals, exit status and end of the interpreter. Properties of the interpreter's start (its command
+line in `ps`, PYTHON... variables, the processor time of a start) differ: tests of those start a
+separate Python.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Nursery:
     def run(
         self, module: str, *arguments: str, env: Mapping[str, str], timeout: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
-        """The same, waited for, with what it has written."""
+        """The ended process with its output."""
         with Written() as out, Written() as err:
             child = self.start(module, *arguments, env=env, stdout=out.fd, stderr=err.fd)
             try:
@@ -153,7 +153,7 @@ class Nursery:
 
 
 class Written:
-    """What a process writes, in memory."""
+    """The output of a process, in memory."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("written")
@@ -173,7 +173,7 @@ nursery = Nursery()
 
 
 def main() -> None:
-    """Fork what is ordered until the tests hang up."""
+    """Fork the requested processes until the tests disconnect."""
     for name in IMPORTED:
         importlib.import_module(name)
     # It would keep this one's TMPDIR.
@@ -201,7 +201,7 @@ def _bury() -> None:
 
 
 def _bear(order: Mapping[str, Any], stdout: int, stderr: int, status_line: int) -> None:
-    """Become it in a child, whose parent waits for it and tells its pid and its end."""
+    """Run it in a child, whose parent waits for it and reports its pid and its end."""
     born = children.dying_with(os.getpid())
     child = os.fork()
     if child != 0:

@@ -1,4 +1,4 @@
-"""What the tests of the nursery have it start."""
+"""The module that the tests of the fork server start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes a guard out of a copy of this tree, and expects the tests of its race to fail.
+"""Removes a guard from a copy of this tree, and expects the tests of its race to fail.
 
 A guard is the clause that prevents a race of docs/explanation/reliability.md. A comment marks it:
 
@@ -46,7 +46,7 @@ CODE = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True)
 class Race:
-    """One row of the table: what it is called, the tests that stage it, and its guards."""
+    """One row of the table: its title, its tests, and its guards."""
 
     title: str
     tests: tuple[str, ...]
@@ -57,7 +57,7 @@ class Race:
 
 @dataclass(frozen=True)
 class Anchor:
-    """Where a guard stands, by the number of its line from 0, and what the clause becomes."""
+    """The place of a guard, by line number from 0, and the replacement of its clause."""
 
     name: str
     path: Path
@@ -208,7 +208,7 @@ def _indented(lines: Sequence[str], indent: str) -> list[str]:
 
 
 class Trials:
-    """Tries guards in copies of the tree, so many at once."""
+    """Tries guards in copies of the tree, several at once."""
 
     def __init__(self, home: Path, *, at_once: int) -> None:
         self._copies: queue.Queue[Path] = queue.Queue()
@@ -242,7 +242,7 @@ class Trials:
 
 
 def _copy_of(root: Path, copy: Path) -> Path:
-    """What git knows of and what is new, as it stands."""
+    """The files of git and the untracked ones, in their present state."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
         cwd=root,
@@ -259,7 +259,7 @@ def _copy_of(root: Path, copy: Path) -> Path:
 
 
 def _pytest(copy: Path, tests: Sequence[str]) -> tuple[Ended, str]:
-    """How the tests ended, and what is worth telling of that."""
+    """How the tests ended, with details."""
     options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=no", f"--timeout={TEST_SECONDS}"]
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, *tests],
@@ -280,13 +280,13 @@ def _pytest(copy: Path, tests: Sequence[str]) -> tuple[Ended, str]:
     if process.returncode == 1:
         failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", output, re.MULTILINE)
         return Ended.FAILED, failed[1] if failed else summary
-    # A test that is skipped tries nothing, and one that cannot be loaded neither.
+    # Skipped tests and tests that cannot be loaded try nothing.
     is_whole = process.returncode == 0 and "skipped" not in summary
     return Ended.PASSED if is_whole else Ended.NOT_RUN, summary
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Try the guards that are named, else all; 1 if one is not noticed."""
+    """Try the named guards, or all; returns 1 if the removal of one is not noticed."""
     parser = argparse.ArgumentParser(prog="scripts/guards", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="name", help="guards to try; all by default")
     parser.add_argument("--at-once", type=int, default=2, metavar="N", help="2 by default")

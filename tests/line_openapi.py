@@ -1,8 +1,8 @@
 """Validation against LINE's own OpenAPI files in tests/line-openapi.
 
-LINE writes its families (events, messages, sources) as a base schema with a discriminator, which a
-validator by itself does not follow. Here each such base becomes the choice among its members; a
-type that the file does not know is checked against the base alone.
+LINE defines its families (events, messages, sources) as a base schema with a discriminator, which
+validators do not follow. Here each such base becomes the choice among its members; an unknown type
+is checked against the base alone.
 """
 
 import copy
@@ -73,7 +73,7 @@ def _problems(file: str, schema: Json, instance: Json) -> Iterator[str]:
 
 
 def _leaves(error: Any) -> Iterator[Any]:
-    """What is wrong by the member that the instance's own type names (see _choice)."""
+    """The errors by the member that the instance's type names (see _choice)."""
     chosen = [each for each in error.context or () if each.schema_path[0] == 1]
     if not chosen:
         yield error

@@ -1,4 +1,4 @@
-"""Whoever runs a process, as a test plays it: a service that remembers, and systemd's own end."""
+"""Service managers for tests: one that records reports, and systemd's end of the socket."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 class Listener:
-    """A service that keeps what it was told, as `(method, status)`; it wants a word often."""
+    """A service manager that records reports as `(method, status)`, and requires them often."""
 
     watchdog_seconds: float | None = 0.04
 
@@ -33,12 +33,12 @@ class Listener:
 
     @property
     def methods(self) -> list[str]:
-        """What it was told, without repetitions."""
+        """The reports without repetitions."""
         told = [method for method, _ in self.told]
         return [one for n, one in enumerate(told) if n == 0 or told[n - 1] != one]
 
     def says(self, method: str, words: str) -> bool:
-        """Whether the last word was this."""
+        """Whether this was the last report."""
         said, status = self.told[-1] if self.told else ("", "")
         return said == method and words in status
 

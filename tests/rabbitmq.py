@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 # Debian's package; its wrapper in /usr/sbin would change the user.
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 START_SECONDS = 90.0
-# Below those that Linux gives to connections: a client of a node that is away must not get its
-# port, or reach itself there.
+# Below Linux's range for connections: a client of a stopped node must not get its port, or connect
+# to itself.
 PORTS = range(20_000, 32_000)
 STARTS = 3
 
 
 class Died(Exception):
-    """The node ended while it started; the text is the end of what it printed."""
+    """The node ended while it started; the text is the end of its output."""
 
 
 class RabbitMQ:
-    """One node. `url` is that of its user guest, who may do everything, from loopback only."""
+    """One node. `url` is that of its user guest, which has all rights, from loopback only."""
 
     def __init__(self, folder: Path, *, cores: int = 1, epmd_port: int | None = None) -> None:
         ports = free_ports(3)
@@ -108,7 +108,7 @@ class RabbitMQ:
         return False
 
     def control(self, *words: str) -> str:
-        """`rabbitmqctl` with these words; returns what it prints."""
+        """Run `rabbitmqctl` with these arguments; returns its output."""
         command = [PROGRAMS / "rabbitmqctl", "--quiet", *words]
         done = subprocess.run(
             command, env=self._environ, capture_output=True, text=True, timeout=60, check=False
@@ -132,11 +132,11 @@ class RabbitMQ:
         return b"".join(one.read_bytes() for one in files)
 
     def freeze(self) -> None:
-        """It stands still, with all its connections open."""
+        """Freeze it, with all its connections open."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It goes on."""
+        """Resume it."""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
@@ -179,7 +179,7 @@ def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
 def throwaway_cluster(pair: Pair, nodes: int = 3) -> Iterator[Sequence[RabbitMQ]]:
     """Nodes of one cluster, with TLS, that run until the end of the block.
 
-    A part of them that has lost sight of the greater one stands still until it sees it again.
+    A minority that is disconnected from the majority pauses until it is connected again.
     """
 
     def made(folder: Path) -> list[RabbitMQ]:
@@ -207,7 +207,7 @@ def throwaway_cluster(pair: Pair, nodes: int = 3) -> Iterator[Sequence[RabbitMQ]
 
 @contextmanager
 def _throwaway(make: Callable[[Path], list[RabbitMQ]]) -> Iterator[list[RabbitMQ]]:
-    """Nodes, started in a folder of their own, that run until the end of the block."""
+    """Nodes, started in their own folder, that run until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="linedesk-rabbitmq-"))
     nodes = list[RabbitMQ]()
     try:

@@ -1,7 +1,7 @@
-"""Servers that a test may do anything to: their data lie in memory where there is room for them.
+"""Servers that a test may kill or change: their data is in memory if there is room.
 
-No test takes the machine's power away, so none needs a disk under its MongoDB; what they wait for
-most is a disk's syncs.
+No test simulates a power failure, so none needs a disk for its MongoDB, and syncing a disk takes
+most of the time.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def data_folder(name: str) -> Iterator[Path]:
 
 
 def make_data_folder(name: str) -> Path:
-    """The same for whoever removes it himself."""
+    """The same for callers that remove it themselves."""
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=IN_MEMORY if _has_room() else None))
 
 
 @contextmanager
 def throwaway_mongod(*extra: str) -> Iterator[EmbeddedMongod]:
-    """A mongod whose data nobody wants afterwards; `extra` goes to its command line."""
+    """A mongod with temporary data; `extra` is appended to its command line."""
     with data_folder("mongod") as folder, EmbeddedMongod(folder, extra=extra) as server:
         yield server
-        # An orderly end would only write down what is removed.
+        # A clean shutdown would only write data that is removed.
         server.kill()
 
 

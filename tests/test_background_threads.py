@@ -69,7 +69,7 @@ MAY_MAKE_THREADS = {
 
 @dataclass(frozen=True)
 class Workplace:
-    """What owners of threads need to be made."""
+    """The arguments of owners of threads."""
 
     database: Database[Any]
     folder: Path
@@ -144,7 +144,7 @@ OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = 
 
 
 class OfPool:
-    """A pool tells what still runs, where the others say that nothing does."""
+    """A pool returns the threads that still run, where the others return whether all have ended."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -171,7 +171,7 @@ def life(
 def no_thread_dies(
     monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> Iterator[list[BaseException | None]]:
-    """An error on a thread would end it, and hide what it should have shown."""
+    """An error on a thread would end it, and hide the result."""
     died: list[BaseException | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
     yield died

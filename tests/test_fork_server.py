@@ -1,4 +1,4 @@
-"""The nursery: what comes from it behaves as a process that was started by itself."""
+"""The fork server: its processes behave like separately started ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def start(written: Written, *words: str, by: Nursery = nursery, **environ: str) 
 
 
 def waiting(written: Written, by: Nursery = nursery) -> Child:
-    """One that says so and does nothing more."""
+    """A process that reports its start and does nothing more."""
     child = start(written, "wait", by=by)
     eventually(lambda: "waiting" in written.text)
     return child
@@ -69,7 +69,7 @@ def test_a_signal_ends_it_and_is_its_status(written: Written, number: signal.Sig
     child.kill()
 
 
-def test_when_the_tests_end_nobody_is_left(written: Written) -> None:
+def test_when_the_tests_end_no_process_is_left(written: Written) -> None:
     other = Nursery()
     child = waiting(written, by=other)
     other.close()

@@ -1,4 +1,4 @@
-"""What becomes of a clause that `scripts/guards` takes out (tests/guards.py)."""
+"""The replacement of a clause that `scripts/guards` removes (tests/guards.py)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Single writes to one collection, on mongomock: fast, and faithful enough for these.
 
-What needs a replica set, a capped collection or a write concern is tested on the real mongod.
+Features of a replica set, a capped collection or a write concern are tested on the real mongod.
 """
 
 from __future__ import annotations

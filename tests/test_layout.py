@@ -132,7 +132,7 @@ def assert_no_circle(graph: Mapping[str, Iterable[str]]) -> None:
     list(TopologicalSorter(graph).static_order())
 
 
-def test_the_contract_knows_the_word_for_a_document_only() -> None:
+def test_the_contract_imports_only_the_type_of_a_document() -> None:
     assert imported("linedesk.contract") == {"linedesk.store.documents"}
 
 

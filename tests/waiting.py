@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, which is what tests do instead of sleeping."""
+"""Waits for a condition with a deadline; tests use it instead of sleeping."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def main(module: str, number: str, keys: str) -> None:
             process=worker,
         )
         ended = time.monotonic()
-    # What a broker has handed out and was not acknowledged is back in the queue now.
+    # The broker has returned unacknowledged jobs to the queue by now.
     if peer.left(wanted):
         raise SystemExit("jobs were left over")
     print(ended - min(jobs.started(log).values()))

@@ -1,6 +1,6 @@
-"""What the peers' jobs do: note that they have started; if wanted, record a state and send.
+"""The peers' jobs: note that they have started; optionally record a state and send.
 
-It is told by environment variables, since the peers' own commands start the workers.
+Environment variables configure them, since the peers' own commands start the workers.
 """
 
 from __future__ import annotations

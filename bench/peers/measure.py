@@ -1,4 +1,4 @@
-"""What is measured of the peers: their servers for a load, completed jobs a second, latency."""
+"""The measurements of the peers: their servers under a load, completed jobs a second, latency."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _stores(what: str) -> AbstractContextManager[Urls]:
 
 
 def _environ(name: str, urls: Urls, log: Path, **more: str) -> dict[str, str]:
-    """What tells a process of this peer where its store is."""
+    """The environment of a peer's process, with the address of its store."""
     peer, number = PEERS[name], list(PEERS).index(name)
     store = urls.get(peer.server, "")
     # A database of its own for each.

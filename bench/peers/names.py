@@ -30,7 +30,7 @@ class Peer:
     packages: Sequence[str]
     lacks: Sequence[str]
     option: str = ""
-    """What the module is told of this setup."""
+    """The module's option for this setup."""
     measured: frozenset[str] = ALL
     records: bool = False
     """Whether its jobs can record a state in the same database (`work="state"`)."""
@@ -91,7 +91,7 @@ PEERS: Mapping[str, Peer] = {
 }
 
 LACKS: Mapping[str, str] = {name: "; ".join(peer.lacks) for name, peer in PEERS.items()}
-"""What each does not promise, of: durable before the answer, order by key, exactly once."""
+"""The guarantees that each lacks, of: durable before the answer, order by key, exactly once."""
 
 
 class Enqueue(Protocol):
@@ -101,7 +101,7 @@ class Enqueue(Protocol):
 
 
 class PeerModule(Protocol):
-    """What the module of a peer has."""
+    """The functions of a peer's module."""
 
     def reset(self) -> None:
         """Make its store, empty."""
@@ -110,7 +110,7 @@ class PeerModule(Protocol):
         """Store one job an event, in bulk where it can."""
 
     def left(self, jobs: int) -> int:
-        """How many of so many jobs its store does not know as completed."""
+        """The number of jobs that its store does not list as completed."""
 
     def worker(self) -> list[str]:
         """The command line of one worker with 20 jobs at a time."""

@@ -1,4 +1,4 @@
-"""What both peers on PostgreSQL need of it."""
+"""Functions for both peers on PostgreSQL."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _user() -> pwd.struct_passwd:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    raise BenchFailed("PostgreSQL does not run as root, and there is no user postgres or nobody")
+    raise BenchFailed("PostgreSQL does not run as root: make a user postgres")
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# MongoDB: its own package, its configuration with authorization and key file, and what
-# `linedesk init` makes in it.
+# MongoDB: its own package, its configuration with authorization and key file, and `linedesk init`.
 
 MONGOD_CONF=$ROOT/etc/mongod.conf
 MONGOD_KEY=$ROOT/etc/mongod.key
@@ -33,10 +32,10 @@ tell_how_to_get_mongodb() {
   [[ $FAMILY == debian ]] || page="Install MongoDB Community Edition on Red Hat or CentOS"
   cat >&2 <<END
 install: MongoDB is not installed, and no configured repository has its package mongodb-org.
-  MongoDB's manual says under "$page" how its repository is
-  added: a key and one file. Do so for 6.0, with which linedesk is tested, or for the oldest newer
-  one that is offered for this system; leave the package itself to this installer, and run it again.
-  A mongod that was installed in another way is used as it is.
+  MongoDB's manual explains under "$page" how to add
+  its repository: a key and one file. Add 6.0, with which linedesk is tested, or the oldest newer
+  one that is offered for this system. Do not install the package; run this installer again.
+  The installer also accepts a mongod that was installed in another way.
 END
 }
 
@@ -49,7 +48,7 @@ mongod_user() {
   printf '%s\n' "$user"
 }
 
-# A file that somebody wrote stays; what linedesk needs in it is named.
+# A file that the operator wrote is kept; the installer names the lines that linedesk needs in it.
 lay_mongod_conf() {
   lay_keyfile
   if [[ -e $MONGOD_CONF ]] && ! lacks_in_conf >/dev/null; then
@@ -61,7 +60,7 @@ lay_mongod_conf() {
   fi
 }
 
-# Prints the lines that are not there; the status says whether any is missing.
+# Prints the missing lines; the status is 0 if any is missing.
 lacks_in_conf() {
   local setting missing=1
   for setting in "replSetName: " "authorization: enabled" "keyFile: "; do
@@ -94,7 +93,7 @@ replace_conf() {
   if [[ -e $MONGOD_CONF ]]; then
     lay "$MONGOD_CONF" "$MONGOD_CONF.before-linedesk" 0644
   fi
-  # Stopped before and started after it, so that a run that ends in between leaves none that runs
+  # Stopped before and started after it: a run that is killed in between leaves no mongod running
   # with the old one.
   if ask systemctl is-active --quiet mongod; then
     change "mongod, stopped for its new configuration" systemctl stop mongod
@@ -103,26 +102,26 @@ replace_conf() {
   rm "$ours"
 }
 
-# mongod by itself never begins a new log.
+# mongod does not rotate its log by itself.
 lay_log_rotation() {
   local rules=$ROOT/etc/logrotate.d
   if [[ -z $DRY_RUN || -e $MONGOD_CONF ]] && ! grep -Eq '^[[:space:]]*logRotate:[[:space:]]*"?reopen' "$MONGOD_CONF"; then
-    note "mongod's log grows without end: add \"logRotate: reopen\" below systemLog in $MONGOD_CONF, restart mongod, and run this again"
+    note "mongod's log grows without limit: add \"logRotate: reopen\" below systemLog in $MONGOD_CONF, restart mongod, and run this again"
     return
   fi
   lay "$SOURCE/deploy/logrotate/mongod" "$rules/linedesk-mongod" 0644
   [[ -n $DRY_RUN ]] || ask command -v logrotate ||
-    note "logrotate is not installed, so mongod's log grows without end: install its package"
+    note "logrotate is not installed, so mongod's log grows without limit: install its package"
 }
 
 refuse_foreign_conf() {
   local lacks
   lacks=$(lacks_in_conf || true)
   if [[ $lacks == *replSetName* ]]; then
-    fail "$EXIT_NOT_SET" "$MONGOD_CONF is not the package's own, so it was left; it lacks ${lacks//$'\n'/, }: take these lines from deploy/mongod.conf, restart mongod, and run this again"
+    fail "$EXIT_NOT_SET" "$MONGOD_CONF is not the package's own file, so it was not changed. It lacks ${lacks//$'\n'/, }: copy these lines from deploy/mongod.conf, restart mongod, and run this again"
   fi
   same "$MONGOD_CONF"
-  note "$MONGOD_CONF is somebody's own and was left. It lacks ${lacks//$'\n'/, } (deploy/mongod.conf has them): without, everybody on this machine may read and change what is stored"
+  note "$MONGOD_CONF was edited and was not changed. It lacks ${lacks//$'\n'/, } (see deploy/mongod.conf). Without them every user of this machine can read and change the stored data"
 }
 
 lay_keyfile() {
@@ -170,16 +169,17 @@ wait_for_mongod() {
   fail "$EXIT_FAILED" "mongod does not answer at port $port: see journalctl -u mongod and its log"
 }
 
-# Makes what is missing, and gives users the rights that this release needs. It does so each time.
+# Creates missing collections and users, and grants the rights that this release needs. Runs each
+# time.
 prepare_database() {
   local command=("$RELEASE/bin/linedesk" init --config "$ROOT/etc/linedesk/linedesk.toml"
     --users "$ROOT/etc/linedesk/credentials")
   [[ -z $CAPPED_MB ]] || command+=(--capped-mb "$CAPPED_MB")
   if [[ -n $DRY_RUN ]]; then
-    printf 'would do   MongoDB, each time anew\n             %s\n' "$(printf '%q ' "${command[@]}")"
+    printf 'would do   MongoDB, each time\n             %s\n' "$(printf '%q ' "${command[@]}")"
     return
   fi
-  # Not by `env NAME=...`, whose arguments everybody sees.
+  # Not by `env NAME=...`: all users of the machine can read its arguments.
   (export MONGODB_URI && "${command[@]}") ||
-    fail "$EXIT_FAILED" "linedesk init failed, see above; the services run on as they were"
+    fail "$EXIT_FAILED" "linedesk init failed, see above; the services keep running unchanged"
 }

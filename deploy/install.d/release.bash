@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Releases: one venv each below /opt/linedesk/releases, named by version and content, never changed
-# once it is whole; which one is in use says the link /opt/linedesk/current.
+# Releases: one venv each below /opt/linedesk/releases, named by version and content. A complete
+# release never changes. The link /opt/linedesk/current names the one in use.
 
 OPT=$(readlink -m "$ROOT/opt/linedesk")
 KEPT_RELEASES=3
 
-# The version alone does not tell two checkouts between releases apart.
+# The version alone does not distinguish two checkouts between releases.
 name_release() {
   "$FOUND_PYTHON" - "$SOURCE" "$OPT/bot/requirements.txt" <<'PYTHON'
 import hashlib, pathlib, sys, tomllib
@@ -41,10 +41,10 @@ build_release() {
     return
   fi
   change "$RELEASE" make_release ||
-    fail "$EXIT_FAILED" "the release could not be made, see above; the services run on as they were"
+    fail "$EXIT_FAILED" "the release could not be built, see above; the services keep running unchanged"
 }
 
-# Each step under its own condition: bash heeds no `set -e` in what is called before a `||`.
+# Each step has its own condition: bash ignores `set -e` in a function called before a `||`.
 make_release() {
   local pip=("$RELEASE/bin/python" -m pip --quiet --disable-pip-version-check --no-input)
   local from=()
@@ -68,7 +68,7 @@ install_locked() {
     --requirement "$SOURCE/requirements/$file"
 }
 
-# The build tools are beside the venv's packages and go again: the services never see them.
+# The build tools are kept apart from the venv's packages and removed: the services never see them.
 install_linedesk() {
   local tools=$RELEASE/build
   install_locked build.txt --target "$tools" &&
@@ -76,7 +76,8 @@ install_linedesk() {
     rm -rf "$tools"
 }
 
-# The bot's packages are its author's choice, hashes included; linedesk's own stay as they are.
+# The bot's author chooses its packages, hashes included. linedesk's own packages keep their
+# versions.
 install_for_bot() {
   local wanted=$OPT/bot/requirements.txt
   [[ -e $wanted ]] || return 0
@@ -84,7 +85,7 @@ install_for_bot() {
     "${pip[@]}" install "${from[@]}" --constraint "$RELEASE/constraints.txt" --requirement "$wanted"
 }
 
-# What belongs to the release and not to the venv; a roll-back lays the units of its own release.
+# Files of the release outside the venv: a roll-back installs the units of its own release.
 copy_companions() {
   local share=$RELEASE/share/linedesk
   mkdir -p "$share" "$RELEASE/share/doc/linedesk" &&
@@ -93,19 +94,19 @@ copy_companions() {
     chmod -R u=rwX,go=rX "$share" "$RELEASE/share/doc/linedesk"
 }
 
-# The services cannot write beside the bot, so its bytecode is made here; a bot that cannot be
-# compiled is found before anything is restarted.
+# The services cannot write to the bot's folder, so its bytecode is made here. A bot that cannot be
+# compiled is reported before any restart.
 compile_bot() {
   [[ -z $DRY_RUN ]] || return 0
   "$RELEASE/bin/python" -m compileall -q -x '/\.' "$OPT/bot" ||
-    fail "$EXIT_FAILED" "the bot in $OPT/bot cannot be compiled, see above; the services run on as they were"
+    fail "$EXIT_FAILED" "the bot in $OPT/bot cannot be compiled, see above; the services keep running unchanged"
 }
 
 current_release() {
   readlink -f "$OPT/current" 2>/dev/null || true
 }
 
-# In one step: `current` is never missing, not even for a moment.
+# Atomic: `current` is never missing.
 switch_to() {
   if [[ $(current_release) == "$(readlink -f "$1")" ]]; then
     return
@@ -117,8 +118,8 @@ swap_current() {
   ln -sfn "releases/${1##*/}" "$OPT/.current.new" && mv -fT "$OPT/.current.new" "$OPT/current"
 }
 
-# A release that came up is marked with the time, so that a roll-back knows the one before; one that
-# failed, or was rolled back from, has no mark.
+# A release that started successfully is marked with the time, for a roll-back. A release that
+# failed, or was rolled back, has no mark.
 mark_release() {
   date +%s%N >"$1/.came-up"
 }
@@ -127,7 +128,7 @@ unmark_release() {
   rm -f "$1/.came-up"
 }
 
-# The releases that came up, the latest first.
+# The releases that started successfully, the latest first.
 marked_releases() {
   local mark
   for mark in "$OPT"/releases/*/.came-up; do
@@ -135,15 +136,16 @@ marked_releases() {
   done | sort -rn | cut -d' ' -f2-
 }
 
-# The latest that came up before the current one did; where that never did, the latest of all.
+# The latest marked release before the current one; if the current one has no mark, the latest of
+# all.
 release_before() {
   marked_releases | awk -v current="$(current_release)" '
     { releases[++count] = $0; if ($0 == current) at = count }
     END { if (at < count) print releases[at + 1] }'
 }
 
-# By which number a release writes documents (docs/reference/collections.md: changing documents). Older ones
-# do not know the word: theirs is 1.
+# The schema number by which a release writes documents (docs/reference/collections.md: changing
+# documents). Older releases do not print it: theirs is 1.
 schema_of() {
   local told
   told=$("$1/bin/linedesk" --version 2>/dev/null) || true
@@ -154,7 +156,7 @@ schema_of() {
   fi
 }
 
-# The number in MongoDB, as the release in use reads it; fails where MongoDB cannot be asked.
+# The number in MongoDB, as the release in use reads it; fails if MongoDB cannot be reached.
 stored_schema() {
   local told
   told=$(LINEDESK_CONFIG=$ROOT/etc/linedesk/linedesk.toml \
@@ -162,7 +164,7 @@ stored_schema() {
     "$(current_release)/bin/linedesk" schema) && [[ $told =~ ^[0-9]+$ ]] && printf '%s\n' "$told"
 }
 
-# Before the switch to an older release, which would misread what the newer one has written.
+# Checked before the switch to an older release: it could misread documents of a newer schema.
 require_schema() {
   local known stored
   # A worker reads and writes no documents.
@@ -170,9 +172,9 @@ require_schema() {
   known=$(schema_of "$1")
   [[ $known -lt $(schema_of "$(current_release)") ]] || return 0
   stored=$(stored_schema) ||
-    fail "$EXIT_FAILED" "${1##*/} writes documents by schema $known, and MongoDB cannot be asked whether a newer release has written there: nothing was switched"
+    fail "$EXIT_FAILED" "${1##*/} writes documents by schema $known, and MongoDB cannot be reached to check for documents of a newer schema: nothing was switched"
   [[ $stored -le $known ]] ||
-    fail "$EXIT_FAILED" "${1##*/} knows documents of schema $known, and the database has schema $stored: it would misread them, so nothing was switched. Fix the release in use, or install a later one"
+    fail "$EXIT_FAILED" "${1##*/} supports documents up to schema $known, and the database has schema $stored: it would misread them, so nothing was switched. Fix the release in use, or install a later one"
 }
 
 drop_old_releases() {

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# How the installer speaks, and the one way by which it changes anything.
+# The installer's messages, and the only functions through which it changes the system.
 
 EXIT_FAILED=1
 EXIT_USAGE=2
@@ -16,17 +16,18 @@ fail() {
   exit "$1"
 }
 
-# What a step found in order.
+# Reports that no change is needed.
 same() {
   printf 'was there  %s\n' "$*"
 }
 
-# What a person has to know at the end.
+# Adds a hint for the operator, printed at the end.
 note() {
   NOTES+=("$1")
 }
 
-# change WORDS COMMAND...: says it and does it, or with --dry-run only says it. The status is the command's.
+# change WORDS COMMAND...: prints WORDS and runs the command; with --dry-run it only prints. Returns
+# the command's status.
 change() {
   local words=$1
   shift
@@ -40,7 +41,7 @@ change() {
   "$@"
 }
 
-# change_once FILE COMMAND...: the same where the file is not there yet.
+# change_once FILE COMMAND...: like change, if the file does not exist yet.
 change_once() {
   local path=$1
   shift
@@ -51,12 +52,12 @@ change_once() {
   fi
 }
 
-# ask COMMAND...: a question to the system; with --dry-run a missing command is a no.
+# ask COMMAND...: runs a check without output; a missing command counts as false.
 ask() {
   "$@" >/dev/null 2>&1
 }
 
-# lay SOURCE TARGET MODE [OWNER]: the file in one step, so that nobody reads half of it.
+# lay SOURCE TARGET MODE [OWNER]: replaces the file atomically, so no process reads half of it.
 lay() {
   local source=$1 target=$2 mode=$3 owner=${4:-root:root}
   if ask cmp -s "$source" "$target" && [[ $(stat -c %a "$target") == "${mode#0}" ]]; then
@@ -68,8 +69,8 @@ lay() {
 
 replace_file() {
   local source=$1 target=$2 mode=$3 owner=$4
-  # Beside the target, for a rename works within one file system only; it begins with a dot, so
-  # that no daemon takes it for one of its files.
+  # In the target's folder, since a rename works within one file system only. The name begins with a
+  # dot, so daemons ignore it.
   local folder=${target%/*} beside=${target%/*}/.${target##*/}.new
   { [[ -d $folder ]] || mkdir -p "$folder"; } &&
     install -m "$mode" "$source" "$beside" &&

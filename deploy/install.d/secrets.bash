@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# The channel secret and the channel access token: from where they come, and the files they lie in;
-# and the password of the operator's page, which is made here; the file of the bot's own secrets.
-# They are never arguments of a program and never in its environment, where others could read them.
+# The channel secret and the channel access token: their sources and their files. Also the console's
+# password, which is generated here, and the file of the bot's own secrets. They are never arguments
+# or environment variables of a program, where other users could read them.
 
 SECRETS=(LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN AMQP_URL)
 
-# What was given by the environment stays in this shell; packages are built by other people's code.
+# Secrets from the environment stay in this shell: building packages runs third-party code.
 keep_secrets_here() {
   export -n MONGODB_URI "${SECRETS[@]}"
 }
 
-# Lines NAME=VALUE; of other names nothing is taken.
+# Lines NAME=VALUE; other names are ignored.
 read_secrets() {
   local line name
   while IFS= read -r line; do
@@ -34,8 +34,8 @@ lay_secrets() {
   fail "$EXIT_NOT_SET" "missing: ${missing[*]}. Run this on a terminal, which asks for them; or set them in the environment; or name a folder with a file for each: --secrets DIR"
 }
 
-# Those that have to be there. A dispatcher takes an AMQP_URL that is given, and else has one from
-# `linedesk init --amqp`, or needs none; what `init` itself is given names no user.
+# The required secrets. A dispatcher takes a given AMQP_URL; otherwise it has one from `linedesk
+# init --amqp`, or needs none. The URL for `init` itself names no user.
 secrets_of_kind() {
   [[ -z $WORKER ]] || { echo AMQP_URL && return; }
   echo LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN
@@ -50,7 +50,7 @@ secret_file() {
   printf '%s/%s\n' "$folder" "$1"
 }
 
-# Its status says whether there is one at the end.
+# Succeeds if the secret exists afterwards.
 lay_secret() {
   local name=$1 target value
   target=$(secret_file "$name")
@@ -62,11 +62,11 @@ lay_secret() {
     [[ -s $target ]] && same "$target"
     return
   fi
-  [[ $value =~ ^[!-~]+$ ]] || fail "$EXIT_NOT_SET" "$name is not one word of plain characters"
+  [[ $value =~ ^[!-~]+$ ]] || fail "$EXIT_NOT_SET" "$name is not a single word of ASCII characters"
   [[ $name != LINE_CHANNEL_SECRET || $value =~ ^[0-9a-fA-F]{32}(,[0-9a-fA-F]{32})*$ ]] ||
     fail "$EXIT_NOT_SET" "$name is not 32 hexadecimal digits: copy it from Basic settings in LINE's console"
   [[ $name != AMQP_URL || $value =~ ^amqps?://[^/]+@ ]] ||
-    fail "$EXIT_NOT_SET" "$name is no URL with a user: copy it from worker/AMQP_URL, which linedesk init --amqp makes"
+    fail "$EXIT_NOT_SET" "$name is not a URL with a user: copy it from worker/AMQP_URL, which linedesk init --amqp makes"
   if [[ -r $target && $(<"$target") == "$value" ]]; then
     same "$target"
     return
@@ -106,7 +106,7 @@ write_secret() (
   cat >"$1.new" && mv -fT "$1.new" "$1"
 )
 
-# The operator's commands find all they need in one folder, as a service finds it in its credentials.
+# The operator's commands find all secrets in one folder, like a service in its credentials.
 lay_link() {
   local link=$ROOT/etc/linedesk/credentials/operator/$1
   if [[ $(readlink "$link" 2>/dev/null) == "../$1" ]]; then
@@ -115,7 +115,7 @@ lay_link() {
   change "$link" ln -sfn "../$1" "$link"
 }
 
-# Without one everybody with a login on this machine could do there what an operator may.
+# Without a password every user with a login on this machine could act as an operator there.
 lay_console_password() {
   local target=$ROOT/etc/linedesk/credentials/console/CONSOLE_PASSWORD
   if [[ -s $target ]]; then
@@ -125,7 +125,7 @@ lay_console_password() {
   change "$target" make_console_password "$target"
 }
 
-# Without secrets until the bot has some: the dispatcher's unit does not start without the file.
+# The file is empty until the bot has secrets: the dispatcher's unit does not start without it.
 lay_bot_secrets() {
   local target=$ROOT/etc/linedesk/credentials/BOT_SECRETS
   if [[ -e $target ]]; then

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# The services: their units, in which order they are restarted so that no connection is refused,
-# whether they stay up, and the way back where they do not.
+# The services: their units, the order of restarts that refuses no connection, the check that they
+# stay up, and the roll-back if they do not.
 
 SYSTEMD=$ROOT/etc/systemd/system
 
-# A digest of all that the services run with, written when they came up with it.
+# A digest of all files that the services use, written after a successful start.
 STAMP=$OPT/.running-with
 
 running_with() (
@@ -26,29 +26,28 @@ services() {
     echo linedesk-worker.service
     return
   fi
-  # Where an operator has enabled one beside the dispatcher.
+  # Only if an operator has enabled a worker on the dispatcher's machine.
   [[ $(setting dispatcher_workers) != amqp ]] || ! ask systemctl is-enabled --quiet linedesk-worker.service ||
     echo linedesk-worker.service
   echo linedesk-dispatcher.service
   [[ $(setting scheduler) != process ]] || echo linedesk-scheduler.service
-  # Last, since it writes what the others read: what is new in a document meets nobody who does
-  # not know it.
+  # Last, since it writes documents that the others read: they must support new fields first.
   echo linedesk-frontdesk.service
 }
 
-# What systemd runs beside the services.
+# The units that systemd runs besides the services.
 others() {
   [[ -n $WORKER ]] || echo linedesk.target linedesk-frontdesk.socket
 }
 
-# setting NAME: its word or whole number in linedesk.toml; nothing where it has its default. What
-# follows in a table is the bot's own.
+# setting NAME: its word or whole number in linedesk.toml; empty for the default. Lines below a
+# table's head are the bot's own settings.
 setting() {
   sed -nE "/^[[:space:]]*\\[/q; s/^[[:space:]]*$1[[:space:]]*=[[:space:]]*[\"']?([a-z0-9]+).*/\1/Ip" \
     "$ROOT/etc/linedesk/linedesk.toml" 2>/dev/null | head -n 1
 }
 
-# The longest stop, which is the drain and what follows it, and the longest start together.
+# The longest stop (the drain and closing) plus the longest start.
 restart_seconds() {
   local drain
   drain=$(setting drain_seconds)
@@ -60,7 +59,7 @@ lay_units() {
   [[ -d $from ]] || from=$SOURCE/deploy
   if [[ -e $SYSTEMD/linedesk-frontdesk.socket ]] &&
     ! ask cmp "$from/systemd/linedesk-frontdesk.socket" "$SYSTEMD/linedesk-frontdesk.socket"; then
-    note "linedesk-frontdesk.socket is another now. It is taken up by: systemctl stop linedesk-frontdesk.service; systemctl restart linedesk-frontdesk.socket; for that moment it refuses connections"
+    note "linedesk-frontdesk.socket has changed. To apply it: systemctl stop linedesk-frontdesk.service; systemctl restart linedesk-frontdesk.socket. Connections are refused during the restart"
   fi
   for unit in "$from"/systemd/*.* "$from"/systemd/*.d/*; do
     [[ ! -f $unit ]] || lay "$unit" "$SYSTEMD/${unit#"$from"/systemd/}" 0644 || return
@@ -94,8 +93,9 @@ all_active() {
   done
 }
 
-# activate RELEASE: units, `current`, restart; the status says whether all came up and stayed so.
-# Called as a condition, where bash heeds no `set -e`: so each step hands on its failure.
+# activate RELEASE: installs units, switches `current` and restarts. Succeeds if all services came
+# up and stayed up. Called as a condition, where bash ignores `set -e`, so each step returns its
+# failure.
 activate() {
   lay_units "$1" && switch_to "$1" || return
   if runs_with_all_this "$1"; then
@@ -103,10 +103,10 @@ activate() {
     enable_services
     return
   fi
-  # Each time, since an earlier run may have ended between the files and this.
+  # Runs each time, since an earlier run may have ended between the files and this.
   change "systemd reads its units" systemctl daemon-reload && enable_services || return
   if [[ -n $NO_START ]]; then
-    note "not started: this once more, without --no-start, does it"
+    note "the services were not started: run this again without --no-start"
     return 0
   fi
   restart_services && stay_up || return
@@ -114,7 +114,7 @@ activate() {
   [[ -n $DRY_RUN ]] || { mark_release "$1" && write_stamp; }
 }
 
-# With --dry-run what would be changed is not there yet, so it cannot be compared.
+# With --dry-run planned changes are not on the disk, so they cannot be compared.
 runs_with_all_this() {
   [[ -z $DRY_RUN || $CHANGES -eq 0 ]] &&
     [[ -r $STAMP && $(current_release) == "$1" && $(running_with) == "$(<"$STAMP")" ]] &&
@@ -126,14 +126,14 @@ write_stamp() (
   running_with >"$STAMP"
 )
 
-# systemctl comes back when a service has said that it is ready, or has failed.
+# systemctl returns when a service has reported that it is ready, or has failed.
 restart_services() {
   local unit
   if [[ -z $WORKER ]] && ! ask systemctl is-active --quiet linedesk-frontdesk.socket; then
     change "linedesk-frontdesk.socket" systemctl start linedesk-frontdesk.socket || return
   fi
   for unit in $(services); do
-    # Else the limit of starts, used up by a release that crashed, refuses this one as well.
+    # Otherwise a start limit that a crashed release has used up would also refuse this one.
     [[ -n $DRY_RUN ]] || ask systemctl reset-failed "$unit" || true
     change "$unit, restarted" timeout "$(restart_seconds)" systemctl restart "$unit" || return
   done
@@ -141,15 +141,15 @@ restart_services() {
     change "linedesk.target" systemctl start linedesk.target
 }
 
-# Only where somebody has enabled it; a page that does not come up is no reason to switch back.
+# Only if an operator has enabled it. A console that does not start is no reason to switch back.
 restart_console() {
   local unit=linedesk-console.service
   ask systemctl is-enabled --quiet "$unit" || return 0
   change "$unit, restarted" systemctl restart "$unit" ||
-    note "$unit did not come up, which nothing else needs: journalctl -u $unit"
+    note "$unit did not start; no other service needs it. See journalctl -u $unit"
 }
 
-# A process that says ready and dies a moment later is restarted by systemd, under another number.
+# A process that reports ready and then crashes is restarted by systemd with another PID.
 stay_up() {
   local before
   [[ -z $DRY_RUN ]] || return 0
@@ -165,13 +165,13 @@ main_pids() {
   done
 }
 
-# What failed is told first, for the journal of the release before will hide it.
+# The failure is shown first, since the older release writes to the same journal.
 switch_back() {
   local failed=$1 before=$2
   printf '\ninstall: %s DID NOT COME UP\n' "${failed##*/}" >&2
   tell_why
   if [[ -z $before || $before == "$failed" || ! -d $before ]]; then
-    fail "$EXIT_FAILED" "there is no other release to go back to; mend what is said above, then run this again"
+    fail "$EXIT_FAILED" "there is no other release to switch back to; fix the error above, then run this again"
   fi
   require_schema "$before"
   rm -f "$STAMP"
@@ -180,19 +180,19 @@ switch_back() {
     fail "$EXIT_SWITCHED_BACK" "switched back: ${before##*/} runs again"
   fi
   tell_why
-  fail "$EXIT_FAILED" "${before##*/} does not come up either: journalctl -u 'linedesk-*'"
+  fail "$EXIT_FAILED" "${before##*/} does not come up either: see journalctl -u 'linedesk-*'"
 }
 
 tell_why() {
   local unit
-  # What a process said last may not be in the journal yet.
+  # The last lines of a process may not be in the journal yet.
   ask journalctl --sync || true
   for unit in $(failed_services); do
     journalctl --unit "$unit" --lines 8 --no-pager >&2 || true
   done
 }
 
-# Those that are not up; all, where one died and came up again.
+# The services that are not running; all services if one crashed and runs again.
 failed_services() {
   local unit failed=()
   for unit in $(services); do

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The machine: which family of Linux, its packages, Python, and the user that the services run as.
+# The machine: its Linux family, its packages, Python, and the services' user.
 
 find_family() {
   local ids
@@ -9,15 +9,15 @@ find_family() {
   case " $ids " in
     *" debian "*) FAMILY=debian ;;
     *" rhel "* | *" centos "* | *" fedora "*) FAMILY=redhat ;;
-    *) fail "$EXIT_USAGE" "this is neither Debian nor of CentOS's family: $OS_RELEASE says $ids" ;;
+    *) fail "$EXIT_USAGE" "this system is not Debian or of CentOS's family: $OS_RELEASE has $ids" ;;
   esac
 }
 
 require_root() {
-  [[ -n $DRY_RUN || $(id -u) -eq 0 ]] || fail "$EXIT_NOT_ROOT" "root is needed; --dry-run is not, and shows what would be done"
+  [[ -n $DRY_RUN || $(id -u) -eq 0 ]] || fail "$EXIT_NOT_ROOT" "run this as root; --dry-run needs no root and shows the steps"
 }
 
-# The system's Python, since the services cannot look into anybody's home.
+# The system's Python, since the services cannot read home folders.
 find_python() {
   local candidate
   for candidate in ${PYTHON:-/usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13 /usr/bin/python3}; do
@@ -39,7 +39,7 @@ install_packages() {
     redhat) change "Python 3.11" dnf --assumeyes --quiet install python3.11 ;;
   esac
   if [[ -z $DRY_RUN ]]; then
-    find_python || fail "$EXIT_FAILED" "there is still no Python 3.11 or newer with venv; name one by PYTHON=..."
+    find_python || fail "$EXIT_FAILED" "no Python 3.11 or newer with venv was found; name one by PYTHON=..."
   fi
 }
 
@@ -72,26 +72,27 @@ lay_folders() {
   lay_folder "$ROOT/etc/linedesk/credentials/console" 0700
 }
 
-# Files that were made elsewhere and moved keep a label under which systemd may not start them.
+# Files that were made elsewhere and moved keep an SELinux label under which systemd may not start
+# them.
 label_for_selinux() {
   local paths=("$ROOT/opt/linedesk" "$ROOT/etc/linedesk")
   if ask selinuxenabled; then
     if [[ -n $(restorecon -Rnv "${paths[@]}") ]]; then
       change "SELinux labels" restorecon -R "${paths[@]}"
     fi
-    note "SELinux: nginx may pass requests on only after: setsebool -P httpd_can_network_connect 1"
+    note "SELinux: to let nginx forward requests run: setsebool -P httpd_can_network_connect 1"
   fi
 }
 
-# Said, not done: which port the world may reach is the operator's to decide.
+# Only a hint: the operator decides which ports are open.
 hint_at_firewall() {
   if ask firewall-cmd --state; then
     note "firewalld runs: firewall-cmd --permanent --add-service=https && firewall-cmd --reload"
   elif ask systemctl is-active --quiet ufw; then
     note "ufw runs: ufw allow 443/tcp"
   elif ask systemctl is-active --quiet nftables; then
-    note "nftables runs: let TCP port 443 in by your own rules"
+    note "nftables runs: allow TCP port 443 in your own rules"
   else
-    note "no firewall was found here; if one stands before this machine, LINE needs TCP port 443"
+    note "no firewall was found here; if there is one in front of this machine, LINE needs TCP port 443"
   fi
 }

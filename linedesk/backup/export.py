@@ -1,7 +1,7 @@
-"""`linedesk export`: what matters of the database as it is at one moment, in one file.
+"""`linedesk export`: a consistent snapshot of the database in one file.
 
-It only reads, and everything may run meanwhile. Left out is what is worth nothing elsewhere: recvq,
-the lease, and the figures of processes and calls.
+It only reads, and all processes may keep running. It omits data without use on another machine:
+recvq, the lease, and the figures of processes and calls.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ BATCH_ROWS = 1_000
 # SnapshotTooOld: MongoDB keeps one moment readable for minSnapshotHistoryWindowInSeconds.
 SNAPSHOT_TOO_OLD = 239
 TOO_LONG = (
-    "the export took longer than MongoDB keeps one moment readable (300 s unless set); in the "
-    "mongo shell, as an administrator: "
+    "the export took longer than MongoDB keeps one moment readable (300 s unless set); run in "
+    "the mongo shell, as an administrator: "
     "db.adminCommand({setParameter: 1, minSnapshotHistoryWindowInSeconds: 1800})"
 )
 
@@ -54,16 +54,16 @@ def export_database(settings: Settings, target: str) -> None:
             click.echo(f"exported to {path} ({path.stat().st_size:,} bytes)")
             return
         if sys.stdout.isatty():
-            raise click.UsageError("an export is no text: name a file, or send it through a pipe")
+            raise click.UsageError("an export is not text: name a file, or write it to a pipe")
         with _written(STREAM):
             write_export(database, sys.stdout.buffer)
             sys.stdout.buffer.flush()
 
 
 def export_to(database: Database[Any], target: Path) -> Path:
-    """Write an export into a file that is not there yet, whole or not at all; returns its path.
+    """Write an export into a new file, completely or not at all; returns its path.
 
-    Nobody but its owner may read it, since it holds what people wrote. Raises BackupError,
+    Only its owner may read it, since it holds the users' messages. Raises BackupError,
     StoreUnavailable.
     """
     path = target / name_of_export(database.name, datetime.now(UTC)) if target.is_dir() else target
@@ -91,11 +91,11 @@ def write_export(
     folder: Path | None = None,
     read: Callable[[str], None] = lambda collection: None,
 ) -> None:
-    """Write all of it as of one moment; `read` is told of each collection that is read.
+    """Write a snapshot of one moment; `read` is called for each collection that is read.
 
-    In `folder`, else where temporary files go, it needs as much room for a while as the documents
-    take: MongoDB keeps a moment readable for minutes only, and making JSON takes longer than
-    reading. Raises BackupError, StoreUnavailable, OSError.
+    It temporarily needs as much space as the documents take, in `folder` or in the folder for
+    temporary files. MongoDB keeps a snapshot readable for minutes only, and making JSON takes
+    longer than reading. Raises BackupError, StoreUnavailable, OSError.
     """
     with ExitStack() as stack:
         copies = {name: stack.enter_context(TemporaryFile(dir=folder)) for name in COLLECTIONS}
@@ -122,7 +122,7 @@ def _header(database: Database[Any], schema: int | None) -> Header:
     client = database.client
     return Header(
         database=database.name,
-        # Before the first read, which settles what the moment is.
+        # Before the first read, which fixes the moment of the snapshot.
         at=client.admin.command("hello")["localTime"],
         linedesk=version("linedesk"),
         mongodb=client.server_info()["version"],
@@ -131,10 +131,10 @@ def _header(database: Database[Any], schema: int | None) -> Header:
 
 
 def _require_whole(database: Database[Any], session: ClientSession) -> None:
-    """A night's export amid an import must not pass for one of all that there is."""
+    """Refuse to export a half-imported database: the export would look complete."""
     lease = database[LEASES].find_one({"_id": DISPATCHER}, {IMPORTING: 1}, session=session) or {}
     if lease.get(IMPORTING):
-        raise BackupError(f"{database.name} is half imported: run the import to its end first")
+        raise BackupError(f"{database.name} is half imported: complete the import first")
 
 
 def _copy(collection: Collection[RawBSONDocument], copy: IO[bytes], session: ClientSession) -> None:
@@ -150,7 +150,7 @@ def _copy(collection: Collection[RawBSONDocument], copy: IO[bytes], session: Cli
 
 @contextmanager
 def _bar(size_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Shows on a terminal how far it is; yields what is told of the bytes that are done."""
+    """Show a progress bar on a terminal; yields the function that takes the bytes done so far."""
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task("exporting", total=size_bytes)
@@ -164,14 +164,16 @@ def _tell(writer: BackupWriter) -> None:
 
 
 def name_of_export(database: str, moment: datetime) -> str:
-    """The name that a file gets by itself; by it the nightly unit knows the old ones."""
+    """The default name of a file; the nightly unit recognises old exports by it."""
     return f"linedesk-{database}-{moment.astimezone(UTC):%Y-%m-%dT%H%M%SZ}.jsonl.gz"
 
 
 def _require_new(path: Path) -> None:
-    """An export of a database that is empty by now must not replace a good one."""
+    """Refuse to overwrite a file: an export of a database that is now empty must not replace a good
+    one.
+    """
     if path.exists():
-        raise BackupError(f"{path} is there already: name another file")
+        raise BackupError(f"{path} exists already: name another file")
 
 
 def _private(path: str, flags: int) -> int:
@@ -187,7 +189,7 @@ def _written(path: object) -> Iterator[None]:
 
 
 def _sync(folder: Path) -> None:
-    """What is renamed is there for good only once its folder is synced."""
+    """A rename is durable only once its folder is synced."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

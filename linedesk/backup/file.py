@@ -1,8 +1,8 @@
-"""The file of an export: gzip'ed lines of JSON that a person can read with zcat.
+"""The file of an export: gzip'ed lines of JSON, readable with zcat.
 
-The first line is the header, each further one a document in MongoDB's extended JSON under the name
-of its collection, and the last one says how many there are and what they add up to. So a file
-that was cut off or damaged is found out before anything of it is used.
+The first line is the header. Each further line is a document in MongoDB's extended JSON under the
+name of its collection. The last line has the number of documents and a checksum. An import
+therefore detects a truncated or damaged file before it uses any of it.
 """
 
 from __future__ import annotations
@@ -41,26 +41,25 @@ from linedesk.store.errors import NewerSchema
 from linedesk.store.limits import MOST_INTERNAL_BYTES
 
 FORMAT = 1
-# In this order an import can do with one pass for looking and one for writing: what was given up
-# already goes before what becomes a dead letter, and outboxes before the rows they lead to.
-# An export of an older release has no batches.
+# With this order an import needs one pass to inspect and one to write: existing dead letters come
+# before new ones, and outboxes before their rows. An export of an older release has no batches.
 COLLECTIONS = (PROGRESS, DEADLETTERS, HELD, BATCHES, CONVERSATIONS, SCHEDULE)
 
 HEADER = "header"
 TRAILER = "trailer"
-# As the bytes that it is, every document fits into a line of this length.
+# Every document fits into a line of this length when it is written as bytes.
 MOST_LINE_BYTES = MOST_INTERNAL_BYTES // 3 * 4 + 1024
 # Each value that a line has may cost 250 bytes of memory while it is read.
 MOST_PARTS = 1_000_000
-# Packed lines of different ids take more than that each, so what an import keeps of each document
-# (its place, its message's id) stays in proportion to the size of the file.
+# Compressed lines with different ids each take more than this. The memory that an import needs for
+# each document (its place, its message's id) therefore stays proportional to the file's size.
 FEWEST_PACKED_BYTES = 1
 FREE_LINES = 10_000
 
 AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     tz_aware=True,
-    # A text that is no UTF-8 must not hide the rest.
+    # A text that is not UTF-8 must not make the rest unreadable.
     unicode_decode_error_handler="replace",
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
@@ -70,14 +69,14 @@ _PLAIN: CodecOptions[Document] = CodecOptions(
 _JSON = CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-# What the driver raises for bytes that are no BSON, or JSON that is no document; a decimal that is
-# too large is an ArithmeticError.
+# The errors that the driver raises for invalid BSON or for JSON that is not a document. A decimal
+# that is too large is an ArithmeticError.
 _UNREADABLE = (BSONError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself."""
+    """The metadata of an export."""
 
     database: str
     at: datetime
@@ -85,10 +84,10 @@ class Header:
     linedesk: str
     mongodb: str
     schema: int = SCHEMA
-    """By which number its documents were written."""
+    """The schema number of its documents."""
 
     def as_document(self) -> Document:
-        """As the first line has it."""
+        """The form for the first line."""
         return {
             "format": FORMAT,
             "linedesk": self.linedesk,
@@ -100,12 +99,14 @@ class Header:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Header:
-        """As `as_document` made it. Raises BackupError for another format, NewerSchema."""
+        """Read the form that `as_document` makes. Raises BackupError for another format,
+        NewerSchema.
+        """
         made_by = document["linedesk"]
         if document["format"] != FORMAT:
             raise BackupError(
                 f"the export has format {document['format']} and this linedesk reads {FORMAT}: "
-                f"import it with linedesk {made_by}, by which it was made"
+                f"import it with linedesk {made_by}, which made it"
             )
         schema = int(document.get("schema") or 1)
         if schema > SCHEMA:
@@ -131,7 +132,7 @@ class BackupWriter:
         self.counts[collection] += 1
 
     def finish(self) -> None:
-        """Write the end, without which a file counts as cut off. Raises OSError."""
+        """Write the last line; without it a file counts as truncated. Raises OSError."""
         end = {"counts": dict(self.counts), "sha256": self._sum.hexdigest()}
         self._write(TRAILER, json.dumps(end))
         self._gzip.close()
@@ -149,14 +150,16 @@ class BackupReader:
         self._stream = stream
 
     def header(self) -> Header:
-        """The first line. Raises BackupError for what is no export, or a newer one."""
+        """Return the header. Raises BackupError if the file is not an export, or is from a newer
+        release.
+        """
         with _readable():
             return _header(next(self._lines(), b""))
 
     def documents(self) -> Iterator[tuple[str, RawBSONDocument]]:
         """Each document with the name of its collection, in the order of COLLECTIONS.
 
-        Raises BackupError at the place where the file is damaged, or at the end if it is not whole.
+        Raises BackupError where the file is damaged, or at the end if it is incomplete.
         """
         sum_, counts = hashlib.sha256(), Counter[str]()
         lines = self._lines()
@@ -168,22 +171,22 @@ class BackupReader:
                 name, content = _parsed(line)
                 if name == TRAILER:
                     if content != {"counts": dict(counts), "sha256": sum_.hexdigest()}:
-                        raise BackupError("the export is damaged: its contents do not add up")
+                        raise BackupError("the export is damaged: its checksum does not match")
                     if next(lines, None) is not None:
-                        raise BackupError("the export is damaged: it goes on behind its end")
+                        raise BackupError("the export is damaged: it has data after its end")
                     return
                 if name not in COLLECTIONS:
                     raise BackupError(f"the export is damaged: it has a line {name[:40]!r}")
                 sum_.update(line)
                 counts[name] += 1
                 yield name, _document(content)
-        raise BackupError("the export is cut off: its end is missing")
+        raise BackupError("the export is truncated: its end is missing")
 
     def _lines(self) -> Iterator[bytes]:
         self._stream.seek(0)
         with gzip.GzipFile(fileobj=self._stream, mode="rb") as lines:
             for number in itertools.count(1):
-                # No more of a line is ever in memory, whatever the file says.
+                # This limits the memory for one line, whatever the file contains.
                 line = lines.readline(MOST_LINE_BYTES + 1)
                 if not line:
                     return
@@ -199,10 +202,10 @@ class BackupReader:
 
 
 def as_json(document: RawBSONDocument) -> str:
-    """A document as extended JSON from which the very same bytes can be made again.
+    """A document as extended JSON that converts back to the same bytes.
 
-    Extended JSON cannot tell a bot's own `{"$date": "soon"}` from a date, so what does not come
-    back the same is written as the bytes that it is.
+    Extended JSON cannot distinguish a bot's own `{"$date": "soon"}` from a date. A document that
+    does not convert back exactly is therefore written as bytes.
     """
     try:
         text = json_util.dumps(
@@ -224,19 +227,19 @@ def _line(name: str, text: str) -> bytes:
 
 
 def _is_within_bounds(line: bytes) -> bool:
-    """Whether reading the line takes little memory. Commas and braces in texts count as parts."""
+    """Whether parsing the line takes little memory. Commas and braces in texts count as parts."""
     return len(line) <= MOST_LINE_BYTES and sum(map(line.count, (b"{", b"[", b","))) <= MOST_PARTS
 
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Turn whatever damaged bytes raise into BackupError."""
+    """Turn the errors of damaged bytes into BackupError."""
     try:
         yield
     except gzip.BadGzipFile as error:
         raise BackupError(f"not an export of linedesk, or a damaged one: {error}") from error
     except EOFError as error:
-        raise BackupError("the export is cut off: its end is missing") from error
+        raise BackupError("the export is truncated: its end is missing") from error
     except (zlib.error, *_UNREADABLE) as error:
         raise BackupError("the export is damaged") from error
 
@@ -251,14 +254,14 @@ def _header(line: bytes) -> Header:
 
 
 def _parsed(line: bytes) -> tuple[str, Any]:
-    """The name that a line begins with, and what it holds. Raises what _UNREADABLE names."""
+    """The name and the content of a line. Raises an error of _UNREADABLE."""
     [(name, content)] = dict(json_util.loads(line.decode(), json_options=_JSON)).items()
     return str(name), content
 
 
 def _document(content: Any) -> RawBSONDocument:
     if isinstance(content, bytes):
-        # A RawBSONDocument finds out only when it is asked for a field.
+        # A RawBSONDocument detects invalid BSON only when a field is read.
         bson.decode(content, _PLAIN.with_options(unicode_decode_error_handler="replace"))
         raw = content
     else:

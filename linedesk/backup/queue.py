@@ -1,7 +1,7 @@
-"""What waits in the database that an export is imported into: recvq, judged by its own progress.
+"""The events in recvq of the database that receives an import.
 
-A front desk may have stored events before the import and while it runs. They are handled after
-it, like all that progress does not name as finished.
+A front desk may have stored events before the import and during it. They are handled after it, like
+all events that progress does not list as finished.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 IN_DOUBT = (
-    "recvq holds documents from before the export, and no progress tells which were handled. If no "
-    "dispatcher has run on this database yet, say --recvq handle: all of it is handled. If recvq "
-    "is the one that the export had, say --recvq skip: all that it holds counts as handled, "
-    "since what was answered before would be answered again"
+    "recvq holds documents from before the export, and no progress shows which were handled. If no "
+    "dispatcher has run on this database yet, use --recvq handle: all of it is handled. If recvq "
+    "is the one of the exported database, use --recvq skip: all of it counts as handled, "
+    "since otherwise answered events would be answered again"
 )
-# A dispatcher that was killed or frozen has at most so many in hand.
+# The most documents that a killed or frozen dispatcher can have under way.
 MOST_DECIDED = 10_000
 SLICE = 1_000
-# What tells of a document in which conversation it was decided, and under which name.
+# The fields that name a document's conversation and its id there.
 NAMED = (EVENT_ID, "channel", "key")
 
 
 def is_to_be_skipped(database: Database[Any], *, exported_at: datetime, wish: str | None) -> bool:
-    """Whether all that recvq holds counts as handled, as `wish` decides where progress cannot tell.
+    """Whether all of recvq counts as handled; `wish` decides if there is no progress.
 
-    Without a progress what is older than the export is in doubt, and NotImported is raised without
-    a wish. What is younger came to a database that no dispatcher has seen yet.
+    Without progress documents older than the export are in doubt, and NotImported is raised if
+    there is no `wish`. Younger documents came to a database that no dispatcher has read yet.
     """
     older = {ACCEPT_TIME: {"$lt": exported_at}, "heartbeat": {"$ne": True}}
     with translated():
@@ -63,10 +63,10 @@ def is_to_be_skipped(database: Database[Any], *, exported_at: datetime, wish: st
 
 
 def finish_decided(database: Database[Any], *, epoch: int) -> None:
-    """Have progress name what the conversations that are to go have decided already.
+    """Add to progress the events that the conversations to be deleted have decided.
 
-    A dispatcher that was killed, or is frozen, has not saved it; without the conversations it
-    would be decided and answered again.
+    A killed or frozen dispatcher has not saved them. Once the conversations are deleted, they would
+    otherwise be decided and answered again.
     """
     with translated():
         held = database[HELD].find({}, {f"document.{name}": 1 for name in ("_id", *NAMED)})
@@ -80,7 +80,7 @@ def finish_decided(database: Database[Any], *, epoch: int) -> None:
 
 
 def _read_lately(database: Database[Any]) -> Iterator[Document]:
-    """What progress does not name, back to some way behind the last finished one."""
+    """The documents that progress does not list, from some way behind the last finished one on."""
     progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1, "ring": 1}) or {}
     ring = set(progress.get("ring") or ())
     behind: int | None = None
@@ -98,7 +98,7 @@ def _read_lately(database: Database[Any]) -> Iterator[Document]:
 def _decided(database: Database[Any], documents: Iterable[Document]) -> list[Any]:
     """The ids of those that are in `applied` of their conversations."""
     found: list[Any] = []
-    # Heartbeats, and what somebody typed in a shell, belong to no conversation.
+    # Heartbeats and documents typed in a shell belong to no conversation.
     rest = (document for document in documents if "channel" in document and "key" in document)
     while len(found) < MOST_DECIDED and (some := list(islice(rest, SLICE))):
         ids = {"$in": list({conversation_id(document) for document in some})}
@@ -113,7 +113,7 @@ def _decided(database: Database[Any], documents: Iterable[Document]) -> list[Any
 
 
 def finish_recvq(database: Database[Any], *, epoch: int) -> None:
-    """Set progress to now: what recvq holds is finished, and what comes from here on is not.
+    """Set progress to now: all of recvq is finished, and later documents are not.
 
     The ring gets the newest ids, since a scan begins some way behind the last finished document.
     """

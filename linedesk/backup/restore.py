@@ -1,9 +1,9 @@
-"""`linedesk import`: puts the state of an export into the database, while no dispatcher runs.
+"""`linedesk import`: writes the state of an export into the database, while no dispatcher runs.
 
-The state is conversations, timers and dead letters; dead letters of the database stay. recvq,
-`held` and `progress` stay as they are, and front desks may store meanwhile. From its first write on
-an import holds the dispatcher's lease without end (`LeaseHold`), so an import that dies keeps
-dispatchers waiting until the next one completes it.
+The state is conversations, timers and dead letters; the database's own dead letters are kept.
+recvq, `held` and `progress` do not change, and front desks may keep storing. From its first write
+on an import holds the dispatcher's lease without a time limit (`LeaseHold`). After a crashed import
+dispatchers therefore wait until another import completes it.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ from linedesk.store.records.batches import STATE as BATCH_STATE
 from linedesk.store.records.effects import WITH_EFFECTS
 from linedesk.store.records.leases import EPOCH, IMPORTING, OWNER, UNTIL, LeaseRecord
 
-# What the owner of the lease begins with; so no dispatcher takes it for a dead one of its kind.
+# The prefix of the lease's owner: a dispatcher never mistakes an import for a dead dispatcher.
 IMPORT = "import "
 FOR_GOOD = datetime(9999, 1, 1, tzinfo=UTC)
-# For looking, and for exporting what is to be replaced.
+# For the inspection, and for the export of the state that is replaced.
 LOOKING_SECONDS = 3600.0
 
 
@@ -74,13 +74,13 @@ class LeaseHold:
         self._owner = self._name
         self.epoch = 0
         self.is_half_written = False
-        """Whether an import has begun to write, be it this one or one that did not end."""
+        """Whether an import has begun to write: this one or an earlier incomplete one."""
 
     def take(self, *, above: int, take_over: bool) -> None:
-        """Take the lease, with an epoch that is higher than `above` and than any of the database.
+        """Take the lease, with an epoch higher than `above` and than any in the database.
 
-        `take_over` takes it from an import of another machine or boot, too: whether that still
-        runs is not known. Raises NotImported where somebody holds it, SetupError without `init`.
+        `take_over` also takes it from an import of another machine or boot, which may still run.
+        Raises NotImported if the lease is held, SetupError without `init`.
         """
         with translated():
             row = self._leases.find_one({"_id": DISPATCHER})
@@ -125,7 +125,9 @@ class LeaseHold:
         return {"_id": DISPATCHER, **VACANT}
 
     def begin(self) -> None:
-        """Hold it for good: from now on the database is half written. Raises NotImported."""
+        """Hold the lease without a time limit: from now on the database is half written. Raises
+        NotImported.
+        """
         # Before the write, whose outcome may be unknown.
         self.is_half_written = True
         owner = f"{IMPORT}{self._name}"
@@ -133,13 +135,13 @@ class LeaseHold:
         self._owner = owner
 
     def require(self) -> None:
-        """Raise NotImported if somebody else has taken over."""
+        """Raise NotImported if another process has taken the lease over."""
         with translated():
             if self._leases.find_one(self._own) is None:
                 raise NotImported("the lease was taken over meanwhile")
 
     def release(self) -> None:
-        """Leave the lease to whoever waits for it: the database is whole. Raises NotImported."""
+        """Release the lease: the database is complete. Raises NotImported."""
         self._change([{"$set": {OWNER: None, UNTIL: "$$NOW"}}, {"$unset": IMPORTING}])
 
     @property
@@ -156,7 +158,7 @@ def _held(lease: LeaseRecord) -> str:
     if (lease.owner or "").startswith(IMPORT):
         return (
             "another import runs, or was cut off on another machine, in another container or by a "
-            "restart of this machine; if it runs no more: --take-over"
+            "restart of this machine; if it no longer runs, use --take-over"
         )
     return "a dispatcher or another import runs: stop it first (systemctl stop linedesk-dispatcher)"
 
@@ -174,16 +176,16 @@ def write(
     left: Iterable[Written],
     wrote: Callable[[str], None],
 ) -> None:
-    """Have the state be what is written here and nothing else; `wrote` is told of each batch.
+    """Replace the state by the given documents; `wrote` is called for each batch.
 
-    `left` are letters of the state that goes. It begins from nothing, so it makes no difference how
-    far an import before this one came. Raises NotImported for a document that MongoDB refuses,
-    StoreUnavailable.
+    `left` are dead letters made of the state that is replaced. It deletes the old state first, so
+    the progress of an earlier incomplete import does not matter. Raises NotImported for a document
+    that MongoDB refuses, StoreUnavailable.
     """
     _make_indexes(database)
     _insert_all(database, left, hold, wrote)
-    # A multicast goes after its members: until then it tells an import that begins anew whether
-    # they were tried.
+    # Multicasts are deleted after their members: until then they show a repeated import whether the
+    # members were tried.
     for name in (*STATE, BATCHES):
         _empty(database[name], hold)
     _insert_all(database, written, hold, wrote)
@@ -202,7 +204,7 @@ def _insert_all(
 
 
 def _make_indexes(database: Database[Any]) -> None:
-    """Those of a collection that was dropped, too."""
+    """Create missing indexes, also of a dropped collection."""
     with translated():
         for name in (*STATE, DEADLETTERS):
             for index in INDEXES[name]:
@@ -210,7 +212,7 @@ def _make_indexes(database: Database[Any]) -> None:
 
 
 def _empty(collection: Collection[Any], hold: LeaseHold) -> None:
-    """By slices, since deleting all at once may take longer than a command may."""
+    """Delete in slices, since one large delete may exceed the time limit of a command."""
     while True:
         hold.require()
         with translated():
@@ -221,7 +223,7 @@ def _empty(collection: Collection[Any], hold: LeaseHold) -> None:
 
 
 def _batches(written: Iterable[Written]) -> Iterator[tuple[str, list[RawBSONDocument]]]:
-    """Documents by their collections, some megabytes at a time, in their order."""
+    """The documents in order, grouped by collection, some megabytes at a time."""
     waiting: dict[str, list[RawBSONDocument]] = {}
     sizes: dict[str, int] = {}
     for collection, document in written:
@@ -236,7 +238,7 @@ def _batches(written: Iterable[Written]) -> Iterator[tuple[str, list[RawBSONDocu
 
 
 def _insert(collection: Collection[Any], documents: Sequence[RawBSONDocument]) -> None:
-    """Store them on a majority. A letter that is there is the first one of its thing, and stays."""
+    """Store documents on a majority. An existing dead letter of the same id is kept."""
     try:
         with translated():
             collection.insert_many(documents, ordered=False)
@@ -250,37 +252,37 @@ def _require_stored(collection: str, details: Mapping[str, Any]) -> None:
         failed = [one for one in failed if one["code"] != DUPLICATE_KEY]
     for one in failed:
         raise NotImported(
-            f"MongoDB refuses {one['op']['_id']!r} of {collection} (error {one['code']}): mend "
-            "what it says there, and run the import again"
+            f"MongoDB refuses {one['op']['_id']!r} of {collection} (error {one['code']}): remove "
+            f"the cause, such as a validator, and run the import again"
         )
     if details["writeConcernErrors"]:
         raise StoreUnavailable("documents not confirmed in time")
 
 
-# A process of the database that is gone may have had an epoch after the export, but none so high.
+# Processes of the exported database may have taken epochs after the export, but fewer than this.
 EPOCHS_SINCE = 1_000_000
-NO_SAY = "--recvq has no say: it is beyond doubt what of recvq is still to be handled"
-UNENDED = "not ended: no dispatcher starts until an import was run to its end"
+NO_SAY = "--recvq has no effect here: progress shows which documents are still to be handled"
+UNENDED = "not completed: no dispatcher starts until an import is completed"
 
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """What an operator has decided about an import."""
+    """The operator's options for an import."""
 
     replace: Path | None = None
-    """Where to export what the database holds, which then is replaced."""
+    """The file for an export of the current state, which is then replaced."""
     recvq: str | None = None
-    """`handle` or `skip` what recvq holds; None where that is beyond doubt."""
+    """`handle` or `skip` the documents of recvq; None where progress decides."""
     take_over: bool = False
 
 
 def import_export(
     settings: Settings, source: str, wishes: RestoreOptions, *, dry_run: bool
 ) -> None:
-    """Check the whole file, then write what it holds, and say what became of it.
+    """Check the whole file, write its content and print the result.
 
-    Raises BackupError and NotImported with nothing changed, StoreUnavailable where it has to be
-    run again.
+    Raises BackupError and NotImported with nothing changed. Raises StoreUnavailable if the import
+    has to be run again.
     """
     screen = Console(stderr=True)
     with _opened(source) as stream:
@@ -299,11 +301,11 @@ def import_export(
         ):
             restore(database, reader, restored, header, wishes)
     _show(header, restored)
-    click.echo("imported: start the dispatcher; what waited: linedesk dead list --cause restored")
+    click.echo("imported: start the dispatcher; then judge: linedesk dead list --cause restored")
 
 
 def _looked_through(reader: BackupReader, header: Header) -> Restored:
-    """What is known once all of the file was read. Raises BackupError unless it is whole."""
+    """Inspect the whole file. Raises BackupError if it is incomplete."""
     restored = Restored(at=header.at, now=datetime.now(UTC))
     for collection, document in reader.documents():
         restored.look(collection, document)
@@ -319,7 +321,7 @@ def restore(
     *,
     wrote: Callable[[str], None] = lambda collection: None,
 ) -> None:
-    """Give the database what was looked through; `wrote` is told of each batch."""
+    """Write the inspected export to the database; `wrote` is called for each batch."""
     require_schema(database)
     hold = LeaseHold(database)
     above = max(restored.highest_epoch, _epoch_of(database)) + EPOCHS_SINCE
@@ -341,7 +343,7 @@ def restore(
 
 @contextmanager
 def _kept_until_whole(hold: LeaseHold) -> Iterator[None]:
-    """Give the lease back where nothing was written; keep it where not all was."""
+    """Release the lease if nothing was written; keep it if the write is incomplete."""
     try:
         yield
     except BaseException:
@@ -353,8 +355,8 @@ def _kept_until_whole(hold: LeaseHold) -> Iterator[None]:
 
 
 def _take_progress(database: Database[Any], hold: LeaseHold, *, skip: bool) -> None:
-    """Before all else, since what a front desk stores from now on is to be handled."""
-    # Who was frozen while it was dispatcher has its saves refused from here on.
+    """Done first: documents that a front desk stores from now on are to be handled."""
+    # From here on MongoDB refuses saves of a frozen former dispatcher.
     Progress(database[PROGRESS], feed="", epoch=hold.epoch).take_over()
     if skip:
         finish_recvq(database, epoch=hold.epoch)
@@ -363,7 +365,7 @@ def _take_progress(database: Database[Any], hold: LeaseHold, *, skip: bool) -> N
 
 
 def _knows(database: Database[Any], place: Document) -> bool:
-    """Whether a document is in recvq or in `held`, whose own progress judges it then."""
+    """Whether a document is in recvq or in `held`; then this database's progress applies to it."""
     names = (RECVQ, HELD) if "_id" in place else (RECVQ,)
     with translated():
         return any(database[name].find_one(place, {"_id": 1}) for name in names)
@@ -376,21 +378,21 @@ def _epoch_of(database: Database[Any]) -> int:
 
 
 def _clear_the_way(database: Database[Any], replace: Path | None) -> None:
-    """Raise NotImported if something would be overwritten that is nowhere else."""
+    """Raise NotImported if the import would overwrite state that has no other copy."""
     with translated():
         filled = [name for name in STATE if database[name].find_one({}, {"_id": 1}) is not None]
     if not filled:
         return
     if replace is None:
         raise NotImported(
-            f"{database.name} is not empty, it has {' and '.join(filled)}: to replace that, say "
-            "--replace NEWFILE; what is there now is exported to NEWFILE before"
+            f"{database.name} is not empty, it has {' and '.join(filled)}: to replace it use "
+            f"--replace NEWFILE, which first exports the current state to NEWFILE"
         )
-    click.echo(f"exported what was there to {export_to(database, replace)}")
+    click.echo(f"exported the current state to {export_to(database, replace)}")
 
 
 def _left(database: Database[Any], restored: Restored) -> Iterator[Written]:
-    """Letters of what waits in a database that is replaced, in outboxes or for a tap."""
+    """Dead letters of sends that wait in the replaced database, in outboxes or for a tap."""
     with translated():
         rows = database[BATCHES].find({BATCH_STATE: READY}, {"_id": 1})
         ready = {row["_id"] for row in rows}
@@ -406,7 +408,7 @@ def _written(reader: BackupReader, restored: Restored) -> Iterator[Written]:
 
 @contextmanager
 def _opened(source: str) -> Iterator[IO[bytes]]:
-    """The file, or a copy of stdin that can be read twice and that nobody else sees."""
+    """The file, or a private copy of stdin that can be read twice."""
     try:
         if source != STREAM:
             with open(source, "rb") as stream:
@@ -420,7 +422,7 @@ def _opened(source: str) -> Iterator[IO[bytes]]:
 
 
 def _show(header: Header, restored: Restored) -> None:
-    """What is in an export, and what becomes of it."""
+    """Print what the export contains and what the import does with it."""
     click.echo(
         f"export of {header.database} as of {local(header.at)}, "
         f"by linedesk {header.linedesk} from MongoDB {header.mongodb}"

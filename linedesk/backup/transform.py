@@ -1,7 +1,7 @@
-"""What each document of an export becomes in the database that it is imported into. Pure.
+"""Transforms each document of an export for the database that receives it. Pure.
 
-Nothing that was on its way at the moment of the export goes on by itself: it may have been done
-since. It becomes a dead letter, for a person to judge.
+Sends and timers under way at the moment of the export may have been done since. They do not
+continue; each becomes a dead letter for the operator to judge.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_BY
 from linedesk.store.redaction import message_id_of, redacted
 from linedesk.store.timers import TIMER
 
-# The causes of what becomes a dead letter; `linedesk dead replay --cause` takes a part of one.
+# The causes of new dead letters; `linedesk dead replay --cause` accepts a part of one.
 WAITED_IN_OUTBOX = "restored: waited in an outbox"
 REPLACED = "restored: replaced before it was sent"
 WAITED_IN_HELD = "restored: waited in held"
 TIMER_PAST_DUE = "restored: a timer past due"
 STATE_PAST_DUE = "restored: the time of a state past due"
-# What is told apart beside them.
+# Further counts.
 WAITING = "timers that wait"
 MOVED_ON = "daily timers past due, moved to their next time"
-RANG = "timers past due that have rung since"
+RANG = "timers past due that have fired since"
 TOLD = (
     CONVERSATIONS,
     WAITING,
@@ -73,7 +73,7 @@ TOLD = (
     TIMER_PAST_DUE,
     STATE_PAST_DUE,
 )
-"""The order in which an operator reads it; the last five are among the dead letters."""
+"""The order of the summary for operators; the last five are among the dead letters."""
 
 Written = tuple[str, Mapping[str, Any]]
 
@@ -81,35 +81,37 @@ Written = tuple[str, Mapping[str, Any]]
 class Restored:
     """Goes through an export twice: `look` at each document, then `carry` each, and `rest`.
 
-    `now` decides what is past due. `at` is the moment of the export: what became of an outbox
-    after it nobody knows.
+    `now` decides which timers are past due. `at` is the moment of the export: the fate of an outbox
+    after it is unknown.
     """
 
     def __init__(self, *, at: datetime, now: datetime) -> None:
         self._at = at
         self._now = now
         self._held: set[tuple[str, str]] = set()
-        # Letters of sends and timers whose replays wait in `held`, and once they are met what each
-        # is to do: its replay only names it.
+        # Dead letters of sends and timers whose replays wait in `held`. Once a letter is read, its
+        # effect: the replay only names it.
         self._replayed: dict[str, Document] = {}
-        # Documents of `held` that were decided, and only waited for the next save to leave it.
+        # Documents of `held` that are decided and leave it with the next save.
         self._decided: set[tuple[str, str]] = set()
-        # Timers on their way to `schedule`, of each row the latest.
+        # Timers that wait to enter `schedule`; the latest for each row.
         self._timers: dict[str, Mapping[str, Any]] = {}
-        # Multicasts of which a call may have been made at the moment of the export.
+        # Multicasts that may have been called at the moment of the export.
         self._ready: set[str] = set()
-        # Messages that were taken back, of which copies may not have been emptied yet.
+        # Unsent messages whose copies may not have been emptied yet.
         self._unsent: set[tuple[str, str | None]] = set()
         self.is_known: Callable[[Document], bool] = lambda place: False
-        """Whether the database has had a document in recvq already; it is judged there then."""
+        """Whether the receiving database has this document in recvq already; its own progress then
+        decides.
+        """
         self.highest_epoch = 0
         self.epoch = 0
-        """The one that conversations get; to be set before they are written."""
+        """The epoch for conversations; set it before they are written."""
         self.became: Counter[str] = Counter()
-        """How many documents there are of each collection that is written, and of each cause."""
+        """The number of documents of each written collection, and of each cause."""
 
     def look(self, collection: str, document: RawBSONDocument) -> None:
-        """Learn what is needed to carry any document of the export."""
+        """Collect what `carry` needs to know of the other documents."""
         epoch = document.get("epoch")
         if collection in (PROGRESS, BATCHES, CONVERSATIONS) and isinstance(epoch, int):
             self.highest_epoch = max(self.highest_epoch, epoch)
@@ -130,7 +132,7 @@ class Restored:
                     self._note_timer(effect)
 
     def carry(self, collection: str, document: RawBSONDocument) -> Iterator[Written]:
-        """What a document becomes: documents with the collections that they belong to."""
+        """The documents to write for one document, with their collections."""
         ways = {
             DEADLETTERS: self._letter,
             HELD: self._held_document,
@@ -141,7 +143,7 @@ class Restored:
             yield from self._counted(ways[collection](document))
 
     def rest(self) -> Iterator[Written]:
-        """What is left to write once all was carried: timers that had no row yet."""
+        """The documents to write at the end: timers that had no row yet."""
         for effect in self._timers.values():
             yield from self._counted(self._due(_entered(effect, {})))
         self._timers.clear()
@@ -164,8 +166,8 @@ class Restored:
         yield DEADLETTERS, self._emptied(letter)
 
     def _emptied(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A letter without the message that its sender took back."""
-        # By a date of the database that is gone it would go at once.
+        """The letter without a message that its sender unsent."""
+        # With the expiry date of the old database it would be deleted at once.
         letter = {name: value for name, value in letter.items() if name != EXPIRES_AT}
         document = letter.get("document")
         if not isinstance(document, Mapping) or not self._is_unsent(document):
@@ -178,7 +180,7 @@ class Restored:
 
     def _held_document(self, row: Mapping[str, Any]) -> Iterator[Written]:
         document = _document_of(row)
-        # One that was taken back by its sender comes to nothing anyway.
+        # An unsent message has no effect anyway.
         if _place(document) in self._decided or document.get("unsent") or self._is_unsent(document):
             return
         if self.is_known({"_id": document["_id"]}):
@@ -192,23 +194,23 @@ class Restored:
 
     def _conversation(self, document: Mapping[str, Any]) -> Iterator[Written]:
         for effect in _waiting(document, is_ready=self._ready.__contains__):
-            # It may have gone out after the export.
+            # It may have been sent after the export.
             yield self._ended(document, _perhaps_done(effect, at=self._at), cause=WAITED_IN_OUTBOX)
         empty: Document = {OUTBOX: {}, PENDING: []}
         emptied = {name: value for name, value in empty.items() if name in document}
         kept = {name: value for name, value in document.items() if name not in (CALL, NAME_PARTS)}
         if ANSWERS in document:
-            # Of all others the event is over, or its answer waited in the outbox.
+            # For all other answers the event is finished, or the answer waited in the outbox.
             emptied[ANSWERS] = dict(waiting_in(document))
         yield CONVERSATIONS, {**kept, "epoch": self.epoch, **emptied}
 
     def left(
         self, document: Mapping[str, Any], *, is_ready: Callable[[str], bool]
     ) -> Iterator[Written]:
-        """What stays of a conversation that is to go: letters of what waits in its outbox, and of
+        """The dead letters of a conversation to be deleted: waiting sends of its outbox, and
         answers that wait for a tap.
 
-        `is_ready` tells of a multicast of its database whether a call of it may have been made.
+        `is_ready` returns whether a multicast of its database may have been called.
         """
         answers = (one.get(ANSWER) for _, one in waiting_in(document))
         effects = (one for one in answers if isinstance(one, Mapping) and "id" in one)
@@ -230,7 +232,7 @@ class Restored:
         yield from self._due(row)
 
     def _due(self, row: Mapping[str, Any]) -> Iterator[Written]:
-        """A row as it has to stand, so that nothing rings only because its time has passed."""
+        """The row without timers that would fire only because their time has passed."""
         run_at = row.get(RUN_AT)
         if not isinstance(run_at, datetime):
             yield SCHEDULE, row
@@ -245,7 +247,7 @@ class Restored:
             stored = RawBSONDocument(bson.encode(row), AS_STORED)
             fired = fired_timer(stored, now=self._now, accept_time=self._now)
         except BrokenRow:
-            # The scheduler sets it aside, and says why.
+            # The scheduler sets it aside and logs the reason.
             yield SCHEDULE, row
             return
         if fired.next_at is not None:
@@ -270,7 +272,7 @@ def _document_of(row: Mapping[str, Any]) -> Document:
 
 
 def _first_letter(document: Mapping[str, Any]) -> str | None:
-    """The letter of a send or timer that a document is the replay of; None for all others."""
+    """The dead letter of the send or timer that a document replays; None for others."""
     if not isinstance(document.get("event"), Mapping) or not asks_for_effect(document):
         return None
     first = under_replay(document)
@@ -285,7 +287,7 @@ def _place(document: Mapping[str, Any]) -> tuple[str, str]:
 def _waiting(
     conversation: Mapping[str, Any], *, is_ready: Callable[[str], bool]
 ) -> Iterator[Document]:
-    """What waits in an outbox, but for timers; what somebody made by hand gets an id."""
+    """The effects that wait in an outbox, without timers. Effects made by hand get an id."""
     for place, effect in effects_with_tries(conversation, is_ready=is_ready):
         if not _is_timer(effect):
             id_ = f"{conversation['_id']}/{conversation.get('n')}/{place}"
@@ -293,10 +295,10 @@ def _waiting(
 
 
 def _perhaps_done(effect: Document, *, at: datetime) -> Document:
-    """A send as one of unknown outcome, from that moment on.
+    """The send as one of unknown outcome since that moment.
 
-    One that was not tried by then may have travelled together with others since, so its own retry
-    key proves nothing.
+    A send that was untried then may have been sent together with others since. Its own retry key
+    therefore proves nothing.
     """
     if effect.get("type") != SEND or effect.get(TRIED_AT):
         return effect
@@ -305,7 +307,7 @@ def _perhaps_done(effect: Document, *, at: datetime) -> Document:
 
 
 def _is_timer(effect: Mapping[str, Any]) -> bool:
-    """Whether an effect can be entered into `schedule`; one made by hand may not be whole."""
+    """Whether an effect can be entered into `schedule`; one made by hand may be incomplete."""
     try:
         return effect["type"] == TIMER and is_whole(effect) and isinstance(effect["n"], int)
     except KeyError:
@@ -320,7 +322,7 @@ def _entered(effect: Mapping[str, Any], row: Mapping[str, Any]) -> Document:
 
 
 def _letter_of_row(row: Mapping[str, Any]) -> Document:
-    """The letter of a timer that is not to ring by itself: its replay sets it again, as past."""
+    """The dead letter of a timer that must not fire by itself. Its replay sets it past due."""
     set_by = row.get(SET_BY)
     event_id = set_by if isinstance(set_by, str) else row["_id"]
     effect = {

@@ -8,7 +8,7 @@ import unicodedata
 HOUR, MINUTE = "hour", "minute"
 RANGES = {HOUR: range(24), MINUTE: range(60)}
 
-# The hours that are after noon behind such a word; one o'clock at night is after midnight.
+# The hours that are after noon with such a word; one o'clock at night is after midnight.
 LATER = {
     "午後": range(12),
     "昼": range(1, 6),
@@ -16,10 +16,10 @@ LATER = {
     "夜": range(5, 12),
     "晩": range(5, 12),
 }
-# Those whose twelve o'clock is midnight.
+# With these words twelve o'clock is midnight.
 MIDNIGHT = ("午前", "夜", "晩")
 
-# Nothing optional before an optional space: a search would try each of thousands of spaces anew.
+# No optional part before an optional space: a search would retry each of thousands of spaces.
 _HALF = r"(?:(?P<half>午前|午後|朝|昼|夕方|夜|晩)の?\s*)?"
 _WHOLE = re.compile(
     _HALF + r"(?<![\d.])(?P<hour>\d+)\s*時\s*"
@@ -34,33 +34,33 @@ _BARE_MINUTE = re.compile(_MINUTE.pattern + "?|(?P<thirty>半)", re.ASCII)
 
 
 def plain(text: str) -> str:
-    """Full-width digits and signs as ASCII, and nothing around the words: no full stop either."""
+    """The text with ASCII digits and signs, without surrounding spaces and final punctuation."""
     return unicodedata.normalize("NFKC", text).strip().rstrip("。!?〜~ ")
 
 
 def whole_time(text: str) -> dict[str, int]:
-    """Hour and minute as they stand in a text, whatever is around them; empty where they do not.
+    """The hour and minute anywhere in a text; empty without both.
 
-    They may be out of range, as everything here may be: 25 is what was said.
+    They may be out of range, like all values here: 25 is returned as 25.
     """
     words = plain(text)
     return _parts(_WHOLE.search(words) or _CLOCK.fullmatch(words))
 
 
 def only_a_time(text: str) -> dict[str, int]:
-    """As `whole_time`, of a text that says nothing else."""
+    """Like `whole_time`, for a text with nothing else in it."""
     words = plain(text)
     return _parts(_WHOLE.fullmatch(words) or _CLOCK.fullmatch(words))
 
 
 def part_of_time(text: str) -> dict[str, int]:
-    """The hour or the minute that a text says and nothing else, such as `8時` or `61分`."""
+    """The hour or the minute of a text with nothing else in it, such as `8時` or `61分`."""
     words = plain(text)
     return _parts(_HOUR.fullmatch(words) or _MINUTE.fullmatch(words))
 
 
 def answer_to(asked: str, text: str) -> dict[str, int]:
-    """What answers the question for the HOUR or the MINUTE: also a number alone."""
+    """The answer to the question for the HOUR or the MINUTE: a bare number counts, too."""
     bare = _BARE_HOUR if asked == HOUR else _BARE_MINUTE
     return _parts(bare.fullmatch(plain(text))) or part_of_time(text)
 
@@ -86,5 +86,5 @@ def _on_24_hours(hour: int, half: str | None) -> int:
 
 
 def _number(digits: str) -> int:
-    # Python refuses to read thousands of digits, and a few are as far out of range.
+    # Python refuses to convert thousands of digits; nine are out of range as well.
     return int(digits.lstrip("0")[:9] or "0")

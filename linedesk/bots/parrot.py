@@ -1,4 +1,4 @@
-"""The parrot: says back what it hears, and names what it sees."""
+"""The parrot: repeats texts, and names photos, stickers and other messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ bot = Bot(profiles=True)
 
 
 def named(talk: Talk, words: str) -> str:
-    """The words behind the sender's name, or alone where LINE did not tell it in time."""
+    """The words after the sender's name; without it if LINE did not return it in time."""
     return f"{talk.display_name}さん、{words}" if talk.display_name else words
 
 
@@ -62,7 +62,7 @@ def sticker(event: MessageEvent, talk: Talk) -> None:
 
 @bot.add(FollowEvent)
 def follow(event: FollowEvent, talk: Talk) -> None:
-    """The profile was fetched for this event, so it is stored with the welcome."""
+    """Greet a new friend. The profile was fetched for this event and is stored with the welcome."""
     talk.reply("ようこそ！")
 
 

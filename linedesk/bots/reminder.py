@@ -1,8 +1,8 @@
 """The reminder: asks every day, at a time that the user sets, whether the medicine was taken.
 
-It asks again, a little more urgently each time, until it is answered. In a group the reminder is
-the group's. What is kept of a conversation: `at` is its daily time, `draft` what was right of a
-time while the rest is being asked for.
+It asks again, a little more urgently each time, until it is answered. In a group the reminder
+belongs to the group. The data of a conversation: `at` is its daily time, and `draft` the valid part
+of a time while the bot asks for the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from linedesk.bots.daytime import (
 ASKED = "asked"
 ASKING = {HOUR: "asking_hour", MINUTE: "asking_minute"}
 QUESTIONS = {HOUR: "何時ですか？", MINUTE: "何分ですか？"}
-# A time that was begun and not finished is dropped after so long.
+# An incomplete time is dropped after this.
 PATIENCE_SECONDS = 300.0
 
 WELCOME = (
@@ -55,7 +55,7 @@ NEVER_MIND = ("キャンセル", "やめる", "やめて", "中止")
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """Raises ValueError for what could never ring."""
+    """Raises ValueError for settings with which no timer could fire."""
     try:
         ZoneInfo(settings["timezone"])
     except (KeyError, ValueError, OSError) as error:
@@ -118,7 +118,7 @@ def rest_of_time(event: MessageEvent, talk: Talk) -> None:
 
 @bot.default(state=list(ASKING.values()))
 def no_time(event: Any, talk: Talk) -> None:
-    """Asked again, and the patience goes on: a group that talks of other things gets its rest."""
+    """Ask again without extending the time-out: the bot stops asking in a busy group."""
     talk.reply(QUESTIONS[asked_part(talk)])
 
 
@@ -145,7 +145,7 @@ def again(event: TimerEvent, talk: Talk) -> None:
 
 @bot.add(MessageEvent, message=TextMessageContent, state=ASKED)
 def answered_in_words(event: MessageEvent, talk: Talk) -> None:
-    """A time among other words is an answer (8時35分に飲んだ), a time alone is a new setting."""
+    """A time among other words is an answer (8時35分に飲んだ); a time alone is a new setting."""
     if not carry_out(event.message.text, talk, read=only_a_time):
         answered(event, talk)
 
@@ -157,9 +157,9 @@ def answered(event: Any, talk: Talk) -> None:
 
 
 def ask(nth: int, talk: Talk) -> None:
-    """The question, more urgent each time, and the next one prepared.
+    """Ask the question, more urgent each time, and set the timer for the next one.
 
-    It is not asked once the next one is due, nor again where the month has no message left for it.
+    It is not asked once the next one is due. It is not repeated when the month's quota is used up.
     """
     again_seconds = talk.settings["again_seconds"]
     talk.push("飲んだ" + "？" * nth, until=talk.now + timedelta(seconds=again_seconds))
@@ -168,19 +168,19 @@ def ask(nth: int, talk: Talk) -> None:
 
 
 def stop_asking(talk: Talk) -> None:
-    """It was answered, or nobody is to be asked any more."""
+    """Stop: the question was answered, or the reminder ends."""
     if talk.state == ASKED:
         talk.state = None
         talk.cancel("again")
 
 
-# What the user wants.
+# The user's commands.
 
 
 def carry_out(
     text: str, talk: Talk, *, read: Callable[[str], Mapping[str, int]] = whole_time
 ) -> bool:
-    """Do what a text tells the bot to do; False if it tells nothing. `read` finds a whole time."""
+    """Carry out the command in a text; False if it has none. `read` finds a whole time."""
     words = plain(text)
     if TELL.fullmatch(words):
         talk.reply(f"{in_words(talk)}に設定されています" if "at" in talk.data else NOTHING_SET)
@@ -194,7 +194,7 @@ def carry_out(
 
 
 def take(said: Mapping[str, int], talk: Talk) -> None:
-    """Set the time; ask for what was wrong of it or missing, and keep what was right."""
+    """Set the time; ask for a wrong or missing part and keep the right one."""
     stop_asking(talk)
     parts = {**talk.data.get("draft", {}), **said}
     right = {part: number for part, number in parts.items() if number in RANGES[part]}
@@ -213,7 +213,7 @@ def ask_for(part: str, talk: Talk) -> None:
 
 
 def asked_part(talk: Talk) -> str:
-    """Which part of a time the last question was for."""
+    """The part of a time that the last question asked for."""
     return HOUR if talk.state == ASKING[HOUR] else MINUTE
 
 
@@ -237,6 +237,6 @@ def delete(talk: Talk) -> bool:
 
 
 def in_words(talk: Talk) -> str:
-    """The daily time as it is said."""
+    """The daily time in Japanese."""
     at = talk.data["at"]
     return f"{at[HOUR]}時{at[MINUTE]}分"

@@ -1,6 +1,6 @@
-"""The timer: a number of seconds is answered at once, and again when they are over.
+"""The timer: answers a number of seconds at once, and again when they have passed.
 
-In a group the timers are the group's: any member sets them, and any member cancels them all.
+In a group the timers belong to the group: any member sets them, and any member cancels them all.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def start(seconds: int | None, talk: Talk) -> None:
     elif len(waiting(talk)) >= MOST_WAITING:
         talk.reply(TOO_MANY)
     else:
-        # Named by its event, so that two of the same length are two.
+        # Named by its event: two timers of the same length have different names.
         name = f"ring:{talk.event_id}"
         talk.after(seconds, name, seconds=seconds)
         keep([*waiting(talk), name], talk)
@@ -91,13 +91,13 @@ def start(seconds: int | None, talk: Talk) -> None:
 
 
 def cancel(talk: Talk) -> None:
-    """Stop every timer, and say so."""
+    """Stop all timers and confirm it."""
     count = stop_all(talk)
     talk.reply(f"{count}個のタイマーを止めました。" if count else NONE_WAITING)
 
 
 def stop_all(talk: Talk) -> int:
-    """End what waits; returns how many they were."""
+    """Stop all waiting timers; returns their number."""
     names = waiting(talk)
     for name in names:
         talk.cancel(name)
@@ -106,7 +106,7 @@ def stop_all(talk: Talk) -> int:
 
 
 def waiting(talk: Talk) -> list[str]:
-    """The names of the timers that have not rung yet."""
+    """The names of the timers that have not fired yet."""
     names: list[str] = talk.data.get("waiting", [])
     return names
 
@@ -119,7 +119,7 @@ def keep(names: list[str], talk: Talk) -> None:
 
 
 def seconds_of(number: re.Match[str]) -> int | None:
-    """The seconds that were written; None where no timer can be so long or so short."""
+    """The seconds in the text; None if they are out of range."""
     digits = number["whole"].replace(",", "").lstrip("0")
     too_long = len(digits) > len(str(MOST_SECONDS))
     if number["minus"] or not digits or too_long or (number["part"] or "").strip(".0"):

@@ -1,4 +1,4 @@
-"""Where the parts of linedesk are reached from this machine, and telling an operator so."""
+"""The addresses of linedesk's parts from this machine, and their output for operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.settings.settings import Settings
 
-# What listens on all addresses is reached at this one.
+# A server that listens on all addresses is reached at this one.
 REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 READY_SECONDS = 2.0
 READY_PAUSE_SECONDS = 0.2
@@ -28,7 +28,7 @@ def webhook_url(settings: Settings) -> str:
 
 
 def console_url(settings: Settings) -> str:
-    """The operator's page, under the address that others use where CONSOLE_URL has it."""
+    """The URL of the console: CONSOLE_URL if it is set."""
     if settings.console_url is not None:
         return f"{settings.console_url}/"
     host = REACHED_AT.get(settings.console_host, settings.console_host)
@@ -40,9 +40,9 @@ def _bracketed(host: str) -> str:
 
 
 def addresses(settings: Settings) -> list[str]:
-    """What `linedesk up` serves, and what to use beside it."""
+    """The lines that `linedesk up` prints: its addresses and further commands."""
     lines = [f"Webhook:    {webhook_url(settings)}"]
-    # LINE itself is reached by HTTPS only.
+    # LINE itself supports only HTTPS.
     if urlsplit(settings.line_api_base).scheme == "http":
         lines.append(f"Simulator:  {settings.line_api_base}/")
     return [*lines, f"Page:       run `linedesk console`, then open {console_url(settings)}"]
@@ -65,7 +65,7 @@ class AddressPrinter(BackgroundThread):
 
 @contextmanager
 def announced(settings: Settings) -> Iterator[None]:
-    """Meanwhile the addresses are printed as soon as the front desk is ready."""
+    """Print the addresses in the background as soon as the front desk is ready."""
     printer = AddressPrinter(settings)
     printer.start()
     try:
@@ -76,7 +76,7 @@ def announced(settings: Settings) -> Iterator[None]:
 
 
 def _is_ready(url: str) -> bool:
-    """Whether the front desk takes webhooks there."""
+    """Whether the front desk accepts webhooks at this URL."""
     parts = urlsplit(url)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=READY_SECONDS)
     if parts.scheme == "https":

@@ -22,18 +22,16 @@ from linedesk.settings.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
-# Installed settings name the shipped bots by the first of each pair.
+# Older settings name the shipped bots by the first of each pair.
 MOVED = {f"bots.{name}": f"linedesk.bots.{name}" for name in ("parrot", "timer", "reminder")}
 
 
 def load_bot(spec: str) -> Bot:
-    """Import `module:name`, looked for among what is installed, then in the working directory.
+    """Import `module:name` from the installed packages, then from the working directory.
 
-    In that order, since a bot's console.py or queue.py is not the one that our modules mean.
-
-    Raises SettingsError where the module or the name is missing, where importing it fails, where
-    it is neither a Bot nor a WebhookHandler, and where a WebhookHandler's modules would call LINE
-    past the gate.
+    This order keeps a bot's console.py or queue.py from replacing our modules. Raises SettingsError
+    if the module or the name is missing, the import fails, the object is not a Bot or
+    WebhookHandler, or a WebhookHandler's modules would call LINE past the gate.
     """
     module_name, _, name = spec.partition(":")
     folder = Path.cwd()
@@ -42,14 +40,14 @@ def load_bot(spec: str) -> Bot:
     before = set(sys.modules)
     try:
         module = _imported(module_name)
-    except (Exception, SystemExit) as error:  # importing runs somebody else's code
+    except (Exception, SystemExit) as error:  # an import runs the bot's code
         words = f"BOT names the module {module_name!r}: {_told(error)}"
         raise SettingsError([f"{words}{_hint(module_name, folder)}"]) from error
     bot = getattr(module, name, None)
     if isinstance(bot, WebhookHandler):
         return _sdk_bot(bot, module, before)
     if not isinstance(bot, Bot):
-        # With its module: line-bot-sdk 2 has a WebhookHandler, too.
+        # The name includes the module: line-bot-sdk 2 also has a WebhookHandler.
         found = "nothing" if bot is None else f"a {type(bot).__module__}.{type(bot).__name__}"
         raise SettingsError(
             [
@@ -61,7 +59,7 @@ def load_bot(spec: str) -> Bot:
 
 
 def _imported(module_name: str) -> ModuleType:
-    """The module; a bot author's own one goes before the old name of a shipped bot."""
+    """The module; the bot author's own module has priority over the old name of a shipped bot."""
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -69,9 +67,7 @@ def _imported(module_name: str) -> ModuleType:
         if new_name is None or error.name not in {"bots", module_name}:
             raise
         module = importlib.import_module(new_name)
-    log.warning(
-        "BOT has an old name, please write the new one old=%s new=%s", module_name, new_name
-    )
+    log.warning("BOT uses an old name, set the new one old=%s new=%s", module_name, new_name)
     return module
 
 
@@ -97,20 +93,20 @@ def _sdk_bot(handler: WebhookHandler, module: ModuleType, before: set[str]) -> B
 
 
 def _hint(module_name: str, folder: Path) -> str:
-    """What to do where another module of that name was found before the one in this folder."""
+    """A hint for the case that another module of that name precedes the one in this folder."""
     name = module_name.partition(".")[0]
     own = [path for path in (folder / f"{name}.py", folder / name) if path.exists()]
     file = getattr(sys.modules.get(name), "__file__", None)
     if not own or file is None or Path(file).is_relative_to(folder):
         return ""
-    return f": {file} goes before {own[0]}, so give yours another name"
+    return f": {file} hides {own[0]}: rename your module"
 
 
 def _told(error: BaseException) -> str:
-    """What went wrong and in which line of whose file.
+    """The error with its file and line.
 
-    Python's own words for what it cannot import or parse are told, and ours, but not those of any
-    other error: they may hold a secret.
+    It includes Python's messages for failed imports and syntax errors, and ours. It omits the
+    messages of other errors, which may hold a secret.
     """
     words = f": {error.msg}" if isinstance(error, (ImportError, SyntaxError)) else ""
     if isinstance(error, (NotRunning, BotError)):
@@ -124,9 +120,9 @@ def _told(error: BaseException) -> str:
 
 
 def read_bot_settings(bot: Bot, given: Mapping[str, str]) -> Mapping[str, Any]:
-    """The bot's defaults with what the operator gave, for reading only.
+    """The bot's settings, read-only: its defaults with the operator's values.
 
-    Raises SettingsError, which names all that is wrong.
+    Raises SettingsError, which lists all problems.
     """
     problems = [_unknown(name, bot.settings) for name in given if name not in bot.settings]
     read = dict(bot.settings)
@@ -147,10 +143,10 @@ def read_bot_settings(bot: Bot, given: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def read_bot_secrets(bot: Bot, given: Mapping[str, SecretStr]) -> Mapping[str, str]:
-    """The secrets that the bot names, in plain text, for reading only.
+    """The secrets that the bot declares, in plain text, read-only.
 
-    Raises SettingsError, which names those that are missing and no others: a line that was broken
-    by mistake may have a secret in the place of its name.
+    Raises SettingsError, which lists only the missing names: a broken line may have a secret in
+    place of a name.
     """
     missing = [name for name in bot.secrets if name not in given]
     if missing:
@@ -165,7 +161,7 @@ def _value(text: str, default: Any) -> Any:
 
 
 def _kind(default: Any) -> tuple[str, Callable[[str], Any]]:
-    """What a value must be, and how it is read. Raises SettingsError for other defaults."""
+    """The description of valid values and their parser. Raises SettingsError for other defaults."""
     # bool first, since True is an int as well.
     kinds: tuple[tuple[type, str, Callable[[str], Any]], ...] = (
         (bool, "true or false", _bool),

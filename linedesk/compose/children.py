@@ -19,28 +19,28 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def of_module(name: str, *options: str) -> list[str]:
     """The command line of a process that runs one of our modules.
 
-    With -P the working directory, where a bot lies, is no place of its imports. Programs that the
-    process starts are not concerned, as they would be by PYTHONSAFEPATH.
+    -P keeps the working directory, which holds a bot, out of the import path. Unlike PYTHONSAFEPATH
+    it does not affect programs that the process starts.
     """
     return [sys.executable, "-P", "-m", name, *options]
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a child that gets SIGTERM when its parent dies, by kill -9 too (Linux).
+    """Start a child that gets SIGTERM when its parent dies, also by kill -9 (Linux).
 
-    Call it from a thread that lives as long as the child should, such as the main thread. The
-    child has a process group of its own: Ctrl-C in the terminal reaches only the parent, which
-    then stops its children one after the other.
+    Call it from a thread that lives as long as the child should, such as the main thread. The child
+    has its own process group: Ctrl-C in the terminal reaches only the parent, which then stops its
+    children one after the other.
     """
     return subprocess.Popen(command, preexec_fn=dying_with(os.getpid()), process_group=0, **options)
 
 
 def dying_with(parent: int) -> Callable[[], None]:
-    """What a child of this process calls first, so that it gets SIGTERM when its parent dies."""
+    """The function that a child calls first to get SIGTERM when its parent dies."""
 
     def at_birth() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        # The parent may have died before the line above; then nobody will send the signal.
+        # If the parent died before the line above, the kernel sends no signal.
         if os.getppid() != parent:
             os._exit(0)
 

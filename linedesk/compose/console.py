@@ -30,18 +30,18 @@ from linedesk.store.client import connect
 from linedesk.store.collections import require_schema
 from linedesk.store.errors import AccessRefused, StoreUnavailable
 
-# A page says after so long that MongoDB is away; the command line has more patience.
+# The page reports after this time that MongoDB is down; the command line waits longer.
 SELECTION_SECONDS = 2.0
 SOCKET_SECONDS = 10.0
 BACKLOG = 64
 # Each takes a file descriptor, of which there are 1,024 by default.
 MOST_CONNECTIONS = 400
-# More than wait for their turn to log in.
+# More than the requests that wait for their turn to log in.
 MOST_REQUESTS = 200
 
 
 def run_console(settings: Settings) -> NoReturn:
-    """Serve the page until a signal, and end. Raises SettingsError, CannotServe."""
+    """Serve the page until a signal, then exit. Raises SettingsError, CannotServe."""
     service = service_from(os.environ)
     settings = beside_up(settings)
     require_server(settings)
@@ -56,10 +56,10 @@ def run_console(settings: Settings) -> NoReturn:
         ) as client,
     ):
         name, url = settings.mongodb_database, console_url(settings)
-        # Without MongoDB the page is there all the same; each act asks again.
+        # The page also starts without MongoDB; each action tries again.
         with suppress(StoreUnavailable, AccessRefused):
             require_schema(client[name])
-        # A set without a primary is just when somebody looks.
+        # Operators look at the page while the replica set has no primary.
         reading = client.get_database(name, read_preference=ReadPreference.PRIMARY_PREFERRED)
         click.echo(f"Page:       {url}", err=True)
         app = create_app(console, reading=reading, acting=client[name])
@@ -70,7 +70,7 @@ def run_console(settings: Settings) -> NoReturn:
             refusals=app.state.refusals,
             service=service,
         )
-    # Reads that wait for a MongoDB that is away would hold the end up, and nobody wants them.
+    # Skip reads that wait for MongoDB: they would only delay the exit.
     logging.shutdown()
     os._exit(code)
 
@@ -83,9 +83,9 @@ def server_config(
     most_requests: int = MOST_REQUESTS,
     head_seconds: float = HEAD_SECONDS,
 ) -> uvicorn.Config:
-    """The app behind the front desk's connections, with the same bounds for heads and time.
+    """The app with the front desk's server and its limits for heads and time.
 
-    A late page is better than none, so no request is refused for having waited.
+    No request is refused for having waited: a late page is better than none.
     """
     figures = FrontdeskMetrics()
     figures.refusals = app.state.refusals
@@ -101,7 +101,7 @@ def server_config(
 
 
 def console_of(settings: Settings) -> Console:
-    """The page's plain values. Raises SettingsError where anybody on the network could act."""
+    """The console's plain values. Raises SettingsError if every client on the network could act."""
     password, token = (
         one.get_secret_value() if one is not None else ""
         for one in (settings.console_password, settings.console_token)
@@ -115,7 +115,7 @@ def console_of(settings: Settings) -> Console:
             [
                 f"every client that reaches {open_to[0]} could use the console without a password "
                 "and act: set CONSOLE_PASSWORD for people or CONSOLE_TOKEN for scripts, or "
-                "leave CONSOLE_HOST at 127.0.0.1 and come by `ssh -L "
+                "leave CONSOLE_HOST at 127.0.0.1 and connect by `ssh -L "
                 f"{settings.console_port}:127.0.0.1:{settings.console_port}`"
             ]
         )

@@ -1,4 +1,4 @@
-"""What an operator's command begins with: the database of the settings, and the login's name."""
+"""The start of an operator's command: the settings' database and the login's name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.uri import Uri
 
 LISTENS_SECONDS = 1.0
-# An operator who acts learns within 2 s that MongoDB is away; Python's start is part of these.
+# An acting command reports within 2 s that MongoDB is down, including Python's start.
 ACTING_SECONDS = 1.0
 
 
@@ -37,9 +37,9 @@ def open_database(settings: Settings, *, app_name: str) -> Iterator[Database[Any
 
 @contextmanager
 def open_to_act(settings: Settings, *, app_name: str) -> Iterator[Database[Any]]:
-    """The same for a command that changes something, after MongoDB has answered.
+    """The database for a command that changes something, once MongoDB has answered.
 
-    Raises StoreUnavailable within ACTING_SECONDS where it does not.
+    Raises StoreUnavailable if it does not answer within ACTING_SECONDS.
     """
     settings = with_server(settings)
     with connect(
@@ -51,10 +51,10 @@ def open_to_act(settings: Settings, *, app_name: str) -> Iterator[Database[Any]]
 
 
 def with_server(settings: Settings) -> Settings:
-    """With the MONGODB_URI that a command of a person uses.
+    """The settings with the MONGODB_URI for an operator's command.
 
-    Where it is not set, that of the `linedesk up` that keeps a mongod here, else the default
-    address. Raises StoreUnavailable at once where neither is.
+    If it is not set: that of a running `linedesk up` with a mongod here, else the default address.
+    Raises StoreUnavailable at once if there is no server at either.
     """
     settings = beside_up(settings)
     if settings.mongodb_uri == EMBEDDED:
@@ -77,7 +77,7 @@ def _refuse_embedded() -> NoReturn:
 
 
 def _require_default(uri: str) -> None:
-    """Raises StoreUnavailable where nothing listens there, which the driver would wait for."""
+    """Raise StoreUnavailable if nothing listens there: the driver would wait."""
     host, _, port = Uri.parse(uri).hosts.rpartition(":")
     try:
         socket.create_connection((host, int(port)), LISTENS_SECONDS).close()

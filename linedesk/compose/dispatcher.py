@@ -41,8 +41,8 @@ from linedesk.store.errors import AccessRefused
 
 log = logging.getLogger(__name__)
 
-# So long before the drain ends the wait for workers does, or a job that is out would leave its
-# thread no time to end.
+# The wait for workers ends this long before the drain, so that the threads of their jobs have time
+# to end.
 THREADS_END_SECONDS = 2.0
 
 EXITS: Mapping[ExitReason, Exit] = {
@@ -56,12 +56,13 @@ EXITS: Mapping[ExitReason, Exit] = {
 
 def run_dispatcher(settings: Settings) -> int:
     """Run until a signal; returns the exit code. Raises SettingsError, SetupError."""
-    # Before the bot is loaded, so that nothing it starts speaks in this process's name.
+    # Before the bot is loaded: programs that it starts must not notify systemd in this process's
+    # name.
     service = service_from(os.environ)
     is_remote = settings.dispatcher_workers == "amqp"
     if is_remote:
         require(settings, "amqp_url")
-    # With workers of their own processes no code of the bot runs here.
+    # With separate worker processes no code of the bot runs here.
     bot = None if is_remote else load_bot(settings.bot)
     bot_settings = {} if bot is None else read_bot_settings(bot, settings.bot_settings)
     bot_secrets = {} if bot is None else read_bot_secrets(bot, settings.bot_secrets)
@@ -111,7 +112,7 @@ def run_dispatcher(settings: Settings) -> int:
             components=_components(settings, client, feeds, clock, registry),
             service=service,
             registry=registry,
-            # So that readers of `status` miss a scheduler only where a setting asks for one.
+            # Readers of `status` expect a scheduler only if the setting asks for one.
             about={"scheduler": settings.scheduler, "handlerTries": settings.handler_tries},
         )
         ending = run_until_end(dispatcher, inbox, service)
@@ -121,12 +122,12 @@ def run_dispatcher(settings: Settings) -> int:
 
 
 def leader_limits(drain_seconds: float) -> LeaderLimits:
-    """Handlers in workers may go on at a stop for as long as the drain lets their threads."""
+    """At a stop handlers in workers have as long as the drain gives their threads."""
     return LeaderLimits(stop_seconds=max(0.0, drain_seconds - THREADS_END_SECONDS))
 
 
 def _broker(settings: Settings) -> MakeBroker:
-    """Imported only where it is used: pika costs the start a tenth of a second."""
+    """Imported only when used: importing pika takes 0.1 s."""
     from jobworker.remote.amqp import AmqpBroker
 
     return partial(AmqpBroker, settings.amqp_urls, name="dispatcher")
@@ -139,20 +140,22 @@ def _components(
     clock: SimClock | None,
     registry: CollectorRegistry,
 ) -> list[Component]:
-    """What runs beside the dispatcher while it holds the lease."""
+    """The components that run while the dispatcher holds the lease."""
     components: list[Component] = [] if clock is None else [clock]
     if settings.scheduler == "dispatcher":
         scheduler = make_scheduler(settings, client, feeds, clock=clock, registry=registry)
         components.append(scheduler)
     else:
-        log.info("timers wait for a scheduler of its own setting=SCHEDULER")
+        log.info("a separate scheduler process fires timers setting=SCHEDULER")
     return components
 
 
 def run_until_end(
     dispatcher: Dispatcher, inbox: SimpleQueue[int | BaseException], service: ServiceManager
 ) -> ExitReason:
-    """Run it; one that MongoDB refuses ends slowly enough for systemd. Raises AccessRefused."""
+    """Run the dispatcher; if MongoDB refuses access, exit slowly enough for systemd. Raises
+    AccessRefused.
+    """
     began = time.monotonic()
     try:
         ending = dispatcher.run()
@@ -160,14 +163,14 @@ def run_until_end(
         let_time_pass(began, inbox, service, why=str(error))
         raise
     if ending is ExitReason.REFUSED:
-        let_time_pass(began, inbox, service, why="MongoDB refuses it, see above")
+        let_time_pass(began, inbox, service, why="MongoDB refuses access, see above")
     return ending
 
 
 def make_feed(
     name: str, client: Client, database: str, *, step_seconds: float = STEP_SECONDS
 ) -> Feed:
-    """The feed that DISPATCHER_FEED names, on a client of its own."""
+    """The feed of DISPATCHER_FEED, with its own client."""
     if name == OplogFeed.name:
         return OplogFeed(client, database, step_seconds=step_seconds)
     return ChangeStreamFeed(client[database][RECVQ], step_seconds=step_seconds)

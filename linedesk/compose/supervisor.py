@@ -1,7 +1,8 @@
 """Keeps the processes of a small box running: starts, restarts and stops them in a fixed order.
 
 A signal handler only puts the signal's number on a queue; the loop of `Supervisor.run` does the
-rest, in the main thread. It refuses to restart what a restart cannot mend (Exit.CONFIG, NEWER).
+rest in the main thread. It does not restart a process whose exit code a restart cannot fix
+(Exit.CONFIG, NEWER).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Signals = queue.SimpleQueue[int]
 
 @dataclass(frozen=True)
 class Program:
-    """One process to keep; `stop_seconds` is how long it may take to end in an orderly way.
+    """One process to keep running; `stop_seconds` is its time limit for a clean exit.
 
-    A `quiet` one has a log of its own, and what it writes elsewhere is dropped.
+    A `quiet` one has its own log, and its output is dropped.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Program:
 
 
 class ManagedProcess:
-    """One program with the process that runs it now; not for several threads."""
+    """One program with its current process; not thread-safe."""
 
     def __init__(self, program: Program, environ: Mapping[str, str]) -> None:
         self.program = program
@@ -68,7 +69,7 @@ class ManagedProcess:
         log.info("started room=%s pid=%d", self.program.name, self._process.pid)
 
     def look(self) -> int | None:
-        """Restart the program if it is due; the exit status if no restart would mend it."""
+        """Restart the program if it is due; returns the exit status if a restart cannot fix it."""
         if self._process is None:
             if time.monotonic() >= self._start_again_at:
                 self.start()
@@ -82,30 +83,31 @@ class ManagedProcess:
         return None
 
     def seconds_until_start(self) -> float | None:
-        """How long until it has to be started again; None while it runs."""
+        """The seconds until it is started again; None while it runs."""
         if self._process is not None:
             return None
         return max(0.0, self._start_again_at - time.monotonic())
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Send SIGKILL."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait(self.program.stop_seconds)
 
     def ended(self) -> bool:
-        """Whether nothing runs now."""
+        """Whether no process runs."""
         return self._process is None or self._process.poll() is not None
 
     def exit_status(self) -> int:
-        """How the last process ended; killed by a signal counts as Exit.KILLED.
+        """The exit status of the last process; death by a signal counts as Exit.KILLED.
 
-        SIGTERM itself ends only a process too young to take signals, and so with nothing to lose.
+        SIGTERM itself kills only a process that does not handle signals yet, and thus has nothing
+        to lose.
         """
         status = self._process.poll() if self._process is not None else None
         if status in {None, -signal.SIGTERM}:
@@ -123,7 +125,7 @@ class ManagedProcess:
 
 
 class Supervisor:
-    """Runs programs until a signal ends them: stopped in the order given, started in reverse."""
+    """Runs programs until a signal; stops them in the given order and starts them in reverse."""
 
     def __init__(
         self, programs: Sequence[Program], environ: Mapping[str, str], signals: Signals
@@ -134,7 +136,7 @@ class Supervisor:
     def run(self) -> int:
         """Keep the programs running until SIGTERM or SIGINT; returns the exit code.
 
-        The signals have to come from `signals_on`, SIGCHLD among them.
+        The signals must come from `signals_on`, including SIGCHLD.
         """
         try:
             for managed in reversed(self._managed):
@@ -154,7 +156,7 @@ class Supervisor:
         return self._stop()
 
     def _pause(self) -> float | None:
-        """Until the next restart; None while all run, since SIGCHLD ends the wait then."""
+        """The seconds until the next restart; None while all run, since SIGCHLD ends the wait."""
         pauses = [managed.seconds_until_start() for managed in self._managed]
         return min((one for one in pauses if one is not None), default=None)
 
@@ -172,7 +174,7 @@ class Supervisor:
         return next((k.exit_status() for k in self._managed if k.exit_status()), Exit.OK)
 
     def _wait_for(self, managed: ManagedProcess) -> bool:
-        """Wait until it has ended or its time is up; False when a second signal came."""
+        """Wait until it has ended or its time is up; False after a second signal."""
         deadline = time.monotonic() + managed.program.stop_seconds
         while not managed.ended():
             left = deadline - time.monotonic()

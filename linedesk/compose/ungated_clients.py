@@ -1,7 +1,7 @@
-"""What of an SDK bot's own code would send past the gate: the SDK's own messaging clients in it.
+"""Finds the SDK's own messaging clients in an SDK bot's code: they would send past the gate.
 
-The SDK's other modules (insight, audience and more) have clients of the same name, which send no
-messages and which linedesk has no other for.
+The SDK's other modules (insight, audience and more) have clients of the same name. These send no
+messages, and linedesk has no replacement for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MESSAGING = "linebot.v3.messaging"
 
 
 def modules_of(bot: ModuleType, *, before: Collection[str]) -> list[ModuleType]:
-    """The bot's module, and those of its folder or package that came with it after `before`."""
+    """The bot's module, and the modules of its folder or package imported since `before`."""
     package = sys.modules.get(bot.__name__.partition(".")[0], bot)
     folder = Path(package.__file__ or bot.__file__ or "").parent
     return [bot] + [
@@ -43,7 +43,7 @@ def _is_own(name: str, module: ModuleType, folder: Path) -> bool:
 
 
 def ungated_names(module: ModuleType) -> list[str]:
-    """By which names the module has the SDK's own clients, in functions, too."""
+    """The names of the SDK's own clients in the module, including its functions."""
     held = {name for name, value in vars(module).items() if _is_ungated(value)}
     with suppress(OSError, SyntaxError):
         held |= set(_named_in_source(module))
@@ -63,7 +63,7 @@ def _named_in_source(module: ModuleType) -> Iterator[str]:
 
 
 def _modules_named_by(node: ast.AST) -> dict[str, ModuleType]:
-    """The SDK's modules that an import brings in, by their names there; in a function, too."""
+    """The SDK's modules that an import adds, by their names; in functions, too."""
     names: list[tuple[str, str]] = []
     if isinstance(node, ast.Import):
         tops = [one.name.partition(".")[0] for one in node.names]
@@ -79,7 +79,7 @@ def _modules_named_by(node: ast.AST) -> dict[str, ModuleType]:
 
 
 def _value_of(node: ast.expr, named: Mapping[str, object]) -> object:
-    """What `a.b.c` is, where its parts are modules; else None."""
+    """The value of `a.b.c` if its parts are modules; else None."""
     if isinstance(node, ast.Name):
         return named.get(node.id)
     if isinstance(node, ast.Attribute):
@@ -89,6 +89,6 @@ def _value_of(node: ast.expr, named: Mapping[str, object]) -> object:
 
 
 def _is_ungated(value: object) -> bool:
-    """Whether it is a client of the SDK's or its class; ours is a subclass of that."""
-    # By identity: a proxy in the module, such as Flask's `request`, may raise when it is asked.
+    """Whether it is the SDK's client or its class; ours is a subclass."""
+    # By identity: a proxy in the module, such as Flask's `request`, may raise on other access.
     return any(value is client or type(value) is client for client in CLIENTS)

@@ -32,20 +32,21 @@ from linedesk.settings.sources import CREDENTIALS
 
 log = logging.getLogger(__name__)
 
-# What a stop takes beyond the drain.
+# The time of a stop after the drain.
 END_SECONDS = 15.0
-# A tenth of Python's own. bench/workers.py shows what it does for handlers that compute.
+# A tenth of Python's own. bench/workers.py measures its effect for handlers that compute.
 SWITCH_SECONDS = 0.0005
-# A program has none of these in its environment; the bot's secrets come in its first line.
+# Programs get none of these in their environment; they get the bot's secrets in the first line.
 KEPT_SECRET = {*(name.upper() for name in CREDENTIALS), "CREDENTIALS_DIRECTORY"}
 
 
 def run_worker(settings: Settings, *, command: str | None = None) -> int:
     """Run handlers until a signal; returns the exit code. Raises SettingsError.
 
-    With `command` the handlers are those of programs in another language.
+    With `command` programs in another language run the handlers.
     """
-    # Threads that compute hold Python's lock for as long; what sends and receives waits for each.
+    # A computing thread holds Python's lock for this time, and the sending and receiving threads
+    # wait.
     sys.setswitchinterval(SWITCH_SECONDS)
     service = service_from(os.environ)
     require(settings, "amqp_url")
@@ -85,7 +86,7 @@ def run_worker(settings: Settings, *, command: str | None = None) -> int:
 def _until_signal(
     worker: WorkerProcess, inbox: SimpleQueue[int | BaseException], service: ServiceManager
 ) -> int:
-    """Feed the watchdog while there is progress, or a reason with a name to have none."""
+    """Feed the watchdog while there is progress, or a known reason for having none."""
     every = word_seconds(service)
     is_ready = False
     while True:
@@ -114,7 +115,7 @@ def _until_signal(
 
 
 def _bot(settings: Settings, command: str | None) -> WorkerBot:
-    """Raises SettingsError, and ProgramFailed for what another start may mend."""
+    """Raises SettingsError, and ProgramFailed for errors that a restart may fix."""
     masked = masking(settings.secret_values)
     if command is not None:
         given = {name: one.get_secret_value() for name, one in settings.bot_secrets.items()}

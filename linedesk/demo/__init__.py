@@ -1,1 +1,1 @@
-"""`linedesk demo`: the real processes, a simulated LINE, and people who write."""
+"""`linedesk demo`: the real processes, a simulated LINE, and simulated users."""

@@ -1,4 +1,4 @@
-"""Acting in the demo's conversation through the simulator, and what came of each event."""
+"""The demo's conversation through the simulator, and the result of each event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from linedesk.store.records.events import EVENT_ID
 
 ANSWER_SECONDS = 15.0
 
-# What the dispatcher logs, with --verbose, at the moment when a handler starts.
+# The dispatcher's log line, with --verbose, at the start of a handler.
 _STARTED = re.compile(r" started event_id=(\S+) .*?since_accept_ms=([\d.]+)")
 
 
@@ -29,10 +29,10 @@ class Person:
 
 @dataclass(frozen=True)
 class Deed:
-    """One thing that a person does; `shown` is how the transcript tells it.
+    """One action of a user; `shown` is its text in the transcript.
 
-    It is done with when the bot has answered, or when its handler has started, or at once.
-    `answer` is the bot's, word by word, where there is only one.
+    It is complete when the bot has answered, when its handler has started, or at once. `answer` is
+    the exact answer of the bot, if there is only one.
     """
 
     who: Person
@@ -45,7 +45,7 @@ class Deed:
 
 @dataclass(frozen=True)
 class BotAnswer:
-    """One answer as LINE saw it; `milliseconds` run from sending the webhook to the call."""
+    """One answer as received by LINE; `milliseconds` from sending the webhook to the call."""
 
     text: str
     milliseconds: float
@@ -53,7 +53,7 @@ class BotAnswer:
 
 @dataclass
 class Event:
-    """One event on its way through every part; times count from sending its webhook."""
+    """The times of one event in every part, from sending its webhook."""
 
     deed: Deed
     event_id: str
@@ -64,7 +64,7 @@ class Event:
 
 
 class DemoConversation:
-    """Acts through the simulator and gathers what came of it; `events` holds all, as sent."""
+    """Acts through the simulator and collects the results; `events` has all, in order."""
 
     def __init__(self, stage: DemoEnvironment) -> None:
         self._stage = stage
@@ -72,7 +72,7 @@ class DemoConversation:
         self.webhooks = 0
 
     def meet(self, name: str, *, friend: bool = False) -> Person:
-        """Somebody new, who has not yet added the bot, or did so long ago."""
+        """A new user who has not added the bot, or did so long ago (`friend`)."""
         made = self._stage.post("/sim/users", {"name": name, "friend": friend})
         return Person(name, made["userId"])
 
@@ -103,7 +103,7 @@ class DemoConversation:
         return float(delivery["milliseconds"])
 
     def wait_for(self, events: Sequence[Event]) -> None:
-        """Wait until each was handled, and answered if it is to be, as it is to be.
+        """Wait until each event was handled, and has the expected answer.
 
         Raises DemoFailed if not.
         """
@@ -120,7 +120,7 @@ class DemoConversation:
             _require_answer(event)
 
     def refresh(self) -> None:
-        """Bring every event's start and answers up to date."""
+        """Update the start and the answers of every event."""
         self._read_starts()
         self._read_answers()
 
@@ -152,7 +152,7 @@ class DemoConversation:
 
 
 def done(event: Event) -> bool:
-    """Whether what its deed waits for has happened."""
+    """Whether the condition of its deed is met."""
     has_started = event.started_ms is not None
     return {
         "answered": has_started and bool(event.answers),
@@ -169,8 +169,10 @@ def _require_answer(event: Event) -> None:
 
 
 def text_for(event_id: str, call: Mapping[str, Any], row: Mapping[str, Any] | None) -> str:
-    """What a call said to an event; empty for others. `row` is that of `calls`, if it is there yet:
-    answers that waited together travel in one call, with the token of the last one.
+    """The text of a call for an event; empty for other events.
+
+    `row` is the row of `calls`, if it exists yet: answers that waited together are sent in one
+    call, with the token of the last one.
     """
     events = [row[EVENT_ID], *(one[EVENT_ID] for one in row.get("also", ()))] if row else []
     messages = (call["body"] or {}).get("messages", ())
@@ -181,5 +183,5 @@ def text_for(event_id: str, call: Mapping[str, Any], row: Mapping[str, Any] | No
 
 
 def text_of(call: Mapping[str, Any]) -> str:
-    """What a call said."""
+    """The text of a call."""
     return " / ".join(m.get("text") or f"({m['type']})" for m in call["body"]["messages"])

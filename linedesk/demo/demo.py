@@ -1,4 +1,4 @@
-"""`linedesk demo`: a person chats with a bot through every real part, on this machine."""
+"""`linedesk demo`: a user chats with a bot through every real part, on this machine."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from linedesk.settings.errors import DemoFailed, DemoInterrupted
 
 @dataclass(frozen=True)
 class Show:
-    """A bot's scripted conversation, and what a person may try with it."""
+    """A bot's scripted conversation, and a hint for trying it."""
 
     scenes: Callable[[DemoConversation, DemoTimers], Iterator[Scene]]
     hint: str
 
 
 SHOWS: Mapping[str, Show] = {
-    "parrot": Show(scenarios.parrot_scenes, "Say anything, or send a photo, a sticker or a place."),
+    "parrot": Show(scenarios.parrot_scenes, "Send any text, a photo, a sticker or a location."),
     "timer": Show(scenarios.timer_scenes, "Write 180, and move the clock ahead on the page: +1分."),
     "reminder": Show(
         scenarios.reminder_scenes, "Write 8時30分, and move the clock ahead on the page: +1時間."
@@ -41,9 +41,10 @@ SHOWS: Mapping[str, Show] = {
 
 
 def run_demo(bot: str, *, once: bool, port: int | None) -> int:
-    """Set the stage and play the bot's conversation (`once`), or leave it to a person until Ctrl-C.
+    """Start everything and play the bot's conversation (`once`), or serve the chat page until
+    Ctrl-C.
 
-    Whatever happens, no process and no file stays behind. Raises DemoFailed.
+    It always removes its processes and files. Raises DemoFailed.
     """
     console = open_console()
     signals = Signals()
@@ -81,7 +82,7 @@ def _set(stage: DemoEnvironment, console: Console) -> None:
 def _play(bot: str, stage: DemoEnvironment, console: Console) -> None:
     talk, timers = DemoConversation(stage), DemoTimers(stage)
     print_legend(console)
-    with console.status("the conversation is going on ..."):
+    with console.status("playing the conversation ..."):
         for scene in SHOWS[bot].scenes(talk, timers):
             print_scene(console, scene, bot=bot)
     talk.refresh()
@@ -105,7 +106,7 @@ def _leave_to_a_person(bot: str, stage: DemoEnvironment, console: Console) -> No
     console.print(f"Chat with the {bot} bot:  {stage.linesim_url}/")
     console.print(f"Webhook:  {stage.frontdesk_url}/callback", style="dim")
     console.print(SHOWS[bot].hint)
-    console.print("Ctrl-C ends everything and leaves nothing behind.", style="dim")
+    console.print("Ctrl-C stops everything and removes all data.", style="dim")
     while True:
         stage.stay()
 

@@ -1,7 +1,7 @@
-"""The demo's stage: mongod, simulator, front desk and dispatcher as real processes in a folder of
-its own, each on a free port with its log in a file.
+"""The demo's environment: mongod, simulator, front desk and dispatcher as real processes.
 
-Every wait here ends early, with an exception, when a signal comes or a process dies.
+They run in their own folder, each on a free port with its log in a file. Every wait ends early,
+with an exception, after a signal or the death of a process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ START_SECONDS = 30.0
 REQUEST_SECONDS = 10.0
 PROBE_SECONDS = 1.0
 LOOK_SECONDS = 0.02
-# In the order in which they are stopped: first what brings new work, last what stores it.
+# In the order of stopping: sources of new work first.
 STOP_SECONDS = {"linesim": 5.0, "frontdesk": 10.0, "dispatcher": 20.0}
 DISPATCHER_READY = "INFO dispatcher ready "
 
@@ -41,7 +41,7 @@ Found = TypeVar("Found")
 
 
 class DemoEnvironment:
-    """A context manager: everything runs inside of it, and nothing of it is left after."""
+    """A context manager: everything runs inside it, and is removed at its end."""
 
     def __init__(
         self, folder: Path, *, bot: str, signals: Signals, chat_port: int | None = None
@@ -54,7 +54,7 @@ class DemoEnvironment:
         self._signals = signals
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._http = requests.Session()
-        # Nothing here leaves the machine, so no proxy and no .netrc is asked.
+        # No request leaves the machine, so proxies and .netrc are ignored.
         self._http.trust_env = False
         self._client: Client | None = None
 
@@ -71,10 +71,10 @@ class DemoEnvironment:
         self.mongod.stop()
 
     def require_port(self) -> None:
-        """Raise DemoFailed where the chat page's port is taken, before anything is started."""
+        """Raise DemoFailed if the chat page's port is in use, before anything starts."""
         port = int(self.linesim_url.rpartition(":")[2])
         with socket.socket() as tried:
-            # As a server sets it: a port that was just given up is free.
+            # Like a server: a port that was just closed counts as free.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 tried.bind(("127.0.0.1", port))
@@ -90,7 +90,7 @@ class DemoEnvironment:
         create_collections(self._client[DATABASE])
 
     def start_rooms(self) -> None:
-        """Simulator, front desk and dispatcher, all at once; returns when each is ready."""
+        """Start simulator, front desk and dispatcher together; returns when each is ready."""
         environ = self._environ()
         port = self.linesim_url.rpartition(":")[2]
         callback = f"{self.frontdesk_url}/callback"
@@ -102,15 +102,15 @@ class DemoEnvironment:
         self.wait_for(lambda: DISPATCHER_READY in self.log_of("dispatcher"), "dispatcher")
 
     def get(self, path: str) -> Any:
-        """What the simulator answers."""
+        """Return the simulator's answer."""
         return self._asked("GET", path)
 
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
-        """What the simulator answers."""
+        """Return the simulator's answer."""
         return self._asked("POST", path, json=body or {})
 
     def documents(self, collection: str, query: Document) -> list[Document]:
-        """What MongoDB holds, in its natural order; raises DemoFailed where it does not say."""
+        """The documents in natural order; raises DemoFailed if MongoDB cannot be read."""
         assert self._client is not None
         try:
             return list(self._client[DATABASE][collection].find(query))
@@ -118,27 +118,27 @@ class DemoEnvironment:
             raise DemoFailed(f"reading {collection}: {error}") from error
 
     def log_of(self, name: str) -> str:
-        """All that this process has logged."""
+        """The whole log of this process."""
         return self._log_path(name).read_text("utf-8", "replace")
 
     def wait_for(
         self, look: Callable[[], Found | None], concerned: str, *, seconds: float = START_SECONDS
     ) -> Found:
-        """The first true value that `look` returns.
+        """Return the first true value of `look`.
 
-        Raises DemoFailed, with the end of the log of the process concerned, when the time is up
-        or a process has ended; DemoInterrupted when SIGTERM or SIGINT came.
+        Raises DemoFailed, with the end of the log of the process concerned, after a time-out or the
+        end of a process; DemoInterrupted after SIGTERM or SIGINT.
         """
         deadline = time.monotonic() + seconds
         while not (found := look()):
             self._look_after_processes()
             if time.monotonic() > deadline:
-                raise DemoFailed(self._with_log(f"nothing within {seconds:.0f} s", concerned))
+                raise DemoFailed(self._with_log(f"no result within {seconds:.0f} s", concerned))
             self.stay(LOOK_SECONDS)
         return found
 
     def stay(self, seconds: float | None = None) -> None:
-        """Wait, for the next signal at most; a process that has ended raises DemoFailed."""
+        """Wait, at most until the next signal; raises DemoFailed if a process has ended."""
         try:
             number = self._signals.get(timeout=seconds)
         except queue.Empty:
@@ -148,7 +148,7 @@ class DemoEnvironment:
         self._look_after_processes()
 
     def _environ(self) -> dict[str, str]:
-        """The demo's own settings and none of the operator's, whose token must not come here."""
+        """The demo's own settings without the operator's, whose token must not be used here."""
         others = {
             name: value
             for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""What a scene is, and what people do in more than one of them.
+"""The scenes of the demo.
 
 The parrot: people of all kinds, a group, a burst, a redelivery.
 
@@ -19,10 +19,10 @@ from linedesk.settings.errors import DemoFailed
 
 @dataclass
 class Scene:
-    """A piece of the conversation with its events handled; `remark` closes it.
+    """A part of the conversation with its events handled, and a closing `remark`.
 
-    In a scene by the clock nobody does anything: it was moved ahead by `advanced` seconds, and
-    `rings` came.
+    In a scene by the clock the users are idle: the clock was moved ahead by `advanced` seconds, and
+    `rings` arrived.
     """
 
     title: str
@@ -33,7 +33,7 @@ class Scene:
 
 
 def act_out(talk: DemoConversation, title: str, webhooks: Sequence[Sequence[Deed]]) -> Scene:
-    """Each webhook's deeds are done, and what they ask for was answered. Raises DemoFailed."""
+    """Carry out each webhook's deeds and wait for their answers. Raises DemoFailed."""
     events = [event for deeds in webhooks for event in talk.send(*deeds)[1]]
     wait(talk, title, events)
     return Scene(title, events)
@@ -50,7 +50,9 @@ def wait(talk: DemoConversation, title: str, events: Sequence[Event]) -> None:
 def fire_timers(
     timers: DemoTimers, title: str, expected: Sequence[tuple[Person, str]], *, waiting: int
 ) -> Scene:
-    """The clock goes to the next of so many timers, and these messages come. Raises DemoFailed."""
+    """Move the clock to the next of `waiting` timers and wait for these messages. Raises
+    DemoFailed.
+    """
     try:
         advanced = timers.advance_to_next(waiting=waiting)
         return Scene(title, advanced=advanced, timers=timers.wait_for(expected))
@@ -61,7 +63,7 @@ def fire_timers(
 def says(
     who: Person, text: str, answer: str | None = None, *, chat: str | None = None, where: str = ""
 ) -> Deed:
-    """A text message, and what the bot has to answer where the script knows it."""
+    """A text message, and the bot's expected answer if the script has it."""
     act = {"act": "text", "text": text, "chat": chat}
     return Deed(who, text, act, where=where, answer=answer)
 
@@ -70,16 +72,16 @@ BURST = 5
 
 
 def parrot_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scene]:
-    """Play the conversation; each scene is given out when all that it asked for was answered.
+    """Play the conversation; yields each scene once all of it was answered.
 
-    Raises DemoFailed, naming the scene, when something does not happen or happens twice.
+    Raises DemoFailed with the scene's name if an expected event is missing or occurs twice.
     """
     hanako, taro, emily = (talk.meet(name) for name in ("佐藤花子", "田中太郎", "Émile 🦜"))
     people = [hanako, taro, emily]
     yield act_out(talk, "three people add the bot as a friend", [[_follows(who)] for who in people])
     yield act_out(
         talk,
-        "they say hello, each in their own way",
+        "each of them says hello",
         [
             [says(hanako, "こんにちは！今日もいい天気ですね ☀️")],
             [says(taro, "改行も\n大丈夫？👨‍👩‍👧‍👦")],
@@ -98,7 +100,7 @@ def _in_a_group(talk: DemoConversation, hanako: Person, taro: Person) -> Scene:
     name = "週末キャンプ"
     chat = talk.gather(name, [hanako, taro])
     nobody = Person(name, "")
-    # The parrot has no handler for it, so nothing starts.
+    # The parrot has no handler for it, so no handler starts.
     joins = Deed(nobody, "(invites the bot)", {"act": "join", "chat": chat}, until="stored")
     webhooks = [[joins], [says(taro, "テントは誰が持ってくる？", chat=chat, where=name)]]
     return act_out(talk, "a group invites the bot", webhooks)
@@ -111,7 +113,7 @@ def _burst(talk: DemoConversation, people: list[Person]) -> Scene:
     ]
     scene = act_out(talk, title, webhooks)
     for who in people:
-        # Answers that waited together arrive at one moment.
+        # Answers that waited together arrive at the same time.
         answered = [
             round(e.answers[0].milliseconds + e.sent_at * 1000, 3)
             for e in scene.events
@@ -123,7 +125,7 @@ def _burst(talk: DemoConversation, people: list[Person]) -> Scene:
 
 
 def _redelivery(talk: DemoConversation, who: Person) -> Scene:
-    """A later message of the same conversation proves that nothing more comes of an earlier one."""
+    """A later message of the conversation proves that the earlier one has no further answers."""
     title = "LINE delivers one webhook twice; it is answered once"
     number, first = talk.send(says(who, "これは二度届きます"))
     wait(talk, title, first)
@@ -132,7 +134,9 @@ def _redelivery(talk: DemoConversation, who: Person) -> Scene:
     wait(talk, title, last)
     if len(first[0].answers) != 1:
         raise DemoFailed(f"{title}: {len(first[0].answers)} answers")
-    remark = f"the redelivery was taken with 200 after {milliseconds:.1f} ms and not handled again"
+    remark = (
+        f"the redelivery was answered with 200 after {milliseconds:.1f} ms and not handled again"
+    )
     return Scene(title, [*first, *last], remark)
 
 
@@ -160,9 +164,9 @@ NOT_SET = "設定されてないですよ"
 
 
 def reminder_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scene]:
-    """Play the conversation; each scene is given out when all that it asked for has come.
+    """Play the conversation; yields each scene once all of its messages have arrived.
 
-    Raises DemoFailed, naming the scene, when something does not happen, or happens too early.
+    Raises DemoFailed with the scene's name if a message is missing or too early.
     """
     hanako = talk.meet("佐藤花子", friend=True)
     yield act_out(
@@ -175,7 +179,7 @@ def reminder_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scen
     )
     yield act_out(
         talk,
-        "there is no 25 o'clock, so the bot asks back",
+        "25 is not an hour, so the bot asks again",
         [
             [says(hanako, "25時30分", "何時ですか？")],
             [says(hanako, "8時", "8時30分ですね。わかりました。")],
@@ -187,7 +191,7 @@ def reminder_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scen
     yield fire_timers(timers, "no answer for ten minutes", [(hanako, "飲んだ？？")], waiting=2)
     yield act_out(
         talk,
-        "any answer will do; then good-bye",
+        "any answer ends the questions; then good-bye",
         [
             [says(hanako, "飲みました", "よくできました")],
             [says(hanako, "ばいばい", "設定を削除しました。 ばいばい")],
@@ -197,9 +201,9 @@ def reminder_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scen
 
 
 def timer_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scene]:
-    """Play the conversation; each scene is given out when all that it asked for has come.
+    """Play the conversation; yields each scene once all of its messages have arrived.
 
-    Raises DemoFailed, naming the scene, when something does not happen, or happens too early.
+    Raises DemoFailed with the scene's name if a message is missing or too early.
     """
     hanako, taro = (talk.meet(name, friend=True) for name in ("佐藤花子", "田中太郎"))
     yield act_out(
@@ -215,7 +219,7 @@ def timer_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scene]:
     yield fire_timers(timers, "three minutes later", [(hanako, "180秒経ちました")] * 2, waiting=2)
     yield act_out(
         talk,
-        "one of them changes her mind",
+        "one user cancels her timer",
         [
             [says(hanako, "60", "60秒後にお知らせします")],
             [says(hanako, "90", "90秒後にお知らせします")],
@@ -224,5 +228,5 @@ def timer_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scene]:
         ],
     )
     scene = fire_timers(timers, "two minutes later", [(taro, "120秒経ちました")], waiting=1)
-    scene.remark = "what was cancelled was due before it, and did not come"
+    scene.remark = "the cancelled timer was due before it, and did not fire"
     yield scene

@@ -1,4 +1,4 @@
-"""Prints the demo's conversation: who said what, how long each part took, and a closing summary."""
+"""Prints the demo's conversation: messages, times of each part, and a closing summary."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from linedesk.demo.scenarios import Scene
 from linedesk.demo.timed_events import DemoTimer
 
 TOKYO = ZoneInfo("Asia/Tokyo")
-# A file or a pipe has no width of its own.
+# The width for a file or a pipe.
 WIDTH_WITHOUT_TERMINAL = 120
 
 
 def open_console() -> Console:
-    """A console on stdout: as wide as the terminal, without colours where none are wanted."""
+    """A console on stdout with the terminal's width, without colours if they are disabled."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
@@ -29,18 +29,19 @@ def open_console() -> Console:
 
 
 def print_legend(console: Console) -> None:
-    """What the three columns of figures mean."""
+    """Print the meaning of the three columns of figures."""
     for line in (
         "In milliseconds. 200: from LINE's webhook to the front desk's answer 200.",
-        "started: from the front desk's receiving it to the handler's start; it does not wait for",
+        "started: from its arrival at the front desk to the handler's start, which does not wait "
+        "for",
         "that answer. answered: from LINE's webhook to the bot's call of LINE.",
-        "Calls leave at least 100 ms apart; that for a new person's profile is one of them.",
+        "Calls are sent at least 100 ms apart, including the call for a new user's profile.",
     ):
         console.print(line, style="dim")
 
 
 def print_scene(console: Console, scene: Scene, *, bot: str) -> None:
-    """One scene as a table, each event with its answers below it, or what came by the clock."""
+    """Print a scene as a table: each event with its answers below it, or the messages of timers."""
     console.print()
     console.print(Text(scene.title, style="bold"))
     console.print(_by_the_clock(scene, bot) if scene.timers else _conversation(scene, bot))
@@ -98,7 +99,7 @@ def _by_the_clock(scene: Scene, bot: str) -> Table:
 
 
 def _table(figures: Mapping[str, int]) -> Table:
-    """Two columns of words, and these of figures with their widths."""
+    """A table with two columns of text and columns of figures with these widths."""
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     table.add_column("who", width=24, overflow="fold")
     table.add_column("message", ratio=1, overflow="fold")
@@ -126,7 +127,7 @@ def _first(answers: Sequence[BotAnswer]) -> str:
 
 
 def _spread(milliseconds: Sequence[float]) -> str:
-    return f"after {median(milliseconds):.1f} ms in the middle, {max(milliseconds):.1f} ms at most"
+    return f"after {median(milliseconds):.1f} ms (median), {max(milliseconds):.1f} ms at most"
 
 
 def _punctuality(late_ms: Sequence[float]) -> str:
@@ -137,5 +138,5 @@ def _closest(seconds: float | None) -> str:
     return (
         "fewer than two calls"
         if seconds is None
-        else f"{seconds * 1000:.1f} ms apart on arrival; they leave at least 100 ms apart"
+        else f"{seconds * 1000:.1f} ms apart on arrival; they are sent at least 100 ms apart"
     )

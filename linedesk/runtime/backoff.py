@@ -1,4 +1,4 @@
-"""How long to wait before trying again, by tenacity's arithmetic."""
+"""Pauses before a retry, by tenacity's arithmetic."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tenacity import RetryCallState, wait_exponential, wait_random_exponential
 def pause_seconds(failures: int, *, first: float = 0.1, most: float = 5.0) -> float:
     """Seconds to wait after `failures` in a row (1 and up): exponential with full jitter.
 
-    Drawn evenly between 0 and `first` doubled with each failure, never above `most`.
+    Uniformly distributed between 0 and `first` doubled with each failure, never above `most`.
     """
     return float(wait_random_exponential(multiplier=first, max=most)(_after(failures)))
 
 
 def growing_seconds(failures: int, *, first: float, most: float) -> float:
-    """Seconds to wait after `failures` in a row (1 and up): each surely longer than the last.
+    """Seconds to wait after `failures` in a row (1 and up): each longer than the last.
 
     `first` doubled with each failure, up to `most`, less a fifth of it at random.
     """

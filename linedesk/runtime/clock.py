@@ -1,4 +1,4 @@
-"""The clock since boot, which nothing sets and no sleep stops."""
+"""The clock since boot, which is never set and also runs during sleep."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import time
 
 
 def boottime() -> float:
-    """Seconds since boot, those included in which the machine or the process stood still."""
+    """Seconds since boot, including times in which the machine or the process was suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

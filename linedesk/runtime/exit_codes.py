@@ -4,24 +4,25 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a process says by its exit code.
+    """The meaning of each exit code.
 
-    systemd units can name `CONFIG` in RestartPreventExitStatus: a restart does not mend a setting.
+    systemd units can list `CONFIG` in RestartPreventExitStatus: a restart does not fix a setting.
     """
 
     OK = 0
     FAILED = 1
     NEWER = 65
-    """A newer release has written the documents; this one would misread them and does nothing."""
+    """A newer release has written the documents; this one would misread them and exits."""
     UNAVAILABLE = 69
     SOFTWARE = 70
     STUCK = 75
-    """A bot's handler did not return within the drain, or as many handlers as there are threads
-    never returned, or a worker's program was exchanged or did not start; their events will be
-    handled again, or given up after so many tries."""
+    """Handlers are stuck: a handler did not return within the drain, all threads have handlers that
+    never return, or a worker's program was replaced or did not start. Their events are handled
+    again, or become dead letters after HANDLER_TRIES.
+    """
     REPLACED = 76
-    """Another dispatcher has taken over; this one did nothing more."""
+    """Another dispatcher has taken over; this one stopped at once."""
     CONFIG = 78
     INTERRUPTED = 130
-    """Ctrl-C ended a command. Processes that stop in order at Ctrl-C end with OK."""
+    """Ctrl-C ended a command. Processes that stop cleanly at Ctrl-C exit with OK."""
     KILLED = 137

@@ -1,4 +1,4 @@
-"""Python's collector of cyclic garbage, as a server wants it."""
+"""Settings of Python's cyclic garbage collector for servers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import gc
 
 
 def spare_the_collector() -> None:
-    """Keep what start-up made out of every later collection, and collect less often.
+    """Exclude the objects of the start from later collections, and collect less often.
 
-    A full collection over all imported modules was measured to stop every request for 40 ms, and
-    the requests of a single group to be enough for a young one; they leave no cycles behind. Not
-    even one goes before: it would take 80 ms, in which callers wait already.
+    A full collection over all imported modules stopped every request for 40 ms in measurements, and
+    the requests of a single group triggered a young one; requests leave no cycles. There is no
+    collection before: it would take 80 ms while clients already wait.
     """
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)

@@ -1,4 +1,4 @@
-"""What a thread reports of itself and any other may read: what it does, what it waits for."""
+"""The state that a thread reports and other threads read: busy, idle, or waiting for a reason."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-# What a thread may be at one thing for: a few commands of MongoDB, each 50 s at the longest.
+# The time limit for one step of a thread: a few commands of MongoDB, each of 50 s at most.
 LIMIT_SECONDS = 180.0
-# A reason to wait has to be given again within this. It may take as long to open a feed: to walk
-# through the oplog 60 s, and a few commands before and after.
+# A wait reason must be renewed within this time. Opening a feed may take as long: 60 s to scan the
+# oplog, and a few commands before and after.
 RENEW_SECONDS = 180.0
 
 # The reason that every process may have.
@@ -17,7 +17,7 @@ AWAY = "waiting for MongoDB"
 
 
 class ThreadActivity:
-    """What one thread reports: `busy` as it takes up something, `idle` when it sleeps."""
+    """The reports of one thread: `busy` when it begins a step, `idle` when it sleeps."""
 
     def __init__(
         self,
@@ -28,12 +28,12 @@ class ThreadActivity:
     ) -> None:
         self._thread = thread
         self.limit_seconds = limit_seconds
-        """For how long it may be busy with one thing."""
+        """The time limit for one step."""
         self._monotonic = monotonic
         self._since: float | None = None
 
     def busy(self) -> None:
-        """The thread is done with what it was busy with, and takes up the next thing."""
+        """The thread has finished its step and begins the next one."""
         self._since = self._monotonic()
 
     def idle(self) -> None:
@@ -41,7 +41,7 @@ class ThreadActivity:
         self._since = None
 
     def stalled(self) -> str | None:
-        """That the thread is busy with one thing for longer than its limit, in words; else None."""
+        """A message if one step of the thread takes longer than its limit; else None."""
         since = self._since
         seconds = 0.0 if since is None else self._monotonic() - since
         if seconds <= self.limit_seconds:
@@ -50,9 +50,9 @@ class ThreadActivity:
 
 
 class WaitReason:
-    """Why a thread makes no progress although it does not hang.
+    """The reason why a thread waits although it does not hang.
 
-    A reason counts only while it is set again and again.
+    A reason expires unless it is set again within RENEW_SECONDS.
     """
 
     def __init__(
@@ -64,12 +64,14 @@ class WaitReason:
         self._renew_seconds = renew_seconds
         self._monotonic = monotonic
         self.renewed_at = monotonic()
-        """Monotonic time at which a reason was set last; at first that of its making."""
+        """Monotonic time at which a reason was last set; at first the time of creation."""
         # Replaced as a whole: a reader sees a text and the time that belongs to it.
         self._set: tuple[str, datetime] | None = None
 
     def set(self, text: str | None) -> None:
-        """The thread waits for this, and will set it again while it waits; None: for nothing."""
+        """Set the reason that the thread waits for; it sets it again while it waits. None: no
+        reason.
+        """
         if text is not None:
             self.renewed_at = self._monotonic()
         if text != self.text:
@@ -77,12 +79,12 @@ class WaitReason:
 
     @property
     def text(self) -> str | None:
-        """What was set last; None once that is over."""
+        """The reason set last; None if there is none."""
         was_set = self._set
         return None if was_set is None else was_set[0]
 
     def fresh(self) -> str | None:
-        """What is waited for and since when; None if nothing is, or it was not set lately."""
+        """The reason and its start; None without a reason, or if it has expired."""
         was_set = self._set
         if was_set is None or self._monotonic() - self.renewed_at > self._renew_seconds:
             return None
@@ -90,5 +92,5 @@ class WaitReason:
 
 
 def moment(at: datetime) -> str:
-    """A time as a person reads it in a status, in UTC as in the log."""
+    """A time for status texts, in UTC as in the log."""
     return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -1,7 +1,7 @@
 """How every process logs: one line per record on stderr, in UTC, in UTF-8, without secrets.
 
-A record can neither break out of its line nor, by control characters, out of the terminal; a
-traceback follows below its record, each of its lines set off so that none passes for a record.
+A record cannot add lines or send control characters to the terminal. A traceback follows below its
+record; its lines are indented and cannot look like records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
 
 MASK = "***"
 
-# Control characters, line and paragraph separators, and the marks that turn text around.
+# Control characters, line and paragraph separators, and marks that change the text direction.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _COLOURS = {
     logging.DEBUG: "2",
@@ -29,7 +29,7 @@ _COLOURS = {
 
 
 class LineFormatter(logging.Formatter):
-    """`<UTC time> <LEVEL> <package> <message>`; masks the secrets in whatever it puts out."""
+    """`<UTC time> <LEVEL> <package> <message>`; masks the secrets in its output."""
 
     def __init__(self, *, secrets: Iterable[str] = (), coloured: bool = False) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class LineFormatter(logging.Formatter):
         self._coloured = coloured
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of one record, traceback included."""
+        """The text of one record with its traceback."""
         message = _one_line(record.getMessage())
         line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {message}"
         lines = [line, *_set_off(self._traceback(record))]
@@ -64,8 +64,8 @@ def configure_logging(
 ) -> None:
     """Send all records of this process to stderr (or `stream`), in linedesk's format.
 
-    `verbose`, or the level debug, opens our packages and the packages in `own` (the operator's
-    bot), and leaves the libraries beneath at info: pymongo's debug records hold whole documents.
+    `verbose`, or the level debug, enables debug records of our packages and of those in `own` (the
+    operator's bot). The libraries stay at info: pymongo's debug records contain whole documents.
     """
     target = _utf8(stream or sys.stderr)
     handler = logging.StreamHandler(target)
@@ -93,28 +93,28 @@ def _hand_over(logger: logging.Logger) -> None:
 
 
 def _utf8(stream: TextIO) -> TextIO:
-    """Japanese stays Japanese under LANG=C, and a lone surrogate raises nothing."""
+    """A UTF-8 stream also under LANG=C; lone surrogates raise no errors."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     return stream
 
 
 def _wants_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Colours are for people, and people can refuse them (https://no-color.org)."""
+    """Whether to use colours: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def masking(secrets: Iterable[str]) -> Callable[[str], str]:
-    """What makes MASK of each of the secrets in a text; an empty one hides nothing."""
+    """Return a function that replaces each secret in a text by MASK; empty secrets are ignored."""
     longest_first = sorted(set(filter(None, secrets)), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)))
     return lambda text: pattern.sub(MASK, text) if longest_first else text
 
 
 def _source(logger: str) -> str:
-    """The package of ours that a logger belongs to (`dispatcher`, `store`); others by their name.
+    """The linedesk package of a logger (`dispatcher`, `store`); the name of other loggers.
 
-    Modules move from one release to the next; what operators match on does not.
+    Modules move between releases, but the names that operators match on do not.
     """
     first, _, rest = logger.partition(".")
     if first == "linedesk" and rest:

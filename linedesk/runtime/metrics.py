@@ -1,9 +1,9 @@
-"""The figures of a process: counted in memory, read once a second, the same for whoever asks.
+"""The figures of a process: counted in memory, read once a second, the same for all readers.
 
-They are metrics of prometheus-client on one registry. What a scrape reads comes from there, and so
-does the snapshot from which `status`, systemd's line and everything that an operator looks at is
-made. A figure's name in MongoDB is the metric's without `linedesk_` and `_total`, in camel case:
-`linedesk_accepted_events_total` is `acceptedEvents`. Values of labels nest in it.
+They are metrics of prometheus-client on one registry. Scrapes read that registry. So does the
+snapshot for `status`, systemd's status line and the console. A figure's name in MongoDB is the
+metric's without `linedesk_` and `_total`, in camel case: `linedesk_accepted_events_total` is
+`acceptedEvents`. Values of labels nest in it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 PREFIX = "linedesk_"
-# Rates are those of the last so many seconds, latencies those of the last minute.
+# Rates cover the last RATE_SECONDS, latencies the last LATELY_SECONDS.
 RATE_SECONDS = 10.0
 LATELY_SECONDS = 60.0
-# At most a line for so many seconds tells of refusals, whatever number there is.
+# Refusals are logged in at most one line for this time, whatever their number.
 REFUSALS_SECONDS = 1.0
-# Of all reasons and addresses so many are counted between two lines, and so many are named.
+# The numbers of reasons and addresses that are counted between two lines, and that a line names.
 MOST_COUNTED = 1_000
 MOST_NAMED = 5
-# A proxy says any address.
+# A proxy can report any address.
 MOST_LETTERS = 80
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 # From half a millisecond to LINE's own limits: 1 s for the store, 2 s for the answer, 10 s a call.
@@ -71,9 +71,9 @@ Values = Mapping[str, float | Mapping[str, float] | None]
 
 
 class Measured:
-    """Figures that are measured together, and left out everywhere while they are not known.
+    """Figures that are measured together, and omitted everywhere while they are unknown.
 
-    Their values are those that were set last; or, with `ask`, what it tells each time.
+    Their values are the last ones set; or, with `ask`, the values that it returns each time.
     """
 
     def __init__(
@@ -89,28 +89,28 @@ class Measured:
         registry.register(self)
 
     def set(self, values: Values) -> None:
-        """From now on these, by their names without `linedesk_`; all others are not known."""
+        """Set the values by names without `linedesk_`; figures not included become unknown."""
         self._values = values
 
     def describe(self) -> list[Metric]:
-        """The names, so that the registry lets nobody have one twice."""
+        """The names, so that the registry rejects duplicates."""
         return [figure.family(None) for figure in self._figures]
 
     def collect(self) -> list[Metric]:
-        """All of one moment, as the registry asks for them."""
+        """All figures of one moment, for the registry."""
         values = self._ask()
         return [figure.family(values.get(figure.name)) for figure in self._figures]
 
 
 class Largest:
-    """The largest of the values since it was last taken; from any thread."""
+    """The largest value since the last `take`; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._value: float | None = None  # written under _lock
 
     def note(self, value: float) -> None:
-        """One more value."""
+        """Add a value."""
         largest = self._value
         if largest is not None and value <= largest:
             return
@@ -119,7 +119,7 @@ class Largest:
                 self._value = value
 
     def take(self) -> float | None:
-        """The largest one, which is forgotten; None where there was no value."""
+        """Return the largest value and reset it; None without values."""
         with self._lock:
             taken, self._value = self._value, None
         return taken
@@ -139,7 +139,7 @@ class BoundedMetric(Metric):
 
     @classmethod
     def of(cls, metric: Metric, take_largest: TakeLargest) -> BoundedMetric:
-        """The same samples, with their largest values."""
+        """The metric's samples with their largest values."""
         bounded = cls(metric.name, metric.documentation, metric.type, metric.unit)
         bounded.samples = metric.samples
         bounded.take_largest = take_largest
@@ -155,12 +155,12 @@ class Histogram(PrometheusHistogram):
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         """Count one value, from any thread."""
-        # Before it is counted, so that a snapshot never counts a value whose size is not noted.
+        # Noted before it is counted: a snapshot then knows the size of every value it counts.
         self._largest.note(amount)
         super().observe(amount, exemplar)
 
     def collect(self) -> list[Metric]:
-        """The samples, and how to take the largest values."""
+        """The samples, with the function that takes the largest values."""
         return [BoundedMetric.of(metric, self._take_largest) for metric in super().collect()]
 
     def _take_largest(self) -> Mapping[tuple[str, ...], float]:
@@ -174,22 +174,22 @@ class Histogram(PrometheusHistogram):
 
 @dataclass(frozen=True)
 class MetricsSnapshot:
-    """All figures of one moment. What has no value yet is left out."""
+    """All figures of one moment. Figures without a value are omitted."""
 
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     figures: dict[str, Any] = field(default_factory=dict)
-    """Counts since the start of the process, and what is measured; of a histogram count and sum."""
+    """Counts since the start of the process, and measured figures; count and sum of histograms."""
     per_second: dict[str, Any] = field(default_factory=dict)
-    """Of each count its rate over the last RATE_SECONDS."""
+    """The rate of each count over the last RATE_SECONDS."""
     lately: dict[str, Any] = field(default_factory=dict)
-    """Of each histogram the last LATELY_SECONDS: count; where there is any sum, p50, p90, p99, and
-    max where it is known.
+    """Each histogram over the last LATELY_SECONDS: count; with any values also sum, p50, p90, p99,
+    and max if known.
     """
 
 
 @dataclass
 class _Reading:
-    """One look at the registry."""
+    """One reading of the registry."""
 
     counts: dict[Series, float] = field(default_factory=dict)
     gauges: dict[Series, float] = field(default_factory=dict)
@@ -201,7 +201,7 @@ class _Reading:
 
 
 class MetricsSnapshots:
-    """Those of one registry. `take` belongs to one thread, `latest` to anybody."""
+    """The snapshots of one registry. `take` belongs to one thread; `latest` is thread-safe."""
 
     def __init__(
         self, registry: CollectorRegistry, *, monotonic: Callable[[], float] = time.monotonic
@@ -210,10 +210,10 @@ class MetricsSnapshots:
         self._monotonic = monotonic
         self._readings: deque[tuple[float, _Reading]] = deque()
         self.latest = MetricsSnapshot()
-        """The last one that was taken; replaced as a whole."""
+        """The last snapshot; replaced as a whole."""
 
     def take(self) -> MetricsSnapshot:
-        """Look at every figure; meant to be called once a second."""
+        """Read every figure; call it once a second."""
         now, reading = self._monotonic(), _read(self._registry)
         self._readings.append((now, reading))
         while len(self._readings) > 2 and self._readings[1][0] <= now - LATELY_SECONDS:
@@ -246,16 +246,16 @@ class MetricsSnapshots:
             yield series, told
 
     def _largest(self, series: Series) -> float | None:
-        """Of the observations behind the first reading; of all, where that is the only one."""
+        """The largest observation after the first reading; of all, if there is only one."""
         readings = [reading for _, reading in self._readings]
         found = [one.largest[series] for one in readings[1:] or readings if series in one.largest]
         return max(found, default=None)
 
 
 class Refusals:
-    """Tells the log of refused requests: a line a second at most, and a bounded memory.
+    """Logs refused requests: at most one line a second, with bounded memory.
 
-    The first one after a quiet second is told at once. All methods belong to one thread.
+    The first refusal after a quiet second is logged at once. All methods belong to one thread.
     """
 
     def __init__(
@@ -267,23 +267,23 @@ class Refusals:
         self._clear()
 
     def note(self, reason: str, address: str) -> None:
-        """Count one; the reason quotes nothing that a stranger sent."""
+        """Count a refusal; the reason must not quote the client's input."""
         self._requests += 1
         for counter, name in ((self._reasons, reason), (self._addresses, address)):
             counter[name[:MOST_LETTERS]] += 1
             if len(counter) > MOST_COUNTED:
-                # What is busy stays; of what came once the older half goes.
+                # Keep the most frequent ones; of those with one refusal the older half is dropped.
                 for rare, _ in counter.most_common()[MOST_COUNTED // 2 :]:
                     del counter[rare]
         self.tell_in_time()
 
     def tell_in_time(self) -> None:
-        """Tell, unless a line was told within the last second; to be called again and again."""
+        """Log, unless a line was logged within the last second; call it repeatedly."""
         if self._monotonic() >= self._told_at + REFUSALS_SECONDS:
             self.tell()
 
     def tell(self) -> None:
-        """One line on all since the last one, if there are any; for the end of the process."""
+        """Log all refusals since the last line, if any; also called at the end of the process."""
         if self._requests:
             self._log.warning(
                 'refused requests=%d reasons="%s" busiest="%s"',
@@ -306,10 +306,11 @@ def _most(counter: Counter[str]) -> str:
 def spread(
     buckets: Sequence[tuple[float, float]], *, largest: float | None = None
 ) -> dict[str, Any]:
-    """How observations lie: count, p50, p90 and p99, from cumulative buckets, the last one +Inf.
+    """The distribution of observations: count, p50, p90 and p99, from cumulative buckets ending at
+    +Inf.
 
-    Values are taken to lie evenly within their bucket, as Prometheus's histogram_quantile does it,
-    but none above the largest one. That is told as max, where it is known.
+    Values are assumed to be evenly distributed within their bucket, as in Prometheus's
+    histogram_quantile, but not above the largest one. That is returned as max, if known.
     """
     count = buckets[-1][1] if buckets else 0.0
     if not count:
@@ -325,7 +326,7 @@ def spread(
 def _quantile(buckets: Sequence[tuple[float, float]], rank: float) -> float:
     for (low, below), (high, upto) in pairwise([(0.0, 0.0), *buckets]):
         if upto >= rank:
-            # Of what is above the last bound nothing else is known.
+            # Values above the last bound are not known more precisely.
             inside = (rank - below) / (upto - below) if upto > below else 1.0
             return round(low if high == float("inf") else low + (high - low) * inside, 6)
     return buckets[-1][0]

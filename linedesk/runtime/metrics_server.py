@@ -1,6 +1,6 @@
-"""`/metrics` of a process, on a port of its own, served by prometheus_client's own server.
+"""`/metrics` of a process on its own port, served by prometheus_client's server.
 
-The server has no time-outs, and a thread for each connection: it is meant for this machine.
+The server has no time-outs and uses a thread for each connection: it is meant for this machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from linedesk.runtime.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
-# A standby on the same host may have the same port: it answers once the other process has ended.
+# A standby on the same host may have the same port: it serves it once the other process has ended.
 RETRY_SECONDS = 10.0
 JOIN_SECONDS = 1.0
 
@@ -40,8 +40,8 @@ def serve_metrics(
 ) -> Iterator[None]:
     """Answer GET /metrics until the end of the context; without a port, do nothing.
 
-    The answer has the registry's metrics, and those of the process and of Python. Raises nothing:
-    an address that is taken is logged once and tried again every `retry_seconds`.
+    The answer has the metrics of the registry, of the process and of Python. Raises nothing: an
+    address in use is logged once and tried again every `retry_seconds`.
     """
     if port is None:
         yield
@@ -57,7 +57,7 @@ def serve_metrics(
 
 
 def _with_process_metrics(registry: CollectorRegistry) -> CollectorRegistry:
-    # Else each counter has a second series with the time of its first count.
+    # Otherwise each counter has a second series with the time of its first count.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     everything = CollectorRegistry(auto_describe=False)
     everything.register(registry)
@@ -68,7 +68,7 @@ def _with_process_metrics(registry: CollectorRegistry) -> CollectorRegistry:
 
 
 class MetricsServer(BackgroundThread):
-    """Listens at `host` and `port` until it is stopped, from when it can have that address."""
+    """Serves `host` and `port` until it is stopped, as soon as the address is free."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class MetricsServer(BackgroundThread):
 
 
 def _end(server: WSGIServer) -> None:
-    # Wakes the server, which looks for its end only twice a second.
+    # Wakes the server, which checks for its end only twice a second.
     server.socket.shutdown(socket.SHUT_RDWR)
     server.shutdown()
     server.server_close()
@@ -114,5 +114,5 @@ class _Process(ProcessCollector):
     """Memory, processor and descriptors of this process."""
 
     def _boot_time(self) -> float:
-        # Theirs is in /proc/stat, which is hidden under systemd's ProcSubset=pid.
+        # The collector reads /proc/stat, which systemd's ProcSubset=pid hides.
         return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

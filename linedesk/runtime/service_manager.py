@@ -1,8 +1,8 @@
-"""How a process reports to its service manager, in systemd's protocol, and takes its sockets.
+"""Reports of a process to its service manager by systemd's protocol, and its sockets.
 
-`Systemd` speaks sd_notify(3); without systemd `NoServiceManager` takes its place. Both take their
-variables out of the environment, so that no child reports or listens in their name. A process that
-MongoDB refuses ends slowly enough that systemd never stops starting it.
+`Systemd` implements sd_notify(3); without systemd `NoServiceManager` replaces it. Both remove their
+variables from the environment, so children do not report or listen in their name. A process to
+which MongoDB refuses access exits slowly, so systemd never reaches its start limit.
 """
 
 from __future__ import annotations
@@ -19,70 +19,72 @@ from typing import Protocol
 
 
 class ServiceManager(Protocol):
-    """Who runs this process. Every method may be called from any thread, and never raises."""
+    """The service manager of this process. Every method is thread-safe and never raises."""
 
     @property
     def watchdog_seconds(self) -> float | None:
-        """How long the process may go without a word before it is ended; None: for ever."""
+        """The longest time between two reports before the process is killed; None: no limit."""
 
     def starting(self, status: str, *, seconds: float) -> None:
-        """Not ready yet, for a reason; it will say more within so many seconds."""
+        """Report that the process is not ready, with the reason; the next report follows within
+        `seconds`.
+        """
 
     def ready(self, status: str) -> None:
-        """The process does its work from now on; said once."""
+        """Report that the process is ready; called once."""
 
     def alive(self, status: str) -> None:
-        """It still makes progress, or waits for something that has a name."""
+        """Report that the process makes progress, or waits for a known reason."""
 
     def unwell(self, status: str) -> None:
-        """It hangs: the words are shown, the watchdog is not fed."""
+        """Report that a thread hangs: the status is shown, and the watchdog is not fed."""
 
     def reloading(self) -> None:
-        """It reads something anew; `ready` or `alive` follows."""
+        """Report a reload; `ready` or `alive` follows."""
 
     def stopping(self, status: str, *, seconds: float) -> None:
-        """It ends in an orderly way, and will say more within so many seconds."""
+        """Report a clean shutdown; the next report follows within `seconds`."""
 
 
 class NoServiceManager:
-    """A process that somebody started by hand: nobody listens."""
+    """Takes the place of a service manager for a process that was started by hand."""
 
     watchdog_seconds: float | None = None
 
     def starting(self, status: str, *, seconds: float) -> None:
-        """Nobody waits for it."""
+        """Do nothing."""
 
     def ready(self, status: str) -> None:
-        """Nobody waits for it."""
+        """Do nothing."""
 
     def alive(self, status: str) -> None:
-        """Nobody watches it."""
+        """Do nothing."""
 
     def unwell(self, status: str) -> None:
-        """Nobody watches it."""
+        """Do nothing."""
 
     def reloading(self) -> None:
-        """Nobody asked for it."""
+        """Do nothing."""
 
     def stopping(self, status: str, *, seconds: float) -> None:
-        """Nobody waits for it."""
+        """Do nothing."""
 
 
 def word_seconds(service: ServiceManager) -> float:
-    """How often to say a word: once a second, or twice in the watchdog's time if that is short."""
+    """The interval of reports: 1 s, or half of the watchdog's time if that is shorter."""
     watchdog_seconds = service.watchdog_seconds
     return 1.0 if watchdog_seconds is None else min(1.0, watchdog_seconds / 2)
 
 
 FIRST_FD = 3
 MICROSECONDS = 1_000_000
-# Of up to four bytes each: systemd passes over a whole message of 4,096 bytes (PIPE_BUF) or more,
-# the watchdog's word in it included.
+# Characters of up to four bytes each: systemd ignores a message of 4,096 bytes (PIPE_BUF) or more,
+# including its WATCHDOG=1.
 STATUS_CHARACTERS = 900
 
 
 def service_from(environ: MutableMapping[str, str]) -> ServiceManager:
-    """Who runs this process: systemd where NOTIFY_SOCKET names its socket, else nobody."""
+    """The service manager: systemd if NOTIFY_SOCKET names its socket, else none."""
     address = environ.pop("NOTIFY_SOCKET", "")
     watchdog_seconds = _watchdog_seconds(
         environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
@@ -95,9 +97,9 @@ def service_from(environ: MutableMapping[str, str]) -> ServiceManager:
 def sockets_from(
     environ: MutableMapping[str, str], *, first_fd: int = FIRST_FD
 ) -> list[socket.socket]:
-    """The sockets that systemd opened for this very process, in the unit's order.
+    """The sockets that systemd opened for this process, in the unit's order.
 
-    As sd_listen_fds(3) has it; raises OSError if one of them is no socket.
+    See sd_listen_fds(3). Raises OSError if one of them is not a socket.
     """
     number, pid = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
     environ.pop("LISTEN_FDNAMES", None)
@@ -110,59 +112,61 @@ def sockets_from(
 
 
 class Systemd:
-    """Reports to systemd. What systemd has no room for is dropped, and no caller waits."""
+    """Reports to systemd. Messages are dropped if systemd's queue is full; no caller waits."""
 
     def __init__(self, address: str, *, watchdog_seconds: float | None = None) -> None:
         self._watchdog_seconds = watchdog_seconds
         # A name that begins with @ is an abstract one (unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        # Held open, since a process that is out of descriptors has to be heard, too.
+        # Kept open: a process without free descriptors must still report.
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._lock = threading.Lock()
-        # All below under _lock. What systemd has to know and was not told yet.
+        # All below under _lock. State changes that could not be sent yet.
         self._owed: tuple[str, ...] = ()
         self._reloads = False
 
     @property
     def watchdog_seconds(self) -> float | None:
-        """How long the process may go without `alive`; speak twice as often, at the least."""
+        """The longest time between two calls of `alive`; call it at least twice as often."""
         return self._watchdog_seconds
 
     def starting(self, status: str, *, seconds: float) -> None:
-        """Not ready yet, for a reason; it will say more within so many seconds."""
+        """Report that the process is not ready, with the reason; the next report follows within
+        `seconds`.
+        """
         self._tell(_extension(seconds), _status(status))
 
     def ready(self, status: str) -> None:
-        """The process does its work from now on."""
+        """Report that the process is ready."""
         self._turn_to("READY=1")
         self._tell("WATCHDOG=1", _status(status))
 
     def alive(self, status: str) -> None:
-        """It still makes progress, or waits for something that has a name."""
+        """Report that the process makes progress, or waits for a known reason."""
         if self._reloads:
             self._turn_to("READY=1")
         self._tell("WATCHDOG=1", _status(status))
 
     def unwell(self, status: str) -> None:
-        """It hangs: the words are shown, the watchdog is not fed."""
+        """Report that a thread hangs: the status is shown, and the watchdog is not fed."""
         self._tell(_status(status))
 
     def reloading(self) -> None:
-        """It reads something anew; `ready` or `alive` follows."""
+        """Report a reload; `ready` or `alive` follows."""
         self._turn_to("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._tell()
 
     def stopping(self, status: str, *, seconds: float) -> None:
-        """It ends in an orderly way, and will say more within so many seconds."""
+        """Report a clean shutdown; the next report follows within `seconds`."""
         self._turn_to("STOPPING=1")
         self._tell(_extension(seconds), _status(status))
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._socket.close()
 
     def _turn_to(self, *state: str) -> None:
-        """Of several states that systemd missed, only the last one counts."""
+        """Send a state change; of several unsent ones only the last is kept."""
         with self._lock:
             self._owed = state
             self._reloads = state[0] == "RELOADING=1"
@@ -173,13 +177,13 @@ class Systemd:
             try:
                 self._socket.sendto(message, socket.MSG_NOSIGNAL, self._address)
             except OSError:
-                # No room, or systemd is being replaced: the state goes along with what comes next.
+                # The queue is full, or systemd restarts: the next message includes the state.
                 return
             self._owed = ()
 
 
 def _status(text: str) -> str:
-    """One line, not too long: what follows a line's end would be read as a variable of its own."""
+    """One short line: systemd would read text after a line break as another variable."""
     return "STATUS=" + " ".join(text.split())[:STATUS_CHARACTERS]
 
 
@@ -188,7 +192,7 @@ def _extension(seconds: float) -> str:
 
 
 def _watchdog_seconds(microseconds: str, pid: str) -> float | None:
-    """As sd_watchdog_enabled(3): None without one, or where it is another process's."""
+    """See sd_watchdog_enabled(3): None without a watchdog, or if it is another process's."""
     if pid not in {"", str(os.getpid())}:
         return None
     if not microseconds.isdigit() or int(microseconds) == 0:
@@ -212,16 +216,16 @@ def let_time_pass(
 ) -> None:
     """Wait until `least_seconds` after `began` (a time of time.monotonic()), or until a signal.
 
-    A process that has run for longer ends at once, since the next start reads a new password.
+    A process that has run for longer exits at once: the next start reads a new password.
     """
     until = began + least_seconds
     left = until - time.monotonic()
     if left <= 0:
         return
-    log.error('refused, ending in a while seconds=%.0f reason="%s"', left, why)
+    log.error('access refused, exiting later seconds=%.0f reason="%s"', left, why)
     service.unwell(why)
     while (left := until - time.monotonic()) > 0:
         with suppress(Empty):
-            # Its other threads die of the same, and say so here, too.
+            # Its other threads end with the same error, which arrives here, too.
             if isinstance(inbox.get(timeout=left), int):
                 return

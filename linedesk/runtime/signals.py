@@ -1,4 +1,4 @@
-"""How a process hears that it should end."""
+"""Signal handlers of a process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from queue import SimpleQueue
 
 
 def take_signals(inbox: SimpleQueue[int | BaseException]) -> None:
-    """The first SIGTERM or SIGINT asks for an orderly end, the second ends at once."""
+    """Handle signals: the first SIGTERM or SIGINT begins a clean stop, the second exits at once."""
     came: list[int] = []
 
     def handle(number: int, frame: object) -> None:
         if came:
             os._exit(128 + number)
         came.append(number)
-        # SimpleQueue.put is the one hand-over that is safe inside a signal handler.
+        # Only SimpleQueue.put is safe inside a signal handler.
         inbox.put(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -27,9 +27,9 @@ def take_signals(inbox: SimpleQueue[int | BaseException]) -> None:
 
 @contextmanager
 def until_ctrl_c() -> Iterator[threading.Event]:
-    """For a command that goes on until Ctrl-C: it sets the event, a second one ends at once.
+    """For a command that runs until Ctrl-C: it sets the event; a second Ctrl-C exits at once.
 
-    An exception in the middle of a foreign callback would be swallowed there, and nothing end.
+    An exception instead could be swallowed inside a library's callback.
     """
     over = threading.Event()
 

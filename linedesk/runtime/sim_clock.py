@@ -18,18 +18,20 @@ ASK_SECONDS = 1.0
 # A stop waits for the answer that is under way.
 FOLLOW_SECONDS = 0.5
 PAUSE_SECONDS = 0.2
-# Of a dispatcher's workers, as many as may ask at a time without connecting anew.
+# The number of a dispatcher's workers that can ask at the same time without a new connection.
 CONNECTIONS = 32
 
 
 class _Told(BaseModel):
-    """What linesim answers, as far as it matters here."""
+    """The fields of linesim's answer that are used here."""
 
     ahead: float = Field(ge=0, allow_inf_nan=False)
 
 
 class SimClock(BackgroundThread):
-    """`now` asks linesim; a thread hears of each move of its clock and calls who wants to know."""
+    """`now` asks linesim; a thread receives each move of its clock and calls the registered
+    functions.
+    """
 
     def __init__(
         self,
@@ -46,30 +48,31 @@ class SimClock(BackgroundThread):
         self._pause_seconds = pause_seconds
         self._http = PoolManager(maxsize=CONNECTIONS, retries=False)
         self._listeners: list[Callable[[], object]] = []
-        # As the thread heard last; it alone writes it.
+        # The last known value; only the thread writes it.
         self._ahead = 0.0
 
     def now(self) -> datetime:
         """Bot time in UTC; never behind a move of the clock that linesim has confirmed.
 
-        Where linesim does not answer within a second it is as far ahead as was heard last.
+        If linesim does not answer within a second, the last known offset is used.
         """
         ahead = self._ask({}, seconds=self._ask_seconds)
         return datetime.now(UTC) + timedelta(seconds=self._ahead if ahead is None else ahead)
 
     def when_moved(self, function: Callable[[], object]) -> None:
-        """Have `function` called after each move, and once at the start; to be said before it.
+        """Have `function` called after each move, and once at the start; call this before the
+        start.
 
-        It is called from the clock's thread, must be quick and must not raise.
+        The clock's thread calls it. It must be quick and must not raise.
         """
         self._listeners.append(function)
 
     def stalled(self) -> str | None:
-        """Each of its waits ends; nothing of production comes here."""
+        """None: each of its waits ends, and production does not use it."""
         return None
 
     def status(self) -> str:
-        """How far ahead bot time is."""
+        """The offset of bot time."""
         return f"bot time {self._ahead:.0f} s ahead"
 
     def _follow(self) -> None:
@@ -79,7 +82,7 @@ class SimClock(BackgroundThread):
         while not self._stop.is_set():
             ahead = self._ask(self._waiting(known), seconds=seconds)
             if answers and ahead is None:
-                log.warning("linesim does not tell the time url=%s", self._url)
+                log.warning("linesim does not report the time url=%s", self._url)
             answers = ahead is not None
             if ahead is None:
                 self._stop.wait(self._pause_seconds)
@@ -93,11 +96,13 @@ class SimClock(BackgroundThread):
                 function()
 
     def _waiting(self, known: float | None) -> Mapping[str, str]:
-        """To be told once the clock is no longer `known` seconds ahead, or soon in any case."""
+        """The fields of a request that is answered when the offset is no longer `known`, or after a
+        short wait.
+        """
         return {} if known is None else {"after": repr(known), "wait": repr(self._follow_seconds)}
 
     def _ask(self, fields: Mapping[str, str], *, seconds: float) -> float | None:
-        """How far ahead the clock is; None where linesim does not tell it in time."""
+        """The clock's offset in seconds; None if linesim does not answer in time."""
         try:
             answer = self._http.request("GET", self._url, fields=fields, timeout=seconds)
             return _Told.model_validate_json(answer.data).ahead

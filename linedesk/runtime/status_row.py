@@ -1,7 +1,7 @@
-"""A process's row in `status`: its figures and what it is at, written once a second.
+"""A process's row in `status`: its figures and its state, written once a second.
 
-It only tells of the work and never stands in its way: who writes waits a moment for MongoDB and
-else goes on, on a thread of its own. A row is removed by MongoDB a day after its last writing.
+Reporting never blocks processing: a separate thread writes, and waits only briefly for MongoDB.
+MongoDB removes a row a day after its last write.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
 WRITE_SECONDS = 2.0
-# A row that was written before is of a process that hangs, is cut off or is gone.
+# An older row belongs to a process that hangs, is disconnected or has ended.
 FRESH_SECONDS = 10.0
 
-# Fields of a row that are also read elsewhere.
+# Fields of a row that other modules read.
 STARTED_AT = "startedAt"
 STARTED_BY = "startedBy"
 PER_SECOND = "perSecond"
-# Of a dispatcher whose handlers run in worker processes.
+# Fields of a dispatcher with worker processes.
 BROKER = "broker"
 WORKERS = "workers"
-# What each of them is at; other states are the reasons why it gets no jobs.
+# The states of a worker; other states are reasons why it gets no jobs.
 WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
 
 Tell = Callable[[], dict[str, Any]]
-"""What stands in the row beside the figures: see `StatusRow`."""
+"""The fields of the row besides the figures: see `StatusRow`."""
 
 
 # Set by `linedesk up` for its children.
@@ -51,20 +51,20 @@ INIT_PID = 1
 
 
 def started_by(environ: Mapping[str, str], *, parent: int) -> str:
-    """What started a process: up, systemd (whose first process is its parent), or hand."""
+    """The origin of a process: up, systemd (its parent is process 1), or hand."""
     if environ.get(STARTED_BY_VARIABLE) == UP:
         return UP
-    # Shells inherit INVOCATION_ID from the service that they run in.
+    # Shells inherit INVOCATION_ID from the service in which they run.
     return SYSTEMD if environ.get("INVOCATION_ID") and parent == INIT_PID else HAND
 
 
 class StatusRow(BackgroundThread):
     """The row of one process in `rows`, `<role>/<host>/<pid>`.
 
-    `snapshot` gives the figures as they were taken last. `tell` gives what else there is to say,
-    quickly and from any thread: `words` (the line that systemd shows), `state` (working, standby,
-    waiting, stopping), and for whom it applies `threads`, `waiting`, `paused`. Where the row is not
-    there yet it is made only while `may_make` says so.
+    `snapshot` returns the last figures. `tell` returns the other fields; it must be quick and
+    thread-safe: `words` (the line that systemd shows), `state` (working, standby, waiting,
+    stopping), and if applicable `threads`, `waiting`, `paused`. A missing row is created only while
+    `may_make` returns True.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class StatusRow(BackgroundThread):
         while not self._stop.is_set():
             self._write(self._tell())
             self._stop.wait(self._every_seconds)
-        # Where MongoDB took nothing a moment ago, nobody is to wait for it at the end.
+        # If the last write failed, the stop does not wait for another one.
         if not self._failed:
             self._write({**self._tell(), "state": "ended"})
 
@@ -116,12 +116,12 @@ class StatusRow(BackgroundThread):
         }
         try:
             with pymongo.timeout(self._write_seconds):
-                # As a pipeline, of which the oplog gets only what is different: a whole row each
-                # second would be some 500 MB a day of it.
+                # A pipeline update writes only the differences to the oplog: whole rows would take
+                # some 500 MB of it a day.
                 new = [{"$replaceWith": {"$literal": {"_id": self.id, **row}}}]
                 self._rows.update_one({"_id": self.id}, new, upsert=self._may_make())
         except (PyMongoError, BSONError, OverflowError, ValueError) as error:
-            # Whatever it is: what only tells of the work must not end it.
+            # Any error: reporting must not end the process.
             if not self._failed:
                 log.warning("status not written, trying again error=%s", type(error).__name__)
             self._failed = True

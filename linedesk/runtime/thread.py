@@ -1,4 +1,4 @@
-"""The life cycle of a background thread: how each is started, stopped, joined and watched."""
+"""The life cycle of a background thread: start, stop, join and supervision."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ JOIN_SECONDS = 10.0
 
 
 class Component(Protocol):
-    """A part of a process with threads of its own: what the process starts, watches and stops.
+    """A part of a process with its own threads, which the process starts, supervises and stops.
 
-    A thread of it that dies ends the process.
+    If one of its threads dies, the process ends.
     """
 
     def start(self) -> None:
-        """Begin; after a `stop` it ends at once."""
+        """Start; after a `stop` it ends at once."""
         ...
 
     def stop(self) -> None:
-        """Begin nothing new; may be called at any time, and again."""
+        """Begin no new work; may be called at any time, repeatedly."""
         ...
 
     def join(self, timeout_seconds: float) -> bool:
@@ -30,21 +30,20 @@ class Component(Protocol):
         ...
 
     def stalled(self) -> str | None:
-        """Which of its threads hangs, in words; None while all make progress."""
+        """A message that names a hanging thread; None while all make progress."""
         ...
 
     def status(self) -> str:
-        """How it goes, in words for a person; quick, from any thread. Empty: nothing to report."""
+        """The state for operators; quick and thread-safe. Empty: nothing to report."""
         ...
 
 
 class BackgroundThread:
     """A Component with one daemon thread of this name, which calls `run` once.
 
-    `run` looks at `_stop` and returns soon after that was set, also where it was set before the
-    start. It says on `activity` when it takes up something. What it raises goes to
-    `threading.excepthook`, which ends the process. All methods may be called from any thread, in
-    any order, any number of times.
+    `run` checks `_stop` and returns soon after it was set, also if it was set before the start. It
+    reports each step on `activity`. Its exceptions reach `threading.excepthook`, which ends the
+    process. All methods are thread-safe and may be called in any order, any number of times.
     """
 
     def __init__(
@@ -58,24 +57,24 @@ class BackgroundThread:
 
     @property
     def stop_asked(self) -> threading.Event:
-        """Set when it is to end, for an owner that is no subclass."""
+        """Set when it is to end, for owners that are not subclasses."""
         return self._stop
 
     def start(self) -> None:
-        """Start the thread, unless that was done; after a `stop` it ends at once."""
+        """Start the thread unless it was started; after a `stop` it ends at once."""
         with self._starting:
             if not self._is_started:
                 self._thread.start()
                 self._is_started = True
 
     def stop(self) -> None:
-        """Ask the thread to end."""
+        """Request the end of the thread."""
         self._stop.set()
 
     def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
         """Wait for the thread to end; returns whether it has ended or was never started."""
         with self._starting:
-            # Python refuses to join a thread that is only just being started.
+            # Python refuses to join a thread whose start is not complete.
             is_started = self._is_started
         if is_started:
             self._thread.join(timeout_seconds)
@@ -92,9 +91,9 @@ class BackgroundThread:
         return self._is_started and not self._thread.is_alive() and not self._stop.is_set()
 
     def stalled(self) -> str | None:
-        """That the thread is at one thing for longer than it may be, in words; else None."""
+        """A message if one step of the thread takes longer than its limit; else None."""
         return self.activity.stalled()
 
     def status(self) -> str:
-        """Empty, unless the owner has something to report."""
+        """Empty, unless a subclass reports its state."""
         return ""

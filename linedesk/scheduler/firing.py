@@ -1,8 +1,8 @@
-"""Fires the timers that are due: first into recvq, then each row to its next time or its end.
+"""Fires due timers: inserts them into recvq, then moves each row to its next time or its end.
 
 A scheduler that dies in between leaves rows that are still due. They fire again under the same
-eventId, which recvq takes once, so any number of schedulers may run side by side. The guard of
-recvq is asked only when a timer is inserted, or is about to be.
+eventId, which recvq stores once. Any number of schedulers may therefore run at the same time. The
+guard of recvq is used only when a timer is inserted, or soon will be.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ log = logging.getLogger(__name__)
 
 BATCH_ROWS = 500
 BATCH_BYTES = 4 * 1024 * 1024
-# One command takes at most this long.
+# The time limit of one command.
 COMMAND_SECONDS = 5.0
-# Rows that were read longer ago, by a process that has been frozen since, are read again.
+# Rows read longer ago, by a process that was frozen since, are read again.
 FRESH_SECONDS = 10.0
-# No day on any zone's clocks is shorter.
+# No day in any time zone is shorter.
 SHORTEST_DAY = timedelta(hours=22)
 
-# What cannot be read must not hide the rest: a date beyond Python's, a text that is no UTF-8.
+# One unreadable value must not hide the other rows: a date beyond Python's range, a text that is
+# not UTF-8.
 AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     tz_aware=True,
@@ -59,11 +60,11 @@ Inserting = Callable[[int], AbstractContextManager[None]]
 
 
 class TimerFiring:
-    """Belongs to one thread. Its methods raise StoreUnavailable, and what the driver raises.
+    """Belongs to one thread. Its methods raise StoreUnavailable, and the driver's errors.
 
-    Each insert happens inside `inserting(bytes)`, which raises RecvqClosed while recvq must not
-    take so many. `now` tells the time by which timers are due. `seen` is a time of the server:
-    what was stored by then is read.
+    Each insert happens inside `inserting(bytes)`, which raises RecvqClosed while recvq has no room
+    for it. `now` returns the time by which timers are due. `seen` is a time of the server: reads
+    include all writes up to it.
     """
 
     def __init__(
@@ -88,9 +89,9 @@ class TimerFiring:
         self._batch_bytes = batch_bytes
 
     def fire(self, *, seen: Timestamp | None, most: int = BATCH_ROWS) -> int | None:
-        """Ring up to so many of what is due, the longest due first; None where nothing is.
+        """Fire up to `most` due timers, the longest due first; None if no timer is due.
 
-        Returns how many rows it brought on: 0 where somebody else was quicker with each of them.
+        Returns the number of rows it moved on: 0 if other schedulers were faster with each of them.
         """
         now, read_at = self._now(), boottime()
         with translated():
@@ -102,7 +103,7 @@ class TimerFiring:
             return settled + (self._carry_out(fired, read_at) if fired else 0)
 
     def next_at(self, *, seen: Timestamp | None) -> datetime | None:
-        """When the next row is due, past or future; None where none waits."""
+        """The time of the next row, past or future; None if no row waits."""
         waiting = {RUN_AT: {"$type": "date"}}
         with translated(), self._session(seen) as session, pymongo.timeout(COMMAND_SECONDS):
             rows = self._schedule.find(waiting, {"_id": 0, RUN_AT: 1}, session=session)
@@ -111,9 +112,9 @@ class TimerFiring:
         return None
 
     def bring_back(self, *, seen: Timestamp | None, stop: threading.Event) -> None:
-        """Give daily rows that wait for a later time their regular one; ends early at a stop.
+        """Move daily rows that wait too long to their regular time; returns early at a stop.
 
-        Such are left where they rang by a clock that was ahead, and was set right.
+        Such rows remain after they fired by a clock that was ahead and was then corrected.
         """
         now = self._now()
         far = {RUN_AT: {"$gt": now + SHORTEST_DAY}, "every": {"$type": "object"}}
@@ -125,11 +126,11 @@ class TimerFiring:
         ):
             changes = (change for row in rows if (change := _brought_back(row, now)))
             while not stop.is_set() and (batch := list(islice(changes, self._batch_rows))):
-                log.info("daily timers brought back timers=%d", self._change(batch))
+                log.info("daily timers moved to their regular time timers=%d", self._change(batch))
 
     @contextmanager
     def _session(self, seen: Timestamp | None) -> Iterator[ClientSession]:
-        """One whose reads see what was stored by then, also on a server elected since."""
+        """A session whose reads include all writes up to `seen`, also on a new primary."""
         with self._client.start_session(causal_consistency=True) as session:
             # guard: read-as-of-what-was-heard
             if seen is not None:
@@ -143,14 +144,14 @@ class TimerFiring:
                 return list(_at_most(self._batch_bytes, rows))
 
     def _carry_out(self, fired: Sequence[FiredTimer], read_at: float) -> int:
-        """Into recvq first: a row that has moved on rings no more."""
+        """Insert into recvq first: a row that was moved on does not fire again."""
         try:
             stored = self._insert([timer.document for timer in fired], read_at)
         except StoreUnavailable as error:
             refused = _refused(error)
             if not refused:
                 raise
-            # The others are read again.
+            # The other rows are read again.
             reason = "MongoDB does not take its document"
             return sum(self._set_aside(fired[place].as_read, reason) for place in refused)
         now = self._now()
@@ -158,19 +159,22 @@ class TimerFiring:
             if place not in stored.duplicate_indexes:
                 late = (now - timer.run_at).total_seconds()
                 self._figures.observe_fired(late)
-                log.info("timer rang event_id=%s late_ms=%.0f", timer.event_id, late * 1000)
+                log.info("timer fired event_id=%s late_ms=%.0f", timer.event_id, late * 1000)
         return self._change([_moved_on(timer) for timer in fired])
 
     def _insert(self, documents: Sequence[RawBSONDocument], read_at: float) -> Stored:
         with self._inserting(sum(len(document.raw) for document in documents)):
             # guard: old-rows-are-read-again
             if boottime() - read_at > FRESH_SECONDS:
-                # By now they may have rung elsewhere, and recvq may have forgotten it.
+                # Another scheduler may have fired them since, and recvq may no longer hold their
+                # events.
                 raise StoreUnavailable("the timers were read too long ago")
             return insert_documents(self._recvq, documents, timeout_seconds=COMMAND_SECONDS)
 
     def _change(self, changes: Sequence[UpdateOne]) -> int:
-        """How many rows were still as they had been read; the others are somebody else's."""
+        """Return the number of rows that were unchanged since the read; other schedulers moved the
+        rest.
+        """
         with pymongo.timeout(COMMAND_SECONDS):
             try:
                 return self._schedule.bulk_write(changes, ordered=False).matched_count
@@ -178,17 +182,19 @@ class TimerFiring:
                 raise StoreUnavailable("rows of schedule not confirmed") from error
 
     def _set_aside(self, as_read: Mapping[str, Any], reason: str) -> int:
-        """Let a row that can never ring wait for a person, out of the way of all others."""
+        """Set aside a row that can never fire, for the operator; it no longer delays the others."""
         aside = {"$set": {RUN_AT: None, SET_ASIDE: reason}}
         with pymongo.timeout(COMMAND_SECONDS):
             matched = self._schedule.update_one(as_read, aside).matched_count
         if matched:
-            log.error('timer is broken and set aside id=%s reason="%s"', as_read["_id"], reason)
+            log.error(
+                'timer is invalid and was set aside id=%s reason="%s"', as_read["_id"], reason
+            )
         return matched
 
 
 def _at_most(size_bytes: int, rows: Iterable[RawBSONDocument]) -> Iterator[RawBSONDocument]:
-    """The first rows, up to so many bytes, and at least one."""
+    """The first rows, up to `size_bytes`, and at least one."""
     total = 0
     for row in rows:
         yield row
@@ -200,7 +206,7 @@ def _at_most(size_bytes: int, rows: Iterable[RawBSONDocument]) -> Iterator[RawBS
 def _sorted_out(
     rows: Iterable[RawBSONDocument], now: datetime
 ) -> tuple[list[FiredTimer], list[tuple[Mapping[str, Any], str]]]:
-    """What rings, and what is broken: as it was read, and why."""
+    """The timers that fire, and the invalid rows: as read, with the reason."""
     fired: list[FiredTimer] = []
     broken: list[tuple[Mapping[str, Any], str]] = []
     for row in rows:
@@ -212,7 +218,7 @@ def _sorted_out(
 
 
 def _moved_on(timer: FiredTimer) -> UpdateOne:
-    """To its next time, or to its end by the clock that removes it a week later."""
+    """Move the row to its next time, or mark its end; MongoDB removes it a week later."""
     if timer.next_at is not None:
         return UpdateOne(timer.as_read, {"$set": {RUN_AT: timer.next_at, RANG: timer.run_at}})
     ended = {"$set": {RUN_AT: None}, "$currentDate": {ENDED_AT: True}}
@@ -228,7 +234,7 @@ def _brought_back(row: RawBSONDocument, now: datetime) -> UpdateOne | None:
 
 
 def _refused(error: StoreUnavailable) -> list[int]:
-    """The places of documents that MongoDB refuses for what they are, by its codes."""
+    """The indexes of documents that MongoDB rejects because of their content, by error code."""
     cause = error.__cause__
     if not isinstance(cause, BulkWriteError) or cause.details["writeConcernErrors"]:
         return []
@@ -236,12 +242,14 @@ def _refused(error: StoreUnavailable) -> list[int]:
     return [failure["index"] for failure in errors if failure["code"] in NEVER_TAKEN]
 
 
-# An insert within this time goes by a look that was taken for it.
+# An insert within this time uses the check made for it.
 SOON_SECONDS = 0.2
 
 
 class Guarded:
-    """Of one thread. A scheduler may be quiet for days, and then has nothing to look for."""
+    """The guard of one thread. It checks recvq only around inserts, since a scheduler may be idle
+    for days.
+    """
 
     def __init__(self, database: Database[Any], *, every_seconds: float = EVERY_SECONDS) -> None:
         self._guard = Guard(database)
@@ -249,13 +257,13 @@ class Guarded:
         self._look_at = 0.0
 
     def look_ahead(self) -> None:
-        """Look now rather than at the next insert, if that comes soon; raises as the guard does."""
+        """Check now instead of at the next insert, which comes soon; raises like the guard."""
         if time.monotonic() + SOON_SECONDS >= self._look_at:
             self._look()
 
     @contextmanager
     def inserting(self, size_bytes: int) -> Iterator[None]:
-        """As the guard's own; raises RecvqClosed, and StoreUnavailable if it cannot look."""
+        """Like the guard's method; raises RecvqClosed, and StoreUnavailable if the check fails."""
         if time.monotonic() >= self._look_at:
             self._look()
         with self._guard.inserting(size_bytes):

@@ -1,7 +1,7 @@
-"""Hears which rows of `schedule` were set, by a change stream: nothing polls for them.
+"""Watches changes of `schedule` by a change stream, without polling.
 
 It keeps no position: the scheduler reads all rows after each opening of the stream. A failure is
-logged once, and the pause before the next try grows.
+logged once, and the pause before the next retry grows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from linedesk.store.records.timers import RUN_AT
 
 log = logging.getLogger(__name__)
 
-# All that MongoDB, recvq and the files of time zones may say: no timer is given up for it.
+# All errors of MongoDB, recvq and the time zone files: timers survive each of them.
 TROUBLE = (QueueError, PyMongoError, BSONError, OSError)
 
 FIRST_PAUSE_SECONDS = 0.1
@@ -41,7 +41,9 @@ LONGEST_PAUSE_SECONDS = 3.0
 
 
 class Trouble:
-    """One thread's: `words` begin the line that says so, `over` the one that takes it back."""
+    """The failures of one thread: `words` begin the log line of a failure, `over` the line of its
+    end.
+    """
 
     def __init__(
         self, words: str, *, over: str, longest_pause_seconds: float = LONGEST_PAUSE_SECONDS
@@ -52,12 +54,12 @@ class Trouble:
         self._failures = 0
         self._reason: str | None = None
         self.told: str | None = None
-        """What was said and since when, for a status; None while all is well."""
+        """The failure and its start, for the status; None without one."""
 
     def met(self, error: Exception) -> float:
-        """Say why, if that is news; returns how many seconds to pause.
+        """Log the reason, if it is new; returns the seconds to pause.
 
-        Raises a wrong password on: only a new process reads one that was replaced.
+        Raises AccessRefused again: only a new process reads a replaced password.
         """
         if isinstance(error, AccessRefused) and error.code == AUTHENTICATION_FAILED:
             raise error
@@ -66,7 +68,7 @@ class Trouble:
         if reason != self._reason:
             self._reason = reason
             self.told = f"{self._words} since {moment(datetime.now(UTC))}: {reason}"
-            # What no repetition mends, such as a missing right, waits for a person.
+            # Errors that a retry cannot fix, such as a missing right, need an operator.
             say = log.warning if isinstance(error, StoreUnavailable) else log.error
             say('%s, trying again reason="%s"', self._words, reason)
         return growing_seconds(
@@ -74,7 +76,7 @@ class Trouble:
         )
 
     def over(self) -> None:
-        """All is well again."""
+        """The failure has ended."""
         if self._reason is not None:
             log.info("%s tries=%d", self._over, self._failures)
         self._failures, self._reason, self.told = 0, None, None
@@ -86,10 +88,10 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, QueueError) else type(error).__name__
 
 
-# How long one read may wait, so that a stop is seen within a second.
+# The longest wait of one read, so that a stop takes effect within a second.
 STEP_SECONDS = 0.5
-# Only one that was open for so long without an error begins to fail anew: pauses grow also where
-# each opening succeeds and the next read fails.
+# The pause is reset only after the stream was open for this time without an error. It therefore
+# also grows if each opening succeeds and the next read fails.
 HEALTHY_SECONDS = 5.0
 JOIN_SECONDS = 10.0
 
@@ -101,16 +103,16 @@ PIPELINE: list[Document] = [
 
 
 class Heard(Protocol):
-    """Told of a row that is due at `run_at`, or with None that any row may have changed.
+    """Called for a row that is due at `run_at`, or with None if any row may have changed.
 
-    Who then reads at `time` of the server, or later, sees it.
+    Reads at `time` of the server, or later, include the change.
     """
 
     def __call__(self, run_at: datetime | None, time: Timestamp | None) -> None: ...
 
 
 class ScheduleListener(BackgroundThread):
-    """A thread that listens to `schedule`, on a client that is quick to notice a lost server."""
+    """A thread that watches `schedule`, with a client that quickly detects a lost server."""
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class ScheduleListener(BackgroundThread):
         longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
         super().__init__("doorbell", self._run)
-        # A date beyond what Python knows, in a row made by hand, must not end the stream.
+        # A date beyond Python's range, in a row made by hand, must not end the stream.
         options = schedule.codec_options.with_options(
             datetime_conversion=DatetimeConversion.DATETIME_AUTO
         )
@@ -129,14 +131,14 @@ class ScheduleListener(BackgroundThread):
         self._heard = heard
         self._step_seconds = step_seconds
         self._trouble = Trouble(
-            "new timers are not heard of",
-            over="new timers are heard of again",
+            "changes of schedule are not received",
+            over="changes of schedule are received again",
             longest_pause_seconds=longest_pause_seconds,
         )
 
     @property
     def trouble(self) -> str | None:
-        """Why new timers are not heard of, and since when; None while they are."""
+        """Why changes are not received, and since when; None while they are."""
         return self._trouble.told
 
     def _run(self) -> None:
@@ -147,12 +149,12 @@ class ScheduleListener(BackgroundThread):
                     self._listen()
             except TROUBLE as error:
                 pause = self._trouble.met(error)
-                # While nothing is heard, each failure is an occasion to look.
+                # Without a stream each failure triggers a read of the rows.
                 self._heard(None, None)
                 self._stop.wait(pause)
 
     def _listen(self) -> None:
-        """From opening until a stop, or an error: the collection may come to its end, too."""
+        """Watch until a stop or an error; the collection may also be dropped."""
         opened, healthy_at = self._server_time(), time.monotonic() + HEALTHY_SECONDS
         with self._schedule.watch(
             PIPELINE,
@@ -172,20 +174,20 @@ class ScheduleListener(BackgroundThread):
             raise StoreUnavailable("schedule was dropped or renamed")
 
     def _look_for_index(self) -> None:
-        """Without it timers ring all the same, late: a schedule that was dropped comes back so."""
+        """Log a missing index, which makes timers late: a dropped `schedule` returns without it."""
         try:
             indexes = self._schedule.index_information()
         except OperationFailure:
-            # Who may not list indexes lets timers ring, too.
+            # Without the right to list indexes timers fire, too.
             return
         if RUN_AT not in indexes:
-            log.error('schedule has no index runAt, run "linedesk init": each look reads all rows')
+            log.error('schedule has no index runAt, run "linedesk init": each read scans all rows')
 
     def _server_time(self) -> Timestamp:
         client = self._schedule.database.client
         with client.start_session() as session:
             client.admin.command("ping", session=session)
-            assert session.operation_time is not None, "a replica set always tells its time"
+            assert session.operation_time is not None, "a replica set always returns its time"
             return session.operation_time
 
 

@@ -1,4 +1,4 @@
-"""A scheduler's figures: what rang, how late, and when the next one is due."""
+"""A scheduler's figures: fired timers, their delay, and the time until the next one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Histogram, Measure
 
 NEXT_TIMER = Figure(
     "next_timer_seconds",
-    "Until the next timer is due; negative if that is late, absent where none waits.",
+    "Time until the next timer is due; negative if it is late, absent if none waits.",
 )
 
 
 class SchedulerMetrics:
-    """Those of one scheduler, on the registry of its process."""
+    """The figures of one scheduler, on the registry of its process."""
 
     def __init__(
         self,
@@ -26,11 +26,13 @@ class SchedulerMetrics:
     ) -> None:
         registry = registry or CollectorRegistry()
         self._fired = Counter(
-            "linedesk_rung_timers", "Rings of timers that were stored in recvq.", registry=registry
+            "linedesk_rung_timers",
+            "Timers that fired: their events were stored in recvq.",
+            registry=registry,
         )
         self._late = Histogram(
             "linedesk_ring_late_seconds",
-            "From when a timer was due until it was stored in recvq.",
+            "Time from a timer's due time until its event was stored in recvq.",
             buckets=SECONDS_BUCKETS,
             registry=registry,
         )
@@ -38,18 +40,18 @@ class SchedulerMetrics:
         self._monotonic = monotonic
         # Only the scheduler's thread writes it.
         self.fired = 0
-        """How many timers rang since the start of the process."""
-        # When the next one is due, as a monotonic time; replaced as a whole.
+        """The number of timers fired since the start of the process."""
+        # The monotonic time at which the next one is due; replaced as a whole.
         self._due_at: float | None = None
 
     def observe_fired(self, late_seconds: float) -> None:
-        """A timer rang, so many seconds after its time."""
+        """Record that a timer fired `late_seconds` after its time."""
         self.fired += 1
         self._fired.inc()
         self._late.observe(max(0.0, late_seconds))
 
     def next_in(self, seconds: float | None) -> None:
-        """The next one is due in so many seconds; None: none waits."""
+        """Set the seconds until the next timer is due; None: none waits."""
         self._due_at = None if seconds is None else self._monotonic() + seconds
 
     def _ask(self) -> Values:

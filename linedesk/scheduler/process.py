@@ -1,6 +1,5 @@
-"""The life of a process that does nothing but let timers ring.
-
-What a scheduler's process says of itself: to whoever runs it, and in its row in `status`.
+"""The life of a process that only fires timers, and its reports: to its service manager, and in its
+row in `status`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 JOIN_SECONDS = 10.0
 STATUS_JOIN_SECONDS = 5.0
 ROLE = "scheduler"
-# One question to a server that is away, and the pause after it.
+# One request to an unreachable server, and the pause after it.
 ASK_SECONDS = 120.0
 
 
@@ -43,7 +42,7 @@ def run(
 ) -> bool:
     """Run the parts until `inbox` has a signal's number; False if a thread died before.
 
-    Waits for a server that is away, and tells `service` how it goes. Raises SetupError;
+    Waits for an unreachable server, and reports its state to `service`. Raises SetupError, and
     AccessRefused, also if that ended a thread.
     """
     threading.excepthook = lambda args: _thread_died(args, inbox)
@@ -64,7 +63,7 @@ def run(
 def _wait_for_server(
     database: Database[Any], inbox: SimpleQueue[int | BaseException], service: ServiceManager
 ) -> int | BaseException | None:
-    """None once the server is there; what came into the inbox before."""
+    """None once the server answers; else the message from the inbox that came before."""
     failures, reason = 0, WaitReason()
     service.starting("asking for the replica set", seconds=ASK_SECONDS)
     while True:
@@ -87,7 +86,7 @@ def _wait_for_server(
 def _supervise(
     parts: Sequence[Component], inbox: SimpleQueue[int | BaseException], service: ServiceManager
 ) -> int | BaseException:
-    """Tell once a second how it goes; returns what came into the inbox."""
+    """Report the state once a second; returns the message from the inbox."""
     service.ready(_status(parts))
     said: str | None = None
     while True:
@@ -109,7 +108,7 @@ def _status(parts: Sequence[Component]) -> str:
 
 
 def _end(parts: Sequence[Component], service: ServiceManager) -> None:
-    # Another part is asked only once the one before has had its time.
+    # Each part is joined only after the time of the one before.
     service.stopping("stopping", seconds=JOIN_SECONDS * (len(parts) + 1))
     for part in parts:
         part.stop()
@@ -127,9 +126,9 @@ def _thread_died(args: threading.ExceptHookArgs, inbox: SimpleQueue[int | BaseEx
 
 
 class SchedulerStatusReporter:
-    """A service manager that passes on what it is told, and keeps it for the row in `status`.
+    """A service manager that passes reports on, and keeps the last one for the row in `status`.
 
-    The row is written while it is entered. It belongs to the main thread.
+    The row is written inside the context. It belongs to the main thread.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class SchedulerStatusReporter:
     ) -> None:
         self._service = service
         self._snapshots = MetricsSnapshots(registry)
-        # The last word with the figures of its moment, and that of the row that is being written.
+        # The last report with its figures, and the report of the row that is being written.
         self._told: tuple[Document, MetricsSnapshot] = (
             {"state": "starting", "words": ""},
             MetricsSnapshot(),
@@ -171,35 +170,35 @@ class SchedulerStatusReporter:
 
     @property
     def watchdog_seconds(self) -> float | None:
-        """How long the process may go without a word."""
+        """The longest time between two reports."""
         return self._service.watchdog_seconds
 
     def starting(self, status: str, *, seconds: float) -> None:
-        """Not ready yet, for a reason."""
+        """Report that the process is not ready."""
         self._tell("starting", status)
         self._service.starting(status, seconds=seconds)
 
     def ready(self, status: str) -> None:
-        """The process does its work from now on."""
+        """Report that the process is ready."""
         self._tell("working", status)
         self._service.ready(status)
 
     def alive(self, status: str) -> None:
-        """It still makes progress, or waits for something that has a name."""
+        """Report that the process makes progress, or waits for a known reason."""
         self._tell("working", status)
         self._service.alive(status)
 
     def unwell(self, status: str) -> None:
-        """It hangs."""
+        """Report that a thread hangs."""
         self._tell("stalled", status)
         self._service.unwell(status)
 
     def reloading(self) -> None:
-        """It reads something anew."""
+        """Report a reload."""
         self._service.reloading()
 
     def stopping(self, status: str, *, seconds: float) -> None:
-        """It ends in an orderly way."""
+        """Report a clean shutdown."""
         self._tell("stopping", status)
         self._service.stopping(status, seconds=seconds)
 

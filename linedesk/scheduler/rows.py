@@ -1,4 +1,4 @@
-"""What a row of `schedule` comes to when it is due: a document, and its next time. Pure."""
+"""Turns a due row of `schedule` into a document for recvq and its next time. Pure."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from linedesk.store.limits import MOST_DOCUMENT_BYTES
 from linedesk.store.records.timers import RANG, RUN_AT
 from linedesk.store.timers import Daily, due_event_id, make_timer_document
 
-# A clock that was ahead by less may have let rows ring that are not to ring again.
+# With a clock that was ahead by less than this, rows may have fired that must not fire again.
 FAR_AHEAD = timedelta(days=7)
 
 TEXTS = ("_id", "channel", "key", "name")
 
 
 class BrokenRow(Exception):
-    """The row can never ring as it is; the message says why."""
+    """The row can never fire; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class FiredTimer:
-    """One ring of a row; `as_read` matches the row until somebody has carried it out."""
+    """One firing of a row; `as_read` matches the row until a scheduler has carried it out."""
 
     event_id: str
     run_at: datetime
     as_read: Document
     document: RawBSONDocument
     next_at: datetime | None
-    """When the row rings next; None if this was its last time."""
+    """The next time of the row; None if this was its last."""
 
 
 def fired_timer(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) -> FiredTimer:
-    """What a row that is due, as the server sent it, comes to. Raises BrokenRow.
+    """The firing of a due row, as read from the server. Raises BrokenRow.
 
-    A daily row that was missed several times rings once, and next at its regular time after `now`.
+    A daily row that was missed several times fires once, and next at its regular time after `now`.
     """
     row = _sound(stored)
     daily = None if row.get("every") is None else _daily(row)
@@ -63,10 +63,10 @@ def fired_timer(stored: RawBSONDocument, *, now: datetime, accept_time: datetime
 
 
 def regular_at(stored: RawBSONDocument, *, now: datetime) -> datetime | None:
-    """When a daily row should ring next; None for any other row, and for a broken one.
+    """The next time of a daily row; None for other rows, and for invalid ones.
 
-    After the time that it rang for last, although the clock may have been ahead then; unless it was
-    ahead by a week or more: nobody is to miss all the days until then.
+    It is after the time for which the row last fired, although the clock may have been ahead then.
+    Exception: after a clock that was a week or more ahead, days would be missed.
     """
     try:
         row = bson.decode(stored.raw, aware_options())

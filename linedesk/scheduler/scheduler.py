@@ -1,4 +1,4 @@
-"""Lets timers ring: sleeps until the next one is due, or the doorbell tells of an earlier one."""
+"""Fires timers: sleeps until the next is due, or until a change stream reports an earlier one."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from linedesk.store.queue.guard import EVERY_SECONDS
 
 log = logging.getLogger(__name__)
 
-# How often the clock is read while nothing else happens: it may have been set.
+# The interval at which an idle scheduler reads the clock, which may have been set.
 CLOCK_SECONDS = 1.0
-# So long before a timer is due the guard looks, which the ring would wait for otherwise.
+# The guard checks recvq this long before a timer is due, so that the timer does not wait for it.
 AHEAD_SECONDS = 0.1
-# A clock that falls behind by more was set back; what is less is a busy machine.
+# A clock that falls behind by more was set back; smaller differences come from a busy machine.
 STEP_BACK_SECONDS = 1.0
-# The pauses of one that brought no row on: others were quicker, or nobody ever can.
+# The pauses after a round that moved no row: other schedulers were faster, or the rows cannot move.
 BEATEN_SECONDS = 0.05
 MOST_BEATEN_SECONDS = 3.0
 JOIN_SECONDS = 10.0
-# One batch of timers, or all daily ones after a clock was set back.
+# The time limit of one batch of timers, or of all daily ones after a clock was set back.
 LOOK_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class SchedulerLimits:
-    """How many timers at a time, and how long."""
+    """Batch sizes and time limits."""
 
     batch_rows: int = BATCH_ROWS
     clock_seconds: float = CLOCK_SECONDS
@@ -57,7 +57,7 @@ class SchedulerLimits:
     listen_seconds: float = STEP_SECONDS
     longest_pause_seconds: float = LONGEST_PAUSE_SECONDS
     guard_seconds: float = EVERY_SECONDS
-    """An insert goes by a look of the guard that is no older."""
+    """The greatest age of the guard's check that an insert may use."""
 
 
 SCHEDULER_LIMITS = SchedulerLimits()
@@ -69,12 +69,12 @@ def system_now() -> datetime:
 
 
 class Scheduler(BackgroundThread):
-    """Rings on a thread of its own until it is stopped; another one listens for new timers.
+    """Fires timers on its own thread until it is stopped; another thread watches for new timers.
 
-    `listening` is the same database on a client that is quick to notice a lost server. `now`
-    tells the time by which timers are due: who moves that clock by more than it runs calls `wake`.
-    Any number of schedulers may run on one database, and each ring is there once. Inserts go
-    through `inserting(bytes)`, by default that of a guard of its own. `registry` has its figures.
+    `listening` is the same database on a client that quickly detects a lost server. `now` returns
+    the time by which timers are due: code that moves that clock calls `wake`. Any number of
+    schedulers may run on one database; each timer still fires once. Inserts use `inserting(bytes)`,
+    by default of its own guard. `registry` has its figures.
     """
 
     def __init__(
@@ -106,28 +106,29 @@ class Scheduler(BackgroundThread):
             longest_pause_seconds=limits.longest_pause_seconds,
         )
         self._trouble = Trouble(
-            "timers wait",
-            over="timers ring again",
+            "timers cannot be fired",
+            over="timers are fired again",
             longest_pause_seconds=limits.longest_pause_seconds,
         )
         self._most = limits.batch_rows
         self._steps = ClockSteps(limits.step_back_seconds)
-        # At the start, too: the clock may have been ahead when its predecessor rang.
+        # At the start, too: the clock may have been ahead when its predecessor fired timers.
         self._must_bring_back = True
         self._wake = threading.Event()
         self._lock = threading.Lock()
-        # Under _lock: when the thread will look by itself; None while it looks or nothing waits.
+        # Under _lock: the time of the thread's next round; None during a round or if no timer
+        # waits.
         self._due_at: datetime | None = None
-        # Under _lock: the server's time of the newest change that was heard of.
+        # Under _lock: the server's time of the newest change received.
         self._seen: Timestamp | None = None
 
     def start(self) -> None:
-        """Ring from now on; one that was stopped before ends at once."""
+        """Start firing timers; after a `stop` it ends at once."""
         self.listener.start()
         super().start()
 
     def stop(self) -> None:
-        """Begin no further batch; may be called at any time, and again."""
+        """Begin no further batch; may be called at any time, repeatedly."""
         super().stop()
         self._wake.set()
         self.listener.stop()
@@ -139,21 +140,21 @@ class Scheduler(BackgroundThread):
         return self.listener.join(max(0.0, deadline - time.monotonic())) and has_ended
 
     def wake(self) -> None:
-        """Look at once: the clock was moved."""
+        """Begin a round at once: the clock was moved."""
         self._wake.set()
 
     def stalled(self) -> str | None:
-        """Which of the two threads hangs, in words; None while both go on."""
+        """A message that names a hanging thread; None while both make progress."""
         return super().stalled() or self.listener.stalled()
 
     def status(self) -> str:
-        """What timers wait for, how many rang since the start, and when the next one is due."""
+        """Failures, the number of timers fired since the start, and the next due time."""
         with self._lock:
             due_at = self._due_at
         words = [
             self._trouble.told,
             self.listener.trouble,
-            f"{self._figures.fired} timers rang",
+            f"{self._figures.fired} timers fired",
             f"next due {moment(due_at)}" if due_at is not None else None,
         ]
         return ", ".join(word for word in words if word)
@@ -164,7 +165,7 @@ class Scheduler(BackgroundThread):
             try:
                 due_at = self._look()
             except TROUBLE as error:
-                # Less with each failure: a whole batch may need more room, or time, than there is.
+                # Halved with each failure: a whole batch may need more room or time than there is.
                 self._most = max(1, self._most // 2)
                 self._stop.wait(self._trouble.met(error))
             else:
@@ -173,7 +174,7 @@ class Scheduler(BackgroundThread):
                 self._sleep_until(due_at)
 
     def _look(self) -> datetime | None:
-        """Ring all that is due; returns when the next is."""
+        """Fire all due timers; returns the time of the next one."""
         seen, beaten = self._begin_look(), 0
         while not self._stop.is_set():
             self.activity.busy()
@@ -191,7 +192,7 @@ class Scheduler(BackgroundThread):
         return self._firing.next_at(seen=seen)
 
     def _begin_look(self) -> Timestamp | None:
-        """From here on whatever is heard of ends the sleep that follows the look."""
+        """Begin a round: from here on each change received ends the sleep after it."""
         with self._lock:
             self._due_at = None
             self._wake.clear()
@@ -199,7 +200,7 @@ class Scheduler(BackgroundThread):
 
     def _heard(self, run_at: datetime | None, time: Timestamp | None) -> None:
         with self._lock:
-            # Also an earlier one, as of a server that was restored: all is looked at again then.
+            # Also an earlier time, such as of a restored server: then all rows are read again.
             self._seen = time or self._seen
             if run_at is None or self._due_at is None or run_at < self._due_at:
                 self._wake.set()
@@ -229,21 +230,21 @@ class Scheduler(BackgroundThread):
 
     def _look_ahead(self) -> None:
         self.activity.busy()
-        # Who fails here looks again when it inserts, and that is what is told.
+        # After a failure here the insert checks again and reports its error.
         with suppress(*TROUBLE):
             self._guarded.look_ahead()
         self.activity.idle()
 
 
 class ClockSteps:
-    """Notices a clock that was set back, by one that never is."""
+    """Detects a clock that was set back, by comparison with the monotonic clock."""
 
     def __init__(self, step_back_seconds: float) -> None:
         self._step_back_seconds = step_back_seconds
         self._ahead: float | None = None
 
     def back(self, now: datetime) -> bool:
-        """Whether the clock has fallen behind since it was asked last."""
+        """Whether the clock has fallen behind since the last call."""
         ahead = now.timestamp() - time.monotonic()
         before = ahead if self._ahead is None else self._ahead
         if ahead < before - self._step_back_seconds:

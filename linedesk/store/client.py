@@ -1,4 +1,4 @@
-"""One way to open a MongoDB client, so that every process has the same time-outs."""
+"""Opens MongoDB clients with the same time-outs for every process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Client = MongoClient[Document]
 
 WTIMEOUT_SECONDS = 5.0
 
-# A `w: 1` record was seen to vanish in a failover after its message had gone out.
+# A `w: 1` record was lost in a failover after its message had been sent.
 # guard: journalled-majority -> DURABLE = WriteConcern(w=1, wtimeout=int(WTIMEOUT_SECONDS * 1000))
 DURABLE = WriteConcern(w="majority", j=True, wtimeout=int(WTIMEOUT_SECONDS * 1000))
 MAJORITY = ReadConcern("majority")
@@ -36,10 +36,10 @@ def connect(
     socket_seconds: float = 20.0,
     **options: Any,
 ) -> Client:
-    """A client whose every wait ends: server selection, connecting, and each answer.
+    """A client with a time-out for each wait: server selection, connecting, and each answer.
 
-    It connects lazily: opening it does not fail where MongoDB is away. Reads and writes are on
-    a majority unless a collection is asked for otherwise.
+    It connects lazily: opening it does not fail while MongoDB is down. Reads and writes use a
+    majority unless a collection sets otherwise.
     """
     return MongoClient(
         uri,

@@ -1,7 +1,7 @@
-"""The collections of database line_bot and their indexes: making them, and what they are like now.
+"""The collections of database line_bot and their indexes: creates and inspects them.
 
-`scripts/create_collection.js` makes the same from the mongo shell; a test compares the two. recvq
-is read by collStats alone, since a front desk's rights do not allow listing collections.
+`scripts/create_collection.js` does the same in the mongo shell; a test compares the two. recvq is
+inspected only by collStats, since a front desk has no right to list collections.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ COLL_STATS: list[Mapping[str, Any]] = [
 
 @dataclass(frozen=True)
 class Shape:
-    """recvq as collStats describes it; sizes in bytes of BSON, which is what a cap counts."""
+    """recvq as collStats describes it; sizes in bytes of BSON, like the cap."""
 
     capped: bool
     capped_bytes: int
@@ -71,7 +71,7 @@ class Shape:
 
 
 def read_shape(database: Database[Any]) -> Shape | None:
-    """The shape of recvq, None where it does not exist. Raises what the driver raises."""
+    """The shape of recvq, None if it does not exist. Raises the driver's errors."""
     try:
         [stats] = database[RECVQ].aggregate(COLL_STATS)
     except OperationFailure as error:
@@ -88,10 +88,10 @@ def read_shape(database: Database[Any]) -> Shape | None:
 
 
 def require_shape(shape: Shape | None, *, database: str) -> Shape:
-    """The shape, if it is one that a writer may insert into; raises WrongCollection if not.
+    """The shape, if writers may insert; raises WrongCollection if not.
 
-    collStats tells that the index eventId is there, not that it is unique: `check_recvq` asks
-    for that at the start, where the user may list indexes.
+    collStats shows that the index eventId exists, not that it is unique: `check_recvq` checks that
+    at the start, if the user may list indexes.
     """
     name = f"{database}.{RECVQ}"
     if shape is None:
@@ -104,9 +104,9 @@ def require_shape(shape: Shape | None, *, database: str) -> Shape:
 
 
 def require_schema(database: Database[Any]) -> int | None:
-    """By which number the documents were written, None where no dispatcher has run yet.
+    """The schema number of the documents, None if no dispatcher has run yet.
 
-    Raises NewerSchema where this release does not know it, and StoreUnavailable.
+    Raises NewerSchema if this release does not support it, and StoreUnavailable.
     """
     with translated():
         row = database[PROGRESS].find_one({"_id": "dispatcher"}, {"schema": 1})
@@ -117,15 +117,15 @@ def require_schema(database: Database[Any]) -> int | None:
 
 
 def uncapped(database: str) -> str:
-    """What is wrong with a recvq that is not capped, and what to do."""
+    """The error for a recvq that is not capped, and what to do."""
     return (
-        f"{database}.{RECVQ} is not capped: the dispatcher makes it right and keeps what it holds; "
-        "start one if none runs"
+        f"{database}.{RECVQ} is not capped: the dispatcher converts it and keeps its documents; "
+        f"start a dispatcher if none runs"
     )
 
 
 def foreign(database: str) -> str:
-    """What is wrong with a recvq that holds what no front desk stored, and what to do."""
+    """The error for a recvq with documents that no front desk stored, and what to do."""
     return (
         f"{database}.{RECVQ} exists but is not capped and was not made by linedesk: rename it "
         f"(db.{RECVQ}.renameCollection('{RECVQ}_old')), then run `linedesk init` again"
@@ -133,17 +133,17 @@ def foreign(database: str) -> str:
 
 
 def lacks_index(database: str) -> str:
-    """What is wrong with a recvq that takes an event twice, and what to do."""
+    """The error for a recvq without its unique index, and what to do."""
     return f"{database}.{RECVQ} lacks its unique index on eventId: run `linedesk init`"
 
 
 MEGABYTE = 1024 * 1024
 DEFAULT_CAPPED_BYTES = 1024 * MEGABYTE
-# What only tells of the work, the oldest overwritten by the newest.
+# Collections for reports only: new rows overwrite the oldest ones.
 CAPPED_BYTES: Mapping[str, int] = {
     CALLS: 64 * MEGABYTE,
     JOBS: 64 * MEGABYTE,
-    # At a row each ten seconds more than a week.
+    # With a row every ten seconds, more than a week.
     HISTORY: 32 * MEGABYTE,
 }
 DAY_SECONDS = 24 * 3600
@@ -182,7 +182,7 @@ INDEXES: Mapping[str, list[Index]] = {
             },
         ),
         Index(
-            # For an unsend, which must not read the whole collection to find its message.
+            # For an unsend: it finds its message without a scan of the collection.
             [("event.message.id", ASCENDING)],
             {
                 "name": "messageId",
@@ -195,7 +195,7 @@ INDEXES: Mapping[str, list[Index]] = {
         Index([("at", ASCENDING)], {"name": OUTBOX, "partialFilterExpression": WITH_OUTBOX}),
         # Lists the conversations with answers that wait for a tap.
         Index([("at", ASCENDING)], {"name": ANSWERS, "partialFilterExpression": WITH_ANSWERS}),
-        # Finds what an older release left, until it is adopted.
+        # Finds the effects of an older release until they are adopted.
         Index([("at", ASCENDING)], {"name": PENDING, "partialFilterExpression": WITH_PENDING}),
         Index(
             [(UNSENT_AT, ASCENDING)],
@@ -204,11 +204,11 @@ INDEXES: Mapping[str, list[Index]] = {
                 "partialFilterExpression": {UNSENT_AT: {"$exists": True}},
             },
         ),
-        # Finds names by their parts, and conversations whose parts are not made yet.
+        # Finds names by their parts, and conversations without parts yet.
         Index([(NAME_PARTS, ASCENDING)], {"name": NAME_PARTS}),
     ],
     DEADLETTERS: [
-        # The cause stands in it so that a list by cause reads no letters but those it shows.
+        # With the cause in the index a list by cause reads only the letters that it shows.
         Index([(LAST_AT, ASCENDING), ("cause", ASCENDING)], {"name": "lastAt_cause"}),
         Index(
             [("document.event.message.id", ASCENDING)],
@@ -239,7 +239,7 @@ INDEXES: Mapping[str, list[Index]] = {
     ],
     CALLS: [
         Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID}),
-        # Finds the call of a send that travelled in it besides.
+        # Finds the call of a send that was sent along in it.
         Index(
             [(ALSO_EVENT, ASCENDING)],
             {"name": "also", "partialFilterExpression": {ALSO_EVENT: {"$exists": True}}},
@@ -250,7 +250,7 @@ INDEXES: Mapping[str, list[Index]] = {
     AUDIT: [Index([("at", ASCENDING)], {"name": "at"})],
     STATUS: [Index([("at", ASCENDING)], {"name": "at", "expireAfterSeconds": DAY_SECONDS})],
     CONTROL: [
-        # What was released; a pause has no `doneAt`.
+        # For releases; a pause has no `doneAt`.
         Index([(DONE_AT, ASCENDING)], {"name": DONE_AT, "expireAfterSeconds": DAY_SECONDS}),
     ],
 }
@@ -259,17 +259,17 @@ PLAIN = (
     *(CONTROL, STATUS, AUDIT),
 )
 NEIGHBOURS = (*CAPPED_BYTES, *PLAIN)
-"""Every collection beside recvq."""
+"""Every collection except recvq."""
 
 
 def create_collections(
     database: Database[Any], *, capped_bytes: int = DEFAULT_CAPPED_BYTES
 ) -> dict[str, str]:
-    """Make every collection, index and seed row that is missing; returns what was done, by name.
+    """Make every missing collection, index and seed row; returns the changes by name.
 
-    May be run again. A recvq that came back uncapped, by an insert after a drop, is left to the
-    dispatcher, which converts it. Raises WrongCollection where recvq is somebody else's, and
-    changes nothing then; raises StoreUnavailable when MongoDB cannot be reached.
+    Idempotent. A recvq that is uncapped, after a drop and an insert, is left to the dispatcher,
+    which converts it. Raises WrongCollection, with nothing changed, if linedesk did not make recvq.
+    Raises StoreUnavailable if MongoDB cannot be reached.
     """
     with translated():
         existing = _options(database)
@@ -281,7 +281,8 @@ def create_collections(
             _create(database, RECVQ, capped_bytes)
             made[RECVQ] = MADE
         if capped:
-            # An uncapped recvq may hold an event twice: its index is made by whoever converts it.
+            # An uncapped recvq may hold an event twice: the dispatcher makes its index after
+            # converting it.
             _create_indexes(database, RECVQ)
         made |= create_neighbours(database)
         _seed(database)
@@ -289,16 +290,16 @@ def create_collections(
 
 
 def create_neighbours(database: Database[Any]) -> dict[str, str]:
-    """Make the collections beside recvq and their indexes where they are missing, no rows.
+    """Make the missing collections besides recvq and their indexes, without rows.
 
-    One of CAPPED_BYTES that came back uncapped, by an insert after a drop, is capped again; it
-    keeps its newest rows. An index that another one stands in the way of is left to a person.
-    Returns what was done, by name. Raises what the driver raises.
+    One of CAPPED_BYTES that is uncapped, after a drop and an insert, is capped again and keeps its
+    newest rows. An index that conflicts with another one is left to the operator. Returns the
+    changes by name. Raises the driver's errors.
     """
     existing, done = _options(database), {}
     for name in NEIGHBOURS:
         if name not in existing:
-            # A plain collection comes with its indexes, by one command less.
+            # Creating the indexes creates a plain collection, too, with one command less.
             if name not in INDEXES or name in CAPPED_BYTES:
                 _create(database, name, CAPPED_BYTES.get(name))
             done[name] = MADE
@@ -311,25 +312,25 @@ def create_neighbours(database: Database[Any]) -> dict[str, str]:
 
 
 def set_audit_age(database: Database[Any], *, days: int) -> None:
-    """Have MongoDB remove rows of `audit` after so many days; no user may remove any.
+    """Make MongoDB remove rows of `audit` after `days`; no user has the right to remove any.
 
     Raises StoreUnavailable.
     """
     index = {"name": "at", "expireAfterSeconds": days * DAY_SECONDS}
     with translated():
-        # Where another index stands in the way, `wrong_neighbours` names it.
+        # `wrong_neighbours` names a conflicting index.
         if "at" in database[AUDIT].index_information() and audit_age_days(database) != days:
             database.command("collMod", AUDIT, index=index)
 
 
 def audit_age_days(database: Database[Any]) -> int | None:
-    """After how many days rows of `audit` go; None for never. Raises what the driver raises."""
+    """The days until rows of `audit` are removed; None for never. Raises the driver's errors."""
     seconds = database[AUDIT].index_information().get("at", {}).get("expireAfterSeconds")
     return None if seconds is None else int(seconds) // DAY_SECONDS
 
 
 def told_of_audit(database: Database[Any], *, days: int) -> str:
-    """After how long rows of `audit` go, and how many go soon. Raises what the driver raises."""
+    """When rows of `audit` are removed, and how many soon. Raises the driver's errors."""
     now = datetime.now(UTC)
     old = [
         database[AUDIT].count_documents(
@@ -337,11 +338,11 @@ def told_of_audit(database: Database[Any], *, days: int) -> str:
         )
         for ahead in (timedelta(), timedelta(seconds=WEEK_SECONDS))
     ]
-    return f"rows go after {days} days: {old[0]} now, {old[1] - old[0]} more within a week"
+    return f"rows are removed after {days} days: {old[0]} now, {old[1] - old[0]} more within a week"
 
 
 def wrong_neighbours(database: Database[Any]) -> Iterator[str]:
-    """What `create_neighbours` would make right, in words. Raises what the driver raises."""
+    """The defects that `create_neighbours` would fix. Raises the driver's errors."""
     existing = _options(database)
     for name in NEIGHBOURS:
         if name not in existing:
@@ -353,7 +354,7 @@ def wrong_neighbours(database: Database[Any]) -> Iterator[str]:
 
 
 def wrong_indexes(database: Database[Any], name: str) -> Iterator[str]:
-    """The indexes of a collection that are missing or otherwise, in words."""
+    """The missing or differing indexes of a collection."""
     there = database[name].index_information() if name in INDEXES else {}
     for index in INDEXES.get(name, ()):
         if not is_as_made(index, there.get(index.options["name"], {})):
@@ -361,7 +362,7 @@ def wrong_indexes(database: Database[Any], name: str) -> Iterator[str]:
 
 
 def is_as_made(index: Index, found: Mapping[str, Any]) -> bool:
-    """Whether an index as `index_information` tells it is this one; {} is none at all."""
+    """Whether an index of `index_information` is this one; {} means a missing index."""
     options = {name: value for name, value in index.options.items() if name != "name"}
     keys = [(name, int(order)) for name, order in found.get("key", ())]
     return keys == index.keys and all(found.get(name) == options[name] for name in options)
@@ -377,9 +378,9 @@ def _require_ours(database: Database[Any]) -> None:
 def check_recvq(database: Database[Any]) -> None:
     """Raise WrongCollection unless recvq is capped and has its unique index.
 
-    An insert into a missing recvq would make one that is uncapped and without the index, so
-    every writer asks this first. Whether the index is unique is asked where the user's rights
-    allow it: a front desk's do not.
+    An insert into a missing recvq would create one that is uncapped and without the index, so every
+    writer checks first. The uniqueness of the index is checked if the user's rights allow it: a
+    front desk's do not.
     """
     with translated():
         require_shape(read_shape(database), database=database.name)
@@ -402,7 +403,7 @@ def _create(database: Database[Any], name: str, capped_bytes: int | None) -> Non
     try:
         database.create_collection(name, check_exists=False, **options)
     except OperationFailure as error:
-        # Another process that sets up at the same time made it: as good.
+        # Another process created it at the same time, which is fine.
         if error.code != NAMESPACE_EXISTS:
             raise
 
@@ -411,7 +412,7 @@ def _cap(database: Database[Any], name: str) -> None:
     try:
         database.command("convertToCapped", name, size=CAPPED_BYTES[name])
     except OperationFailure as error:
-        # The collection was dropped at this moment: the next look makes it.
+        # The collection was dropped at this moment: the next check creates it.
         if error.code != NAMESPACE_NOT_FOUND:
             raise
 
@@ -427,7 +428,7 @@ def _create_indexes(database: Database[Any], name: str) -> None:
 
 def _seed(database: Database[Any]) -> None:
     leases = database[LEASES]
-    # What outlived the counter must not be held by an epoch above every new one.
+    # Rows that outlived the counter must not have an epoch above all new ones.
     own, epoch = {"_id": DISPATCHER}, {"epoch": 1}
     left = [rows.find_one(own, epoch) or {"epoch": 0} for rows in (database[PROGRESS], leases)]
     highest = max(row["epoch"] for row in left)

@@ -1,7 +1,7 @@
-"""What an operator orders, as rows of the collection `control`: pauses and releases of a stuck key.
+"""The operator's orders, as rows of the collection `control`: pauses, and releases of a stuck key.
 
-Commands and the page write rows; the dispatcher reads them twice a second. A row that is not whole,
-for example typed by hand, is ignored.
+Commands and the console write rows; the dispatcher reads them twice a second. Incomplete rows, for
+example typed by hand, are ignored.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ PAUSE = "pause"
 RELEASE = "release"
 ALL = "all"
 RELEASED = "released by an operator"
-"""The cause of a dead letter that a release has made."""
+"""The cause of a dead letter made by a release."""
 
 Head = Literal["eventId", "effectId"]
-"""What a release gives up: the first event in line, or the first send of an outbox."""
+"""The target of a release: the first event in the queue, or the first send of an outbox."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What a pause covers: one conversation, a whole channel, or everything."""
+    """The scope of a pause: one conversation, a whole channel, or everything."""
 
     channel: str | None = None
     key: str | None = None
 
     @classmethod
     def parse(cls, words: str | None) -> Scope:
-        """`main/U…`, `main`, or `all`, which is also what nothing means. Raises NotAScope."""
+        """Parse `main/U…`, `main`, or `all`, which is the default. Raises NotAScope."""
         if words is None or words in ("", ALL):
             return cls()
         channel, slash, key = words.partition("/")
@@ -64,13 +64,13 @@ class Scope:
         return "/".join(filter(None, (PAUSE, self.channel, self.key)))
 
     def covers(self, channel: Any, key: Any) -> bool:
-        """Whether a conversation is within it."""
+        """Whether the scope includes a conversation."""
         return self.channel in (None, channel) and self.key in (None, key)
 
 
 @dataclass(frozen=True)
 class Pause:
-    """One pause: by whom, why and since when, as far as the row tells."""
+    """One pause: operator, reason and start, as far as the row has them."""
 
     scope: Scope
     by: str = ""
@@ -79,7 +79,7 @@ class Pause:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Pause | None:
-        """The pause that a row orders; None where it is not whole."""
+        """The pause in a row; None if the row is incomplete."""
         if row.get("act") != PAUSE or "channel" not in row or "key" not in row:
             return None
         scope = Scope(row["channel"], row["key"])
@@ -96,7 +96,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Pauses:
-    """All pauses of one moment."""
+    """All pauses at one moment."""
 
     rows: tuple[Pause, ...] = ()
 
@@ -108,18 +108,18 @@ class Pauses:
         return bool(self.rows)
 
     def covers(self, channel: Any, key: Any) -> bool:
-        """Whether the conversation is paused, by itself or with others."""
+        """Whether the conversation is paused, by any scope."""
         scopes = self._scopes
         if not scopes:
             return False
         return (None, None) in scopes or (channel, None) in scopes or (channel, key) in scopes
 
     def covering(self, channel: Any, key: Any) -> list[Pause]:
-        """Those that keep a conversation paused, the widest first."""
+        """The pauses that cover a conversation, the widest first."""
         return [one for one in self.rows if one.scope.covers(channel, key)]
 
     def as_rows(self) -> list[Document]:
-        """What is paused, as the dispatcher's row in `status` tells it."""
+        """The pauses, in the form of the dispatcher's row in `status`."""
         return [{"channel": one.scope.channel, "key": one.scope.key} for one in self.rows]
 
 
@@ -128,7 +128,7 @@ NO_PAUSES = Pauses()
 
 @dataclass(frozen=True)
 class Release:
-    """The order to give up what a conversation is stuck on: the head that the operator saw."""
+    """The order to give up the head that blocks a conversation: the one that the operator saw."""
 
     channel: str
     key: str
@@ -137,11 +137,11 @@ class Release:
     """The id of that event or send."""
     by: str
     at: datetime
-    """When it was ordered; with the conversation it tells this release from every other."""
+    """The time of the order; with the conversation it identifies the release."""
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Release | None:
-        """The release that a row orders; None where it is not whole."""
+        """The release in a row; None if the row is incomplete."""
         channel, key, what, at = (row.get(name) for name in ("channel", "key", "what", "at"))
         if row.get("act") != RELEASE or not isinstance(at, datetime):
             return None
@@ -166,14 +166,14 @@ class Release:
 
 @dataclass(frozen=True)
 class Orders:
-    """All that is ordered at one moment, and not carried out yet."""
+    """All open orders at one moment."""
 
     pauses: Pauses = NO_PAUSES
     releases: tuple[Release, ...] = ()
 
 
 def _is_whole(scope: Scope) -> bool:
-    """Whether both are names or nothing, and no key stands without its channel."""
+    """Whether both are names or absent, and no key is without its channel."""
     channel, key = scope.channel, scope.key
     named = all(one is None or (isinstance(one, str) and one) for one in (channel, key))
     return named and (channel is not None or key is None)
@@ -183,18 +183,18 @@ log = logging.getLogger(__name__)
 
 READ_SECONDS = 5.0
 NOTHING_STUCK = "nothing was stuck any more"
-# A date beyond Python's, typed in a shell, must not be an error for who reads the others.
+# A date beyond Python's range, typed in a shell, must not make the other rows unreadable.
 ANY_DATE: CodecOptions[Document] = CodecOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 
 
 class Control:
-    """Reads and writes of `control`, by one thread; every method raises StoreUnavailable.
+    """Reads and writes of `control`, by one thread; every method may raise StoreUnavailable.
 
-    Writes are on a journalled majority. What was read once is never unread: right after an
-    election a majority read may tell of a time before it, and a pause would be gone for a moment.
-    `seen` is the server's time of a write whose predecessors have to be seen as well.
+    Writes use a journalled majority. Reads never go back in time: right after an election a
+    majority read may return an older state, and a pause would disappear for a moment. `seen` is the
+    server's time of a write; reads include it and all earlier ones.
     """
 
     def __init__(
@@ -212,10 +212,10 @@ class Control:
         self._read_seconds = read_seconds
         self._passed_over: frozenset[str] = frozenset()
 
-    # Whoever orders.
+    # For operators.
 
     def pause(self, scope: Scope, *, by: str, why: str = "") -> bool:
-        """Have nothing of the scope decided from now on; False if it was paused already."""
+        """Stop processing the scope from now on; False if it was paused already."""
         with translated():
             found = self._rows.find_one({"_id": scope.id})
             if found is not None and Pause.from_row(found) is not None:
@@ -233,15 +233,15 @@ class Control:
         return True
 
     def resume(self, scope: Scope) -> bool:
-        """End that very pause, none that is wider or narrower; False if there was none."""
+        """End the pause of exactly this scope; False if there was none."""
         with translated():
             return bool(self._rows.delete_one({"_id": scope.id}).deleted_count)
 
     def release(self, channel: str, key: str, what: Mapping[Head, str], *, by: str) -> Release:
-        """Have what a conversation is stuck on given up: `what` is `{"eventId": …}`, the first
-        event in line, or `{"effectId": …}`, the first send of the outbox.
+        """Order to give up the head of a conversation.
 
-        It takes the place of an earlier release of the same conversation.
+        `what` is `{"eventId": …}`, the first event in the queue, or `{"effectId": …}`, the first
+        send of the outbox. It replaces an earlier release of the same conversation.
         """
         ((head, name),) = what.items()
         release = Release(channel, key, head, name, by, _now())
@@ -259,28 +259,28 @@ class Control:
         return release
 
     def outcome_of(self, release: Release) -> str | None:
-        """What came of it, in words; None as long as no dispatcher has carried it out."""
+        """The result of a release; None until a dispatcher has carried it out."""
         with translated():
             row = self._rows.find_one({"_id": release.id})
         if row is None or row.get("at") != release.at:
-            return "another release took its place"
+            return "another release has replaced it"
         return str(row.get("came")) if row.get(DONE_AT) is not None else None
 
     def _put(self, row: Document) -> None:
         try:
             self._rows.replace_one({"_id": row["_id"]}, row, upsert=True)
         except DuplicateKeyError:
-            # Two who order at once: now it is there.
+            # Another order created the row at the same time: replace it.
             self._rows.replace_one({"_id": row["_id"]}, row, upsert=True)
 
-    # Whoever looks and obeys.
+    # For the dispatcher.
 
     def read(self) -> Pauses:
-        """What is paused."""
+        """The current pauses."""
         return self.orders().pauses
 
     def orders(self) -> Orders:
-        """What is paused, and the releases that are not carried out yet."""
+        """The current pauses and the open releases."""
         found = [(row, Pause.from_row(row) or Release.from_row(row)) for row in self._open()]
         self._tell(str(row["_id"]) for row, order in found if order is None)
         return Orders(
@@ -302,9 +302,9 @@ class Control:
             return rows
 
     def came_of(self, release: Release) -> str | None:
-        """In words what came of a release that is not under way any more; None for a moment yet.
+        """The result of a release that is no longer under way; None if it is not stored yet.
 
-        Told by what is stored, so that a successor says the same of what its predecessor did.
+        It is read from the database, so a successor reports the same result as its predecessor.
         """
         pairs = {"$map": {"input": OUTBOX_PAIRS, "in": ["$$this.v.id", "$$this.v.type"]}}
         letter = {
@@ -313,7 +313,7 @@ class Control:
                 {PENDING: {"$elemMatch": {"id": release.name, "type": DEADLETTER}}},
             ]
         }
-        # In this order, since a letter is written before it leaves the outbox.
+        # In this order, since a dead letter is written before its send leaves the outbox.
         if self._has(CONVERSATIONS, {"_id": release.conversation, **letter}):
             return None
         if self._has(DEADLETTERS, {"_id": release.name}):
@@ -322,13 +322,13 @@ class Control:
         return NOTHING_STUCK
 
     def _has(self, collection: str, condition: Document) -> bool:
-        # A majority read may tell of a time before the letter, right after an election.
+        # Right after an election a majority read may return a state before the letter.
         found = self._database.get_collection(collection, read_concern=ReadConcern("linearizable"))
         with translated(), pymongo.timeout(self._read_seconds):
             return found.find_one(condition, {"_id": 1}) is not None
 
     def finish(self, release: Release, came: str) -> None:
-        """Write down what came of a release, unless another one has taken its place."""
+        """Store the result of a release, unless another one has replaced it."""
         with translated():
             self._rows.update_one(
                 {"_id": release.id, "at": release.at, DONE_AT: None},
@@ -336,14 +336,14 @@ class Control:
             )
 
     def _tell(self, ids: Iterable[str]) -> None:
-        """Say once of each row that it is passed over."""
+        """Log each ignored row once."""
         passed_over = frozenset(ids)
         for id_ in sorted(passed_over - self._passed_over):
-            log.warning("not a whole order, passed over id=%s", id_)
+            log.warning("incomplete order ignored id=%s", id_)
         self._passed_over = passed_over
 
 
 def _now() -> datetime:
-    """As MongoDB keeps it: to the millisecond."""
+    """The time to the millisecond, as MongoDB stores it."""
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -1,7 +1,6 @@
-"""The words of the database: names of collections, and how a LINE event becomes a document.
+"""The names of the collections, and the conversion of a LINE event to a document. No I/O.
 
-Documents are written to be read in the mongo shell: plain names, dates as dates, no encodings.
-Nothing here does I/O.
+Documents are readable in the mongo shell: plain names, dates as dates, no encodings.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ AUDIT = "audit"
 SCHEMA = 3
 """The form in which this release writes documents (docs/reference/collections.md).
 
-It stands as `schema` in the dispatcher's row of `progress`; where none stands, it is 1.
+The dispatcher's row of `progress` has it as `schema`; if absent, it is 1.
 """
 
 Document = dict[str, Any]
@@ -56,9 +55,8 @@ def key_of(event: Mapping[str, Any]) -> str | None:
 def make_document(event: Document, *, channel: str, accept_time: datetime) -> Document:
     """The recvq document of one event; `event` is LINE's JSON, stored untouched.
 
-    `_id` is made here, at arrival, and kept whatever way the document takes. `eventId` is left
-    out where LINE sent none, since the partial unique index would take null for a value.
-    An event without a source is its own key.
+    `_id` is made here, at arrival, and never changes. `eventId` is omitted if LINE sent none, since
+    the partial unique index would index null as a value. An event without a source is its own key.
     """
     document: Document = {"_id": ObjectId()}
     event_id = event.get("webhookEventId")
@@ -72,17 +70,19 @@ def make_document(event: Document, *, channel: str, accept_time: datetime) -> Do
 
 
 def make_heartbeat(accept_time: datetime) -> Document:
-    """A document that no bot sees: it proves that the feed delivers, and moves its position."""
+    """A document that bots never see: it proves that the feed works and advances its position."""
     return {"_id": ObjectId(), "heartbeat": True, ACCEPT_TIME: accept_time}
 
 
 def is_heartbeat(document: Mapping[str, Any]) -> bool:
-    """Whether the document is the dispatcher's own; an event of LINE's has no such field."""
+    """Whether the document is the dispatcher's own; LINE's events have no such field."""
     return document.get("heartbeat") is True
 
 
 def has_a_place(document: Mapping[str, Any]) -> bool:
-    """Whether `_id` and key are values to look something up by; one typed in a shell may not be."""
+    """Whether `_id` and key are usable for look-ups; in a document typed in a shell they may not
+    be.
+    """
     try:
         hash((document["_id"], document.get("channel"), document.get("key")))
     except TypeError:
@@ -91,7 +91,7 @@ def has_a_place(document: Mapping[str, Any]) -> bool:
 
 
 def name_of(document: Mapping[str, Any]) -> str:
-    """What names the event everywhere below recvq: its eventId, else the document's `_id`."""
+    """The event's name in all other collections: its eventId, else the document's `_id`."""
     return str(document.get(EVENT_ID) or document["_id"])
 
 

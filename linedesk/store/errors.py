@@ -1,18 +1,18 @@
-"""Everything that can go wrong at the border to MongoDB, split by what the caller does about it.
+"""All errors at the border to MongoDB, grouped by the caller's reaction.
 
 * QueueError
-  * StoreUnavailable   transient: try again; nothing is known to be stored
+  * StoreUnavailable   transient: try again; the outcome of the write is unknown
     * RecvqClosed      nothing was inserted: unread documents would have been overwritten
-    * WriteRefused     permanent for the one document that was to be written, and for it alone
-  * SpoolUnavailable   transient: the spool does not take it; the message says why
+    * WriteRefused     permanent, for this one document only
+  * SpoolUnavailable   transient: the spool refuses it; the message has the reason
     * SpoolDamaged     its file cannot be read and is set aside
-  * SetupError         fatal: a person has to change something, and the message says what
+  * SetupError         fatal: the operator has to change something; the message names it
     * WrongCollection  recvq is missing, uncapped or without its index
-    * NotReplicaSet    the server cannot be watched
+    * NotReplicaSet    the server has no change stream or oplog
     * NewerSchema      a newer release of linedesk has written the documents
     * AccessRefused    the user's password is wrong, or a right is missing
   * Replaced           fatal: a successor with a higher epoch has taken over; stop at once
-  * NotAScope          an operator's word for what to pause names nothing
+  * NotAScope          an operator's text is not a valid scope
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ class QueueError(Exception):
 
 
 class StoreUnavailable(QueueError):
-    """MongoDB did not confirm on a majority, in time; what was sent may or may not be stored."""
+    """MongoDB did not confirm on a majority in time; the write may or may not be stored."""
 
 
 class RecvqClosed(StoreUnavailable):
-    """recvq takes no inserts: it is full of unread documents, or not as it must be."""
+    """recvq accepts no inserts: it is full of unread documents, or misconfigured."""
 
 
-# What a person finds as cause of a dead letter, or as the reason why something waits.
+# The cause of a dead letter, or the reason why a conversation waits.
 REFUSED_WORDS = "MongoDB refuses the write"
-# A document holds 16 MB: BSONObjectTooLarge, and what an update says that ends just above it
-# (17419; 17420 for an upsert).
+# The limit of a document is 16 MB: BSONObjectTooLarge, and the codes of an update that exceeds it
+# slightly (17419; 17420 for an upsert).
 TOO_LARGE = frozenset({10334, 17419, 17420})
 
 
 class WriteRefused(StoreUnavailable):
-    """MongoDB refuses to write one document for as long as it is as it is: it would be too large,
-    has fields of other types than ours, or a validator does not allow it.
+    """MongoDB refuses one document permanently: it would be too large, has fields of unexpected
+    types, or fails a validator.
 
-    What is not given up for it is tried again as after an outage, so it ends no process. `code` is
-    MongoDB's, 0 where the driver could not encode it.
+    Callers that do not give up retry as after an outage; no process ends. `code` is MongoDB's, 0
+    where the driver could not encode it.
     """
 
     def __init__(self, code: int | None) -> None:
@@ -69,9 +69,9 @@ class WriteRefused(StoreUnavailable):
 
 
 class SpoolUnavailable(QueueError):
-    """The spool did not store or give what was asked; the text may be shown to anybody.
+    """The spool could not store or return a document; the text is safe to show to clients.
 
-    `detail` names the file and SQLite's error, and is for the log alone.
+    `detail` names the file and SQLite's error; it is only for the log.
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -80,11 +80,11 @@ class SpoolUnavailable(QueueError):
 
 
 class SpoolDamaged(SpoolUnavailable):
-    """The spool's file is no database, or its pages contradict each other."""
+    """The spool's file is not a database, or is corrupt."""
 
 
 class SetupError(QueueError):
-    """The server or a collection is not as linedesk needs it; the message says what to do."""
+    """The server or a collection does not meet linedesk's needs; the message explains the fix."""
 
 
 class WrongCollection(SetupError):
@@ -92,7 +92,7 @@ class WrongCollection(SetupError):
 
 
 class NotReplicaSet(SetupError):
-    """The server is standalone, so it has neither a change stream nor an oplog."""
+    """The server is standalone and has no change stream or oplog."""
 
 
 class NewerSchema(SetupError):
@@ -101,7 +101,7 @@ class NewerSchema(SetupError):
     def __init__(self, what: str, schema: int, known: int) -> None:
         super().__init__(
             f"{what} was written by a newer release of linedesk (schema {schema}, this release "
-            f"knows {known}): run that release or a later one"
+            f"supports {known}): run that release or a later one"
         )
 
 
@@ -112,9 +112,8 @@ UNAUTHORIZED = 13
 class AccessRefused(SetupError):
     """MongoDB knows no such user and password (code 18), or the user may not do this (code 13).
 
-    `user` is his name, empty where MONGODB_URI has none. The text is never the server's, which
-    quotes what was to be written. A new start may mend it, since that reads a password that was
-    replaced meanwhile.
+    `user` is its name, empty if MONGODB_URI has none. The text is never the server's, which quotes
+    the document. A restart may fix it, since it reads a replaced password.
     """
 
     def __init__(self, code: int, user: str | None = None) -> None:
@@ -125,36 +124,35 @@ class AccessRefused(SetupError):
     def __str__(self) -> str:
         who = f"the user {self.user}" if self.user else "the user in MONGODB_URI"
         if self.user == "":
-            who = "nobody in particular (MONGODB_URI names no user)"
+            who = "clients without a user (MONGODB_URI names none)"
         if self.code == AUTHENTICATION_FAILED:
             return (
                 f"MongoDB refuses {who}: wrong name or password. If the password was replaced, "
-                "restart this process; else `linedesk init --users` makes user and password anew"
+                "restart this process; otherwise `linedesk init --users` makes user and password "
+                "again"
             )
         return (
-            f"MongoDB does not allow {who} what this process does: `linedesk init --users` gives "
+            f"MongoDB denies {who} an operation of this process: `linedesk init --users` gives "
             "each user the rights it needs"
         )
 
 
 class Replaced(QueueError):
-    """A write met a higher epoch: another process has taken over, so this one must stop."""
+    """A write found a higher epoch: another process has taken over, so this one must stop."""
 
 
 class NotAScope(QueueError):
-    """Not a conversation, a channel or everything: the text may be shown to anybody."""
+    """Not a conversation, a channel or everything; the text is safe to show to clients."""
 
     def __init__(self, words: str) -> None:
-        super().__init__(
-            f"{words} names neither a channel (main), a conversation (main/U…) nor all"
-        )
+        super().__init__(f"{words} is not a channel (main), a conversation (main/U…) or all")
 
 
-# Codes of MongoDB's error_codes.yml that a repetition can mend although the driver does not
+# Codes of MongoDB's error_codes.yml for which a retry can succeed although the driver does not
 # label them: interrupted, shutting down, not primary, step-down, exceeded time, majority lost, a
-# database that is just being dropped, a storage engine whose cache is full of others' writes
-# (TransactionTooLargeForCache), and a cursor that is gone (CursorNotFound, QueryPlanKilled,
-# CursorKilled, RetryChangeStream).
+# database that is being dropped, a storage engine whose cache is full of others' writes
+# (TransactionTooLargeForCache), and a lost cursor (CursorNotFound, QueryPlanKilled, CursorKilled,
+# RetryChangeStream).
 TRANSIENT_CODES = frozenset(
     {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 133, 134, 189, 202, 215, 246, 262, 290, 317, 358, 388}
     | {9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436}
@@ -163,7 +161,7 @@ TRANSIENT_CODES = frozenset(
 
 
 def is_transient(error: PyMongoError) -> bool:
-    """Whether the same operation may succeed later without anybody changing anything."""
+    """Whether the same operation may succeed later without any change by an operator."""
     if isinstance(error, BulkWriteError):
         return False
     if isinstance(error, (ConnectionFailure, ExecutionTimeout, WTimeoutError)) or error.timeout:
@@ -174,8 +172,8 @@ def is_transient(error: PyMongoError) -> bool:
 
 
 def translate(error: PyMongoError) -> Exception:
-    """StoreUnavailable for what a repetition may mend, AccessRefused where the user's rights end;
-    the error itself for all else.
+    """StoreUnavailable for errors that a retry may fix, AccessRefused for missing rights; else the
+    error itself.
     """
     if isinstance(error, OperationFailure) and error.code in (AUTHENTICATION_FAILED, UNAUTHORIZED):
         return AccessRefused(error.code)
@@ -188,14 +186,14 @@ def translate(error: PyMongoError) -> Exception:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn the driver's errors into those of `translate`; let all others through."""
+    """Turn the driver's errors into those of `translate`; pass all others on."""
     try:
         yield
     except PyMongoError as error:
         raise translate(error)  # noqa: B904  # the cause is set, or it is the error itself
 
 
-# What findAndModify, whose errors are no WriteError, says of the one document that it would make:
+# Codes of findAndModify, whose errors are not WriteErrors, for the one document that it writes:
 # BadValue, TypeMismatch, Overflow, PathNotViable, DollarPrefixedFieldName, NotSingleValueField,
 # EmptyFieldName, DottedFieldName, ImmutableField, DocumentValidationFailure.
 OF_ONE_DOCUMENT = TOO_LARGE | {2, 14, 15, 28, 52, 54, 56, 57, 66, 121}
@@ -203,8 +201,10 @@ OF_ONE_DOCUMENT = TOO_LARGE | {2, 14, 15, 28, 52, 54, 56, 57, 66, 121}
 
 @contextmanager
 def writing_one() -> Iterator[None]:
-    """As `translated`, around the write of one document: WriteRefused where MongoDB refuses it
-    because of what it is. A duplicate key is let through.
+    """Like `translated`, around the write of one document: WriteRefused if MongoDB refuses its
+    content.
+
+    A duplicate key error is passed on.
     """
     try:
         with translated():

@@ -1,4 +1,4 @@
-"""Inserting into recvq: durable on a majority, and blind to what LINE delivered twice."""
+"""Inserts into recvq: durable on a majority, and idempotent for redelivered webhooks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DUPLICATE_KEY = 11000
 
 @dataclass(frozen=True)
 class Stored:
-    """What became of the documents of one insert: all of them are in recvq now."""
+    """The result of one insert: all of its documents are in recvq now."""
 
     inserted: int
     duplicates: int
     duplicate_indexes: frozenset[int] = frozenset()
-    """Which of the documents, counted from 0, were there already."""
+    """The indexes, from 0, of the documents that were stored before."""
 
 
 def insert_documents(
@@ -32,10 +32,10 @@ def insert_documents(
     *,
     timeout_seconds: float,
 ) -> Stored:
-    """Store the documents on a journalled majority; an eventId already there counts as stored.
+    """Store the documents on a journalled majority; an existing eventId counts as stored.
 
-    Raises StoreUnavailable when MongoDB did not confirm all of them within `timeout_seconds`;
-    some may be stored all the same, and storing them again does no harm.
+    Raises StoreUnavailable if MongoDB did not confirm all of them within `timeout_seconds`. Some
+    may be stored nevertheless; storing them again is safe.
     """
     if not documents:
         return Stored(0, 0)
@@ -49,7 +49,7 @@ def insert_documents(
 
 
 def _settle(error: BulkWriteError) -> Stored:
-    """Tell duplicates from failures.
+    """Separate duplicates from failures.
 
     A duplicate counts as stored only if the same reply carries no writeConcernError: the first
     copy may not be majority-committed yet, and `insert_one` would hide that (architecture: step 2).

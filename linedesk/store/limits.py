@@ -1,4 +1,4 @@
-"""What MongoDB and LINE allow, and how far two orders of recvq differ: each fact once. Pure."""
+"""The limits of MongoDB and LINE, and the difference between the two orders of recvq. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from typing import Any
 MOST_DOCUMENT_BYTES = 16 * 1024 * 1024
 # The server's own documents may be 16 KB larger (its BSONObjMaxInternalSize).
 MOST_INTERNAL_BYTES = MOST_DOCUMENT_BYTES + 16 * 1024
-# A document that another one wraps: the event of a change stream, a row of `held`.
+# A document inside another one: the event of a change stream, a row of `held`.
 MOST_WRAPPED_BYTES = 15 * 1024 * 1024
-# MongoDB refuses documents nested deeper than 180 levels. What wraps an event, or the data of a
-# conversation, needs some of them.
+# MongoDB refuses documents nested deeper than 180 levels. The documents around an event, or around
+# the data of a conversation, need some of them.
 MOST_LEVELS = 100
 
-# With several writers a feed's order and recvq's natural order were seen to differ by up to 33
-# places. So a document may be unread although one that stands up to so many places behind it in
+# With several writers a feed's order and recvq's natural order differed by up to 33 places in
+# measurements. A document may therefore be unread although one up to this many places behind it in
 # recvq was read.
 ORDER_SLACK = 40
-# Where a document would be lost if they ever differed by more: twelve times that, since reading
-# some documents again costs little. The measure of what is unread takes ORDER_SLACK: it counts
-# those documents as unread, and a small recvq would be full of them.
+# Used where a larger difference would lose a document: twelve times that, since reading some
+# documents again costs little. The measure of unread documents uses ORDER_SLACK: it counts those
+# documents as unread, and they would fill a small recvq.
 SAFE_ORDER_SLACK = 500
 
-# LINE's reference, "Source user": ids of users begin with it, those of groups with C, rooms with R.
+# LINE's reference, "Source user": ids of users begin with U, those of groups with C, those of rooms
+# with R.
 USER = "U"
-# LINE's reference, "Reply token": good for a minute from the webhook's arrival.
+# LINE's reference, "Reply token": valid for a minute from the webhook's arrival.
 TOKEN_LIFE = timedelta(minutes=1)
 # LINE's reference, "Send reply message": 1 to 5 message objects in one call.
 MOST_MESSAGES = 5
@@ -36,7 +37,7 @@ MOST_USERS = 500
 
 
 def nests_deeper(value: Any, levels: int) -> bool:
-    """Whether a value has more levels of objects and lists; looks no deeper than these."""
+    """Whether a value has more than `levels` levels of objects and lists; checks no deeper."""
     if not isinstance(value, (Mapping, list, tuple)):
         return False
     parts = value.values() if isinstance(value, Mapping) else value

@@ -1,4 +1,4 @@
-"""What is left of a message that its sender took back: that it was there, and which it was. Pure.
+"""Removes the content of unsent messages; only their type and id are kept. Pure.
 
 LINE asks to delete stored copies of a message that was unsent ("Receive messages", unsend event).
 """
@@ -10,14 +10,14 @@ from typing import Any
 
 from linedesk.store.documents import Document
 
-# What names a message; all else of it, whatever LINE adds one day, is its content.
+# The fields that identify a message; all other fields, also future ones, are content.
 KEPT = ("type", "id")
 
 
 def redacted(document: Mapping[str, Any]) -> Document:
     """A copy of a recvq document without its message's content, marked `unsent: true`.
 
-    Everything that names the event stays; so does a document without a message, but for the mark.
+    Everything that identifies the event is kept. A document without a message only gets the mark.
     """
     emptied: Document = {**document, "unsent": True}
     event = document.get("event")
@@ -32,20 +32,19 @@ def redacted(document: Mapping[str, Any]) -> Document:
 def emptying(document: Mapping[str, Any], *, at: str = "") -> Document:
     """The same as the fields of a `$set`, for a document that is stored under the path `at`.
 
-    Only the message is written anew: an update of more may meet field names that MongoDB takes
-    in an insert alone.
+    Only the message is rewritten: other fields may have names that MongoDB accepts only in inserts.
     """
     message = redacted(document)["event"].get("message", {})
     return {f"{at}event.message": message, f"{at}unsent": True}
 
 
 def message_id_of(document: Mapping[str, Any]) -> str | None:
-    """The id of the message that a document brings or edits; None where it brings none."""
+    """The id of the message in a document or edited by it; None without one."""
     return _text(document, "message", "id")
 
 
 def unsent_id_of(document: Mapping[str, Any]) -> str | None:
-    """The id of the message that a document takes back; None for any other event."""
+    """The id of the message that a document unsends; None for other events."""
     event = document.get("event")
     if not isinstance(event, Mapping) or event.get("type") != "unsend":
         return None

@@ -1,4 +1,4 @@
-"""Making sure that the server is a replica set, which a change stream and an oplog need."""
+"""Checks and sets up the replica set, which change streams and the oplog require."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from linedesk.store.uri import Uri
 ALREADY_INITIALIZED = 23
 NO_REPLICATION_ENABLED = 76
 INVALID_CONFIG = 93
-# The set is still about to take an earlier change of its members.
+# The set is still applying an earlier change of its members.
 STILL_CHANGING = frozenset({103, 109, 308})
 USUAL_NAME = "rs0"
 LOOPBACK = "127.0.0.1"
@@ -49,13 +49,13 @@ ANOTHER_NAME = (
 
 
 def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
-    """Initiate a single-node replica set where none is; returns one line saying what was found.
+    """Initiate a single-node replica set if there is none; returns one line with the result.
 
-    With several servers in the URI the first one becomes the node, once all of them answer and
-    none is in a set; `add_members` takes in the others. The URI's user is asked for only where a
-    server with users is to be initiated: one without any lets this machine's processes do it.
-    Raises NotReplicaSet if the server was started without a name for one, AccessRefused, and
-    StoreUnavailable if it cannot be reached or elects no primary within `wait_seconds`.
+    With several servers in the URI the first one becomes the node, once all of them answer and none
+    is in a set; `add_members` adds the others. The URI's user is needed only to initiate a server
+    with users: a server without any allows it to processes of its machine. Raises NotReplicaSet if
+    the server was started without a name for one, AccessRefused, and StoreUnavailable if it cannot
+    be reached or elects no primary within `wait_seconds`.
     """
     unreachable: StoreUnavailable | None = None
     for where in _servers(uri):
@@ -64,11 +64,11 @@ def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
                 hello = client.admin.command("hello")
                 if "setName" in hello:
                     _wait_for_primary(client, wait_seconds)
-                    return f"replica set {hello['setName']} is there"
+                    return f"replica set {hello['setName']} exists"
         except StoreUnavailable as error:
             unreachable = unreachable or error
     if unreachable is not None:
-        # It may be a member, and a second set beside the first would take the place of its data.
+        # It may be a member: a second set beside the first would replace its data.
         raise unreachable
     where = _first_server(uri)
     with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
@@ -78,11 +78,10 @@ def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
 
 
 def add_members(client: Client, uri: str, *, wait_seconds: float = 60.0) -> list[str]:
-    """Add the URI's servers that wait for a set to the client's one, and wait until they have its
-    data; returns those added.
+    """Add the URI's servers without a set to the client's set, and wait until they have its data.
 
-    The client's user has to be an administrator. A set with a member that the URI does not name is
-    somebody's own and is left as it is.
+    Returns the servers added. The client's user must be an administrator. A set with a member that
+    the URI does not name was made by the operator and is not changed.
     """
     servers, added = _servers(uri), []
     deadline = time.monotonic() + wait_seconds
@@ -100,7 +99,7 @@ def add_members(client: Client, uri: str, *, wait_seconds: float = 60.0) -> list
 
 
 def require_replica_set(client: Client) -> None:
-    """Raise NotReplicaSet, with the words that help, if the server is standalone."""
+    """Raise NotReplicaSet, with instructions, if the server is standalone."""
     try:
         with translated():
             hello = client.admin.command("hello")
@@ -110,34 +109,34 @@ def require_replica_set(client: Client) -> None:
                 f"{h}:{p}" for h, p in client.topology_description.server_descriptions()
             )
             raise NotReplicaSet(NOT_INITIATED.format(where=where)) from None
-        # A client that was told the set's name drops each server that answers as no member of it.
+        # A client with a set name drops each server that is not a member of that set.
         if client.topology_description.server_descriptions():
             raise
         name = client.topology_description.replica_set_name
         raise NotReplicaSet(STRANGERS.format(name=name)) from None
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         host, port = client.address or ("?", 0)
-        # A server that waits to be initiated says so in its hello.
+        # A server that is not initiated reports it in its hello.
         words = NOT_INITIATED if hello.get("isreplicaset") else HELP
         raise NotReplicaSet(words.format(where=f"{host}:{port}"))
 
 
 def is_not_initiated(client: Client) -> bool:
-    """Whether the servers a client found wait for `linedesk init`: the driver calls them ghosts."""
+    """Whether the servers of a client wait for `linedesk init`; the driver calls them ghosts."""
     found = client.topology_description.server_descriptions().values()
     return any(server.server_type_name == "RSGhost" for server in found)
 
 
 def direct(uri: Uri) -> Client:
-    """A client of one node: before that is initiated, no replica set could be discovered."""
+    """A client for one node: before it is initiated, no replica set can be discovered."""
     return connect(str(uri), app_name="linedesk-init", directConnection=True)
 
 
 def by_loopback(uri: Uri) -> Client | None:
-    """A client, of nobody in particular, of the first server by the loopback interface.
+    """A client without a user for the first server by the loopback interface.
 
-    Only from there a server without users lets itself be initiated, and its first user be made.
-    None where the URI says so already, or another machine has the address.
+    Only from there a server without users may be initiated, and its first user created. None if the
+    URI has that address already, or if the server is on another machine.
     """
     host, port = uri_parser.parse_uri(str(uri))["nodelist"][0]
     if port is None or not _is_outer_address(host):
@@ -146,9 +145,9 @@ def by_loopback(uri: Uri) -> Client | None:
 
 
 def _is_outer_address(host: str) -> bool:
-    """Whether this machine has the address, and others reach it by that. Sends nothing.
+    """Whether the address is this machine's own and not loopback. Sends nothing.
 
-    A machine reaches an address of its own from that same address.
+    A machine connects to its own address from that same address.
     """
     try:
         found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
@@ -166,7 +165,7 @@ def _first_server(uri: str) -> str:
 
 
 def _servers(uri: str) -> list[str]:
-    """As they stand in a URI: a mongodb+srv one names its servers only in the DNS."""
+    """The servers in a URI; those of a mongodb+srv URI are only in the DNS."""
     return list(_told(uri_parser.parse_uri(uri)["nodelist"]))
 
 
@@ -200,15 +199,15 @@ def _initiate_as(client: Client, uri: str, where: str) -> str:
             raise NotReplicaSet(HELP.format(where=where)) from error
         if error.code == INVALID_CONFIG:
             raise NotReplicaSet(ANOTHER_NAME.format(where=where, name=name)) from error
-        # A server that was just restarted tells its set's name only once it has read it, and
-        # somebody else may have been first.
+        # A restarted server reports its set's name only once it has read it, and another process
+        # may have been first.
         if error.code != ALREADY_INITIALIZED:
             raise
     return name
 
 
 def _configured_name(client: Client) -> str | None:
-    """The name in the server's own configuration; None where the user may not ask for it."""
+    """The name in the server's configuration; None if the user has no right to read it."""
     try:
         options = client.admin.command("getCmdLineOpts")["parsed"]
     except OperationFailure as error:
@@ -238,7 +237,7 @@ def _config(client: Client) -> Document:
 
 
 def _waits_for_a_set(uri: str, where: str) -> bool:
-    """Whether this server answers, and was started for a set that nobody has told it yet."""
+    """Whether this server answers, and was started for a set but is in none yet."""
     try:
         with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
             hello = client.admin.command("hello")
@@ -248,7 +247,7 @@ def _waits_for_a_set(uri: str, where: str) -> bool:
 
 
 def _add(client: Client, where: str, deadline: float) -> None:
-    """Add one member. MongoDB takes one at a time, and each only after the one before is known."""
+    """Add one member. MongoDB accepts one at a time, each after the change before is applied."""
     pause = threading.Event()
     while True:
         config = _config(client)
@@ -266,7 +265,7 @@ def _add(client: Client, where: str, deadline: float) -> None:
 
 
 def _wait_for_data(client: Client, added: list[str], deadline: float) -> None:
-    """Wait until these members have copied what is there, and vote: MongoDB lets them only then."""
+    """Wait until these members have copied the data; only then MongoDB lets them vote."""
     pause = threading.Event()
     while time.monotonic() < deadline:
         votes = sum(member["votes"] for member in _config(client)["members"])

@@ -1,6 +1,6 @@
-"""What each user of MongoDB may do: the whole of it as data, in the words of `createRole`.
+"""The rights of each MongoDB user, as data for `createRole`.
 
-`linedesk init` makes roles of it, `linedesk doctor` compares with it, and a test runs each user
+`linedesk init` makes roles of it, `linedesk doctor` compares with it, and a test checks each user
 against it.
 """
 
@@ -29,7 +29,7 @@ from linedesk.store.documents import (
 
 ADMIN = "admin"
 EVERY = ""
-"""Every collection of the database, and what concerns the database itself."""
+"""Every collection of the database, and actions on the database itself."""
 
 Actions = Sequence[str]
 READ = ("find", "listIndexes", "collStats", "changeStream")
@@ -37,25 +37,25 @@ MAKE = ("createCollection", "createIndex")
 ADD = ("insert",)
 WRITE = ("insert", "update")
 ALL = ("insert", "update", "remove")
-# A capped collection is made by this right, too, not only converted.
+# This right is needed to create a capped collection, not only to convert one.
 CAP = ("convertToCapped",)
 
 
 @dataclass(frozen=True)
 class User:
-    """A user of MongoDB, who has the name of his role, and what that role allows."""
+    """A MongoDB user, whose role has the same name, and the rights of that role."""
 
     name: str
     own: Mapping[str, Actions]
-    """By collection of linedesk's own database."""
+    """Rights by collection of linedesk's database."""
     oplog: Actions = ()
-    """On local.oplog.rs."""
+    """Rights on local.oplog.rs."""
     server: Actions = ()
 
     def privileges(self, database: str) -> Mapping[str, list[Document]]:
-        """The privileges of the roles that he has, by the database in which each role stands.
+        """The privileges of its roles, by the database of each role.
 
-        MongoDB lets a role of another database than admin speak of its own database only.
+        Only roles of the database admin may have privileges in other databases.
         """
         own = [_of(database, name, actions) for name, actions in self.own.items()]
         beyond = [_of("local", "oplog.rs", self.oplog)] if self.oplog else []
@@ -76,12 +76,12 @@ DISPATCHER = User(
     "linedesk-dispatcher",
     {
         EVERY: (*READ, *MAKE, "listCollections"),
-        # It makes recvq again after a drop: caps it, removes doubles, makes its indexes anew.
+        # It repairs recvq after a drop: caps it, removes duplicates, makes its indexes again.
         RECVQ: (*ALL, *CAP, "dropIndex"),
         PROGRESS: WRITE,
         LEASES: WRITE,
-        # Nothing is deleted from conversations and schedule but by `linedesk import`, which runs as
-        # this user, too.
+        # Only `linedesk import`, which also runs as this user, deletes from conversations and
+        # schedule.
         CONVERSATIONS: ALL,
         SCHEDULE: ALL,
         # It deletes a multicast whose members have left.
@@ -92,13 +92,13 @@ DISPATCHER = User(
         JOBS: (*ADD, *CAP),
         HISTORY: (*ADD, *CAP),
         STATUS: WRITE,
-        # That letters grow too old: it adds rows, and changes or removes none.
+        # It adds rows for letters that grow too old, and changes or removes none.
         AUDIT: ADD,
-        # That a release is carried out, and the pause of a conversation that kills the process;
-        # it resumes none.
+        # It marks releases as carried out and pauses a conversation that kills the process; it
+        # resumes none.
         CONTROL: WRITE,
     },
-    # Its size, since how long it lasts is a figure.
+    # Its size, for the figure of how long it lasts.
     oplog=("find", "collStats"),
 )
 OPERATOR = User(
@@ -113,9 +113,9 @@ CONSOLE = replace(
     own={
         **OPERATOR.own,
         CONTROL: ALL,
-        # What was done is not undone in it: nothing is removed from there.
+        # The log of actions is permanent: nothing is removed from it.
         AUDIT: WRITE,
-        # Replays and drops; a letter is written by the dispatcher alone.
+        # Replays and drops; only the dispatcher writes letters.
         DEADLETTERS: ("update", "remove"),
         RECVQ: ADD,
     },
@@ -124,7 +124,7 @@ USERS = (FRONTDESK, DISPATCHER, OPERATOR, CONSOLE)
 
 
 def as_set(privileges: Sequence[Mapping[str, object]]) -> frozenset[tuple[str, str]]:
-    """Privileges so that two lists of them can be compared: pairs of resource and action."""
+    """Privileges in a comparable form: pairs of resource and action."""
     return frozenset(pair for privilege in privileges for pair in _pairs(privilege))
 
 

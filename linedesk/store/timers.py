@@ -1,7 +1,7 @@
-"""Timers as documents: the row in `schedule`, the event that it becomes, and its next time. Pure.
+"""Timers as documents: the row in `schedule`, its event, and its next time. Pure.
 
 The jobworker sets and cancels timers, and the scheduler fires them. A daily timer has a time of day
-in a zone of the IANA database, summer time included.
+in a zone of the IANA database, with daylight saving time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from linedesk.store.records.timers import RUN_AT
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMER = "timer"
-"""The `type` of a timer's event, which no event of LINE's has."""
+"""The `type` of a timer's event; LINE's events never have it."""
 
 
 def timer_id(channel: str, key: str, name: str, *, member: str | None = None) -> str:
@@ -32,15 +32,15 @@ def timer_id(channel: str, key: str, name: str, *, member: str | None = None) ->
 
 
 def due_event_id(row: Mapping[str, Any]) -> str:
-    """What names this one ring of the row for good: `timer:<_id>:<n>:<runAt>`."""
+    """The permanent name of one firing of the row: `timer:<_id>:<n>:<runAt>`."""
     # guard: one-name-of-a-ring -> return f"timer:{row['_id']}:{row['n']}:{ObjectId()}"
     return f"timer:{row['_id']}:{row['n']}:{_readable(row[RUN_AT])}"
 
 
 def make_timer_document(row: Mapping[str, Any], *, accept_time: datetime) -> Document:
-    """The recvq document of a row that is due; the same eventId however often it is made.
+    """The recvq document of a due row; it has the same eventId however often it is made.
 
-    Its event is shaped like LINE's, with the source of the event that set the timer.
+    Its event has the form of LINE's events, with the source of the event that set the timer.
     """
     event: Document = {
         "type": TIMER,
@@ -61,12 +61,12 @@ def make_timer_document(row: Mapping[str, Any], *, accept_time: datetime) -> Doc
 
 
 def _readable(moment: datetime) -> str:
-    """UTC with the milliseconds that a BSON date holds."""
+    """UTC with milliseconds, like a BSON date."""
     utc = moment.astimezone(UTC)
     return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z"
 
 
-# A folder of the database, such as "Asia", and a name that no file can have.
+# Errors for a folder of the database, such as "Asia", and for an impossible file name.
 _NO_ZONES = frozenset({errno.EISDIR, errno.ENAMETOOLONG})
 _TIME_OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
 
@@ -80,9 +80,9 @@ class Daily:
 
     @classmethod
     def parse(cls, at: str, tz: str) -> Daily:
-        """Of a text such as "07:30" and a zone such as "Asia/Tokyo"; raises ValueError.
+        """Parse a text such as "07:30" and a zone such as "Asia/Tokyo"; raises ValueError.
 
-        Raises OSError where a zone cannot be read at the moment, such as with too many open files.
+        Raises OSError if a zone cannot be read at the moment, for example with too many open files.
         """
         match = _TIME_OF_DAY.fullmatch(at)
         if match is None:
@@ -97,18 +97,20 @@ class Daily:
 
     @classmethod
     def from_document(cls, every: Mapping[str, Any]) -> Daily:
-        """As `as_document` made it; raises ValueError for anything else, and OSError as `parse`."""
+        """Read the form of `as_document`; raises ValueError for anything else, and OSError like
+        `parse`.
+        """
         return cls.parse(str(every.get("at")), str(every.get("tz")))
 
     def as_document(self) -> dict[str, str]:
-        """As the field `every` of a row in `schedule` holds it."""
+        """The field `every` of a row in `schedule`."""
         return {"at": f"{self.at:%H:%M}", "tz": self.zone.key}
 
     def after(self, moment: datetime) -> datetime:
-        """The next time later than the moment, in UTC; once a day, however the clocks are set.
+        """The next time after `moment`, in UTC; once a day, also when the clocks change.
 
-        A time that clocks skip in spring rings as long after midnight as on any other day; one
-        that comes twice in autumn rings the first time.
+        A time that clocks skip in spring fires as long after midnight as on other days. A time that
+        occurs twice in autumn fires the first time.
         """
         day = moment.astimezone(self.zone).date() - timedelta(days=1)
         while (rings := self._on(day)) <= moment:

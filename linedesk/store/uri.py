@@ -1,6 +1,6 @@
-"""A MongoDB URI taken apart, so that another user, or one server, can be put into it.
+"""A parsed MongoDB URI, in which the user or the server can be replaced.
 
-Only pymongo's own parser says whether a URI is one; nothing here asks the network.
+Only pymongo's parser validates URIs; nothing here uses the network.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote_plus, unquote_plus
 
-# What belongs to the user; compared without regard to case, as MongoDB does.
+# Options of the user; compared case-insensitively, as in MongoDB.
 OF_THE_USER = frozenset({"authsource", "authmechanism", "authmechanismproperties"})
 OF_THE_SET = frozenset({"replicaset", "directconnection", "loadbalanced"})
 HAS_PORT = re.compile(r":\d+\Z")
@@ -28,7 +28,7 @@ class Uri:
 
     @classmethod
     def parse(cls, text: str) -> Uri:
-        """Take apart what pymongo has accepted as a URI."""
+        """Parse a URI that pymongo has accepted."""
         scheme, _, rest = text.strip().partition("://")
         place, _, query = rest.partition("?")
         credentials, _, place = place.rpartition("@")
@@ -54,36 +54,36 @@ class Uri:
 
     @property
     def source(self) -> str:
-        """The database in which the user stands."""
+        """The user's authentication database."""
         return self.option("authSource") or self.database or "admin"
 
     @property
     def servers(self) -> frozenset[str]:
-        """Its hosts, to be compared with another URI's."""
+        """Its hosts, for comparison with another URI."""
         hosts = (host.lower() for host in self.hosts.split(","))
         if self.scheme != "mongodb":
             return frozenset(hosts)
         return frozenset(host if HAS_PORT.search(host) else f"{host}:27017" for host in hosts)
 
     def option(self, name: str) -> str | None:
-        """The value of an option; None if it is not there."""
+        """The value of an option; None if it is absent."""
         found = (value for key, value in self.options if key.lower() == name.lower())
         return next(found, None)
 
     def without_user(self) -> Uri:
-        """The same servers for nobody in particular."""
+        """The same servers without a user."""
         return replace(self, user="", password="", options=self._without(OF_THE_USER))
 
     def with_user(self, user: str, password: str, *, source: str) -> Uri:
-        """The same servers for this user, who stands in the database `source`."""
+        """The same servers with this user, whose authentication database is `source`."""
         options = (*self._without(OF_THE_USER), ("authSource", source))
         return replace(self, user=user, password=password, database="", options=options)
 
     def at(self, host: str) -> Uri:
-        """For the same user the server at `host:port` alone, whatever set it is in."""
+        """The same user with only the server at `host:port`, regardless of its set."""
         options = self._without(OF_THE_SET)
         if self.scheme != "mongodb" and self.option("tls") is None:
-            # What a mongodb+srv URI means.
+            # Implied by a mongodb+srv URI.
             options = (*options, ("tls", "true"))
         if self.user and self.option("authSource") is None:
             options = (*options, ("authSource", self.source))

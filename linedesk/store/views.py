@@ -1,6 +1,6 @@
-"""Views for whoever asks the mongo shell by find(): what waits, where, and why.
+"""Views for find() in the mongo shell: waiting events and sends, with place and reason.
 
-Each leaves out what people wrote, tokens and retry keys; none is read by linedesk itself.
+They omit users' messages, tokens and retry keys. linedesk itself does not read them.
 `scripts/create_collection.js` makes the same; a test compares the two.
 """
 
@@ -47,13 +47,13 @@ from linedesk.store.records.timers import RUN_AT, SET_BY
 
 @dataclass(frozen=True)
 class MongoView:
-    """A view by what it looks at and how; its pipeline is bounded as far as its comment says."""
+    """A view: its collection and pipeline; a comment states the limit of its cost."""
 
     on: str
     pipeline: Sequence[Document]
 
 
-# What an older release left has its place in the document, `pending.<index>`.
+# Effects of an older release have the place `pending.<index>`.
 _PENDING_PAIRS = {
     "$map": {
         "input": {
@@ -72,7 +72,7 @@ _COUNTS = {"$or": [{"$eq": [{"$type": f"${CALL}.{BATCH}"}, "missing"]}, {"$ne": 
 _IS_TRIED = {"$in": ["$effect.k", "$tried"]}
 
 VIEWS: Mapping[str, MongoView] = {
-    # By its partial index, which the condition on `at` brings in: a view takes no hint.
+    # Uses its partial index by the condition on `at`, since views accept no hint.
     "v_answers": MongoView(
         CONVERSATIONS,
         [
@@ -93,7 +93,7 @@ VIEWS: Mapping[str, MongoView] = {
             },
         ],
     ),
-    # Lists are read by index; one without a condition reads all that is listed, and no more.
+    # Lists use an index; a list without a condition reads all rows that it shows, and no others.
     "v_deadletters": MongoView(
         DEADLETTERS,
         [
@@ -108,7 +108,8 @@ VIEWS: Mapping[str, MongoView] = {
             }
         ],
     ),
-    # With the paths of recvq, so that its indexes serve; the newest first by sort({$natural: -1}).
+    # With the field paths of recvq, so that its indexes apply; the newest first by sort({$natural:
+    # -1}).
     "v_events": MongoView(
         RECVQ,
         [
@@ -149,7 +150,7 @@ VIEWS: Mapping[str, MongoView] = {
             }
         ],
     ),
-    # By the partial indexes, which the condition on `at` brings in: a view takes no hint.
+    # Uses the partial indexes by the condition on `at`, since views accept no hint.
     "v_outbox": MongoView(
         CONVERSATIONS,
         [
@@ -238,9 +239,9 @@ VIEWS: Mapping[str, MongoView] = {
 
 
 def create_views(database: Database[Any]) -> list[str]:
-    """Make the views that are missing; returns their names. Raises StoreUnavailable.
+    """Make the missing views; returns their names. Raises StoreUnavailable.
 
-    A collection of the same name is somebody's own, and left.
+    A collection of the same name is not changed.
     """
     with translated():
         found = _found(database)
@@ -251,7 +252,7 @@ def create_views(database: Database[Any]) -> list[str]:
 
 
 def ensure_views(database: Database[Any]) -> list[str]:
-    """Have all views as they are here, those of another version too; returns what was changed.
+    """Create or update all views, also those of another version; returns the changes.
 
     Raises StoreUnavailable.
     """
@@ -278,6 +279,6 @@ def _create(database: Database[Any], name: str) -> None:
     try:
         database.command("create", name, **_options(VIEWS[name]))
     except OperationFailure as error:
-        # Another process that sets up at the same time made it: as good.
+        # Another process created it at the same time, which is fine.
         if error.code != NAMESPACE_EXISTS:
             raise

@@ -1,8 +1,9 @@
 """The test kit for bots: a bot in a conversation, without MongoDB and without network.
 
-`BotTest` runs the bot as the dispatcher does and shows what came of it. The pytest plugin
-`linedesk.testing.pytest_plugin` has it as the fixture `bot_test`, which `--real-stack` turns into
-the real processes. pytest loads this package in every run, so names are imported at first use.
+`BotTest` runs the bot like the dispatcher and returns its answers. The pytest plugin
+`linedesk.testing.pytest_plugin` provides it as the fixture `bot_test`; with `--real-stack` the
+fixture uses the real processes. pytest loads this package in every run, so names are imported at
+first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ _MODULES = {
 }
 
 
-# A checker of types sees the imports above, so that it refuses a name that is not there.
+# Type checkers see the imports above and thus reject unknown names.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

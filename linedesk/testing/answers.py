@@ -1,4 +1,4 @@
-"""What came of an event, as a test reads it. Pure."""
+"""The bot's answers to an event, in a form for tests. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Shown = str | Document
 
 @dataclass(frozen=True)
 class Sent:
-    """One send of the bot's. `to` is the user, group or room; of a multicast the users."""
+    """One send of the bot. `to` is the user, group or room; for a multicast the users."""
 
     to: str | tuple[str, ...]
     way: str
     """reply, push or multicast."""
     messages: tuple[Document, ...]
-    """As LINE's JSON."""
+    """The messages as LINE's JSON."""
 
     @property
     def shown(self) -> list[Shown]:
@@ -32,18 +32,18 @@ class Sent:
 
 @dataclass(frozen=True)
 class Answers:
-    """What the bot sent because of one event, or of the timers that rang meanwhile, in order."""
+    """The bot's sends for one event, or for the timers that fired, in order."""
 
     sent: tuple[Sent, ...] = ()
 
     @property
     def replies(self) -> list[Shown]:
-        """What was sent by the event's reply token, for free."""
+        """The messages sent by the event's reply token, which are free."""
         return list(_shown(one for one in self.sent if one.way == "reply"))
 
     @property
     def pushes(self) -> list[Shown]:
-        """What was sent as a push or a multicast, which counts to the quota."""
+        """The messages sent as a push or a multicast, which count against the quota."""
         return list(_shown(one for one in self.sent if one.way != "reply"))
 
     @property
@@ -59,24 +59,24 @@ class Answers:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A timer that waits: when it rings next, and for a daily one at which time it does."""
+    """A waiting timer: its next time, and the daily time of a daily one."""
 
     name: str
     at: datetime
     every: str | None
-    """Of a daily one the time and the zone, such as "07:30 Asia/Tokyo"."""
+    """The time and zone of a daily timer, such as "07:30 Asia/Tokyo"."""
     data: Document
 
     @classmethod
     def from_row(cls, row: Document) -> Waiting:
-        """Of a row in `schedule` that waits."""
+        """Read a waiting row of `schedule`."""
         every = row["every"]
         told = f"{every['at']} {every['tz']}" if every else None
         return cls(row["name"], row[RUN_AT].astimezone(UTC), told, row["data"])
 
 
 def answer_data_in(message: Document) -> str | None:
-    """What the button of a slow answer sends; None for any other message."""
+    """The data of the button for a slow answer; None for other messages."""
     actions = (message.get("template") or {}).get("actions") or ()
     data = [one.get("data") for one in actions]
     return next((one for one in data if isinstance(one, str) and one.startswith(PREFIX)), None)
@@ -88,5 +88,5 @@ def _shown(sent: Iterable[Sent]) -> Iterator[Shown]:
 
 
 def waiting(rows: Sequence[Document]) -> list[Waiting]:
-    """The rows that wait as a test reads them, the next one first."""
+    """The waiting rows in a form for tests, the next one first."""
     return sorted((Waiting.from_row(row) for row in rows), key=lambda one: (one.at, one.name))

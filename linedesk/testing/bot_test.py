@@ -1,7 +1,7 @@
 """`BotTest`: a bot in a conversation within one process, in milliseconds.
 
-Rules, talk, decisions and timers are those of production; only what lies behind them is replaced:
-MongoDB by `memory`, LINE by the list of what was sent, the scheduler by `advance`.
+Rules, talk, decisions and timers are those of production; only the services behind them are
+replaced: MongoDB by `memory`, LINE by the list of sends, the scheduler by `advance`.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from linedesk.testing.webhooks import Webhooks
 
 @dataclass
 class Line:
-    """What waits in one conversation: messages that are gathered, and what came behind them."""
+    """The queue of one conversation: messages being gathered, and later documents."""
 
     documents: deque[Document] = field(default_factory=deque)
     gathering: Gathering | None = None
-    """Of the first of them."""
+    """The time of the first of them."""
     until: datetime | None = None
-    """When it ends unless anything else comes; None where nothing waits."""
+    """When gathering ends unless more messages come; None for an empty queue."""
 
     def due(self) -> datetime:
-        """The same, for one in which something waits."""
+        """`until` of a queue that is not empty."""
         assert self.until is not None, "nothing waits there"
         return self.until
 
@@ -66,24 +66,24 @@ START = datetime(2027, 1, 4, 0, 0, tzinfo=UTC)
 """A Monday, nine in the morning in Tokyo."""
 MOST_FIRINGS = 1_000
 FAILED = (
-    "In production the handler is tried HANDLER_TRIES times in all, with nothing done in between; "
-    "then the event becomes a dead letter."
+    "In production the handler is tried HANDLER_TRIES times in all, without any effects in "
+    "between; then the event becomes a dead letter."
 )
 REFUSED = "In production the event becomes a dead letter at once: each further try would fail, too."
 
 
 class BotTest(People):
-    """A test's own world around a bot.
+    """A simulated environment for one bot.
 
-    `settings` overrides the bot's own settings, `secrets` has those that it names. What a handler
-    raises reaches the test, and then nothing of what it decided has happened. `api` is what
-    `talk.api` gives: a stand-in of the test's own for LINE's MessagingApi. `slow_answers` is the
-    operator's setting SLOW_ANSWERS. With `remote` events and decisions pass through JSON, as with
-    worker processes (DISPATCHER_WORKERS=amqp); what those refuse is refused here.
+    `settings` overrides the bot's own settings, `secrets` has its declared secrets. An exception of
+    a handler reaches the test, and its decisions have no effect. `api` is the value of `talk.api`:
+    the test's stand-in for LINE's MessagingApi. `slow_answers` is the operator's setting
+    SLOW_ANSWERS. With `remote` events and decisions pass through JSON, as with worker processes
+    (DISPATCHER_WORKERS=amqp), and values that JSON cannot hold are refused.
     """
 
     quota: MonthlyQuota
-    """What `talk.quota` gives; set it to another one at any time."""
+    """The value of `talk.quota`; a test may set it at any time."""
 
     def __init__(
         self,
@@ -97,7 +97,9 @@ class BotTest(People):
         remote: bool = False,
     ) -> None:
         if not isinstance(bot, Bot):
-            raise NotHere("what is no Bot sends by itself: test it with `pytest --real-stack`")
+            raise NotHere(
+                "this is not a Bot and calls LINE by itself: test it with `pytest --real-stack`"
+            )
         if start.tzinfo is None:
             raise ValueError("start has no time zone")
         super().__init__(bot, Webhooks())
@@ -129,10 +131,10 @@ class BotTest(People):
         self._names[user] = name
 
     def takes(self, seconds: float) -> None:
-        """The next handler takes so many seconds.
+        """Make the next handler take `seconds`.
 
-        A reply token lives for 60. With SLOW_ANSWERS=button a handler that still runs ten seconds
-        before has its user shown a button, and `taps` brings the answer.
+        A reply token is valid for 60 s. With SLOW_ANSWERS=button the user gets a button if a
+        handler still runs ten seconds before its end; `taps` then delivers the answer.
         """
         self._takes = timedelta(seconds=seconds)
 
@@ -143,30 +145,30 @@ class BotTest(People):
         return self._memory.stored(id_)
 
     def _meet(self, user: str | None, group: str | None) -> None:
-        """Everybody is there."""
+        """Do nothing: all users and groups exist."""
 
     def _keep_content(self, message_id: str, kind: str, data: bytes, name: str) -> None:
         self._contents.keep(message_id, data, name)
 
-    # The way of an event.
+    # Processing of an event.
 
     def _handle(self, event: Document) -> tuple[Sent, ...]:
         document = make_document(event, channel=CHANNEL, accept_time=self._now)
         if name_of(document) in self._handled:
-            # LINE delivers it once more.
+            # LINE delivers it a second time.
             return ()
         self._handled.add(name_of(document))
         self._memory.end_old_answers(self._now - KEPT_FOR)
         return (*self._put(as_stored(document)), *self._fire_until(self._now))
 
     def _put(self, document: Document) -> tuple[Sent, ...]:
-        """One more document of its conversation, behind those that wait."""
+        """Append a document to its conversation's queue."""
         line = self._lines.setdefault(conversation_id(document), Line())
         line.documents.append(document)
         return self._work_off(line)
 
     def _work_off(self, line: Line) -> tuple[Sent, ...]:
-        """Decide what waits in a conversation, up to messages that are still gathered."""
+        """Process the queue of a conversation, up to messages that are still gathered."""
         sent: list[Sent] = []
         while line.documents:
             count = self._gathered(line)
@@ -178,7 +180,7 @@ class BotTest(People):
         return tuple(sent)
 
     def _gathered(self, line: Line) -> int:
-        """How many documents of the line are decided together now; 0 where they wait."""
+        """The number of documents at the head to process together now; 0 if they wait."""
         first, *behind = line.documents
         talk = Talk(first, self._around(first))
         if talk.raw.get("type") != "message" or talk.user_id is None:
@@ -203,7 +205,7 @@ class BotTest(People):
         return sent
 
     def _fire_until(self, moment: datetime) -> tuple[Sent, ...]:
-        """What timers and the messages that are gathered come to until then, each in its time."""
+        """Fire timers and process gathered messages up to `moment`, each at its time."""
         sent: list[Sent] = []
         waiting = [line for line in self._lines.values() if line.until is not None]
         while line := min(waiting, key=Line.due, default=None):
@@ -222,7 +224,7 @@ class BotTest(People):
         while (row := self._memory.due(moment)) is not None:
             at_once = 0 if row[RUN_AT] > self._now else at_once + 1
             if at_once > MOST_FIRINGS:
-                raise EndlessTimers(f"the timer {row['name']!r} rang {MOST_FIRINGS} times at once")
+                raise EndlessTimers(f"the timer {row['name']!r} fired {MOST_FIRINGS} times at once")
             self._now = max(self._now, row[RUN_AT].astimezone(UTC))
             document = make_timer_document(row, accept_time=self._now)
             sent.extend(self._put(as_stored(document)))
@@ -231,7 +233,7 @@ class BotTest(People):
     def _decide(
         self, documents: Sequence[Document], *, behind: Iterable[Document]
     ) -> tuple[Sent, ...]:
-        """As `jobworker.decider.Decider` does it."""
+        """Decide documents like `jobworker.decider.Decider`."""
         document = documents[0]
         tap = fetched(document, lambda: self._memory.load(document), now=self._now)
         if tap is not None:
@@ -255,7 +257,7 @@ class BotTest(People):
     def _record(
         self, document: Document, decision: Decision, *, is_late: bool = False
     ) -> tuple[Sent, ...]:
-        """Record it; returns what is sent, replies that are too late as pushes."""
+        """Record the decision; returns the sends, with late replies as pushes."""
         if document["event"].get("mode") == "standby":
             decision = decision.given_up
         with _explained():
@@ -266,7 +268,7 @@ class BotTest(People):
     def _decision(
         self, documents: Sequence[Document], behind: Iterable[Document]
     ) -> tuple[Sequence[Document], Decision, timedelta]:
-        """What the bot's handler gets, what it decides, and how long it takes."""
+        """Run the handler; returns its decision and its duration."""
         document, took = documents[0], timedelta(0)
         heard: Sequence[Document] = [document]
         event = model_of(document["event"])
@@ -292,7 +294,7 @@ class BotTest(People):
         return heard, decision, took
 
     def _call(self, rule: Rule, event: Any, talk: Talk, heard: Sequence[Document]) -> None:
-        # Its type promises None; a bot without type hints may return a message.
+        # Its return type is None, but a bot without type hints may return a message.
         handler: Callable[..., object] = rule.handler
         with self._contents.while_handling():
             if self._remote is not None:
@@ -304,16 +306,17 @@ class BotTest(People):
             _warn_of_unsent(handler)
 
     def _check_timers(self, decision: Decision) -> None:
-        """What will find no handler when it rings, told now."""
+        """Warn now of timers without a handler."""
         for one in filter(is_timer, decision.effects):
             waits = one[RUN_AT] is not None and one["name"] != STATE_TIMER
             if waits and not self._rules.has_timer(one["name"]):
                 raise NoTimerHandler(
-                    f"no handler for the timer {one['name']!r}: its ring is a dead letter"
+                    f"no handler for the timer {one['name']!r}: it becomes a dead letter when it "
+                    f"fires"
                 )
 
     def _tell_profile(self, talk: Talk) -> None:
-        """LINE tells the name of whoever may be answered, once a day."""
+        """Simulate LINE's profile of a user who can be answered, once a day."""
         if talk.user_id is None or talk.reply_token is None:
             return
         if not is_fresh(talk.profile, self._now):
@@ -339,7 +342,7 @@ class BotTest(People):
 
 
 def _settings_of(bot: Bot, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """As the dispatcher would start with them. Raises ValueError where it would not start."""
+    """The values with which the dispatcher would start. Raises ValueError if it would not start."""
     unknown = given.keys() - bot.settings.keys()
     if unknown:
         raise ValueError(f"the bot has no setting {', '.join(sorted(unknown))}")
@@ -350,7 +353,7 @@ def _settings_of(bot: Bot, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _secrets_of(bot: Bot, given: Mapping[str, str]) -> Mapping[str, str]:
-    """As the dispatcher would start with them. Raises ValueError where it would not start."""
+    """The values with which the dispatcher would start. Raises ValueError if it would not start."""
     missing = [name for name in bot.secrets if name not in given]
     if missing:
         raise ValueError(f"the bot needs BotTest(..., secrets={{{missing[0]!r}: ...}})")
@@ -363,7 +366,7 @@ def _sent(effect: Document) -> Sent:
 
 
 def _warn_of_unsent(handler: Callable[..., object]) -> None:
-    """With the file and line of the handler, not those of the kit."""
+    """Warn with the file and line of the handler instead of the kit."""
     function = inspect.unwrap(handler)
     code = getattr(function, "__code__", None)
     name = getattr(handler, "__qualname__", handler)
@@ -376,7 +379,7 @@ def _warn_of_unsent(handler: Callable[..., object]) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Adds to what a handler raises what would become of it in production."""
+    """Add the effect in production to a handler's exception."""
     try:
         yield
     except PermanentError as error:

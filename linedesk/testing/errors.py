@@ -1,11 +1,11 @@
-"""What can go wrong in a test of a bot, apart from what the bot itself raises.
+"""The errors of the test kit, apart from the bot's own exceptions.
 
-* BotWarning       the bot goes well in a test and badly in production
+* BotWarning       the bot works in a test and fails in production
 
 * KitError
-  * EndlessTimers  timers ring one another and no time goes by
+  * EndlessTimers  timers fire one another without any time passing
   * HandlerFailed  the bot's handler failed on the real stack
-  * NotHere        what there is only with a network, or only without
+  * NotHere        a feature that exists only with a network, or only without
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class KitError(Exception):
 
 
 class EndlessTimers(KitError):
-    """Timers of the bot ring at once, again and again: production would never get to an end."""
+    """Timers of the bot fire at once, endlessly: production would never finish."""
 
 
 class HandlerFailed(KitError):
@@ -28,4 +28,4 @@ class HandlerFailed(KitError):
 
 
 class NotHere(KitError):
-    """The test asks for what this kind of run does not have; the message says what to do."""
+    """The test uses a feature that this kind of run lacks; the message explains the alternative."""

@@ -1,4 +1,4 @@
-"""What users of a test have sent, for `talk.content`; the files are real ones."""
+"""The files that users of a test have sent, for `talk.content`; they are real files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from jobworker.errors import ContentNotFound
 
 
 class SentContents:
-    """Photos, videos, voice messages and files by message id, with the names they had."""
+    """Photos, videos, voice messages and files by message id, with their names."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[bytes, str]] = {}
         self._passing: list[Path] = []
 
     def keep(self, message_id: str, data: bytes, name: str) -> None:
-        """A user sends it."""
+        """Store a file that a user sends."""
         self._kept[message_id] = data, name
 
     def fetch(self, message: Any, to: str | os.PathLike[str] | None = None, **_: Any) -> Content:
-        """As `jobworker.bot.content.ContentDownloads.fetch`, at once and whatever its limits."""
+        """Like `jobworker.bot.content.ContentDownloads.fetch`, at once and without its limits."""
         message_id = content_id(message)
         if message_id not in self._kept:
             raise ContentNotFound(f"no user of this test has sent {message_id}")
@@ -37,7 +37,7 @@ class SentContents:
 
     @contextmanager
     def while_handling(self) -> Iterator[None]:
-        """Files without a name go when the handler ends."""
+        """Delete files without a name when the handler ends."""
         try:
             yield
         finally:

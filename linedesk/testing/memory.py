@@ -1,7 +1,7 @@
-"""Conversations and timers in memory, as MongoDB would hold them.
+"""Conversations and timers in memory, in the form of MongoDB.
 
-What is recorded goes through BSON: a tuple comes back as a list, a moment without its
-microseconds, and what MongoDB cannot hold is refused.
+Records pass through BSON: a tuple becomes a list, a datetime loses its microseconds, and values
+that MongoDB cannot store are refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from linedesk.store.timers import Daily
 
 
 def as_stored(document: Mapping[str, Any]) -> Document:
-    """What comes back from MongoDB for what is stored there."""
+    """The document as MongoDB would return it."""
     return _decoded(bson.encode(document))
 
 
@@ -39,18 +39,18 @@ class Memory:
         self._schedule: dict[str, Document] = {}
 
     def load(self, document: Mapping[str, Any]) -> Conversation:
-        """The conversation of a document, as a handler gets it."""
+        """The conversation of a document, in the form for handlers."""
         id_ = conversation_id(document)
         return Conversation.from_document(id_, self.stored(id_))
 
     def stored(self, id_: str) -> Document:
-        """A copy of a conversation's document; an empty one where there is none."""
+        """A copy of a conversation's document; empty if there is none."""
         return _decoded(self._conversations[id_]) if id_ in self._conversations else {}
 
     def record(self, document: Mapping[str, Any], decision: Decision) -> list[Document]:
-        """Write what a handler decided, all or nothing; returns the sends, in their order.
+        """Write a handler's decision, all or nothing; returns the sends in order.
 
-        Raises BotError for what MongoDB could not hold.
+        Raises BotError for values that MongoDB could not store.
         """
         if checked(decision).is_empty:
             return []
@@ -62,7 +62,7 @@ class Memory:
             changed[field] = {**(changed.get(field) or {}), part: value} if part else value
         for path in decision.gone:
             field, _, part = path.partition(".")
-            # As MongoDB: what is not there is passed over.
+            # Like MongoDB, ignore absent fields.
             (changed.get(field) or {}).pop(part, None)
         effects = as_stored({"effects": decision.effects})["effects"]
         self._conversations[id_] = bson.encode(changed)
@@ -72,7 +72,7 @@ class Memory:
         return [effect for effect in effects if effect["type"] == "send"]
 
     def end_old_answers(self, before: datetime) -> None:
-        """Take away the answers that wait for a tap since before that moment."""
+        """Remove the answers that wait for a tap since before that moment."""
         for id_ in self._conversations:
             stored = self.stored(id_)
             answers = stored.get(ANSWERS) or {}
@@ -85,7 +85,7 @@ class Memory:
         return list(self._schedule.values())
 
     def due(self, until: datetime) -> Document | None:
-        """Take out the timer that rings first, if it does by then; a daily one is set anew."""
+        """Remove and return the next timer due by then; a daily one is set again."""
         waiting = [row for row in self._schedule.values() if row[RUN_AT] <= until]
         if not waiting:
             return None

@@ -1,4 +1,4 @@
-"""What people do in a test, as methods; each becomes one event of LINE's and its answers."""
+"""The actions of users in a test, as methods; each makes one event and returns the answers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from linedesk.testing.answers import Answers, Sent, Shown, Waiting, answer_data_
 from linedesk.testing.webhooks import Webhooks, media, source_of
 
 CHANNEL = "main"
-# LINE's reference, "Message event": the types of what a user sends; any other is an event's own.
+# LINE's reference, "Message event": the types of messages; any other type is that of an event.
 MESSAGES = frozenset({"text", "image", "video", "audio", "file", "location", "sticker"})
 
 
 class People(ABC):
     """A bot in conversations with users ("U1"), groups ("C1") and rooms ("R1").
 
-    Who is named for the first time is there from then on; a user's name in LINE is the same
-    unless `names` says another.
+    A user or group exists from its first use. A user's name in LINE equals its name in the test
+    unless `names` sets another.
     """
 
     def __init__(self, bot: Bot, webhooks: Webhooks) -> None:
@@ -31,18 +31,18 @@ class People(ABC):
         self._webhooks = webhooks
         self._sent: list[Sent] = []
         self.last = Answers()
-        """What came of the last event, or of the last `advance`."""
+        """The answers to the last event, or during the last `advance`."""
 
-    # What people do.
+    # Actions of users.
 
     def says(self, user: str, text: str, *, group: str | None = None) -> Answers:
         """A user writes, in 1:1 or in a group."""
         return self.sends(user, {"type": "text", "text": text}, group=group)
 
     def sends(self, user: str, event: Mapping[str, Any], *, group: str | None = None) -> Answers:
-        """A user sends a message, or does what an event says, given as LINE's JSON.
+        """A user sends a message, or causes an event, given as LINE's JSON.
 
-        What is left out of it is filled in: ids, token, time and source.
+        Missing ids, token, time and source are filled in.
         """
         source = self._source(user, group)
         if event.get("type") in MESSAGES:
@@ -63,7 +63,7 @@ class People(ABC):
         return self._happens("postback", user, group, postback=postback)
 
     def taps(self, user: str, *, group: str | None = None) -> Answers:
-        """A user taps the last button that stands for a slow answer (SLOW_ANSWERS=button)."""
+        """A user taps the last button for a slow answer (SLOW_ANSWERS=button)."""
         chat = group or user
         shown = (one for sent in self._sent if sent.to == chat for one in sent.messages)
         data = [found for one in shown if (found := answer_data_in(one)) is not None]
@@ -80,23 +80,23 @@ class People(ABC):
         return self._happens("unfollow", user, None)
 
     def joins(self, group: str) -> Answers:
-        """The bot is taken into a group or room."""
+        """The bot joins a group or room."""
         return self._happens("join", None, group)
 
     def leaves(self, group: str) -> Answers:
-        """The bot is put out of a group or room."""
+        """The bot is removed from a group or room."""
         return self._happens("leave", None, group)
 
     def member_joins(self, user: str, *, group: str) -> Answers:
-        """Somebody else joins a group that the bot is in."""
+        """Another user joins a group of the bot."""
         return self._happens("memberJoined", None, group, joined=self._members(user, group))
 
     def member_leaves(self, user: str, *, group: str) -> Answers:
-        """A member leaves a group that the bot is in."""
+        """A member leaves a group of the bot."""
         return self._happens("memberLeft", None, group, left=self._members(user, group))
 
     def unsends(self, user: str, message_id: str, *, group: str | None = None) -> Answers:
-        """A user takes a message back."""
+        """A user unsends a message."""
         return self._happens("unsend", user, group, unsend={"messageId": message_id})
 
     def sticker(
@@ -116,12 +116,12 @@ class People(ABC):
         address: str = "東京都港区芝公園4丁目2-8",
         group: str | None = None,
     ) -> Answers:
-        """A user sends a place."""
+        """A user sends a location."""
         where = {"latitude": latitude, "longitude": longitude, "title": title, "address": address}
         return self.sends(user, {"type": "location", **where}, group=group)
 
     def image(self, user: str, data: bytes = b"\xff\xd8", *, group: str | None = None) -> Answers:
-        """A user sends a photo; `talk.content` gives these bytes."""
+        """A user sends a photo; `talk.content` returns these bytes."""
         return self._media("image", user, data, "photo.jpg", group)
 
     def video(self, user: str, data: bytes = b"video", *, group: str | None = None) -> Answers:
@@ -138,25 +138,25 @@ class People(ABC):
         """A user sends a file."""
         return self._media("file", user, data, name, group)
 
-    # What came of it.
+    # The bot's answers.
 
     @property
     def replies(self) -> list[Shown]:
-        """What the bot replied to the last event: texts, other messages as LINE's JSON."""
+        """The bot's replies to the last event: texts, other messages as LINE's JSON."""
         return self.last.replies
 
     @property
     def pushes(self) -> list[Shown]:
-        """What the bot pushed because of the last event, or during the last `advance`."""
+        """The bot's pushes for the last event, or during the last `advance`."""
         return self.last.pushes
 
     @property
     def sent(self) -> list[Sent]:
-        """All that the bot sent since the start, or since `clear`."""
+        """All sends of the bot since the start, or since `clear`."""
         return list(self._sent)
 
     def clear(self) -> None:
-        """Begin `sent` anew."""
+        """Empty `sent`."""
         self._sent.clear()
 
     # Time.
@@ -168,10 +168,9 @@ class People(ABC):
         to: datetime | str | None = None,
         tz: str = "Asia/Tokyo",
     ) -> Answers:
-        """Let time go by: so many seconds, or to a moment, or to a time of day such as "07:30".
+        """Move the time on: by seconds, or to a moment, or to a time of day such as "07:30".
 
-        Timers ring in their order on the way, each at its own time. Raises ValueError for what
-        would be backward.
+        Timers fire in order, each at its own time. Raises ValueError for a time in the past.
         """
         if (seconds is None) == (to is None):
             raise ValueError("advance(seconds) or advance(to=...)")
@@ -179,15 +178,15 @@ class People(ABC):
             to = Daily.parse(to, tz).after(self.now)
         moment = to if to is not None else self.now + timedelta(seconds=seconds or 0.0)
         if moment < self.now:
-            raise ValueError(f"time goes forward only: it is {self.now}, not yet {moment}")
+            raise ValueError(f"time only moves forward: it is {self.now}, after {moment}")
         return self._noted(self._go_to(moment))
 
     @property
     @abstractmethod
     def now(self) -> datetime:
-        """The time in the conversation, as `talk.now` tells it."""
+        """The time in the conversation, as in `talk.now`."""
 
-    # How the conversations stand.
+    # State of the conversations.
 
     @abstractmethod
     def id(self, name: str) -> str:
@@ -198,35 +197,35 @@ class People(ABC):
         """Give a user a name in LINE."""
 
     def state(self, user: str | None = None, *, group: str | None = None) -> str | None:
-        """The state of a conversation, as `talk.state` would tell this user."""
+        """The state of a conversation, as in `talk.state` for this user."""
         return self._place(user, group).get("state")
 
     def until(self, user: str | None = None, *, group: str | None = None) -> datetime | None:
-        """When the state is left by itself (`talk.expect`); None where it lasts."""
+        """When the state times out (`talk.expect`); None if it does not."""
         until: datetime | None = self._place(user, group).get("until")
         return until and until.astimezone(UTC)
 
     def data(self, user: str | None = None, *, group: str | None = None) -> Document:
-        """A copy of `talk.data`, as this user would meet it."""
+        """A copy of `talk.data` for this user."""
         return self._place(user, group).get("data") or {}
 
     def timers(self, user: str | None = None, *, group: str | None = None) -> list[Waiting]:
-        """The bot's timers that wait, the next one first."""
+        """The bot's waiting timers, the next one first."""
         id_, member = self._whose(user, group)
         start = f"{id_}/{member}/" if member else f"{id_}/"
         own = [row for row in self._rows() if row["_id"] == f"{start}{row['name']}"]
         return waiting([row for row in own if row["name"] != STATE_TIMER])
 
     def _place(self, user: str | None, group: str | None) -> Mapping[str, Any]:
-        """Where state and data are: the conversation, or a member's own place in it."""
+        """The place of state and data: the conversation, or a member's own part of it."""
         id_, member = self._whose(user, group)
         stored = self._stored(id_)
         return (stored.get("states") or {}).get(member, {}) if member else stored
 
     def _whose(self, user: str | None, group: str | None) -> tuple[str, str | None]:
-        """The conversation's `_id`, and the member whose own place in it is meant."""
+        """The conversation's `_id`, and the member for whose own part it is used."""
         if user is None and group is None:
-            raise ValueError("whose? name a user, a group or both")
+            raise ValueError("name a user, a group or both")
         if group is None:
             return f"{CHANNEL}/{self.id(user or '')}", None
         member = self.id(user) if user is not None and self._per_member else None
@@ -238,11 +237,11 @@ class People(ABC):
 
     @abstractmethod
     def _stored(self, id_: str) -> Document:
-        """A conversation's document; an empty one where there is none."""
+        """A conversation's document; empty if there is none."""
 
     @abstractmethod
     def _meet(self, user: str | None, group: str | None) -> None:
-        """See to it that they are there."""
+        """Make sure that the user and group exist."""
 
     @abstractmethod
     def _keep_content(self, message_id: str, kind: str, data: bytes, name: str) -> None: ...

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from linedesk.testing.people import People
     from linedesk.testing.real_stack import RealStack
 
-# What it needs is imported by those tests only that use it: every run of pytest loads this module.
+# Imports happen only in tests that use them: every run of pytest loads this module.
 
 PACKAGES = ("frontdesk", "dispatcher", "jobworker")
 
 
 def _import_ours() -> None:
-    """Bind the names of our packages, before pytest puts the folders of tests before all others.
+    """Import our packages before pytest prepends the test folders to the import path.
 
-    A bot author's dispatcher.py would otherwise be taken for ours. linesim is left out, since it
-    takes long to import.
+    Otherwise a bot author's dispatcher.py would replace ours. linesim is omitted, since its import
+    is slow.
     """
     sys.path.insert(0, str(Path(__file__).parents[2]))
     for name in PACKAGES:
@@ -43,18 +43,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--bot",
         metavar="MODULE:NAME",
-        help="the bot of the fixture bot_test, where no fixture `bot` says another",
+        help="the bot for the fixture bot_test, unless a fixture `bot` returns another",
     )
     group.addoption(
         "--real-stack",
         action="store_true",
-        help="have bot_test talk to the real processes, through a simulated LINE",
+        help="run bot_test against the real processes, with a simulated LINE",
     )
 
 
 @pytest.fixture
 def bot(request: pytest.FixtureRequest) -> Any:
-    """The bot to be tested: a Bot, or its `module:name`. Tests may have a fixture of their own."""
+    """The bot under test: a Bot, or its `module:name`. Tests may override this fixture."""
     named = request.config.getoption("--bot")
     if named is None:
         pytest.fail("bot_test needs a fixture `bot` that returns the Bot, or --bot=module:name")
@@ -63,13 +63,13 @@ def bot(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def bot_settings() -> Mapping[str, Any]:
-    """The bot's own settings as an operator would set them; the defaults unless overridden."""
+    """The bot's own settings, as set by an operator; the defaults unless overridden."""
     return {}
 
 
 @pytest.fixture
 def bot_secrets() -> Mapping[str, str]:
-    """The secrets that the bot names; a test with such a bot overrides this."""
+    """The bot's declared secrets; a test with such a bot overrides this."""
     return {}
 
 
@@ -80,7 +80,7 @@ def bot_test(
     bot_settings: Mapping[str, Any],
     bot_secrets: Mapping[str, str],
 ) -> Iterator[People]:
-    """The bot in conversations of this test's own (see `linedesk.testing`)."""
+    """The bot in conversations of this test (see `linedesk.testing`)."""
     if request.config.getoption("--real-stack"):
         yield request.getfixturevalue("real_bot_test")
         return
@@ -98,7 +98,7 @@ def real_bot_test(
     bot_secrets: Mapping[str, str],
     linedesk_stack: RealStack,
 ) -> Iterator[People]:
-    """As `bot_test` with `--real-stack`, whatever was asked for."""
+    """Like `bot_test` with `--real-stack`, regardless of the options."""
     from linedesk.testing.real_stack import RealBotTest
 
     test = RealBotTest(bot, settings=bot_settings, secrets=bot_secrets, stack=linedesk_stack)
@@ -110,7 +110,7 @@ def real_bot_test(
 def linedesk_stack(request: pytest.FixtureRequest) -> Iterator[RealStack]:
     """The real processes, started once for all tests.
 
-    Where no mongod is, tests are skipped, but fail with `--real-stack` and where CI=true.
+    Without mongod tests are skipped, but fail with `--real-stack` or CI=true.
     """
     from linedesk.compose.private_mongod import MongodNotFound
     from linedesk.testing.real_stack import real_stack

@@ -1,9 +1,9 @@
-"""The real processes for tests of bots: mongod, front desk and dispatcher in a folder of their own,
-and linesim in the process of the tests.
+"""The real processes for tests of bots: mongod, front desk and dispatcher in their own folder, and
+linesim in the tests' process.
 
-Started once for any number of tests; the dispatcher is started anew for another bot.
+They start once for any number of tests; the dispatcher is restarted for another bot.
 
-`RealBotTest`: what `linedesk.testing.BotTest` does in memory, with every real part.
+`RealBotTest` does the same as `linedesk.testing.BotTest`, with every real part.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from linesim import Sim
 from linesim.model.calls import Call
 from linesim.model.media import medium
 
-# So many of recvq are looked at for being finished; `progress` names a thousand.
+# The number of newest documents that are checked for completion; `progress` lists a thousand.
 NEWEST = 500
-# A dispatcher that is replaced has nothing in hand.
+# A replaced dispatcher has no documents under way.
 DRAIN_SECONDS = 2
 
 
 class RealStack(DemoEnvironment):
-    """Runs between `start` and its end as a context manager; one test at a time."""
+    """A context manager that runs from `start` to its end; for one test at a time."""
 
     def __init__(self, folder: Path, sim: Sim) -> None:
         super().__init__(folder, bot="", signals=Signals())
@@ -57,12 +57,12 @@ class RealStack(DemoEnvironment):
         self._tests = 0
 
     def start(self) -> None:
-        """Everything but the dispatcher, which `play` starts; raises DemoFailed."""
+        """Start all processes except the dispatcher, which `play` starts; raises DemoFailed."""
         self.start_mongod()
         self._start("frontdesk", ["--verbose"], self._environ())
 
     def play(self, bot: str, settings: Mapping[str, Any], secrets: Mapping[str, str]) -> int:
-        """Have the dispatcher run this bot (`module:name`); returns the number of the test."""
+        """Run this bot (`module:name`) in the dispatcher; returns the number of the test."""
         told = ", ".join(f"{name}={_told(value)}" for name, value in settings.items())
         hidden = "\n".join(f"{name}={value}" for name, value in secrets.items())
         if self._playing != (bot, told, hidden):
@@ -80,14 +80,14 @@ class RealStack(DemoEnvironment):
         return self._tests
 
     def deliver(self, event: Document) -> None:
-        """LINE sends an event; returns when it is stored."""
+        """Send an event as LINE; returns when it is stored."""
         delivery = self.sim.deliver(event)
         if delivery.status != 200:
             said = delivery.status or delivery.error
             raise DemoFailed(self._with_log(f"a webhook was not stored: {said}", "frontdesk"))
 
     def wait_until_quiet(self) -> None:
-        """Wait until nothing is on its way; raises DemoFailed where that does not end."""
+        """Wait until no work is under way; raises DemoFailed after a time-out."""
         self.wait_for(self.is_quiet, "dispatcher")
 
     def now(self) -> datetime:
@@ -95,23 +95,23 @@ class RealStack(DemoEnvironment):
         return datetime.fromtimestamp(self.sim.platform.read(lambda p: p.clock.time()), UTC)
 
     def move_to(self, moment: datetime) -> None:
-        """Move the clock ahead to a moment; where that is past, it stays."""
+        """Move the clock ahead to a moment; no effect if that is past."""
         seconds = (moment - self.now()) / timedelta(seconds=1)
         if seconds > 0:
             self.sim.advance(seconds)
         self.wait_until_quiet()
 
     def next_due(self) -> datetime | None:
-        """When a timer rings next; None where none waits."""
+        """The time of the next timer; None if none waits."""
         rows = self.collection("schedule").find(WAITING).sort(RUN_AT, 1).limit(1)
         return next((row[RUN_AT] for row in rows), None)
 
     def forget_timers(self) -> None:
-        """No timer of a test that is over rings in the next one."""
+        """Delete the timers of a finished test."""
         self.collection("schedule").delete_many({})
 
     def take_letters(self) -> list[Document]:
-        """What was given up since the last time."""
+        """Return and delete the new dead letters."""
         letters = list(self.collection("deadletters").find())
         self.collection("deadletters").delete_many(
             {"_id": {"$in": [one["_id"] for one in letters]}}
@@ -119,14 +119,14 @@ class RealStack(DemoEnvironment):
         return letters
 
     def collection(self, name: str) -> Any:
-        """One of the database."""
+        """A collection of the database."""
         assert self._client is not None
         return self._client[DATABASE][name]
 
     def is_quiet(self) -> bool:
         """Whether all that was stored is finished, every outbox is empty, and no timer is due."""
-        # What is in recvq goes to the outboxes, from there to `schedule`, and back to recvq: so it
-        # is looked at last once more.
+        # Work moves from recvq to the outboxes, from there to `schedule`, and back to recvq, so
+        # recvq is checked once more at the end.
         stored = self._stored()
         progress = self.collection("progress").find_one({"_id": DISPATCHER}) or {}
         return (
@@ -148,13 +148,13 @@ class RealStack(DemoEnvironment):
             "LINE_ACCESS_INTERVAL_MS": "0",
             "HANDLER_TRIES": "1",
             "DRAIN_SECONDS": str(DRAIN_SECONDS),
-            # Bots are found as pytest finds them, behind all that is installed.
+            # Bots are found as in pytest, after all installed packages.
             "PYTHONPATH": pathsep.join(sorted(sys.path, key=_is_of_tests)),
         }
 
 
 def _is_of_tests(folder: str) -> bool:
-    """Whether pytest put it into sys.path: it is neither ours nor of this Python."""
+    """Whether pytest added it to sys.path: it is not ours and not of this Python."""
     others = (Path(__file__).parents[1], sys.prefix, sys.base_prefix)
     return not any(Path(folder).is_relative_to(other) for other in others)
 
@@ -164,7 +164,7 @@ WAITING: Mapping[str, Any] = {RUN_AT: {"$ne": None}}
 
 @contextmanager
 def real_stack() -> Iterator[RealStack]:
-    """Start it, and leave nothing behind."""
+    """Run the stack and remove all traces afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="linedesk-tests-") as folder,
         linesim.running(rate_limits=False) as sim,
@@ -176,19 +176,19 @@ def real_stack() -> Iterator[RealStack]:
 
 
 def _told(value: Any) -> str:
-    """A bot's setting as an operator writes it."""
+    """A bot's setting in the operator's form."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 WAYS = frozenset({"reply", "push", "multicast"})
-# As in memory every test begins at nine in the morning in Tokyo.
+# As in memory, every test begins at nine in the morning in Tokyo.
 START = Daily(time(9), ZoneInfo("Asia/Tokyo"))
 
 
 class RealBotTest(People):
-    """One test's users and groups on a stack that runs; `close` ends their timers.
+    """The users and groups of one test on a running stack; `close` ends their timers.
 
-    `bot` is a Bot, a WebhookHandler of line-bot-sdk's, or the `module:name` of one.
+    `bot` is a Bot, a WebhookHandler of line-bot-sdk, or the `module:name` of one.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class RealBotTest(People):
         stack.move_to(START.after(stack.now()))
 
     def close(self) -> None:
-        """Leave nothing that rings or is answered in the next test."""
+        """Remove timers and answers that would affect the next test."""
         if self._gathers:
             self._stack.wait_until_quiet()
         self._stack.forget_timers()
@@ -258,10 +258,10 @@ class RealBotTest(People):
             kept = medium(data, name=name)
             platform.contents.keep(message_id, kind, kept, preparing_seconds=0.0)
 
-    # The way of an event.
+    # Processing of an event.
 
     def _handle(self, event: Document) -> tuple[Sent, ...]:
-        """Returns when all that follows at once is done; messages that are gathered wait on."""
+        """Return when all immediate effects are done; gathered messages keep waiting."""
         after = self._calls_so_far()
         self._stack.deliver(event)
         self._gathers = self._is_gathered(event)
@@ -285,7 +285,7 @@ class RealBotTest(People):
 
     def _go_to(self, moment: datetime) -> tuple[Sent, ...]:
         after = self._calls_so_far()
-        # Time goes by here while handlers run: what they set comes out so much later.
+        # Time passes here while handlers run, so the times that they set are later by that much.
         late = timedelta(0)
         while (due := self._stack.next_due()) is not None and due <= moment + late:
             self._stack.move_to(due)
@@ -312,14 +312,14 @@ class RealBotTest(People):
         return Sent(whom, call.endpoint, tuple(call.body["messages"]))
 
     def _name_of(self, id_: str) -> str:
-        """What the test calls a user or group; anybody else by the id."""
+        """The test's name for a user or group; the id of others."""
         return next((name for name, own in self._ids.items() if own == id_), id_)
 
 
 def name_of_bot(bot: object) -> str:
     """A bot's `module:name`, under which the dispatcher imports it. Raises KitError.
 
-    Where several modules have it, one that is not a test's is taken before others.
+    If several modules have it, one that is not a test module is preferred.
     """
     found = [
         (module_name.rpartition(".")[2].startswith(("test_", "conftest")), f"{module_name}:{name}")
@@ -328,5 +328,5 @@ def name_of_bot(bot: object) -> str:
         if value is bot and name.isidentifier() and module_name != "__main__"
     ]
     if not found:
-        raise KitError("the real stack needs a bot that stands in a module under a name of its own")
+        raise KitError("the real stack needs a bot that is a global variable of a module")
     return min(found)[1]

@@ -18,7 +18,7 @@ LIMIT_SECONDS = 60.0
 
 
 class RemoteBot:
-    """A bot behind the contract of worker processes; `rules` is what the leader knows of it."""
+    """A bot behind the contract of worker processes; `rules` are the ones the leader knows."""
 
     def __init__(
         self, bot: Bot, *, settings: Mapping[str, Any], secrets: Mapping[str, str]
@@ -29,13 +29,13 @@ class RemoteBot:
         self._secrets = secrets
 
     def handler_of(self, rule: Rule) -> Callable[..., object]:
-        """The bot's own handler behind a rule of `rules`."""
+        """The bot's own handler for a rule of `rules`."""
         return self._by_name[_name(rule)].handler
 
     def call(self, rule: Rule, documents: Sequence[Document], talk: Talk) -> object:
-        """Run the handler on its job, and do with the talk what it decided.
+        """Run the handler on its job, and apply its decisions to the talk.
 
-        Returns what the handler returned, and raises what it raised.
+        Returns the handler's result and raises its exceptions.
         """
         message = job_of(
             talk,
@@ -53,7 +53,7 @@ class RemoteBot:
             lambda event, remote: returned.append(handler(event, remote)),
             settings=self._settings,
             secrets=self._secrets,
-            # The test's clock stands still while a handler runs.
+            # The test's clock does not move while a handler runs.
             elapsed=lambda: 0.0,
         )
         decision = from_line(written(decision))

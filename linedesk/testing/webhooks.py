@@ -19,14 +19,14 @@ REPLYABLE = frozenset(
 
 
 class Webhooks:
-    """Makes events; `series`, some digits, tells those of one test from those of another."""
+    """Makes events; `series`, some digits, distinguishes the events of one test from another's."""
 
     def __init__(self, series: str = "") -> None:
         self._series = series
         self._numbers = itertools.count(1)
 
     def event(self, kind: str, source: Mapping[str, str], *, at: datetime, **more: Any) -> Document:
-        """An event with what all have in common, and a reply token where LINE gives one."""
+        """An event with the common fields, and a reply token if LINE sends one."""
         number = next(self._numbers)
         made: Document = {
             "type": kind,
@@ -54,9 +54,9 @@ class Webhooks:
 
 
 def source_of(user_id: str | None, group_id: str | None) -> dict[str, str]:
-    """Who an event is from: a user, or a group or room with the user if there is one.
+    """The source of an event: a user, or a group or room with the user if there is one.
 
-    A group's id begins with C and a room's with R, as LINE's do.
+    As in LINE a group's id begins with C and a room's with R.
     """
     if group_id is None:
         return {"type": "user", "userId": user_id or ""}

@@ -1,4 +1,4 @@
-// The chat page: keeps what is known of the simulator, and draws it again as the stream tells of changes.
+// The chat page: keeps the simulator's state, and redraws it at each change from the stream.
 
 import { act, get, listen } from "./api.js";
 import { render } from "./bubbles.js";
@@ -13,10 +13,10 @@ let chosen = null; // the open chat's id
 let speaker = null; // in a group: who speaks
 const unread = new Map();
 const drawn = new Map(); // bubble number -> element
-const arriving = new Set(); // for each transcript on its way: the open chat's bubbles since
+const arriving = new Set(); // for each transcript being loaded: the open chat's bubbles since
 
 const list = byId("bubbles");
-let pinned = true; // the newest bubble is in view, and stays so while media load and messages come
+let pinned = true; // the newest bubble is in view, and stays in view while media load and messages arrive
 const chat = () => chats.find((each) => each.id === chosen);
 const me = () => (chat()?.kind === "user" ? chosen : speaker);
 const nameById = (id) => state.users.find((user) => user.userId === id)?.name || "？";
@@ -41,7 +41,7 @@ async function transcript(id) {
   return id ? get(`/sim/chats/${encodeURIComponent(id)}`) : [];
 }
 
-// What the stream brings while the transcript is on its way is newer than the transcript.
+// Bubbles that the stream delivers while the transcript loads are newer than the transcript.
 async function redraw() {
   const wanted = chosen;
   const newer = [];
@@ -150,7 +150,7 @@ function drawReplies(quickReply) {
   );
 }
 
-// What tapping a button that the bot sent does.
+// The effect of a tap on a bot's button.
 function choose(action) {
   drawReplies(null);
   if (action.type === "message") return perform({ act: "text", text: action.text });
@@ -164,7 +164,7 @@ function unsend(bubble) {
 
 const OF_GROUP = new Set(["join", "leave"]);
 
-// An act of the open chat, or the promise of one. What comes of it shows up by the stream.
+// An act of the open chat, or the promise of one. The stream shows its result.
 async function perform(promised) {
   const user = me();
   const where = chat().kind === "user" ? {} : { chat: chosen };
@@ -192,7 +192,7 @@ function typing(seconds) {
   setTimeout(() => row.remove(), seconds * 1000);
 }
 
-// A burst of messages is drawn once a frame, and the figures are asked for at most every 300 ms.
+// A burst of messages is drawn once a frame, and the figures are requested at most every 300 ms.
 let frame = null;
 let asked = null;
 

@@ -9,9 +9,9 @@ const FORM = new Intl.DateTimeFormat("ja-JP", {
 });
 
 let offset = null; // milliseconds from the browser's clock to the simulator's
-let known = 0; // by how many seconds the simulator's was moved ahead
+let known = 0; // the seconds by which the simulator's was moved ahead
 
-// `tell(text)` shows what went wrong, and nothing once it went well.
+// `tell(text)` shows an error; an empty text clears it.
 export function setUpClock(tell) {
   const advance = async (seconds) => {
     try {
@@ -32,8 +32,8 @@ export function setUpClock(tell) {
   tick();
 }
 
-// `now` and `ahead` in seconds, as the simulator tells them. What is told late is passed over: no
-// simulator's clock goes back.
+// `now` and `ahead` in seconds, from the simulator. Late messages are ignored: a simulator's clock
+// never goes back.
 export function setClock({ now, ahead }) {
   if (ahead < known) return;
   known = ahead;
@@ -42,7 +42,7 @@ export function setClock({ now, ahead }) {
   draw();
 }
 
-// Another simulator may answer from here on.
+// Another simulator may answer from now on.
 export function forgetClock() {
   known = 0;
 }

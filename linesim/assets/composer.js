@@ -1,4 +1,4 @@
-// The line to write in, with its trays of stickers and of things to send.
+// The input line, with its trays of stickers and attachments.
 
 import { act, upload } from "./api.js";
 import { byId, make } from "./dom.js";
@@ -26,7 +26,8 @@ export function setUpComposer(send) {
   });
   text.addEventListener("input", fit);
   text.addEventListener("keydown", (event) => {
-    // While an input method converts kana, Enter accepts the conversion; 229 is how Safari says the same.
+    // While an input method converts kana, Enter accepts the conversion; Safari reports 229
+    // instead.
     const converting = event.isComposing || event.keyCode === 229;
     if (event.key === "Enter" && !event.shiftKey && !converting) {
       event.preventDefault();

@@ -1,4 +1,4 @@
-// Building elements. Texts only ever become text nodes, so that nobody's message is taken for HTML.
+// Builds elements. Texts only become text nodes, so messages are never parsed as HTML.
 
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);

@@ -1,6 +1,6 @@
 """Answers to calls before they are HTTP: a status, headers and bytes.
 
-What follows an answer's head: its body in pieces as far as a fault lets it, or nothing.
+The body of an answer is sent in pieces, cut or omitted by a fault.
 """
 
 import json
@@ -19,7 +19,7 @@ from linesim.model.media import Medium
 
 @dataclass(frozen=True)
 class Answer:
-    """`medium` is sent in the place of `content`; `spoilt` says how the body goes wrong."""
+    """`medium` is sent in place of `content`; `spoilt` is the fault of the body."""
 
     status: int
     content: bytes
@@ -52,7 +52,7 @@ def refusal(error: LineError) -> Answer:
 
 
 def planned(outcome: Status) -> Answer:
-    """The answer of a planned fault; a body that is bytes goes out as it is."""
+    """The answer of a planned fault; a body of bytes is sent unchanged."""
     body = {"message": "Internal server error"} if outcome.body is None else outcome.body
     content = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
     message = body.get("message") if isinstance(body, dict) else None
@@ -74,9 +74,9 @@ class NoAnswer(Response):
 
 
 class Body(Response):
-    """Sends a body of that size in the pieces that it comes in, so no more is in memory.
+    """Sends a body of that size in its pieces, so no more is in memory.
 
-    `pause` is what a drip waits by.
+    `pause` waits between the pieces of a drip.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 """The simulator's own HTTP interface under /sim, for its chat page and for other processes.
 
-It has no password: serve it on loopback. Other sites' pages cannot use it, since every POST has to
-carry a content type that browsers send across sites only after asking, and nothing here answers
-that question.
+It has no password: serve it on loopback. Pages of other sites cannot use it: every POST needs a
+content type that browsers send across sites only after a preflight request, and no route answers
+that.
 
-The part of /sim that tells the simulator's clock and moves it ahead.
+/sim/clock reads the simulator's clock and moves it ahead.
 
-The part of /sim by which other processes make LINE misbehave, and ask for the verdict.
+Further routes let other processes make LINE misbehave, and read the verdict.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ class Control:
         return {"medium": key}
 
     async def deliver(self, new: NewDelivery) -> View:
-        """Sends the webhook and answers with how it went, once it went."""
+        """Sends the webhook and returns its result."""
         drafted = [self._draft(act) for act in new.acts]
         return await self._posted(drafted)
 
@@ -170,9 +170,7 @@ class Control:
             return [views.call_view(call) for call in found]
 
     async def content(self, message_id: str) -> Response:
-        """A sent medium for the page, as itself only: a file is a download, so that it never runs
-        as a page here.
-        """
+        """A sent medium for the page. A file is always a download and never runs as a page here."""
         with self._sim.platform.watch.reading():
             found = self._sim.platform.contents.find(message_id)
         headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
@@ -213,7 +211,7 @@ MOST_WAIT_SECONDS = 25.0
 
 
 class Advance(BaseModel):
-    """By how many seconds the clock goes ahead."""
+    """The seconds by which to move the clock ahead."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -237,8 +235,8 @@ class Timekeeping:
         after: float | None = None,
         wait: Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS)] = MOST_WAIT_SECONDS,
     ) -> View:
-        """The clock; to who knows it to be `after` seconds ahead, once that is no longer so, or
-        after `wait` seconds.
+        """The clock. With `after`, the answer waits until the clock is no longer that many seconds
+        ahead, at most `wait` seconds.
         """
         if after is not None:
             await self._differs(after, wait)
@@ -276,8 +274,8 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class NewRule(BaseModel):
-    """A rule of linesim.model.faults. `seconds` is a late answer's, `retryAfter` a rate limit's,
-    `status` that of an HTML page or of garbage, `property` what the 400 for a message names.
+    """A rule of linesim.model.faults. `seconds` applies to late answers, `retryAfter` to rate
+    limits, `status` to HTML pages and garbage, `property` to the 400 for a message.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -315,7 +313,7 @@ class Misbehaviour(BaseModel):
 
 
 class NewUnruly(BaseModel):
-    """As linesim.people.webhooks.Unruly; `delay` is a probability and seconds."""
+    """Like linesim.people.webhooks.Unruly; `delay` is a probability and seconds."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -55,7 +55,7 @@ UNKNOWN = Endpoint("unknown", "*", "/v2/{rest:path}")
 
 
 def line_routes(sim: Sim, stopping: Stopping) -> APIRouter:
-    """All that LINE answers; waits, and the POST of a webhook's test, end when it stops."""
+    """The routes of LINE's API; waits, and the POST of a webhook's test, end at a stop."""
     router = APIRouter()
     api = LineApi(sim, stopping)
     for endpoint in ENDPOINTS:
@@ -107,7 +107,7 @@ class LineApi:
             )
 
     def _note_body(self, call: Call, raw: bytes | None) -> None:
-        """Keeps what can be read of the body also of calls that are refused or met by a fault."""
+        """Keeps the readable body, also of calls that are refused or hit by a fault."""
         if raw:
             with self._platform.watch.changing(), contextlib.suppress(ValueError, RecursionError):
                 call.body = json.loads(raw)
@@ -216,7 +216,7 @@ def _answered(act: Callable[[], Answer | Errand]) -> Answer | Errand:
 
 
 async def _read(request: Request) -> bytes | None:
-    """The body, or None where it is larger than LINE takes; it is read to its end either way."""
+    """The body, or None if it exceeds LINE's limit; it is always read to its end."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
@@ -237,7 +237,9 @@ def _check_body(call: Call, request: Request, raw: bytes | None) -> None:
 
 
 def _not_json(raw: bytes) -> LineError:
-    """Says where the JSON ends to be one; an array or a bare value is wrong from its start."""
+    """The error with the position at which the JSON is invalid; for an array or a bare value, its
+    start.
+    """
     try:
         json.loads(raw)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""The life of a simulator that is a process of its own: serve until a signal says stop."""
+"""The life of a simulator as a separate process: serves until a signal."""
 
 import logging
 import queue
@@ -15,9 +15,9 @@ SERVER_DIED = 70
 
 
 def serve(**options: Any) -> int:
-    """Serves by `linesim.model.options` until SIGTERM or SIGINT and returns the exit code.
+    """Serves with `linesim.model.options` until SIGTERM or SIGINT and returns the exit code.
 
-    OSError is raised where the port cannot be had.
+    Raises OSError if the port cannot be opened.
     """
     signals: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     server = SimServer(Options(**options), when_ended=lambda: signals.put(None))

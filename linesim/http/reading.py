@@ -1,7 +1,7 @@
-"""What a bot may ask LINE: profiles, groups, itself, its quota and the media that users sent.
+"""The read calls of LINE's API: profiles, groups, the bot, its quota and the media of users.
 
-Also the loading animation, which answers 202 and lasts until the bot's next message.
-Whoever calls holds the simulator's lock.
+Also the loading animation, which answers 202 and lasts until the bot's next message. Callers hold
+the simulator's lock.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from linesim.model.world import GroupKind, User
 
 
 def profile(platform: Platform, call: Call, user_id: str) -> Answer:
-    """Of friends, and of those who wrote in 1:1; 404 for everybody else, so also after a block."""
+    """The profile of friends, and of users who wrote in 1:1; 404 for others, also after a block."""
     call.user_id = user_id
     user = platform.world.users.get(user_id)
     if user is None or user.blocked or not (user.friend or user.wrote_at is not None):
@@ -39,7 +39,7 @@ def room_member(platform: Platform, call: Call, room_id: str, user_id: str) -> A
 def _member_profile(
     platform: Platform, call: Call, chat_id: str, user_id: str, *, kind: GroupKind
 ) -> Answer:
-    """Also of members who are no friends or have blocked the bot."""
+    """Also for members who are not friends or have blocked the bot."""
     call.chat_id, call.user_id = chat_id, user_id
     group = platform.world.groups.get(chat_id)
     if group is None or group.kind != kind or not group.present or user_id not in group.members:

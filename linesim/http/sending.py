@@ -1,6 +1,6 @@
-"""Reply, push and multicast: what LINE checks, in its order, and what then appears in the chats.
+"""Reply, push and multicast: LINE's checks, in its order, and the result in the chats.
 
-Whoever calls holds the simulator's lock, so that a token or key is judged and used up in one step.
+Callers hold the simulator's lock, so that a token or key is checked and used up in one step.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Sent = list[dict[str, str]]
 
 
 def note_address(platform: Platform, call: Call) -> None:
-    """Notes whom the body addresses, whatever becomes of the call; for a reply by its token."""
+    """Notes the recipients of the body, whatever the call's outcome; for a reply by its token."""
     match call.body:
         case {"replyToken": str(token)}:
             if known := platform.reply_tokens.find(token):
@@ -48,11 +48,12 @@ def push(platform: Platform, call: Call) -> Answer:
 
 
 def multicast(platform: Platform, call: Call) -> Answer:
-    """Ids of groups and rooms are refused by their place; unknown user ids as the options say.
+    """Ids of groups and rooms are refused by their place; the options decide about unknown user
+    ids.
 
-    LINE's reference lists unknown ids both as taken without arriving and as 400. A refused
-    multicast reaches no one at all ("The messages aren't sent to any user if an error is
-    returned"); one that is taken reaches friends only.
+    LINE's reference lists unknown ids both as accepted without delivery and as 400. A refused
+    multicast reaches no user at all ("The messages aren't sent to any user if an error is
+    returned"); an accepted one reaches friends only.
     """
     _check_key(platform, call)
     validation.check_multicast(call.body)
@@ -74,7 +75,7 @@ def validate(platform: Platform, call: Call) -> Answer:
 
 
 def note_failure(platform: Platform, call: Call) -> None:
-    """The call ends in a way after which its caller retries, so its key stands for this request."""
+    """The call failed in a way after which callers retry, so its key belongs to this request."""
     if call.retry_key is not None:
         platform.retry_keys.note_failure(call.retry_key, call.endpoint, call.body)
 
@@ -93,14 +94,14 @@ def _check_key(platform: Platform, call: Call) -> None:
 
 
 def _refuse_unknown_chat(platform: Platform, chat_id: str) -> None:
-    """A user nobody has, or a group that the bot is not in; a user who blocked the bot is known."""
+    """Refuses an unknown user, or a group without the bot; a user who blocked the bot is known."""
     group = platform.world.groups.get(chat_id)
     if chat_id not in platform.world.users and not (group and group.present):
         raise errors.not_sent()
 
 
 def _accept_counted(platform: Platform, call: Call, to: Sequence[str], way: Way) -> Sent:
-    """Counted are the people reached, whatever the number of messages (docs, "Messaging API
+    """Counts the users reached, regardless of the number of messages (docs, "Messaging API
     pricing").
     """
     now, world = platform.clock.time(), platform.world
@@ -130,10 +131,10 @@ def _sent_messages(platform: Platform, call: Call) -> Sent:
 
 
 def _deliver(platform: Platform, call: Call, to: Sequence[str], way: Way, sent: Sent) -> None:
-    """Notes the chats that the call does not reach, for instance after a block: LINE does not tell
-    its caller.
+    """Notes the chats that the call does not reach, for instance after a block: LINE does not
+    report them.
 
-    Whoever a hand-made event is from has been answered, known to linesim or not.
+    The source of a hand-made event counts as answered, even if linesim does not know it.
     """
     now, missed = platform.clock.time(), []
     for chat_id in to:

@@ -1,7 +1,8 @@
-"""Serving a simulator: uvicorn in a thread of its own, ready when `start` returns and gone when
-`stop` returns.
+"""Serves a simulator: uvicorn in its own thread, ready when `start` returns and ended when `stop`
+returns.
 
-The chat page: files read once and served from memory, by a policy to load nothing else.
+The chat page's files are read once and served from memory, with a policy that forbids loading
+anything else.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ HEADERS = {
 
 
 def page_routes() -> APIRouter:
-    """`/` is the page; what it loads lies under /page/."""
+    """`/` is the page; its files are under /page/."""
     router = APIRouter()
     for file in resources.files("linesim").joinpath("assets").iterdir():
         media_type = MEDIA_TYPES[file.name.rpartition(".")[2]]
@@ -72,7 +73,7 @@ class NotStarted(RuntimeError):
 
 
 def create_app(sim: Sim, stopping: Stopping) -> FastAPI:
-    """LINE's API, the page and the /sim interface. Paths are exact: a slash too many is another
+    """LINE's API, the page and the /sim interface. Paths are exact: an extra slash makes another
     path.
     """
     app = FastAPI(
@@ -89,8 +90,8 @@ def create_app(sim: Sim, stopping: Stopping) -> FastAPI:
 
 
 class SimServer:
-    """A simulator on a socket. The port is taken when the object is made; OSError says that it
-    could not be.
+    """A simulator on a socket. The port is opened by the constructor, which raises OSError on
+    failure.
 
     `when_ended` is called from the server's thread as it ends.
     """
@@ -126,7 +127,7 @@ class SimServer:
         self._socket.close()
 
     def join_webhooks(self) -> None:
-        """Waits for the webhooks still on their way, which end by their own time limit."""
+        """Waits for the webhooks under way, which end by their own time limit."""
         self._stopping.join(self.sim.platform.options.webhook_timeout_seconds + 1)
         self.sim.close()
 
@@ -194,7 +195,7 @@ _Protocol = type("_Protocol", (_NotedConnection, AutoHTTPProtocol), {})
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, and that it stops before it waits for what is still open."""
+    """Signals when it is ready, and when it stops, before it waits for open requests."""
 
     def __init__(self, config: uvicorn.Config, begin_stop: Callable[[], None]) -> None:
         super().__init__(config)
@@ -216,7 +217,7 @@ class _Server(uvicorn.Server):
         self.ready.set()
 
     async def main_loop(self) -> None:
-        """As uvicorn's, but woken by the stop instead of looking for it ten times a second."""
+        """Like uvicorn's, but woken by the stop instead of polling ten times a second."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), 1.0)

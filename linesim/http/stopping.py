@@ -1,7 +1,7 @@
-"""The end of a served simulator: waits that it cuts short, and threads that it does not wait for.
+"""The stop of a served simulator: it interrupts waits, and does not wait for some threads.
 
-Webhooks that a page or another process asks for are posted by such threads, since the bot server
-may be slow.
+Such threads post the webhooks requested by a page or another process, since the bot server may be
+slow.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """The simulator is stopping; what was waited for may still happen."""
+    """The simulator is stopping; the awaited event may still happen."""
 
 
 class Stopping:
@@ -62,7 +62,7 @@ class Stopping:
         raise Stopped
 
     def join(self, timeout_seconds: float) -> None:
-        """Waits for the threads that are still at work, once the server has ended."""
+        """Waits for the remaining threads, once the server has ended."""
         deadline = time.monotonic() + timeout_seconds
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0))

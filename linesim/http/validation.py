@@ -1,7 +1,6 @@
-"""The checks that LINE makes of a message-sending body, answered in LINE's own form.
+"""LINE's checks of a message-sending body, answered in LINE's form.
 
-Collected are all errors of a body, each with its message and the path of the property, as LINE
-lists them.
+All errors of a body are collected, each with its message and the path of the property, as in LINE.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +21,7 @@ Check = Callable[[Any, str], Iterator[Problem]]
 
 
 def utf16_units(text: str) -> int:
-    """How LINE counts a text: an emoji outside the BMP is two."""
+    """The length of a text as LINE counts it: an emoji outside the BMP is two."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 

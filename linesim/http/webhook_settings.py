@@ -1,7 +1,7 @@
-"""The webhook end point as a bot asks for it, sets it and has LINE test it.
+"""The calls to read, set and test the webhook endpoint.
 
-Whoever calls holds the simulator's lock. The test itself is a POST that takes its time, so it is
-handed back as an Errand, which is run without the lock.
+Callers hold the simulator's lock. The test is a slow POST, so it is returned as an Errand, which
+runs without the lock.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ REASONS = {"could_not_connect": "COULD_NOT_CONNECT", "request_timeout": "REQUEST
 
 @dataclass(frozen=True)
 class Errand:
-    """A POST of the connectivity check, and the answer that its outcome makes."""
+    """A POST of the connectivity check, and the function that makes the answer from its outcome."""
 
     url: str
     answer: Callable[[Delivery], Answer]
 
 
 def endpoint(platform: Platform, call: Call) -> Answer:
-    """The URL, and whether "Use webhook" is on; 404 where none is set."""
+    """The URL, and whether "Use webhook" is on; 404 if none is set."""
     url = _url_of(platform)
     return json_answer({"endpoint": url, "active": platform.webhook_active})
 
 
 def set_endpoint(platform: Platform, call: Call) -> Answer:
-    """Unlike LINE it takes plain HTTP as well, since bot servers on this machine speak it."""
+    """Unlike LINE it also accepts plain HTTP, since bot servers on this machine use it."""
     platform.webhook_url = _checked(call.body.get("endpoint"))
     return json_answer({})
 
 
 def test(platform: Platform, call: Call) -> Errand:
-    """Of the URL in the body, else of the one that is set."""
+    """Tests the URL in the body, else the one that is set."""
     body = call.body or {}
     url = _checked(body["endpoint"]) if "endpoint" in body else _url_of(platform)
     return Errand(url, tested)
 
 
 def tested(delivery: Delivery) -> Answer:
-    """How a delivery of no events went, in LINE's words."""
+    """The result of a delivery without events, in LINE's form."""
     return json_answer(
         {
             "success": delivery.delivered,

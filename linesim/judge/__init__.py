@@ -1,1 +1,1 @@
-"""Judges a run: what was sent and received against what LINE and its users may expect."""
+"""Judges a run: compares its messages with the rules of LINE and the expectations of users."""

@@ -1,7 +1,7 @@
-"""The judge of a run: what linesim sent and received, against what LINE and its users may expect.
+"""Judges a run: compares linesim's records with the rules of LINE and the expectations of users.
 
-Pure over linesim's records, in linear time but for sorting. Judge a run that has come to rest: what
-is still on its way counts as it stands.
+Pure, in linear time except for sorting. Judge a run after it has ended: events and calls under way
+count in their present state.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ def check(
     """Judges the events first sent after the delivery of the number `since`, and the calls after
     it.
 
-    `expect` names the texts that the bot has to say to an event, in its chat and once each; two
+    `expect` returns the texts that the bot has to send for an event, in its chat and once each; two
     events of a chat should not expect the same. `least_interval_seconds`: calls of one host that
     started closer together are a problem. `token_seconds`: the life of a reply token by which the
     one exception is judged.
@@ -71,9 +71,9 @@ def judge(
     token_life_seconds: float = TOKEN_SECONDS,
     forgotten: int = 0,
 ) -> Report:
-    """As `check`, of records in order of their numbers.
+    """Like `check`, for records in order of their numbers.
 
-    `token_life_seconds`: how long LINE took each token; only counts depend on it.
+    `token_life_seconds`: how long LINE accepted each token; only counts depend on it.
     """
     asked, begin = _asked_since(deliveries, since, expect)
     calls = [call for call in calls if call.started >= begin]
@@ -177,10 +177,10 @@ def _disorders(asked: Iterable[Asked]) -> Iterable[Disorder]:
 
 
 def _overtaken(answered: Iterable[Asked]) -> Iterable[tuple[Asked, Asked]]:
-    """For each event that overtook others the one of them that was answered last.
+    """For each event that overtook others, the overtaken one that was answered last.
 
-    One sweep over the first POSTs: behind it are the events accepted by then, of which only the
-    one that was answered last has to be known.
+    One sweep over the first POSTs: of the events accepted so far only the one that was answered
+    last is needed.
     """
     events = sorted(answered, key=lambda each: each.posted)
     accepted = sorted(_acceptances(events), key=lambda pair: pair[0])

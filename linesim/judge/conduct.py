@@ -1,7 +1,7 @@
-"""How the bot called LINE: how close together, over another call, with what used up or run out
-before, and for chats that the call could not reach.
+"""Judges the bot's calls of LINE: their intervals, overlaps, used or expired tokens, and
+unreachable chats.
 
-Pure over linesim's record of calls.
+Pure, from linesim's record of calls.
 """
 
 import json
@@ -14,9 +14,9 @@ from linesim.judge.history import SENDS, Asked, chats_of, messages_of, taken
 from linesim.judge.report import Finding, Missed, Pair
 from linesim.model.calls import Call
 
-# A call that takes longer has been given up by its caller, who may go on.
+# After this time the caller has given up a call and may continue.
 ANSWER_SECONDS = 10.0
-# Why a chat is not reached that its user has closed to the bot.
+# The reasons for chats that their user has closed to the bot.
 CLOSED_BY_USER = frozenset({"blocked", "left"})
 
 
@@ -48,7 +48,7 @@ def too_close(calls: Sequence[Call], least_seconds: float) -> Iterable[Pair]:
 def overlaps(calls: Sequence[Call]) -> Iterable[Pair]:
     """Calls that began while another was under way, which then was answered in time.
 
-    What was closed, or given up by its caller, says nothing of when its caller went on.
+    Calls that were closed or given up do not show when their caller continued.
     """
     open_: Call | None = None
     end = float("-inf")
@@ -92,7 +92,7 @@ class Repeats:
                 self._of[used.number].append(call)
 
     def needless(self) -> Iterable[Pair]:
-        """Those made by a caller who had heard that the token was taken."""
+        """The ones made by a caller that knew that the token was used."""
         return (pair(*each) for each in self.all if heard(*each))
 
     def excuse(self, calls: Sequence[Call], asked: Asked, token_seconds: float) -> bool:
@@ -106,7 +106,7 @@ class Repeats:
         return late and (_unknown(reply) or any(self._asked_again(reply, push)))
 
     def _asked_again(self, reply: Call, push: Call) -> Iterable[bool]:
-        """The token was tried again from elsewhere, so its outcome had not been heard."""
+        """The token was tried again from elsewhere, so the outcome was unknown."""
         return (
             call.started < push.started and not heard(reply, call)
             for call in self._of[reply.number]
@@ -114,14 +114,14 @@ class Repeats:
 
 
 def _unknown(call: Call) -> bool:
-    """Whether the caller was not told that LINE has taken it."""
+    """Whether the caller got no confirmation from LINE."""
     told = call.status is not None and call.status < 300 and call.fault != "status"
     return not told or call.hung_up is not None
 
 
 def heard(first: Call, later: Call) -> bool:
-    """Whether who makes the later call must have read the answer to the first: only the same
-    connection proves that, since a process that died may have had another.
+    """Whether the caller of `later` must have read the answer to `first`: only the same connection
+    proves that, since another process may have made the first call.
     """
     answered = first.finished is not None and first.finished <= later.started
     same = first.connection is not None and first.connection == later.connection
@@ -129,7 +129,7 @@ def heard(first: Call, later: Call) -> bool:
 
 
 def reused_keys(calls: Iterable[Call]) -> Iterable[Pair]:
-    """Keys that came with another body than the first time: LINE wants the same one again."""
+    """Keys used with another body than the first time: LINE requires the same one."""
     first: dict[str, Call] = {}
     for call in calls:
         if call.retry_key is None or call.body is None:
@@ -178,10 +178,10 @@ def _token(call: Call) -> Any:
 
 
 class Reach:
-    """Chats that LINE took a message for without bringing it there, and that no later call brought
-    the same message to; each such call makes good for one.
+    """Chats for which LINE accepted a message without delivering it, and which no later call
+    reached with the same message; each later call counts for one.
 
-    `closed` are those whose user blocked the bot or removed it, `missed` all others.
+    `closed` are those whose user blocked or removed the bot, `missed` all others.
     """
 
     def __init__(self, calls: Sequence[Call]) -> None:
@@ -195,7 +195,7 @@ class Reach:
 
 
 def _without(sends: Iterable[Call], chats: set[str]) -> Mapping[tuple[str, str], Iterable[Missed]]:
-    """What each of these chats still lacks in the end, by chat and message."""
+    """The messages that these chats still lack in the end, by chat and message."""
     waiting: defaultdict[tuple[str, str], deque[Missed]] = defaultdict(deque)
     for call in sorted(sends, key=lambda call: (taken(call), call.number)):
         reasons = dict(call.unreached)

@@ -1,6 +1,6 @@
-"""A run as the checker judges it: what the bot server was sent and took, and what the bot said.
+"""A run in the form for the checker: the webhooks sent and accepted, and the bot's messages.
 
-Pure: made of linesim's records, which it leaves as they are.
+Pure: made from linesim's records, which it does not change.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ Place = tuple[str, str]
 
 
 def text_of(event: Event) -> Sequence[str]:
-    """What an echo bot says to an event: its own text, and nothing where there is none."""
+    """The answer of an echo bot to an event: the event's text, and none without a text."""
     text = (event.get("message") or {}).get("text")
     return [text] if isinstance(text, str) else []
 
@@ -55,12 +55,12 @@ class Asked:
 
     @property
     def begun(self) -> float:
-        """When the first of its texts was taken; of an event that was answered at all."""
+        """When LINE accepted the first of its texts; for an event with an answer."""
         return min(taken(calls[0]) for calls in self.said if calls)
 
     @property
     def done(self) -> float:
-        """When the last of those of its texts that were said at all was first taken."""
+        """When LINE first accepted the last of its texts that were sent at all."""
         return max(taken(calls[0]) for calls in self.said if calls)
 
 
@@ -135,15 +135,15 @@ def messages_of(call: Call) -> Sequence[dict[str, Any]]:
 
 
 def taken(call: Call) -> float:
-    """When LINE took it, in seconds of time.monotonic()."""
+    """When LINE accepted it, in seconds of time.monotonic()."""
     return call.started if call.accepted_at is None else call.accepted_at
 
 
 def attribute(asked: Iterable[Asked], said: Mapping[Place, Sequence[Call]]) -> None:
     """Gives each event the calls that said its texts.
 
-    Where several events of a chat expect the same text, they get them in order, and the last one
-    all that is left.
+    If several events of a chat expect the same text, they get the calls in order, and the last one
+    gets all remaining calls.
     """
     wanting: defaultdict[Place, list[list[Call]]] = defaultdict(list)
     for each in asked:

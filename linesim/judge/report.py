@@ -1,4 +1,4 @@
-"""What the checker found in one run: figures, findings, and the same in words and as a table."""
+"""The checker's result for one run: figures and findings, also as text and as a table."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -51,7 +51,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class TimerFinding:
-    """A timer that came amiss; `at` is Unix time, None where it never came."""
+    """A timer that fired wrongly; `at` is Unix time, None if it never fired."""
 
     chat: str
     text: str
@@ -83,7 +83,7 @@ def _numbers(calls: tuple[int, ...]) -> str:
     return f" (calls {', '.join(map(str, calls))})" if calls else ""
 
 
-# What makes a run bad, in words; the names are the report's.
+# The problems of a run, as texts; the names are those of the report.
 PROBLEMS = {
     "answered_twice": "answered twice",
     "unanswered": "accepted and never answered",
@@ -119,17 +119,17 @@ APART = {
 class Report:
     """The result of linesim.judge.checker.check. `seconds`: first webhook to last call.
 
-    `unanswered` are of the accepted events. `answered_unaccepted` were stored although the answer
-    that said so was lost. `excepted` are doubled and allowed to be: a reply of unknown outcome that
+    `unanswered` are of the accepted events. `answered_unaccepted` were stored although their
+    confirmation was lost. `excepted` are doubled and allowed to be: a reply of unknown outcome that
     could not be repeated within its token's minute. `used_tokens` counts all calls with a token
-    that LINE had taken before; `used_tokens_again` are those made by who had heard so.
-    `replies_too_late` counts calls that LINE refused for a token that had run out unused;
+    that LINE had accepted before; `used_tokens_again` are the ones whose caller knew it.
+    `replies_too_late` counts calls that LINE refused for a token that had expired unused;
     `lapsed_tokens` are the events that a push or multicast answered after that. `paid_messages` is
-    what LINE counts toward the month's quota: the people reached, whatever the number of message
-    objects. `never_reached` are chats that LINE took a message for, which neither that call nor a
-    later one brought there, such as a multicast's member who is no friend; `closed_chats` are
-    those that their user closed to the bot. `closest_starts` is in seconds, by host of LINE's.
-    `calls` is by endpoint, then by status; "closed" is a call without an answer.
+    LINE's count for the month's quota: the users reached, regardless of the number of message
+    objects. `never_reached` are chats for which LINE accepted a message that no call delivered,
+    such as a multicast's member who is not a friend; `closed_chats` are those that their user
+    closed to the bot. `closest_starts` is in seconds, by host of LINE's. `calls` is by endpoint,
+    then by status; "closed" is a call without an answer.
     """
 
     events_sent: int
@@ -195,7 +195,7 @@ class Report:
         }
 
     def table(self, title: str = "Verdict") -> Table:
-        """The figures, then what is wrong in red."""
+        """The figures, then the problems in red."""
         table = Table("", "", title=title, show_header=False)
         for label, figure in self._rows():
             table.add_row(label, figure)

@@ -1,4 +1,4 @@
-"""Judging timers: messages that come by the clock, each once and not before its time. Pure."""
+"""Judges timers: each message is sent once and not before its time. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What LINE's side knows: people, chats, tokens, limits and faults."""
+"""The state of LINE's side: users, chats, tokens, limits and faults."""

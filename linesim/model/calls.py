@@ -21,14 +21,13 @@ MOST_BODY_BYTES = 256 * 1024 * 1024
 class Call:
     """One call. `started` and `finished` are seconds of time.monotonic(), `at` is Unix time.
 
-    `endpoint` is a name of linesim.model.endpoints or "unknown". `accepted` says whether LINE did
-    what was asked, whatever the answer then was, and `accepted_at` when; `status` stays None while
-    the call is under way and where the connection was closed on it. `connection` numbers the
-    connection that it came by; `hung_up` is when the caller closed that before the answer.
-    `chat_id`, `user_id` and `event_id` name what it addressed; for a reply, what its token belongs
-    to. `paid` is how many people count toward the month's quota. `unreached` are the chats that a
-    call was accepted for and that it did not reach, each with the reason. `token_lapsed`: a reply
-    with a token that nothing had used before it ran out.
+    `endpoint` is a name of linesim.model.endpoints or "unknown". `accepted` is whether LINE carried
+    out the call, regardless of the answer, and `accepted_at` when; `status` is None while the call
+    is under way, and if the connection was closed. `connection` numbers the connection that it came
+    by; `hung_up` is when the caller closed that before the answer. `chat_id`, `user_id` and
+    `event_id` name its target; for a reply, those of its token. `paid` is the number of users that
+    count toward the month's quota. `unreached` are the chats that an accepted call did not reach,
+    each with the reason. `token_lapsed`: a reply with a token that expired unused.
     """
 
     number: int
@@ -65,7 +64,7 @@ class Call:
 
 
 class Calls:
-    """Whoever calls holds the simulator's lock."""
+    """Callers hold the simulator's lock."""
 
     def __init__(self, most: int = MOST_CALLS) -> None:
         self._most = most

@@ -1,5 +1,5 @@
-"""The times that LINE's rules are measured by: the system's, which can be moved ahead, and one that
-stands still until tests move it.
+"""The clocks for LINE's rules: the system's, which can be moved ahead, and one that only tests
+move.
 """
 
 import time
@@ -10,10 +10,10 @@ MOST_SECONDS = 366 * 24 * 60 * 60.0
 
 
 class Clock(Protocol):
-    """Seconds of a monotonic clock, for spans, and Unix seconds, for the times that people read.
+    """Seconds of a monotonic clock, for spans, and Unix seconds, for displayed times.
 
-    `advance` moves both alike, `ahead` is by how many seconds it has moved them in all. It raises
-    ValueError for what would be no move, backward, or more than a year at once.
+    `advance` moves both; `ahead` is the total in seconds. It raises ValueError for zero, negative
+    moves, or more than a year at once.
     """
 
     def monotonic(self) -> float: ...
@@ -56,7 +56,7 @@ class ShiftedClock(_Advanced):
 
 
 class HandClock(_Advanced):
-    """Stands still until `advance` moves it; both of its times move together."""
+    """Changes only by `advance`; both of its times move together."""
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         super().__init__()

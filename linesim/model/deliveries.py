@@ -35,8 +35,8 @@ Event = dict[str, Any]
 class Delivery:
     """One POST. `started` and `answered` are seconds of time.monotonic(), `at` is Unix time.
 
-    `status` is None where no answer came; `error` then says why: no_webhook_url, could_not_connect,
-    request_timeout or unclassified, in the words of LINE's error statistics.
+    `status` is None without an answer; `error` then has the reason: no_webhook_url,
+    could_not_connect, request_timeout or unclassified, in the words of LINE's error statistics.
     """
 
     number: int
@@ -72,7 +72,7 @@ class WebhookSender:
         self._session.mount("https://", adapter)
 
     def post(self, url: str | None, body: bytes, delivery: Delivery) -> None:
-        """Fills in how the POST ended; never raises for what the bot server did."""
+        """Records the outcome of the POST; never raises for the bot server's behaviour."""
         if url is None:
             delivery.error = "no_webhook_url"
             return

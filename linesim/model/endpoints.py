@@ -95,8 +95,8 @@ class Bucket:
 class RateLimits:
     """`rates` are LINE's own with those of the mapping instead of some; False: no limits.
 
-    `to_one` limits the pushes to one chat, for which LINE tells no number; None: no limit. Whoever
-    calls holds the simulator's lock.
+    `to_one` limits the pushes to one chat, for which LINE publishes no number; None: no limit.
+    Callers hold the simulator's lock.
     """
 
     def __init__(
@@ -128,11 +128,12 @@ class RateLimits:
 
 
 class Quota:
-    """Counts the people reached by pushes and multicasts in a calendar month of Japan; replies are
+    """Counts the users reached by pushes and multicasts in a calendar month of Japan; replies are
     free, and so is a message that cannot be received (docs, "Messaging API pricing").
 
-    `reserved` is what a delivery of LINE's console holds back while it lasts: LINE refuses what no
-    longer fits, and the consumption does not show it. Whoever calls holds the simulator's lock.
+    `reserved` is the part that a delivery of LINE's console reserves while it lasts: LINE refuses
+    messages beyond the rest, and the consumption does not show it. Callers hold the simulator's
+    lock.
     """
 
     def __init__(self, limit: int | None, clock: Clock) -> None:
@@ -153,7 +154,7 @@ class Quota:
         return self._used
 
     def check(self, people: int) -> None:
-        """Refuses what would pass the limit, and anything at all once the limit is reached."""
+        """Refuses messages beyond the limit, and all messages once the limit is reached."""
         used = self.used + self.reserved
         if self.limit is not None and used + max(people, 1) > self.limit:
             raise errors.monthly_limit()

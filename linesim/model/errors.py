@@ -1,7 +1,7 @@
-"""The answers with which LINE refuses a call, in its own words, and this room's own errors.
+"""LINE's refusals of a call, with its texts, and linesim's own errors.
 
-The texts are those of LINE's reference (error messages); a client may have to tell two of them
-apart by nothing else.
+The texts are those of LINE's reference (error messages); a client may have no other way to
+distinguish two of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class UnknownChat(LookupError):
 
 
 class NotPossible(ValueError):
-    """What cannot happen on LINE, such as a message from a user who has blocked the bot."""
+    """An action that LINE does not allow, such as a message from a user who has blocked the bot."""
 
 
 def invalid_body(details: Sequence[Mapping[str, str]]) -> LineError:
@@ -61,7 +61,7 @@ def not_sent() -> LineError:
 
 
 def invalid_reply_token() -> LineError:
-    """The same words for a token that is unknown, spent or too old."""
+    """The same message for a token that is unknown, used or expired."""
     return LineError(400, "Invalid reply token")
 
 
@@ -123,7 +123,7 @@ def rate_limited() -> LineError:
 
 
 def monthly_limit() -> LineError:
-    """Also where a call merely does not fit, or a delivery of LINE's console holds messages back
+    """Also if a call merely exceeds the rest, or a delivery of LINE's console reserves messages
     (reference, "Send narrowcast message").
     """
     return LineError(429, "You have reached your monthly limit.")
@@ -138,6 +138,6 @@ def too_many_to_one() -> LineError:
 
 def too_many_at_once() -> LineError:
     """Of audience uploads only (reference, "Limit on the number of concurrent operations"), with
-    words of linesim's own.
+    linesim's own message.
     """
     return LineError(429, "The limit on the number of concurrent operations has been exceeded.")

@@ -32,9 +32,7 @@ def event(kind: str, *, now: float, source: Source, **details: Any) -> Event:
 
 
 def source(user: User | None, group: Group | None = None) -> Source:
-    """Who or what an event is about: a user in 1:1, a group or room, with the user where there is
-    one.
-    """
+    """The source of an event: a user in 1:1, or a group or room with the user if there is one."""
     if group is None:
         if user is None:
             raise ValueError("a source needs a user, a group or both")
@@ -59,9 +57,7 @@ def redelivered(event: Event) -> Event:
 
 
 def standby(event: Event) -> Event:
-    """The event as a bot on standby gets it: nothing may be sent in answer, so there is no reply
-    token.
-    """
+    """The event for a bot on standby: it may not answer, so there is no reply token."""
     waiting = copy.deepcopy(event)
     waiting["mode"] = "standby"
     waiting.pop("replyToken", None)

@@ -1,14 +1,11 @@
-"""Planned faults: what LINE's side does instead of answering the next calls of an endpoint as
-usual.
+"""Planned faults and faults by rule: LINE's misbehaviour.
 
-Each fault says whether the call is accepted all the same, which is what makes an outcome unknown to
-the caller.
+A planned fault replaces the usual answer of the next calls of an endpoint. It also states whether
+the call is accepted nevertheless, which makes the outcome unknown to the caller.
 
-Faults by rule: which calls LINE's side misbehaves on, how often, and how.
-
-A rule is drawn for each call that it is about, from one seeded generator, so that a run can be
-repeated. The error bodies are those of LINE's own refusals (linesim.model.errors) where they claim
-to be LINE's, and those of something on the way where they do not.
+A rule states the calls that fail, how often, and how. It is drawn for each matching call from one
+seeded generator, so that a run can be repeated. Error bodies are those of LINE's refusals
+(linesim.model.errors), or those of a proxy on the way.
 """
 
 import random
@@ -48,14 +45,14 @@ class Late:
 
 @dataclass(frozen=True)
 class Cut:
-    """Answer as usual, but close the connection after so many bytes of the body."""
+    """Answer as usual, but close the connection after this number of bytes of the body."""
 
     after_bytes: int
 
 
 @dataclass(frozen=True)
 class Drip:
-    """Answer as usual, but the body in pieces of so many bytes, with a pause after each."""
+    """Answer as usual, but the body in pieces of this size, with a pause after each."""
 
     piece_bytes: int
     seconds: float
@@ -63,9 +60,7 @@ class Drip:
 
 @dataclass(frozen=True)
 class BadMember:
-    """Answer LINE's 400 that names a place of the recipients: that of the rule's user, else the
-    first one.
-    """
+    """Answer LINE's 400 that names one of the recipients: the rule's user, else the first one."""
 
     def status(self, call: Call, user: str | None) -> Status:
         to = call.body.get("to") if isinstance(call.body, dict) else None
@@ -78,11 +73,10 @@ Outcome = Status | Close | Late | Cut | Drip
 
 @dataclass
 class Fault:
-    """`accept`: LINE does what the call asks, and then the outcome happens; else the outcome comes
-    first.
+    """`accept`: LINE carries out the call before the outcome; otherwise only the outcome happens.
 
-    A late answer does what the call asks either way: `accept` says whether before or after the
-    wait.
+    With a late answer the call is always carried out: with `accept` before the wait, otherwise
+    after it.
     """
 
     outcome: Outcome
@@ -99,8 +93,8 @@ class Fault:
 
 
 class Faults:
-    """The plan per endpoint name (`*` for all of them), in order. Whoever calls holds the
-    simulator's lock.
+    """The plan per endpoint name (`*` for all of them), in order. Callers hold the simulator's
+    lock.
     """
 
     def __init__(self) -> None:
@@ -111,8 +105,8 @@ class Faults:
             self._plans[endpoint].append(Fault(outcome, accept, times))
 
     def take(self, endpoint: str) -> Fault | None:
-        """The fault that this call meets, used up by one; a plan for the endpoint itself goes
-        before one for all.
+        """Return the fault for this call and use it up by one; a plan for the endpoint has priority
+        over one for all.
         """
         for name in (endpoint, ANY):
             if plan := self._plans[name]:
@@ -136,17 +130,17 @@ def server_error() -> Status:
 
 
 def html_error(status: int = 502) -> Status:
-    """An error page of something on the way, which is not even UTF-8."""
+    """An error page of a proxy on the way, which is not UTF-8."""
     return Status(status, HTML, {"content-type": "text/html"})
 
 
 def garbage(status: int = 200) -> Status:
-    """A body that is no JSON under LINE's own content type; by default under a success."""
+    """A body that is not JSON, with LINE's content type; by default with a success status."""
     return Status(status, b'{"sentMessages":[{"id":\x00\xff')
 
 
 def too_many(retry_after: int | None = None) -> Status:
-    """LINE's 429 for its rate limit, with `Retry-After` in seconds where it is given."""
+    """LINE's 429 for its rate limit, with `Retry-After` in seconds if given."""
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
     return _refusal(errors.rate_limited(), headers)
 
@@ -171,7 +165,7 @@ def unauthorized() -> Status:
 
 
 def bad_request(property_: str = "messages[0].text") -> Status:
-    """LINE's 400 for a message that it does not take, with the property that is wrong."""
+    """LINE's 400 for an invalid message, with the name of the wrong property."""
     detail = {"message": "May not be empty", "property": property_}
     return _refusal(errors.invalid_body([detail]))
 
@@ -185,8 +179,9 @@ class Rule:
     """`outcome` for calls of `endpoint` (a name of linesim.model.endpoints, or `*`) about `user`,
     with that probability, `count` times at most.
 
-    `user` is a user's, group's or room's id. With `accept` LINE has done what the call asks all
-    the same; a success always has, and a 4xx never. Raises ValueError for what cannot be.
+    `user` is a user's, group's or room's id. With `accept` LINE has carried out the call
+    nevertheless; with a success status always, with a 4xx never. Raises ValueError for impossible
+    rules.
     """
 
     outcome: Outcome | BadMember
@@ -206,11 +201,11 @@ class Rule:
         status = self.outcome.status if isinstance(self.outcome, Status) else None
         status = 400 if isinstance(self.outcome, BadMember) else status
         if self.accept and status is not None and 400 <= status < 500:
-            raise ValueError(f"LINE answers no {status} to what it has done")
+            raise ValueError(f"LINE does not answer {status} to a call that it carried out")
 
     @property
     def accepts(self) -> bool:
-        """Whether LINE does what the call asks; of a late answer, whether before the wait."""
+        """Whether LINE carries out the call; for a late answer, whether before the wait."""
         success = isinstance(self.outcome, Status) and self.outcome.status < 300
         return self.accept or success
 
@@ -239,21 +234,19 @@ class _Standing:
 
 
 class Rules:
-    """The rules that stand, in the order in which they were added. Whoever calls holds the
-    simulator's lock.
-    """
+    """The active rules, in the order of their addition. Callers hold the simulator's lock."""
 
     def __init__(self) -> None:
         self._standing: list[_Standing] = []
         self._random = random.Random(0)
 
     def add(self, rules: Iterable[Rule], *, seed: int) -> None:
-        """Adds the rules, and begins the draws of all anew from this seed."""
+        """Adds the rules, and restarts the draws of all rules from this seed."""
         self._random = random.Random(seed)
         self._standing += [_Standing(rule, rule.count) for rule in rules]
 
     def take(self, call: Call) -> Fault | None:
-        """What the call meets: the first rule about it whose draw falls on it, used up by one."""
+        """The fault of the first matching rule whose draw succeeds; uses it up by one."""
         for standing in self._standing:
             rule = standing.rule
             if standing.left == 0 or not rule.is_about(call):

@@ -69,7 +69,7 @@ class Content:
 
 
 class Contents:
-    """By message id. Whoever calls holds the simulator's lock."""
+    """By message id. Callers hold the simulator's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -92,7 +92,7 @@ class Contents:
             content.unsent = True
 
     def find(self, message_id: str) -> Content:
-        """Raises LineError: 404 for what is unknown, 410 for what was unsent."""
+        """Raises LineError: 404 for an unknown message, 410 for an unsent one."""
         content = self._contents.get(message_id)
         if content is None:
             raise errors.not_found()

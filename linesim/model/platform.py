@@ -1,7 +1,7 @@
-"""Everything that LINE's side knows, under one lock: people, chats, tokens, keys, limits, faults,
-rules and records.
+"""The state of LINE's side under one lock: users, chats, tokens, keys, limits, faults, rules and
+records.
 
-The one lock of a simulator, and waiting for something to become true of what it protects.
+Also that lock, with waits for a condition of the protected state.
 """
 
 import itertools
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """Hold `changing` to change what is protected, and `reading` to look at it."""
+    """Hold `changing` to change the protected state, and `reading` to read it."""
 
     def __init__(self) -> None:
         self._changed = Condition(RLock())
@@ -36,7 +36,7 @@ class Watch:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """The lock; leaving it wakes whoever waits in `wait_for`."""
+        """The lock; releasing it wakes the threads in `wait_for`."""
         with self._changed:
             try:
                 yield
@@ -46,12 +46,12 @@ class Watch:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """The lock; it wakes nobody, so that a predicate which reads does not wake itself."""
+        """The lock; releasing it wakes no thread, so a reading predicate does not wake itself."""
         with self._changed:
             yield
 
     def wait_for(self, predicate: Callable[[], T], timeout_seconds: float) -> T:
-        """The predicate's first true value; it is asked without the lock, once after each change.
+        """The predicate's first true value; it is called without the lock, once after each change.
 
         Raises TimeoutError when it is still false after `timeout_seconds`.
         """
@@ -62,10 +62,12 @@ class Watch:
                 seen = self._version
             if value := predicate():
                 return value
-        raise TimeoutError(f"still not so after {timeout_seconds:g} s")
+        raise TimeoutError(f"the condition is still false after {timeout_seconds:g} s")
 
     def _changed_since(self, version: int, deadline: float) -> bool:
-        """Whether there was a change in time; the first question is answered even with no time."""
+        """Whether there was a change in time; the first call returns a result even without any time
+        left.
+        """
         left = deadline - time.monotonic()
         if left <= 0 and version >= 0:
             return False
@@ -99,7 +101,7 @@ class Platform:
         self.stream = Stream()
 
     def read(self, look: Callable[["Platform"], T]) -> T:
-        """Looks at the state under the lock."""
+        """Reads the state under the lock."""
         with self.watch.reading():
             return look(self)
 
@@ -112,5 +114,5 @@ class Platform:
         self.stream.publish(Change("people", {}))
 
     def show_clock(self) -> None:
-        """Tells the open pages, and whoever else follows the clock, that it was moved."""
+        """Notifies the open pages, and other subscribers of the clock, that it was moved."""
         self.stream.publish(Change("clock", clock_view(self.clock)))

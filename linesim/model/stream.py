@@ -20,8 +20,8 @@ class Change:
 
 
 class Subscriber:
-    """One open page. Its stream ends when it is told to, and when the page falls far behind: it
-    then reconnects.
+    """One open page. Its stream ends on request, and if the page falls far behind: it then
+    reconnects.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Subscriber:
 
     def put(self, change: Change | None) -> None:
         """From any thread; None ends the stream."""
-        with contextlib.suppress(RuntimeError):  # the loop has just been closed: nobody reads
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed: there is no reader
             self._loop.call_soon_threadsafe(self._put, change)
 
     def _put(self, change: Change | None) -> None:
@@ -46,7 +46,7 @@ class Subscriber:
 
 
 class Stream:
-    """All open pages. Whoever calls holds the simulator's lock."""
+    """All open pages. Callers hold the simulator's lock."""
 
     def __init__(self) -> None:
         self._subscribers: set[Subscriber] = set()

@@ -1,7 +1,7 @@
-"""Reply tokens: good once, and for a short time after the webhook that brought them.
+"""Reply tokens: valid once, and for a short time after their webhook.
 
-LINE's rule for a redelivered webhook (reference, "Reply token"): its token is good for as long
-again, unless it has been used or 20 minutes have passed since the event.
+LINE's rule for a redelivered webhook (reference, "Reply token"): its token is valid for the same
+time again, unless it has been used or 20 minutes have passed since the event.
 
 Retry keys: an accepted key is answered 409 with the first request's id and sent messages for 24
 hours. A retry has to be the same request (docs, "Retry failed API requests": "Don't change the
@@ -30,7 +30,7 @@ class ReplyToken:
 
 
 class ReplyTokens:
-    """The newest 200,000 tokens. Whoever calls holds the simulator's lock."""
+    """The newest 200,000 tokens. Callers hold the simulator's lock."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._seconds = seconds
@@ -89,11 +89,11 @@ class Tried:
 
 
 class RetryKeys:
-    """The newest 200,000 accepted keys, and as many tried ones, of all endpoints together. Whoever
-    calls holds the simulator's lock.
+    """The newest 200,000 accepted keys, and as many tried ones, of all endpoints together. Callers
+    hold the simulator's lock.
 
-    A refused call leaves no trace here, so its key stays good. One that ended in a 5xx or without
-    an answer fixes the request that the key stands for.
+    A refused call is not recorded, so its key stays valid. A call that ended in a 5xx or without an
+    answer binds its key to that request.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -102,8 +102,8 @@ class RetryKeys:
         self._tried: Recent[str, Tried] = Recent(200_000)
 
     def find(self, key: str) -> Accepted | None:
-        """What the key was accepted for within 24 hours of its first request; raises LineError for
-        what is not a UUID.
+        """The request accepted with this key within 24 hours of the first one; raises LineError if
+        the key is not a UUID.
         """
         if not _UUID.fullmatch(key):
             raise errors.retry_key_malformed()

@@ -11,7 +11,7 @@ View = dict[str, Any]
 
 
 def clock_view(clock: Clock) -> View:
-    """Unix seconds, and by how many of them the clock was moved ahead."""
+    """The time in Unix seconds, and the seconds by which the clock was moved ahead."""
     return {"now": clock.time(), "ahead": clock.ahead}
 
 

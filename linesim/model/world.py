@@ -1,8 +1,7 @@
-"""Who is there: users, groups and rooms, who is the bot's friend, who is a member of what.
+"""Users, groups and rooms with friendship and membership, and the transcripts of their chats in
+order.
 
-Whoever calls holds the simulator's lock.
-
-The transcripts: what people see in each chat, in order.
+Callers hold the simulator's lock.
 """
 
 from collections import defaultdict, deque
@@ -101,16 +100,16 @@ class World:
             raise UnknownChat(f"no group or room {chat_id}") from None
 
     def people_reached(self, chat_id: str, way: Way, now: float) -> list[str]:
-        """The users to whom a message to this chat is shown; empty where it arrives nowhere."""
+        """The users who see a message to this chat; empty if it is not delivered."""
         if self.why_unreached(chat_id, way, now) is not None:
             return []
         group = self.groups.get(chat_id)
         return list(group.members) if group else [chat_id]
 
     def why_unreached(self, chat_id: str, way: Way, now: float) -> Unreached | None:
-        """Why a message that LINE takes for this chat arrives nowhere; None where it arrives.
+        """Why a message that LINE accepts for this chat is not delivered; None if it is.
 
-        LINE answers 200 all the same. A reply reaches the user who wrote, friend or not.
+        LINE answers 200 in both cases. A reply reaches the user who wrote, friend or not.
         """
         if group := self.groups.get(chat_id):
             return None if group.present else "left"
@@ -137,8 +136,8 @@ class Bubble:
     """One line of a chat: a user's message, the bot's message, or a notice such as a block.
 
     `message` is LINE's message object; a notice's has the event's `type`. `fate` is that of a
-    user's webhook, with `status` or `error` saying how it ended. `via` is reply, push or multicast
-    for what the bot sent.
+    user's webhook, with `status` or `error` for its end. `via` is reply, push or multicast for the
+    bot's messages.
     """
 
     number: int
@@ -162,7 +161,7 @@ class Bubble:
 
 
 class Chats:
-    """The newest 10,000 bubbles of each chat. Whoever calls holds the simulator's lock."""
+    """The newest 10,000 bubbles of each chat. Callers hold the simulator's lock."""
 
     def __init__(self) -> None:
         self._chats: defaultdict[str, deque[Bubble]] = defaultdict(
@@ -180,7 +179,7 @@ class Chats:
         return list(self._chats.get(chat_id, ()))
 
     def of_event(self, chat_id: str, event_id: str) -> Bubble | None:
-        """Looks from the newest back: what is asked for was added a moment ago."""
+        """Searches from the newest back, since the bubble was added a moment ago."""
         bubbles = reversed(self._chats.get(chat_id, ()))
         return next(
             (each for each in bubbles if each.event_id == event_id and each.speaker != "bot"), None

@@ -1,1 +1,1 @@
-"""What people do, and the webhooks that follow."""
+"""Users' actions, and the webhooks that follow."""

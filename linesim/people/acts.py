@@ -1,4 +1,4 @@
-"""What other processes and the page may ask people to do, as JSON; each act becomes one event."""
+"""Users' actions as JSON, for other processes and the page; each act becomes one event."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -14,8 +14,8 @@ MEDIA: tuple[Kind, ...] = ("image", "video", "audio", "file")
 
 
 class Act(BaseModel):
-    """One deed of a user, or of a group where there is no user. `chat` is a group's or room's id;
-    none means 1:1.
+    """One action of a user, or of a group without a user. `chat` is a group's or room's id; without
+    it the chat is 1:1.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -55,8 +55,8 @@ class Act(BaseModel):
 
 
 def draft(drafts: Drafts, act: Act, medium: Medium | None) -> Event:
-    """The act's event; raises UnknownChat or NotPossible as the drafts do. `medium`: what an image
-    and so on shows.
+    """The act's event; raises UnknownChat or NotPossible like the drafts. `medium`: the content of
+    an image, video and so on.
     """
     event = _DRAFT[act.act](drafts, act, medium)
     return standby(event) if act.standby else event

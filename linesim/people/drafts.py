@@ -1,8 +1,8 @@
-"""What users do, as events ready to be delivered; each is noted in its chat at once, as on the
-user's own phone.
+"""Users' actions as events ready for delivery; each appears in its chat at once, as on the user's
+own phone.
 
-Chat and user are named by object or id. NotPossible is raised for what LINE's app would not let a
-user do.
+Chat and user are named by object or id. NotPossible is raised for actions that LINE's app does not
+allow.
 """
 
 from typing import Any, Literal

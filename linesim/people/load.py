@@ -1,6 +1,6 @@
-"""Many users who write at once: each strictly one message after the other, all of them in parallel.
+"""Many users who write in parallel, each one message after the other.
 
-A message that was not taken is redelivered until it is, as LINE does where redelivery is on.
+A message that was not accepted is redelivered until it is, as in LINE with redelivery on.
 """
 
 import random
@@ -14,13 +14,13 @@ from linesim.people.sim import Sim
 
 FIRST_PAUSE_SECONDS = 0.05
 MOST_PAUSE_SECONDS = 1.0
-# A load that was held up does not make good for more than this.
+# A delayed load catches up by at most this.
 CATCH_UP_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Messages sent and taken (2xx), and redeliveries."""
+    """Messages sent and accepted (2xx), and redeliveries."""
 
     sent: int = 0
     accepted: int = 0
@@ -30,11 +30,11 @@ class Counts:
 class Load:
     """Sends texts `<user's name>-<number>`, all different where the names are.
 
-    `rate`: messages a second, of all users together; None: as fast as they are taken. `total`: how
-    many in all; None: until `stop`. `concurrency`: how many users write at the same time, each
-    thread for users of its own, chosen by `seed`. A message that was not taken is redelivered after
-    `first_pause_seconds`, then after pauses that double up to `most_pause_seconds`. Raises
-    ValueError for a load that has neither users nor an end, nor a rate.
+    `rate`: messages a second, of all users together; None: as fast as they are accepted. `total`:
+    the number in all; None: until `stop`. `concurrency`: the number of users that write at the same
+    time, each thread for its own users, chosen by `seed`. A message that was not accepted is
+    redelivered after `first_pause_seconds`, then after pauses that double up to
+    `most_pause_seconds`. Raises ValueError for a load without users, or without an end and a rate.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class Load:
                 thread.start()
 
     def stop(self) -> None:
-        """No new message, and no further try of one that was not taken."""
+        """Sends no new message, and does not retry refused ones."""
         self._stopping.set()
 
     def join(self, timeout_seconds: float = 60.0) -> bool:
-        """Waits until all is sent or it was stopped, and says whether no thread is left. Raises
-        what a thread died of.
+        """Waits until all is sent or it was stopped; returns whether no thread is left. Raises the
+        error of a dead thread.
         """
         deadline = time.monotonic() + timeout_seconds
         begun = self._begun()
@@ -134,7 +134,7 @@ class Load:
             return True
 
     def _send(self, user: User, text: str) -> None:
-        """Returns once the bot server took it, or at a stop."""
+        """Returns once the bot server has accepted it, or at a stop."""
         self._count("sent")
         delivery = self._sim.say(user, text)
         pause, most_pause = self._pauses_seconds

@@ -1,4 +1,4 @@
-"""What a simulator has recorded, for whoever looks at it from the same process."""
+"""A simulator's records, for code in the same process."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -48,7 +48,7 @@ class Records:
         return self.platform.read(lambda platform: platform.chats.of(chat_id))
 
     def answers(self, chat: User | Group | str) -> list[Bubble]:
-        """What the bot said in this chat, in order."""
+        """The bot's messages in this chat, in order."""
         return [bubble for bubble in self.chat(chat) if bubble.speaker == "bot"]
 
     def sees_loading(self, user: User | str) -> bool:
@@ -59,7 +59,7 @@ class Records:
         )
 
     def wait_for(self, predicate: Callable[[], T], timeout: float = 10.0) -> T:
-        """The predicate's first true value, asked again after every change; TimeoutError after
+        """The predicate's first true value, checked after every change; TimeoutError after
         `timeout` seconds.
         """
         return self.platform.watch.wait_for(predicate, timeout)

@@ -1,7 +1,7 @@
-"""One simulator as its users see it: acting as people, planning faults, moving its clock, and, by
-linesim.people.records, reading what was recorded.
+"""The simulator's interface: users' actions, faults, its clock, and, by linesim.people.records, its
+records.
 
-What users do is sent to the bot server at once and from the calling thread; each such method
+Actions of users are sent to the bot server at once, from the calling thread; each such method
 returns the Delivery.
 """
 
@@ -64,7 +64,7 @@ class Sim(Records):
     # People.
 
     def add_user(self, name: str, *, friend: bool = True, user_id: str | None = None) -> User:
-        """Somebody new, without telling the bot; `follow` tells it."""
+        """A new user, without an event for the bot; `follow` sends one."""
         with self.platform.watch.changing():
             user = self.platform.world.add_user(name, user_id=user_id, friend=friend)
             self.platform.show_people()
@@ -78,15 +78,13 @@ class Sim(Records):
         kind: GroupKind = "group",
         present: bool = True,
     ) -> Group:
-        """A new group or room, by default with the bot in it and without telling it; `join` tells
-        it.
-        """
+        """A new group or room, by default with the bot, without an event; `join` sends one."""
         with self.platform.watch.changing():
             group = self.platform.world.add_group(name, members, kind=kind, present=present)
             self.platform.show_people()
             return group
 
-    # What people do.
+    # Users' actions.
 
     def say(
         self, user: Who, text: str, *, chat: Where = None, quoted_message_id: str | None = None
@@ -181,8 +179,8 @@ class Sim(Records):
         return self.deliver(*(events.redelivered(event) for event in delivery.events))
 
     def unruly(self, **how: Any) -> None:
-        """From now on webhooks come as linesim.people.webhooks.Unruly says, whose arguments these
-        are; without any, as they were asked for.
+        """From now on webhooks misbehave as linesim.people.webhooks.Unruly defines; without
+        arguments they are normal again.
         """
         self._webhooks.be(Unruly(**how))
 
@@ -205,7 +203,7 @@ class Sim(Records):
         """The next calls of the endpoint (a name of linesim.model.endpoints, or `*`) get this
         status and body.
 
-        With `accept` LINE has done what they asked all the same.
+        With `accept` LINE has carried them out nevertheless.
         """
         self._plan(endpoint, Status(status, body, headers or {}), times=times, accept=accept)
 
@@ -218,19 +216,21 @@ class Sim(Records):
     def delay_next(
         self, endpoint: str, seconds: float, *, times: int = 1, accept: bool = True
     ) -> None:
-        """The next calls are answered late; `accept` says whether what they ask is done before or
-        after the wait.
+        """The next calls are answered late; with `accept` they are carried out before the wait,
+        otherwise after it.
         """
         self._plan(endpoint, Late(seconds), times=times, accept=accept)
 
     def cut_next(self, endpoint: str, after_bytes: int, *, times: int = 1) -> None:
-        """The next calls are answered, but their connection breaks after so many bytes of body."""
+        """The next calls are answered, but their connection breaks after that many bytes of the
+        body.
+        """
         self._plan(endpoint, Cut(after_bytes), times=times, accept=True)
 
     def drip_next(
         self, endpoint: str, seconds: float, *, piece_bytes: int = 1, times: int = 1
     ) -> None:
-        """The next calls get the body in such pieces, with so many seconds after each."""
+        """The next calls get the body in pieces of this size, with a pause after each."""
         self._plan(endpoint, Drip(piece_bytes, seconds), times=times, accept=True)
 
     def clear_faults(self) -> None:
@@ -239,9 +239,9 @@ class Sim(Records):
             self.platform.faults.clear()
 
     def misbehave(self, *rules: Rule, seed: int = 0) -> None:
-        """Adds faults by rule, and begins the draws of all of them anew from this seed.
+        """Adds faults by rule, and restarts the draws of all rules from this seed.
 
-        A fault planned for the next call goes before them.
+        A fault planned for the next call has priority.
         """
         with self.platform.watch.changing():
             self.platform.rules.add(rules, seed=seed)
@@ -262,30 +262,28 @@ class Sim(Records):
     # LINE's console.
 
     def reserve_quota(self, people: int) -> None:
-        """A delivery of LINE's console holds back so many messages of the month; 0 ends it.
+        """A delivery of LINE's console reserves messages of the month; 0 ends it.
 
-        The consumption does not show them, and LINE refuses what no longer fits.
+        The consumption does not show them, and LINE refuses messages beyond the rest.
         """
         with self.platform.watch.changing():
             self.platform.quota.reserved = people
 
     def spend_quota(self, people: int) -> None:
-        """LINE's console has sent a message to so many people, which the consumption shows."""
+        """LINE's console has sent a message to that many users, which the consumption shows."""
         with self.platform.watch.changing():
             self.platform.quota.count(people)
 
     # Time.
 
     def advance(self, seconds: float) -> None:
-        """Moves the simulator's clock ahead, with all that goes by it; raises ValueError as
-        linesim.model.clock's do.
-        """
+        """Moves the simulator's clock ahead; raises ValueError like linesim.model.clock."""
         with self.platform.watch.changing():
             self.platform.clock.advance(seconds)
             self.platform.show_clock()
 
     def stop(self) -> None:
-        """Ends what `unruly` still waits for or would send."""
+        """Ends the waits of `unruly`, and its further webhooks."""
         self._webhooks.stop()
 
     def close(self) -> None:

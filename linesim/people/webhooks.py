@@ -1,8 +1,7 @@
-"""Sending webhooks as LINE does, and as LINE does on a bad day: late, doubled, redelivered without
-need, and overtaken by those of other users.
+"""Sends webhooks like LINE, optionally late, doubled, redelivered without need, or overtaken by
+those of other users.
 
-What is sent on top of what was asked for goes out from threads of this module; `settle` waits for
-it.
+Threads of this module send the additional webhooks; `settle` waits for them.
 """
 
 import random
@@ -19,7 +18,7 @@ from linesim.model.platform import Platform
 
 @dataclass(frozen=True)
 class Fate:
-    """What one webhook has drawn."""
+    """The draws for one webhook."""
 
     redelivered: bool
     doubled: bool
@@ -33,9 +32,9 @@ class Unruly:
     """Probabilities, drawn for each webhook from one generator with this seed.
 
     `redeliver`: it comes again as LINE's redelivery, whatever the bot server answered. `double`:
-    the same body comes twice, at once or one after the other. `shuffle`: it waits until another
-    one has overtaken it. `delay`: it is late by up to so many seconds. ValueError says what is no
-    probability.
+    the same body comes twice, at once or one after the other. `shuffle`: it waits until another one
+    has overtaken it. `delay`: it is late, by up to this many seconds. Raises ValueError for an
+    invalid probability.
     """
 
     redeliver: float = 0.0
@@ -81,8 +80,8 @@ class Webhooks:
             self._unruly, self._random = unruly, random.Random(unruly.seed)
 
     def deliver(self, made: Sequence[Webhook]) -> Delivery:
-        """One POST with these events, and what is drawn for it besides; returns once this POST is
-        answered.
+        """One POST with these events, and the additional ones drawn for it; returns once this POST
+        is answered.
         """
         with self._lock:
             fate = self._unruly.draw(self._random)
@@ -99,14 +98,14 @@ class Webhooks:
         return delivery
 
     def test(self, url: str) -> Delivery:
-        """The connectivity check of a URL: one POST without events, and nothing is drawn for it."""
+        """The connectivity check of a URL: one POST without events and without misbehaviour."""
         with self._platform.watch.changing():
             delivery = self._begin(())
         self._sender.post(url, encode(self._platform.bot_user_id, ()), delivery)
         return delivery
 
     def settle(self, timeout_seconds: float) -> bool:
-        """Waits for the webhooks sent on top; whether all are answered."""
+        """Waits for the additional webhooks; returns whether all are answered."""
         deadline = time.monotonic() + timeout_seconds
         with self._lock:
             extras = list(self._extras)
@@ -115,13 +114,13 @@ class Webhooks:
         return not any(thread.is_alive() for thread in extras)
 
     def stop(self) -> None:
-        """Nothing more is sent on top, and nothing is held back any longer."""
+        """Sends no more additional webhooks, and releases delayed ones."""
         with self._lock:
             self._closed.set()
             self._sent.notify_all()
 
     def close(self) -> None:
-        """Waits for what is on its way, which ends by its own time limit."""
+        """Waits for the webhooks under way, which end by their own time limit."""
         self.stop()
         self.settle(self._platform.options.webhook_timeout_seconds + 1)
         self._sender.close()

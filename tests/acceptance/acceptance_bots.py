@@ -21,7 +21,7 @@ patient = Bot()
 @pusher.add(MessageEvent, message=TextMessageContent)
 def push(event: MessageEvent, talk: Talk) -> None:
     for number in range(int(event.message.text)):
-        # So many that no two pushes fit into one call.
+        # More than half of the most messages in a call: no two pushes fit into one call.
         talk.push(*[f"{number}"] * 3)
 
 

@@ -29,7 +29,7 @@ BOTS = Path(__file__).parent / "acceptance_bots.py"
 class House:
     """One front desk and any number of dispatchers, with their logs in files.
 
-    They come from the nursery; one that is started `fresh` has a Python of its own.
+    The fork server starts them; one that is started `fresh` has its own Python.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Bots that take their process down, or stand still until a file is there."""
+"""Bots that crash their process, or block until a file exists."""
 
 from __future__ import annotations
 

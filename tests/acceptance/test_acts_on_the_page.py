@@ -13,7 +13,7 @@ from tests.waiting import eventually
 
 
 def post(url: str, path: str, **fields: str) -> str:
-    """As a form of the page: what stands there after the act."""
+    """Post a form of the page; returns the text after the action."""
     form = re.search(r'name="form" value="([^"]+)"', requests.get(f"{url}/name", timeout=10).text)
     assert form
     data = {"form": form[1], "back": "/audit", "name": "hanako", **fields}
@@ -28,9 +28,7 @@ def results(url: str, key: str) -> list[str]:
     return [re.findall(tag, one)[0] for one in lines]
 
 
-def test_what_the_page_says_of_events_releases_and_replays_is_what_happens(
-    house: Any, sim: Any
-) -> None:
+def test_the_pages_reports_of_events_releases_and_replays_are_true(house: Any, sim: Any) -> None:
     house.start_frontdesk()
     house.start_dispatcher(BOT="acceptance_bots:stuck", HANDLER_LIMIT_SECONDS="600")
     user = sim.add_user("花子", friend=True)
@@ -66,6 +64,6 @@ def test_what_the_page_says_of_events_releases_and_replays_is_what_happens(
 
 
 def of_replays(url: str) -> str:
-    """What the list of dead letters says on top about the replays of the last hour."""
+    """The summary of the last hour's replays at the top of the list of dead letters."""
     page = unescape(requests.get(f"{url}/letters", timeout=10).text)
     return page[page.index('id="replays"') :].partition("</p>")[0]

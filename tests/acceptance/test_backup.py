@@ -46,7 +46,7 @@ def command(house: Any, *arguments: str) -> str:
     return answer.stdout
 
 
-def test_after_an_import_state_goes_on_nothing_old_is_sent_and_nothing_is_lost(
+def test_after_an_import_state_continues_nothing_old_is_sent_and_nothing_is_lost(
     house: Any,
     sim: Any,
     lost: Database[Any],
@@ -91,7 +91,7 @@ def test_after_an_import_state_goes_on_nothing_old_is_sent_and_nothing_is_lost(
     assert datetime.now(UTC) < waiting["morning"] < datetime.now(UTC) + timedelta(days=1)
     assert waiting["later"] == lost.schedule.find_one({"name": "later"})["runAt"]
 
-    # The operator has judged, and lets all of it go on.
+    # The operator decides to replay all of it.
     command(house, "dead", "replay", "--cause", "restored", "--yes")
     sim.wait_for(lambda: len(sim.answers(hanako)) == 5 and sim.answers(taro))
     assert sorted(texts(sim.answers(hanako))[3:]) == ["2: push 待つ", "ring egg"]

@@ -1,4 +1,4 @@
-"""What people who chat with a bot notice, through the real processes."""
+"""A chat with a bot as its users see it, through the real processes."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_handlers_run_at_once_while_a_thousand_conversations_wait_for_line(
 
 
 class SimProcess:
-    """linesim as a process of its own, so that the test's threads do not hold up its clock."""
+    """linesim as a separate process: the test's threads do not delay its clock."""
 
     def __init__(self) -> None:
         self.secret, self.token = secrets.token_hex(16), secrets.token_hex(32)
@@ -306,14 +306,14 @@ def test_calls_keep_the_interval_with_twenty_threads_pushing(
         )
         put_first(process.pid, nice=-15)
         users = [sim.add_user(f"客{n}") for n in range(20)]
-        # A busy machine may date the arrival of a call late, and then the next seems closer: so
-        # what linesim saw has to be without exception in one of three rounds.
+        # A busy machine may record the arrival of a call late, and then the next seems closer.
+        # linesim's record must therefore be without exception in only one of three rounds.
         for count in (4, 1, 1):
             rounds.append(push_at_once(sim, users, count))
             if closest(rounds[-1]) >= 0.095:
                 break
         log = house.log_of(process)
-    # By the dispatcher's own clock, without exception; the first line tells of no call before it.
+    # By the dispatcher's own clock, without exception; the first line has no earlier call.
     starts = re.findall(r"turn since_last_access_ms=([0-9.]+)", log)[1:]
     assert len(starts) == sum(map(len, rounds)) - 1
     assert min(map(float, starts)) >= 100.0

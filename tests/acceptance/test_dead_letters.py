@@ -1,4 +1,4 @@
-"""What was given up comes back by `linedesk dead replay`, on the real processes."""
+"""Dead letters are handled again by `linedesk dead replay`, on the real processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Dead:
         self.stdout = open(reading, encoding="utf-8")  # noqa: SIM115
 
     def ended(self) -> tuple[int, str]:
-        """Its exit code and what it had still to say."""
+        """Its exit code and its remaining output."""
         with self.stdout:
             return self.process.wait(60), self.stdout.read()
 
@@ -42,9 +42,7 @@ def told(house: Any, *arguments: str) -> str:
     return shown
 
 
-def test_a_given_up_event_is_replayed_to_a_mended_bot_that_was_down_meanwhile(
-    house: Any, sim: Any
-) -> None:
+def test_a_dead_letter_is_replayed_to_a_fixed_bot_that_was_down(house: Any, sim: Any) -> None:
     house.start_frontdesk()
     faulty = house.start_dispatcher(BOT="acceptance_bots:faulty", HANDLER_TRIES="1")
     user = sim.add_user("花子")
@@ -94,7 +92,8 @@ def test_replays_that_are_killed_and_that_run_at_once_put_each_letter_back_once(
         dead.process.kill()
         dead.ended()
     together = [Dead(house, *choice) for _ in range(2)]
-    # Who met a letter that the other one had begun left it to it, and says so by its exit code.
+    # A command that met a letter begun by the other one left it alone, and reports it by its exit
+    # code.
     assert all(dead.ended()[0] in (0, 1) for dead in together)
 
     stored = Counter(row["eventId"] for row in house.database.recvq.find())

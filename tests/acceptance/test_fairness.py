@@ -1,6 +1,6 @@
-"""Who waits for whom at the gate, through the real processes: an answer that is free goes first.
+"""Priorities at the gate, through the real processes: free answers are sent first.
 
-How long somebody waits is counted in the turns of others, so a slow machine changes nothing.
+Waits are counted in turns of other conversations, so a slow machine makes no difference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages that are handled together, through the real processes: told once, whatever dies when."""
+"""Messages that are handled together, through the real processes: once, with any crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITHOUT_A_WAIT = 12.0
 
 
 def started(house: Any, **settings: str) -> Any:
-    """A first dispatcher that has scanned recvq: what comes meanwhile counts as old."""
+    """A first dispatcher that has scanned recvq: events that arrive later count as old."""
     dispatcher = house.start_dispatcher(**settings)
     house.wait_for(lambda: "recvq scanned" in house.log_of(dispatcher), dispatcher)
     return dispatcher
@@ -75,7 +75,7 @@ def test_a_kill_after_the_record_repeats_nothing(house: Any, sim: Any) -> None:
         sim.say(user, word)
     sim.deliver(sim.drafts.sticker(user))
     sim.wait_for(lambda: "五" in "".join(texts_of(sim, user)), timeout=30)
-    # If recvq is still scanned what comes waits for nothing.
+    # While recvq is still scanned, new events do not wait.
     assert "、".join(texts_of(sim, user)) == "一、二、毒、三、四、五"
     assert texts_of(sim, user)[0] == "一、二、毒"
     assert house.database.deadletters.count_documents({}) == 0

@@ -56,7 +56,7 @@ def test_an_outage_opens_the_breaker_and_a_kill_meanwhile_loses_nothing(
     house.start_frontdesk()
     first = house.start_dispatcher(BOT="acceptance_bots:echo")
     users = [sim.add_user(f"客{n}") for n in range(40)]
-    # Some of what LINE fails on it has accepted all the same.
+    # LINE has accepted some of the calls that it fails.
     sim.answer_next("reply", 503, times=3, accept=True)
     sim.answer_next("reply", 503, times=6)
     for user in users:

@@ -1,4 +1,4 @@
-"""What a user sees while a slow handler is at work, through the real processes."""
+"""The loading animation while a slow handler runs, through the real processes."""
 
 from __future__ import annotations
 

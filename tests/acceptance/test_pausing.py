@@ -15,7 +15,7 @@ def texts_of(sim: Any, user: Any) -> list[str]:
     return [bubble.text for bubble in sim.answers(user)]
 
 
-def test_whoever_is_killed_what_is_paused_waits_and_is_answered_once_and_in_order(
+def test_paused_events_survive_kills_and_are_answered_once_and_in_order(
     house: Any, sim: Any
 ) -> None:
     house.start_frontdesk()

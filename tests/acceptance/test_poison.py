@@ -15,7 +15,7 @@ def texts_of(sim: Any, user: Any) -> list[str]:
 
 
 def supervise(house: Any, done: Any, *, most: int, **settings: str) -> tuple[int, Any]:
-    """Start the dispatcher anew whenever it dies; how often it died, and the last one."""
+    """Restart the dispatcher whenever it dies; returns the number of deaths, and the last one."""
     for died in range(most):
         process = house.start_dispatcher(ready=False, **settings)
         house.wait_for(lambda process=process: process.poll() is not None or done(), seconds=60)
@@ -82,7 +82,7 @@ def test_an_abort_after_the_record_repeats_nothing(house: Any, sim: Any) -> None
 
 
 def test_a_handler_that_never_returns_ends_as_a_dead_letter(house: Any, sim: Any) -> None:
-    """Its thread still hangs when the process is stopped, and keeps nobody."""
+    """Its thread still hangs when the process is stopped, and does not delay the stop."""
     house.start_frontdesk()
     limits = {"HANDLER_LIMIT_SECONDS": "0.2", "HANDLER_TRIES": "2", "DISPATCHER_THREADS": "3"}
     process = house.start_dispatcher(BOT="acceptance_bots:stuck", **limits)

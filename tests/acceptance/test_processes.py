@@ -1,4 +1,4 @@
-"""What an operator notices: restarts, standby, exit codes, and what never shows."""
+"""The processes as an operator sees them: restarts, standby, exit codes, and hidden secrets."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_second_dispatcher_waits_and_takes_over(house: Any, sim: Any) -> None:
     assert [bubble.text for bubble in sim.answers(user)] == ["一", "二"]
     assert "ready" in house.log_of(second)
 
-    # The row of the dead one stands as it was and grows old; its successor's is another one.
+    # The dead process's row is unchanged and grows old; its successor has another row.
     house.wait_for(lambda: rows_in(house, "working", "working"))
     dead, alive = (row_of(house, process) for process in (first, second))
     house.wait_for(lambda: row_of(house, second)["at"] > alive["at"])
@@ -101,12 +101,12 @@ def test_a_second_dispatcher_waits_and_takes_over(house: Any, sim: Any) -> None:
 
 
 def row_of(house: Any, process: Any) -> Any:
-    """What a dispatcher's process wrote in `status`."""
+    """The row of a dispatcher's process in `status`."""
     return house.database.status.find_one({"role": "dispatcher", "pid": process.pid})
 
 
 def rows_in(house: Any, *states: str) -> bool:
-    """Whether the rows of the dispatchers tell of just these states."""
+    """Whether the rows of the dispatchers have exactly these states."""
     return sorted(row["state"] for row in house.database.status.find({"role": "dispatcher"})) == [
         *states
     ]
@@ -160,9 +160,7 @@ def test_secrets_show_neither_in_the_log_nor_in_the_process_list(house: Any, sim
         assert secret not in shown
 
 
-def test_a_standalone_server_is_refused_with_the_words_that_help(
-    house: Any, tmp_path: Path
-) -> None:
+def test_a_standalone_server_is_refused_with_instructions(house: Any, tmp_path: Path) -> None:
     from linedesk.compose import children
     from linedesk.compose.private_mongod import find_mongod, free_port
 

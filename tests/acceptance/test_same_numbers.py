@@ -1,4 +1,4 @@
-"""Page, command line, metrics, mongo shell and systemd's line tell one and the same number."""
+"""Page, command line, metrics, mongo shell and systemd's line show the same number."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Numbers = dict[str, dict[str, float]]
 
 
 class Views:
-    """All who tell numbers of one house, each asked anew for every answer."""
+    """All sources of numbers of one installation; each is read again for every answer."""
 
     def __init__(self, house: House, ports: dict[str, int], managers: dict[str, Manager]) -> None:
         self._house = house
@@ -76,7 +76,7 @@ class Views:
         return {role: told["figures"][role]["figures"] for role in COUNTS}
 
     def metrics(self) -> Numbers:
-        """What Prometheus would scrape."""
+        """The metrics that Prometheus would scrape."""
         return {role: self._scraped(port) for role, port in self._ports.items()}
 
     def mongo_shell(self) -> Numbers:
@@ -165,7 +165,7 @@ def views(house: House) -> Iterator[Views]:
 
 @contextmanager
 def load(house: House) -> Iterator[None]:
-    """People who write without end."""
+    """Users who write continuously."""
     over = threading.Event()
 
     def write() -> None:
@@ -184,7 +184,7 @@ def load(house: House) -> Iterator[None]:
             writer.join(20)
 
 
-def test_every_view_tells_the_same_number_under_load_and_at_rest(
+def test_every_view_shows_the_same_number_under_load_and_at_rest(
     house: House, views: Views
 ) -> None:
     asked: list[Callable[[], Numbers]] = [
@@ -206,7 +206,7 @@ def test_every_view_tells_the_same_number_under_load_and_at_rest(
                     number = value(told, role, figure)
                     assert before[role][figure] <= number <= after[role][figure], (ask, figure)
 
-    # Something is to be told of at rest, too: what an operator has paused waits in `held`.
+    # There are numbers at rest, too: paused events wait in `held`.
     Control(house.database).pause(Scope(None, None), by="花子", why="試験")
     user = house.sim.add_user("太郎")
     eventually(lambda: list(house.database["status"].find({"paused.0": {"$exists": True}})))
@@ -217,12 +217,12 @@ def test_every_view_tells_the_same_number_under_load_and_at_rest(
     rows = views.rows()
     for ask in asked:
         assert differing(ask(), rows) == [], ask
-    # What nobody took from the socket meanwhile was dropped; a word a second comes anew.
+    # Reports that were not read from the socket were dropped; a new one arrives each second.
     eventually(lambda: says_the_same(views.said(), rows))
 
 
 def differing(told: Numbers, rows: Numbers) -> list[str]:
-    """The figures that are not those of the rows."""
+    """The figures that differ from those of the rows."""
     return [
         f"{role} {figure}: {value(told, role, figure)}, {rows[role].get(figure)} in its row"
         for role, figures in STANDING.items()
@@ -232,7 +232,7 @@ def differing(told: Numbers, rows: Numbers) -> list[str]:
 
 
 def says_the_same(said: Mapping[str, str], rows: Numbers) -> bool:
-    """Whether systemd's lines tell the numbers of the rows."""
+    """Whether systemd's lines show the numbers of the rows."""
     for role, patterns in SAID.items():
         for figure, pattern in patterns.items():
             found = re.search(pattern, said.get(role, ""))

@@ -1,4 +1,4 @@
-"""The real processes as systemd runs them: what they say, and what they leave when it ends them."""
+"""The real processes as systemd runs them: their reports, and their stacks after SIGABRT."""
 
 from __future__ import annotations
 
@@ -51,7 +51,12 @@ def test_a_dispatcher_is_ready_with_the_lease_and_says_that_it_stops(
     assert lease["owner"].split("/")[1] == str(process.pid)
     said.messages.clear()
     house.wait_for(lambda: said.has("WATCHDOG=1"), process)
-    for words in ("holds the lease since", "0 in hand", "0 to send, LINE is called", "timers rang"):
+    for words in (
+        "holds the lease since",
+        "0 in hand",
+        "0 to send, LINE is called",
+        "timers fired",
+    ):
         assert words in said.status()
     assert house.stop(process) == 0
     assert said.has("STOPPING=1")
@@ -67,9 +72,9 @@ def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(
     )
     house.wait_for(lambda: said.has("READY=1"), process)
     assert said.messages[0][0].startswith("EXTEND_TIMEOUT_USEC=")
-    assert said.status() == "0 timers rang"
-    # Who hangs stands still. Python reads the stacks of threads that go on meanwhile, too, and may
-    # stumble over one that is just starting.
+    assert said.status() == "0 timers fired"
+    # A hanging thread does not move. Python also reads the stacks of running threads, and may fail
+    # on one that is just starting.
     said.messages.clear()
     house.wait_for(lambda: said.has("WATCHDOG=1"), process)
     assert house.stop(process, signal.SIGABRT) == -signal.SIGABRT

@@ -1,11 +1,13 @@
-"""Handlers with a time limit of their own, through the real processes."""
+"""Handlers with their own time limit, through the real processes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def test_slow_handlers_are_answered_and_keep_nobody_else_waiting(house: Any, sim: Any) -> None:
+def test_slow_handlers_are_answered_and_do_not_delay_other_conversations(
+    house: Any, sim: Any
+) -> None:
     """Each thinks for 3 s where others have 1 s; of four threads two may do so at a time."""
     thinkers = [sim.add_user(f"客{n}") for n in range(3)]
     other = sim.add_user("花子")

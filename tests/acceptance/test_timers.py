@@ -13,7 +13,7 @@ BOT = {"BOT": "linedesk.bots.timer:bot"}
 
 
 def asked(event: Mapping[str, Any]) -> list[str]:
-    """What the timer bot says at once."""
+    """The timer bot's immediate answer."""
     return [f"{event['message']['text']}秒後にお知らせします"]
 
 
@@ -27,7 +27,7 @@ def due_of(house: Any, user: Any) -> float:
     return float(rows[0]["runAt"].timestamp())
 
 
-def test_timers_ring_once_though_every_process_is_killed_while_they_wait(
+def test_timers_fire_once_though_every_process_is_killed_while_they_wait(
     house: Any, sim: Any
 ) -> None:
     users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
@@ -45,7 +45,7 @@ def test_timers_ring_once_though_every_process_is_killed_while_they_wait(
         house.stop(process, signal.SIGKILL)
     house.wait_for(lambda: datetime.now(UTC).timestamp() > dues[2])
     assert len(waiting(house)) == 2
-    # Two of them now: one within the dispatcher, as it is by default, and one by itself.
+    # Two schedulers: one within the dispatcher, the default, and a separate one.
     house.start_dispatcher(ready=False, **BOT)
     second = house.start_scheduler()
 

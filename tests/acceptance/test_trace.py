@@ -1,4 +1,4 @@
-"""What an operator is told of sends that travelled together, through the real processes."""
+"""The operator's view of sends in one call, through the real processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INTERVAL_MS = 300
 
 
 def linedesk(house: Any, *arguments: str) -> str:
-    """What the command prints."""
+    """The command's output."""
     answer = subprocess.run(
         [sys.executable, "-m", "linedesk", *arguments],
         env={**os.environ, **house.settings},
@@ -24,7 +24,7 @@ def linedesk(house: Any, *arguments: str) -> str:
     return answer.stdout
 
 
-def test_each_event_of_a_call_is_told_what_it_travelled_with(house: Any, sim: Any) -> None:
+def test_each_event_shows_the_others_of_its_call(house: Any, sim: Any) -> None:
     user = sim.add_user("花子")
     house.start_frontdesk()
     house.start_dispatcher(BOT="acceptance_bots:echo", LINE_ACCESS_INTERVAL_MS=str(INTERVAL_MS))

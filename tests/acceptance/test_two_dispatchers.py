@@ -1,4 +1,6 @@
-"""Two real dispatchers, or one after the other: who takes over, how soon, and who is refused."""
+"""Two real dispatchers, at the same time or one after the other: takeovers, their times, and
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from typing import Any
 from linedesk.store.records.effects import WITH_EFFECTS
 
 ECHO = {"BOT": "acceptance_bots:echo"}
-# What is promised is 5 s, 1 s and 2 s, on a machine that does nothing else; one that runs other
-# tests is given more, and of a restart the processor's own time is looked at.
+# The promise is 5 s, 1 s and 2 s on an idle machine. A machine that runs other tests gets more
+# time, and for a restart the test measures processor time.
 STANDBY_SECONDS = 10.0
 CLEAN_SECONDS = 5.0
 RESTART_SECONDS = 20.0
@@ -78,7 +80,7 @@ def test_a_restart_after_a_kill_is_back_soon(house: Any, sim: Any) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of the processor (proc(5): utime and stime)."""
+    """The processor time of a process (proc(5): utime and stime)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -49,8 +49,8 @@ def test_a_message_whose_unsend_came_first_is_not_answered(open_house: Any, sim:
 def test_a_dispatcher_put_back_to_an_older_token_does_not_answer_an_unsent_message(
     house: Any, sim: Any
 ) -> None:
-    """The stream still brings the message as it was; `applied` is emptied, so that only the
-    unsend stands in its way.
+    """The stream still delivers the original message; `applied` is emptied, so that only the unsend
+    prevents an answer.
     """
     house.start_frontdesk()
     first = house.start_dispatcher(BOT="acceptance_bots:counter")

@@ -38,7 +38,7 @@ def linedesk(house: House, *arguments: str, **environ: str) -> subprocess.Comple
     return nursery.run("linedesk", *arguments, env={**os.environ, **house.settings, **environ})
 
 
-def test_events_wait_until_a_worker_is_there_and_status_says_so(
+def test_events_wait_for_a_worker_and_status_shows_it(
     house: House, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
     nodes = {"AMQP_URL": f"amqp://127.0.0.1:{rabbitmq.port}/bots"}
@@ -107,7 +107,7 @@ def test_a_stop_waits_for_a_handler_in_a_worker_as_long_as_for_one_of_its_own(
 
 @contextmanager
 def running_worker(**environ: str) -> Iterator[Child]:
-    """With what a worker's machine has: neither MongoDB nor a secret of LINE."""
+    """With the settings of a worker's machine: no MongoDB and no secrets of LINE."""
     path = str(Path(__file__).parent)
     given = {**os.environ, "PYTHONPATH": path, **environ}
     with Written() as log:

@@ -1,4 +1,4 @@
-"""The simulation against what queueing theory and plain reckoning say."""
+"""The simulation against queueing theory and simple arithmetic."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_mean_wait_is_that_of_a_queue_with_one_server_and_even_service() -> 
     ],
     ids=["interval", "LINE", "concurrency", "threads"],
 )
-def test_what_binds_is_the_rate_that_is_carried(box: Box, handler: float, rate: float) -> None:
+def test_the_bottleneck_is_the_rate_that_is_carried(box: Box, handler: float, rate: float) -> None:
     assert sustained(FREE, box, handler=handler) == pytest.approx(rate, rel=0.05)
 
 

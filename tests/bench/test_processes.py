@@ -12,7 +12,7 @@ from bench.report import BenchFailed
 from bench.waiting import until
 
 
-def test_a_process_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+def test_a_process_that_ends_at_once_is_an_error_with_its_last_output(tmp_path: Path) -> None:
     command = ["sh", "-c", "echo no room; exit 1"]
     with (
         pytest.raises(BenchFailed, match=r"it did not start: no room"),

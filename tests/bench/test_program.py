@@ -26,7 +26,7 @@ FOLDER = Path(bench.__file__).parent
 
 def a_bench(*measured: Figures) -> ModuleType:
     """A bench with these rounds; with none it fails."""
-    module = ModuleType("bench.small", "What is small.")
+    module = ModuleType("bench.small", "A small bench.")
 
     def run(options: Namespace, console: Console) -> list[Report]:
         rows = by_turns({"one step": lambda: measured[0]}, 1, console)

@@ -1,4 +1,4 @@
-"""What a bench makes of its rounds: ratios, files, and a step that fails."""
+"""The results of a bench's rounds: ratios, files, and a step that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the soak judges growth, and what it expects of its own bot."""
+"""How the soak judges growth, and the answers it expects of its own bot."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def test_restarts_end_before_growth_is_looked_for_and_meet_both_processes_both_w
         ({"type": "unfollow", "webhookEventId": "F"}, []),
     ],
 )
-def test_what_the_bot_has_to_say(event: dict[str, object], texts: list[str]) -> None:
+def test_the_expected_answers_of_the_bot(event: dict[str, object], texts: list[str]) -> None:
     assert expected(event) == texts

@@ -37,7 +37,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     began = time.monotonic()
     work = Path(tempfile.mkdtemp(prefix="booted-", dir=options.root))
-    # A copy, since a checkout that somebody works in changes meanwhile.
+    # A copy, since a checkout in use may change in the meantime.
     checkout(work / "src" / "now")
     checkout(work / "src" / "next", version=NEXT_VERSION)
     bound = {work / "src": SOURCE, wheels: WHEELS, find_mongod(): "/usr/bin/mongod"}
@@ -79,7 +79,9 @@ def _options() -> argparse.Namespace:
 
 
 def _check_inside(pid: int, work: Path, options: argparse.Namespace) -> int:
-    """In the machine's network, where 127.0.0.1 is the machine's; all else is this one's."""
+    """In the machine's network, where 127.0.0.1 is the machine's; everything else is this
+    machine's.
+    """
     command = ["nsenter", "-t", str(pid), "-n", sys.executable, "-m", "tests.booted.inside"]
     command += [str(pid), str(work), options.only, str(options.timeout)]
     try:
@@ -90,7 +92,7 @@ def _check_inside(pid: int, work: Path, options: argparse.Namespace) -> int:
 
 
 def _check_reboot(machine: Nspawn) -> int:
-    """All that was enabled comes up by itself."""
+    """All enabled services start at boot."""
     began = time.monotonic()
     try:
         rebooted = machine.reboot()

@@ -1,4 +1,4 @@
-"""linedesk as it was installed on the booted machine, and the people who write to it meanwhile."""
+"""linedesk as installed on the booted machine, and the users who write to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Found = TypeVar("Found")
 
 SIM_PORT = 9000
 PORT = 8000
-# The last one where somebody has enabled it.
+# The last one only if it is enabled.
 SERVICES = ("frontdesk", "dispatcher", "scheduler", "console")
 METRICS_PORTS = {"frontdesk": 9101, "dispatcher": 9102, "scheduler": 9103}
 CONSOLE_URL = "http://127.0.0.1:8010"
@@ -46,7 +46,7 @@ SETTINGS = {
 
 @dataclass
 class Outcome:
-    """How a load went: what the checker says, and the requests that were not answered with 200."""
+    """The result of a load: the checker's report, and the requests without an answer 200."""
 
     events: int = 0
     failed: list[str] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Box:
         return int(self.show(name, "MainPID"))
 
     def restarts(self, name: str) -> int:
-        """How often systemd has restarted it by itself."""
+        """The number of restarts by systemd."""
         return int(self.show(name, "NRestarts"))
 
     def wait_until_active(self, *names: str, seconds: float = 60.0) -> None:
@@ -139,7 +139,7 @@ class Box:
         return time.monotonic() - began
 
     def status(self, name: str) -> str:
-        """The words of its STATUS=."""
+        """The text of its STATUS=."""
         return self.show(name, "StatusText")
 
     def signal(self, unit: str, number: str) -> None:
@@ -154,9 +154,10 @@ class Box:
 
     @contextmanager
     def load(self, *, rate: float = 40.0, users: int = 12) -> Iterator[Outcome]:
-        """People who write meanwhile, on kept connections, while LINE's check opens one each time.
+        """Users who write in the meantime, on kept connections, while LINE's check opens one each
+        time.
 
-        Afterwards all of it was answered once and in order, and every timer rang once.
+        Afterwards all of it was answered once and in order, and every timer fired once.
         """
         outcome = Outcome()
         since = len(self.sim.deliveries)
@@ -170,7 +171,7 @@ class Box:
             knocking.stop()
             load.stop()
             assert load.join(30)
-        assert load.counts.accepted, "nobody could write"
+        assert load.counts.accepted, "no message was accepted"
         new = self.sim.deliveries[since:]
         outcome.events, outcome.knocks = load.counts.accepted, knocking.answered
         outcome.failed = knocking.failed + [
@@ -185,7 +186,7 @@ class Box:
         while problems := self._report(since).problems():
             assert time.monotonic() < deadline, "; ".join(problems)
             pause.wait(0.5)
-        # What is said twice is said a moment later.
+        # A repeated text is sent a moment later.
         pause.wait(1.0)
         problems = self._report(since).problems()
         assert not problems, "; ".join(problems)
@@ -210,7 +211,7 @@ class Box:
 
 
 class Knocking:
-    """LINE's connectivity check, again and again, each on a connection of its own."""
+    """LINE's connectivity check, repeatedly, each on a new connection."""
 
     PAUSE_SECONDS = 0.02
 
@@ -249,7 +250,7 @@ class Knocking:
 
 
 def wait_for(look: Callable[[], Found], what: str, *, seconds: float = 60.0) -> Found:
-    """As `eventually`, with words for what did not happen."""
+    """Like `eventually`, with a message for the missing condition."""
     try:
         return eventually(look, seconds=seconds)
     except AssertionError:

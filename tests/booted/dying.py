@@ -75,7 +75,8 @@ def frontdesk_frozen(box: Box) -> str:
 
 
 @check(
-    "MongoDB away for longer than the watchdog allows: nobody is restarted, the spool takes over"
+    "MongoDB away for longer than the watchdog allows: no service is restarted, the spool takes "
+    "over"
 )
 def mongod_away(box: Box) -> str:
     before = {name: box.pid(name) for name in SERVICES}
@@ -114,7 +115,7 @@ def crash_loop(box: Box) -> str:
 
 
 def _gives_up(box: Box) -> bool:
-    # There may be nobody to kill at this moment.
+    # There may be no process to kill at this moment.
     killing = ("kill", "--kill-whom=main", "--signal=KILL", "linedesk-scheduler.service")
     box.machine.systemctl(*killing, check=False)
     return box.show("scheduler", "ActiveState") == "failed"

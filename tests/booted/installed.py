@@ -110,7 +110,7 @@ def measured(box: Box) -> str:
     return ", ".join(sizes)
 
 
-@check("the page lets in who has its password, and nobody else")
+@check("the page requires its password")
 def shown(box: Box) -> str:
     with requests.Session() as browser:
         browser.trust_env = False

@@ -1,4 +1,4 @@
-"""A Debian under its own systemd on this machine, in namespaces of its own, without a network."""
+"""A Debian under its own systemd on this machine, in its own namespaces, without a network."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Machine:
         return done
 
     def systemctl(self, *arguments: str, check: bool = True) -> str:
-        """What it prints."""
+        """Its output."""
         return self.run("systemctl", *arguments, check=check).stdout.strip()
 
     def show(self, unit: str, name: str) -> str:
@@ -76,7 +76,7 @@ class Nspawn:
         self._root = root
         self._log = log
         self._read_only = read_only
-        # Of its own, since there may be other machines.
+        # Its own, since there may be other machines.
         self._name = f"linedesk-{os.getpid()}"
         self._cgroups: Sequence[Path] = ()
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,7 +107,7 @@ class Nspawn:
         return machine
 
     def stop(self) -> None:
-        """Switch it off; what does not end is killed, and with its systemd all of it."""
+        """Switch it off; kill what remains, and with its systemd the whole machine."""
         if self._process is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""What an operator does: wrong settings, doctor, backup, upgrade and roll-back."""
+"""An operator's tasks: wrong settings, doctor, backup, upgrade and roll-back."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def nightly(box: Box) -> str:
     return f"{file.name}, {file.stat().st_size} bytes"
 
 
-@check("an upgrade under load refuses nobody")
+@check("an upgrade under load refuses no connection")
 def upgrades(box: Box) -> str:
     before = _release(box)
     with box.load(rate=20) as outcome:
@@ -102,7 +102,7 @@ def upgrades(box: Box) -> str:
     return f"{before} to {after}, {said}; {none_failed(outcome)}"
 
 
-@check("a roll-back under load refuses nobody")
+@check("a roll-back under load refuses no connection")
 def rolls_back(box: Box) -> str:
     before = _release(box)
     with box.load(rate=20) as outcome:
@@ -116,7 +116,7 @@ def rolls_back(box: Box) -> str:
 
 
 def _release(box: Box) -> str:
-    """The one that the processes run, not only the one that is switched to."""
+    """The release that the processes run, not only the one that is switched to."""
     running = {box.machine.run("cat", f"/proc/{box.pid(name)}/cmdline").stdout for name in SERVICES}
     releases = {found[1] for line in running if (found := re.search(r"/releases/([^/]+)/", line))}
     assert len(releases) == 1, str(running)

@@ -1,4 +1,4 @@
-"""Restarted, reloaded and stopped in good order: nobody who writes meanwhile notices."""
+"""Clean restarts, reloads and stops: users who write at that time do not notice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def undisturbed() -> None:
     threading.Event().wait(UNDISTURBED_SECONDS)
 
 
-@check(f"{TIMES} restarts of the front desk under load refuse nobody")
+@check(f"{TIMES} restarts of the front desk under load refuse no connection")
 def frontdesk_restarts(box: Box) -> str:
     took = []
     with box.load() as outcome:
@@ -44,7 +44,7 @@ def frontdesk_restarts(box: Box) -> str:
     return f"{none_failed(outcome)}; {', '.join(took)} s each"
 
 
-@check("a restart of the whole target under load refuses nobody")
+@check("a restart of the whole target under load refuses no connection")
 def target_restarts(box: Box) -> str:
     before = [box.pid(name) for name in SERVICES]
     with box.load() as outcome:
@@ -155,7 +155,7 @@ def stops_and_starts(box: Box) -> str:
         wait_for(lambda: _states(box) == {"inactive"}, "all services are inactive")
         took = time.monotonic() - began
         undisturbed()
-        assert not _listens(), "somebody listens"
+        assert not _listens(), "a process listens"
         box.machine.systemctl("start", "linedesk.target")
         box.wait_until_active()
         undisturbed()

@@ -44,7 +44,7 @@ WantedBy=multi-user.target
 
 
 class Missing(Exception):
-    """This machine lacks what a booted one needs; the text says what."""
+    """This machine lacks a requirement of a booted one; the text names it."""
 
 
 def prepare(cache: Path) -> tuple[Path, Path]:
@@ -57,7 +57,7 @@ def prepare(cache: Path) -> tuple[Path, Path]:
 
 
 def checkout(target: Path, *, version: str = "") -> Path:
-    """A copy of the project as it is now, under another version number where one is given."""
+    """A copy of the project's present state, optionally with another version number."""
     unwanted = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
     shutil.copytree(PROJECT, target, ignore=unwanted)
     if version:

@@ -14,9 +14,9 @@ CHECKS: list[tuple[str, bool, Check]] = []
 
 
 def check(words: str, *, vital: bool = False) -> Callable[[Check], Check]:
-    """Add a check under these words; it returns what is worth knowing and fails by AssertionError.
+    """Add a check with this title; it returns details and fails by AssertionError.
 
-    Without a vital one the rest cannot be checked.
+    If a vital check fails, the rest cannot run.
     """
 
     def add(function: Check) -> Check:
@@ -27,7 +27,7 @@ def check(words: str, *, vital: bool = False) -> Callable[[Check], Check]:
 
 
 def go(box: Box, only: str = "") -> Sequence[str]:
-    """Make the vital checks and those whose words contain `only`; returns those that failed."""
+    """Run the vital checks and those whose title contains `only`; returns the failed ones."""
     failed = []
     for words, vital, function in CHECKS:
         if not vital and only not in words:
@@ -45,12 +45,12 @@ def go(box: Box, only: str = "") -> Sequence[str]:
 
 
 def _made(function: Check, box: Box) -> tuple[str, str]:
-    """What is wrong, else what is worth knowing."""
+    """The error, or the details."""
     try:
         return "", function(box)
     except (AssertionError, OSError, subprocess.SubprocessError) as error:
         with (box.work / "failures.txt").open("a") as file:
             traceback.print_exc(file=file)
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        # All of it stands in the file.
+        # The file has all of it.
         return lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}", ""

@@ -34,7 +34,7 @@ def main(
     workers: str,
     logs: Path | None,
 ) -> None:
-    """Kill, freeze and cut off every part under load, and judge what the users saw."""
+    """Kill, freeze and disconnect every part under load, and judge the answers to the users."""
     console = Console()
     seed = secrets.randbelow(2**31) if seed is None else seed
     order = Order(

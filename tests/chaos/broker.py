@@ -1,4 +1,4 @@
-"""RabbitMQ, reached by each worker process through a line of its own that can be cut."""
+"""RabbitMQ, with a separate connection for each worker process that can be cut."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.rabbitmq import RabbitMQ, free_ports
 
 
 class Broker:
-    """One node and the lines to it: one for each of so many workers, the last for dispatchers."""
+    """One node and the lines to it: one for each worker, the last for dispatchers."""
 
     def __init__(self, folder: Path, *, workers: int) -> None:
         self.node = RabbitMQ(folder / "rabbitmq")
@@ -25,7 +25,7 @@ class Broker:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What the processes need to know; a worker has a URL of its own."""
+        """The environment of the processes; a worker has its own URL."""
         return {
             "DISPATCHER_WORKERS": "amqp",
             "AMQP_URL": self.url_of(len(self._lines) - 1),
@@ -38,7 +38,7 @@ class Broker:
         return self.node.url.replace(f":{self.node.port}/", f":{self._lines[place]}/")
 
     def start(self) -> None:
-        """Start it, and make what linedesk needs of it."""
+        """Start it, and create linedesk's exchange and users."""
         self.node.start()
         declare([self.node.url])
         self._proxy = Proxy([(line, self.node.port) for line in self._lines])

@@ -1,8 +1,8 @@
-"""The bot of the chaos suite, and what it must say for each message.
+"""The bot of the chaos suite, and its expected answers.
 
-The last digits of a message decide what the bot does with it: most are replied to, some pushed,
-some both; some handlers fail at first, and some take their time. With this module a dispatcher also
-gets the points at which a run has it stop or die.
+The last digits of a message decide the bot's actions: most messages get a reply, some a push, some
+both. Some handlers fail at first, and some are slow. This module also adds the points at which a
+run stops or kills a dispatcher.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _failed: set[str] = set()
 
 
 def expected(event: Mapping[str, Any]) -> Sequence[str]:
-    """What the bot says for one event, each exactly once."""
+    """The bot's answers to one event, each exactly once."""
     message = event.get("message")
     if event.get("type") != "message" or not isinstance(message, Mapping):
         return []

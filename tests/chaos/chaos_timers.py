@@ -1,11 +1,11 @@
-"""The timers of the chaos suite: what the bot sets, moves, cancels and repeats, and the verdict.
+"""The timers of the chaos suite: set, moved, cancelled and repeated by the bot, and the verdict.
 
-A message sets three. The first, when it rings, cancels the last one, which is due later, and moves
-the one between from far away to soon; that one then sets itself anew. So every row is written
-by handlers and by the scheduler in turn. A user's first message sets a daily one, too.
+A message sets three. When the first one fires, it cancels the last one, which is due later, and
+moves the middle one from far away to soon; that one then sets itself again. Handlers and the
+scheduler thus write every row in turn. A user's first message also sets a daily one.
 
-Readers write once and get issues from then on, at moments and with texts that are the same for all:
-so many conversations wait with the same, and share a multicast.
+Readers write once and then get issues at the same moments and with the same texts: many
+conversations wait with the same message, and share a multicast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ DAILY_SECONDS = 5.0
 # Between two issues.
 ISSUE_SECONDS = 3
 READER = "読者"
-# How late is a matter of what was broken; judged is that each comes, once and not before its time.
+# The delay depends on the damage. The verdict checks that each timer fires once and not before its
+# time.
 WITHIN_SECONDS = 3600.0
 
 CANCELLED = "@cancelled"
@@ -40,12 +41,12 @@ def sets_timers(number: int) -> bool:
 
 
 def first_issue(written: float) -> int:
-    """When a reader who wrote at this time gets the first one, in Unix time."""
+    """The Unix time of the first issue for a reader who wrote at this time."""
     return (int(written) // ISSUE_SECONDS + 1) * ISSUE_SECONDS
 
 
 def set_timers(text: str, number: int, talk: Talk) -> None:
-    """What a message's handler does."""
+    """The actions of a message's handler."""
     written = datetime.fromtimestamp(talk.raw["timestamp"] / 1000, UTC)
     if sets_timers(number):
         for name, seconds in [
@@ -62,13 +63,13 @@ def set_timers(text: str, number: int, talk: Talk) -> None:
 
 
 def set_issue(name: str, at: int, left: int, talk: Talk) -> None:
-    """Have the next issue come, of so many."""
+    """Set the timer for the next issue, up to the given number."""
     if left:
         talk.at(datetime.fromtimestamp(at, UTC), name, at=at, left=left)
 
 
 def add_timers(bot: Bot) -> None:
-    """Give the bot what happens when they ring."""
+    """Add the timers' handlers to the bot."""
 
     @bot.timer("first")
     def first(event: TimerEvent, talk: Talk) -> None:
@@ -100,7 +101,7 @@ def add_timers(bot: Bot) -> None:
 
 
 def timers_of(deliveries: Sequence[Delivery], rows: Sequence[Mapping[str, Any]]) -> list[Timer]:
-    """What has to ring: for each message that was taken, and each daily row that has rung."""
+    """The expected timers: for each accepted message, and each daily row that has fired."""
     events = {
         event["webhookEventId"]: event
         for delivery in deliveries
@@ -132,7 +133,7 @@ def wrong_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def soon(now: datetime) -> datetime:
-    """What is due before is still to be waited for."""
+    """Timers due before are still awaited."""
     return now + timedelta(minutes=3)
 
 

@@ -90,9 +90,9 @@ class Kept:
 
 
 class City:
-    """See the module's words. Belongs to one thread, which has to `look` often.
+    """See the module. Belongs to one thread, which has to `look` often.
 
-    With `workers` handlers run in so many processes behind RabbitMQ.
+    With `workers` handlers run in that many processes behind RabbitMQ.
     """
 
     def __init__(self, folder: Path, sim: linesim.Sim, *, nodes: int, workers: int = 0) -> None:
@@ -124,7 +124,7 @@ class City:
             if self.broker is not None
         ]
         self.kept = [self.frontdesk, *self.dispatchers, *self.workers]
-        # Who writes, once they are there.
+        # The writing users, once they exist.
         self.users: list[User] = []
         # Of dispatchers; one of them may have been killed meanwhile.
         self.freezes: list[Freeze] = []
@@ -151,18 +151,18 @@ class City:
             subprocess.run(["umount", str(self.spool)], check=False)
 
     def wait_until_whole(self) -> None:
-        """Until what stores and carries is there again."""
+        """Wait until stores and connections work again."""
         self.servers.wait_until_whole()
         if self.broker is not None:
             eventually(self.broker.node.answers, seconds=READY_SECONDS)
 
     def look(self) -> None:
-        """Start again what has ended."""
+        """Restart processes that have ended."""
         for kept in self.kept:
             kept.look()
 
     def active(self) -> Kept:
-        """The dispatcher that holds the lease, as far as can be told; else the first."""
+        """The dispatcher that holds the lease, if known; else the first."""
         node = self.servers.primary()
         try:
             row = node and node.client[DATABASE][LEASES].find_one({"_id": "dispatcher"})
@@ -172,7 +172,7 @@ class City:
         return next((d for d in self.dispatchers if f"/{d.pid}/" in owner), self.dispatchers[0])
 
     def order(self, say: Callable[[Control], object]) -> bool:
-        """What an operator writes into `control`; False where MongoDB did not take it."""
+        """An operator's write to `control`; False if MongoDB did not accept it."""
         node = self.servers.primary()
         if node is None:
             return False
@@ -199,7 +199,7 @@ class City:
         return list(node.client[DATABASE][collection].find(query or {}))
 
     def readiness(self) -> dict[str, Any]:
-        """What the front desk says of itself; empty while it says nothing."""
+        """The front desk's own report; empty if it does not answer."""
         try:
             answer: dict[str, Any] = requests.get(f"{self.url}/readyz", timeout=2).json()
         except (requests.RequestException, ValueError):
@@ -218,7 +218,8 @@ class City:
             turns = TURN.findall(log)
             within += [float(ms) for _, ms in turns[1:]]
             at += [datetime.fromisoformat(turns[n][0]).timestamp() for n in (0, -1) if turns]
-        # Between two processes the first and last turn of each tell; a restart lies between them.
+        # Between two processes only the first and last turn of each count; there is a restart
+        # between them.
         between = [(b - a) * 1000 for a, b in pairwise(sorted(at)) if b > a]
         return min([*within, *between], default=None)
 
@@ -250,7 +251,7 @@ class City:
 
 
 def _mount(folder: Path) -> bool:
-    """A small disk of its own for the spool, where that is allowed; returns whether it is."""
+    """A small separate disk for the spool, if permitted; returns whether it is."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={SPOOL_DISK}", "tmpfs", str(folder)]
     try:
         return subprocess.run(command, check=False, capture_output=True).returncode == 0

@@ -1,4 +1,4 @@
-"""What is done to a city: each damage does its harm and returns what ends it.
+"""The damages: each one does its harm and returns the function that ends it.
 
 Of two that make LINE misbehave at once, the first to end ends both.
 """
@@ -34,7 +34,7 @@ class Damage:
 
 
 def _nothing() -> None:
-    """What was killed is started again by its keeper."""
+    """The supervisor restarts killed processes."""
 
 
 def _kill_active(city: City, chance: Random) -> Undo:
@@ -73,7 +73,7 @@ def _freeze_active(city: City, chance: Random) -> Undo:
     go_on = _freeze(city.active())
 
     def thaw() -> None:
-        # Noted before, since what slips out does so at once.
+        # Recorded before, since a call can slip out at once.
         city.freezes.append(Freeze(began, time.monotonic()))
         go_on()
 
@@ -87,7 +87,7 @@ def _die_at_a_point(city: City, chance: Random) -> Undo:
 
 
 def _freeze_at_a_point(city: City, chance: Random) -> Undo:
-    """Its successor dies, or stands still, at one or two points in turn; then it wakes."""
+    """Its successor dies, or is frozen, at one or two points in turn; then it wakes."""
     first, *others = chance.sample(list(POINTS), chance.choice([1, 2, 3]))
     city.orders.give(first, STOP)
     for point in others:
@@ -158,7 +158,7 @@ def _cut_all_servers(city: City, chance: Random) -> Undo:
 
 
 def _doubt_writes(city: City, chance: Random) -> Undo:
-    """Writes are done and their writers are not told so, as in a failover."""
+    """Writes are done and not confirmed, as in a failover."""
     city.servers.doubt_writes(probability=0.3)
     return city.servers.trust_writes
 
@@ -211,7 +211,7 @@ def _line_is_down(city: City, chance: Random) -> Undo:
 
 
 def _line_is_late(city: City, chance: Random) -> Undo:
-    """Later than the time-out of 10 s, before or after LINE has done what was asked."""
+    """Later than the time-out of 10 s, before or after LINE has carried out the call."""
     city.sim.misbehave(
         Rule(probability=0.5, count=1, outcome=Late(11.0), accept=True),
         Rule(probability=0.5, count=1, outcome=Late(11.0)),
@@ -226,7 +226,7 @@ def _token_is_refused(city: City, chance: Random) -> Undo:
 
 
 def _pause(city: City, chance: Random) -> Undo:
-    """As an operator does: everything, the channel, or a few of those who write."""
+    """Pause like an operator: everything, the channel, or a few users."""
     few = [Scope("main", user.user_id) for user in chance.sample(city.users, len(city.users) // 3)]
     scopes = chance.choice([[Scope()], [Scope("main")], few])
     for scope in scopes:

@@ -1,4 +1,4 @@
-"""When what is done to the city: drawn from the seed alone, so that a run can be had again."""
+"""The schedule of the damages: drawn from the seed alone, so that a run is repeatable."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Points on the way of a call, at which a run has a dispatcher stand still or die.
+"""Points on the way of a call at which a run stops or kills a dispatcher.
 
-The bot of the suite installs them in each dispatcher. What is to happen at a point is a file in a
-folder that the run and the dispatchers share: the first thread that comes by takes it away and
-stops or kills its process. A process that stood still is named by a file until it goes on.
+The suite's bot installs them in each dispatcher. An order for a point is a file in a folder that
+the run and the dispatchers share: the first thread at that point removes it and stops or kills its
+process. A file names a stopped process until it continues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POINTS: Mapping[str, tuple[type, str, bool]] = {
 
 
 def install() -> None:
-    """Have this process look for what is to happen at each point, if a run asks for it."""
+    """Make this process check for orders at each point, if a run requires it."""
     folder = os.environ.get(FOLDER)
     if folder:
         for number, (owner, name, is_after) in enumerate(POINTS.values()):
@@ -79,7 +79,7 @@ def _come_by(order: Path) -> None:
 
 
 class Orders:
-    """The run's side: what is to happen, and who stands still."""
+    """The run's side: the orders, and the stopped processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,7 +98,7 @@ class Orders:
             (self.folder / str(place)).unlink(missing_ok=True)
 
     def stopped(self) -> dict[int, float]:
-        """The processes that stood still, each since when; they are forgotten by that."""
+        """Return the stopped processes with their times, and forget them."""
         found = {}
         for path in self.folder.glob("stopped-*"):
             with suppress(ValueError):

@@ -1,8 +1,8 @@
 """TCP lines that can be cut: `python -m tests.chaos.proxy 4001:5001 4002:5002` forwards each port.
 
 Commands come as lines on stdin, `<place> open|refuse|hang`; each is answered by a line once it is
-so. A refused line resets what is open and whatever comes; a hanging one takes connections and
-passes no byte on, as a network does that swallows packets.
+so. A refused line resets open and new connections. A hanging one accepts connections and passes no
+byte on, like a network that drops packets.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Line:
 
 
 class Proxy:
-    """The proxy as a process of its own, so that its work does not slow down who judges."""
+    """The proxy as a separate process: its work does not slow down the checker."""
 
     def __init__(self, lines: Sequence[tuple[int, int]]) -> None:
         command = [sys.executable, "-m", "tests.chaos.proxy", *(f"{a}:{b}" for a, b in lines)]

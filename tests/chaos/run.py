@@ -45,7 +45,7 @@ STILL_SECONDS = 100.0
 
 @dataclass(frozen=True)
 class Order:
-    """What to run. `rate` is messages a second in all."""
+    """The options of a run. `rate` is messages a second in all."""
 
     seed: int
     seconds: float
@@ -78,7 +78,7 @@ Tell = Callable[[float, str], None]
 
 
 def run(order: Order, folder: Path, *, tell: Tell = lambda seconds, words: None) -> Verdict:
-    """Run once in `folder`; `tell` hears the seconds passed and what is being done."""
+    """Run once in `folder`; `tell` gets the seconds passed and the current step."""
     with running(folder, nodes=order.nodes, workers=order.workers) as city:
         users = [city.sim.add_user(f"客{n}") for n in range(order.users)]
         city.users = users
@@ -102,7 +102,7 @@ def run(order: Order, folder: Path, *, tell: Tell = lambda seconds, words: None)
 
 
 def _begin_issues(city: City, order: Order) -> None:
-    """Readers become friends, whom a multicast reaches, and order so many issues."""
+    """Readers become friends, so that multicasts reach them, and order that many issues."""
     issues = max(2, int(order.seconds / ISSUE_SECONDS))
     for number in range(READERS):
         reader = city.sim.add_user(f"{READER}{number}")
@@ -112,7 +112,7 @@ def _begin_issues(city: City, order: Order) -> None:
 
 
 class Mayhem:
-    """Does what the plan says at its times, and has started again what ended by it."""
+    """Carries out the plan at its times, and restarts processes that ended."""
 
     def __init__(self, city: City, order: Order, tell: Tell) -> None:
         self.done: Counter[str] = Counter()
@@ -138,7 +138,7 @@ class Mayhem:
             pause.wait(TICK_SECONDS)
 
     def end_all(self) -> None:
-        """Make whole what is still broken."""
+        """End the remaining damages."""
         while self._ends:
             heapq.heappop(self._ends)[2]()
 
@@ -177,7 +177,7 @@ def _is_owed(city: City) -> bool:
 
 
 def _left(city: City) -> list[str]:
-    """What is stored and should not be once all is carried out."""
+    """The rows that should not exist once all work is done."""
     waiting = city.rows(CONVERSATIONS, WITH_EFFECTS)
     left = [f"{row['_id']} has {len(effects_of(row))} effects in its outbox" for row in waiting]
     calling = city.rows(CONVERSATIONS, {CALL: {"$exists": True}})

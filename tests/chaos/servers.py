@@ -37,7 +37,7 @@ class Node:
         self.client = self._connect()
 
     def _connect(self) -> Client:
-        # Past the line: whoever judges must see what is stored whatever is cut.
+        # Bypasses the line: the checker must read the database during any disconnection.
         return connect(
             f"mongodb://127.0.0.1:{self.port}/",
             app_name="chaos",
@@ -136,7 +136,7 @@ class Servers:
             _ran(node.client, {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 2})
 
     def doubt_writes(self, *, probability: float) -> None:
-        """So often a write is done and its writer is told that no majority has confirmed it."""
+        """The share of writes that are done and reported as unconfirmed by a majority."""
         unsure = {"code": WRITE_CONCERN_FAILED, "errmsg": "waiting for replication timed out"}
         commands = ["insert", "update", "findAndModify"]
         data = {"failCommands": commands, "writeConcernError": unsure}

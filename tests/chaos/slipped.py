@@ -1,7 +1,8 @@
-"""The one call of a frozen process that may slip out (design: G7), told from a real overlap. Pure.
+"""Separates the one call of a frozen process that may slip out (design: G7) from a real overlap.
+Pure.
 
-A dispatcher that was frozen amid a call, or between its look at the lease and the call, goes on
-with it when it thaws, beside its successor. Nothing else may overlap.
+A dispatcher frozen during a call, or between its check of the lease and the call, continues it when
+it thaws, at the same time as its successor. No other calls may overlap.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from dataclasses import dataclass
 from linesim.judge.report import Pair
 from linesim.model.calls import Call
 
-# What was sent before a freeze, or right after it, is seen by linesim within this time; and no
-# successor calls so soon, since the lease outlasts it.
+# linesim sees calls sent before a freeze, or right after it, within this time. No successor calls
+# that soon, since the lease outlasts it.
 SEEN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Freeze:
-    """From when to when a dispatcher stood still, in seconds of time.monotonic()."""
+    """The start and end of a dispatcher's freeze, in seconds of time.monotonic()."""
 
     began: float
     ended: float

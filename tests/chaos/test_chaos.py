@@ -15,7 +15,7 @@ from tests.conftest import missing
 from tests.rabbitmq import is_installed
 
 SECONDS = 60.0
-# The damage is the same at any rate; what is left at its end has to be worked off.
+# The damage is the same at any rate; the backlog at its end has to be processed.
 RATE = 12.0
 
 

@@ -1,7 +1,7 @@
 """A box to install on: a folder as its root, and a PATH whose systemctl and pip only pretend.
 
-deploy/install.sh runs whole on it. What the pretended programs were asked for is noted, and what
-they answer is steered by files; the real ones run in scripts/test-systemd.
+deploy/install.sh runs completely on it. The calls of the pretended programs are recorded, and files
+control their answers; the real programs run in scripts/test-systemd.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ PLAYED += ("timeout", "useradd")
 class Box:
     """The machine, and a checkout on it that can be changed into another version.
 
-    Made anew, or, where the folder is a copy of a box's, as that one was.
+    It is new, or, if the folder is a copy of a box's, in that box's state.
     """
 
     def __init__(self, folder: Path, *, family: str = "debian") -> None:
@@ -112,7 +112,7 @@ class Box:
         return self.root / name
 
     def install(self, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run deploy/install.sh as a careful root; no terminal is there to ask on."""
+        """Run deploy/install.sh as root with a strict umask; there is no terminal."""
         return subprocess.run(
             [self.checkout / "deploy" / "install.sh", *options],
             env=self.environ() | environ,
@@ -157,11 +157,11 @@ class Box:
 
     @property
     def releases(self) -> list[str]:
-        """Those that are there."""
+        """The existing ones."""
         return sorted(path.name for path in self.path("opt/linedesk/releases").iterdir())
 
     def calls(self, beginning: str = "") -> list[str]:
-        """What was asked of the pretended programs since `forget`."""
+        """The calls of the pretended programs since `forget`."""
         path = self.state / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in lines if line.startswith(beginning)]

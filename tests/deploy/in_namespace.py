@@ -14,7 +14,7 @@ CLONE_NEWNET = 0x40000000
 
 
 def main() -> None:
-    """Enter the namespace before any thread is there, then become the module."""
+    """Enter the namespace before any thread starts, then become the module."""
     name, *rest = sys.argv[1:]
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/run/netns/{name}", "rb") as namespace:

@@ -71,7 +71,7 @@ class Machine:
     def remove(self) -> None:
         """End its processes and remove the namespace, and the link with it."""
         self._kill_all()
-        # By itself the link would stay for as long as the kernel repeats what killed ones had sent.
+        # Otherwise the link would remain while the kernel retransmits packets of killed processes.
         for part in (("link", "del", self._link), ("netns", "del", self._name)):
             subprocess.run(["ip", *part], check=False, capture_output=True)
 
@@ -93,7 +93,7 @@ class Machine:
             )
 
     def ran_module(self, *arguments: str, env: Mapping[str, str]) -> str:
-        """What one of our commands wrote, which has to succeed."""
+        """The output of one of our commands, which has to succeed."""
         module = ("tests.deploy.in_namespace", self._name, *arguments)
         done = nursery.run(*module, env={**os.environ, **env}, timeout=90)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -109,11 +109,11 @@ class Machine:
         ip("link", "set", self._link, "up")
 
     def pid_of(self, name: str) -> int:
-        """The process number of what runs under this name."""
+        """The PID of the process with this name."""
         return self._processes[name].pid
 
     def log_of(self, name: str) -> str:
-        """What a process wrote since the machine came on last."""
+        """The output of a process since the machine was last switched on."""
         path = self._log(name)
         return path.read_text("utf-8", "replace") if path.exists() else ""
 
@@ -155,7 +155,7 @@ def ip(*arguments: str) -> str:
 
 @contextmanager
 def machines(count: int, folder: Path) -> Iterator[tuple[str, list[Machine]]]:
-    """This machine's own address on the bridge, and so many machines that are on."""
+    """This machine's own address on the bridge, and the running machines."""
     if shutil.which("ip") is None or os.geteuid() != 0:
         missing("network namespaces need root and iproute2")
     bridge = f"ld{os.getpid()}"

@@ -14,7 +14,7 @@ from linedesk.runtime.status_row import FRESH_SECONDS
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "linedesk-alerts.yml"
-# What a query compares: the last metric before the operator, with its labels and ranges.
+# The compared expression of a query: the last metric before the operator, with labels and ranges.
 COMPARED = re.compile(
     r"(linedesk_\w+)(?:\{([^}]*)\})?[^<>=]*?(>=|==|<|>)\s*(?:([\d.]+)(?:\s*\*\s*max\((\w+)\))?)"
 )

@@ -38,14 +38,14 @@ def ansible() -> Path:
 
 
 def play(ansible: Path, box: Box, folder: Path, *options: str) -> tuple[dict[str, int], str]:
-    """Run the playbook against the box; its figures (ok, changed, …) and what it said."""
+    """Run the playbook against the box; returns its figures (ok, changed) and its output."""
     told = ["-i", "localhost,", "-e", f"@{folder / 'variables.yml'}", *options, str(PLAYBOOK)]
     said = played(ansible, folder, *told, environ=box.environ())
     return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", said)}, said
 
 
 def played(ansible: Path, folder: Path, *options: str, environ: dict[str, str]) -> str:
-    """What a run of ansible-playbook said."""
+    """The output of a run of ansible-playbook."""
     answer = subprocess.run(
         [ansible, *options],
         env=environ

@@ -49,7 +49,7 @@ class Machine:
 
     @property
     def laid(self) -> dict[str, str]:
-        """What lies in the target, by name."""
+        """The files in the target, by name."""
         return {path.name: path.read_text() for path in self.target.iterdir()}
 
     @property
@@ -79,7 +79,7 @@ def test_a_renewal_puts_new_files_in_place_of_the_old_ones(machine: Machine) -> 
             (machine.lineage / name).unlink()
             (machine.lineage / name).write_text(f"{name} 2")
         assert machine.run().returncode == 0
-        # Who was reading reads the old one to its end.
+        # An open reader reads the old file to its end.
         assert still_read.read() == "fullchain.pem 1"
     assert machine.laid == {name: f"{name} 2" for name in FILES}
     assert all((machine.target / name).stat().st_ino != before[name] for name in FILES)

@@ -19,7 +19,7 @@ def test_it_runs_the_command_as_an_operator_and_keeps_what_it_writes_to_itself()
     assert folder == f"%S/{found['StateDirectory'][0]}"
     assert found["LoadCredential"] == ["MONGODB_URI:/etc/linedesk/credentials/operator/MONGODB_URI"]
     assert (found["DynamicUser"], found["LimitCORE"]) == (["yes"], ["0"])
-    # Else settings with FRONTDESK_TLS_CERT are wrong for it.
+    # Otherwise it rejects settings with FRONTDESK_TLS_CERT.
     assert found["SupplementaryGroups"] == ["linedesk"]
     assert hardening("export").strip() == hardening("frontdesk").strip()
 

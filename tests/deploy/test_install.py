@@ -1,4 +1,4 @@
-"""deploy/install.sh: what it lays, that a second run changes nothing, upgrades and the way back."""
+"""deploy/install.sh: its files, that a second run changes nothing, upgrades and roll-backs."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def test_a_url_without_a_user_is_no_secret_of_a_worker_and_none_of_a_dispatcher(
 ) -> None:
     answer = box.install("--worker", AMQP_URL="amqp://10.0.0.5/linedesk")
     assert answer.returncode == 78
-    assert "no URL with a user" in answer.stderr
-    # As it is set for `linedesk init --amqp`.
+    assert "is not a URL with a user" in answer.stderr
+    # In the form for `linedesk init --amqp`.
     laid = running.path("etc/linedesk/credentials/dispatcher/AMQP_URL")
     assert running.install(AMQP_URL="amqp://10.0.0.5/linedesk").returncode == 0
     assert laid.read_text() == ""
@@ -164,7 +164,7 @@ def test_a_worker_beside_the_dispatcher_is_restarted_with_it(running: Box) -> No
     assert running.path("etc/linedesk/credentials/dispatcher/AMQP_URL").read_text() == ""
 
 
-def test_what_the_services_run_with_is_taken_up_by_a_restart_and_nothing_else_is(
+def test_only_changed_files_of_the_services_cause_a_restart(
     running: Box,
 ) -> None:
     for change in (
@@ -210,7 +210,8 @@ def test_upgrades_keep_three_releases_and_a_roll_back_goes_to_the_one_before(run
     answer = running.install("--roll-back")
     assert answer.returncode == 1
     assert "no release before" in answer.stderr
-    # What was rolled back from is nothing to come back to: names[1] is the one before the next.
+    # A release that was rolled back is no target of a roll-back: names[1] is the one before the
+    # next.
     running.next_version("0.5.0")
     running.installed()
     assert running.install("--roll-back").returncode == 0
@@ -218,7 +219,8 @@ def test_upgrades_keep_three_releases_and_a_roll_back_goes_to_the_one_before(run
 
 
 @pytest.mark.parametrize(
-    ("stored", "told"), [("2", "it would misread them"), ("", "MongoDB cannot be asked"), ("1", "")]
+    ("stored", "told"),
+    [("2", "it would misread them"), ("", "MongoDB cannot be reached"), ("1", "")],
 )
 def test_a_roll_back_to_a_release_that_would_misread_the_database_is_refused(
     running: Box, stored: str, told: str
@@ -326,7 +328,7 @@ def test_a_failure_in_the_middle_leaves_the_running_release(fault: str, running:
     running.forget()
     answer = running.install()
     assert answer.returncode == 1
-    assert "the services run on as they were" in answer.stderr
+    assert "the services keep running unchanged" in answer.stderr
     assert running.current == first
     assert not running.calls("systemctl restart")
     (running.state / fault).unlink()
@@ -395,8 +397,8 @@ def test_a_mongod_conf_of_somebodys_own_is_left(box: Box) -> None:
     assert answer.returncode == 0, answer.stderr
     assert "lacks authorization: enabled, keyFile" in answer.stdout
     assert conf.read_text() == "replication:\n  replSetName: rs0\n"
-    # Whose mongod would rename its log itself, beside logrotate.
-    assert "mongod's log grows without end" in answer.stdout
+    # Its mongod would rename the log itself, besides logrotate.
+    assert "mongod's log grows without limit" in answer.stdout
     assert not box.path("etc/logrotate.d/linedesk-mongod").exists()
 
 
@@ -447,7 +449,7 @@ def test_a_page_that_does_not_come_up_switches_nothing_back(running: Box) -> Non
     assert answer.returncode == 0, answer.stderr
     assert running.current.startswith("0.2.0-")
     assert running.calls("systemctl restart")[-1] == "systemctl restart linedesk-console.service"
-    assert "linedesk-console.service did not come up, which nothing else needs" in answer.stdout
+    assert "linedesk-console.service did not start; no other service needs it" in answer.stdout
 
 
 @pytest.mark.parametrize(
@@ -463,7 +465,7 @@ def test_a_dry_run_says_every_step_and_touches_nothing(
     assert {"debian": "apt-get", "centos": "dnf"}[family] in answer.stdout
     for step in (packages, "user linedesk", "mongod.conf", "init --config", "systemctl restart"):
         assert step in answer.stdout
-    assert "dry run: nothing was touched" in answer.stdout
+    assert "dry run: nothing was changed" in answer.stdout
     assert "Webhook redelivery         on" in answer.stdout
     assert box.files() == {}
     assert {call.split()[1] for call in box.calls("systemctl")} <= {
@@ -485,4 +487,4 @@ def test_a_wrong_command_line_is_refused(options: tuple[str, ...], box: Box) -> 
 def test_another_linux_is_refused(tmp_path: Path) -> None:
     answer = Box(tmp_path, family="arch").install()
     assert answer.returncode == 2
-    assert "neither Debian nor of CentOS's family" in answer.stderr
+    assert "not Debian or of CentOS's family" in answer.stderr

@@ -36,9 +36,10 @@ CONFIGURATION = CONFIGURATIONS / "linedesk.conf"
 TWO_HOSTS = CONFIGURATIONS / "linedesk-two-hosts.conf"
 # Any address of 127.0.0.0/8 is this machine; this one is no trusted proxy.
 STRANGER = "127.0.0.2"
-# What the configuration asks nginx.conf to say.
+# The lines that the configuration requires in nginx.conf.
 ROOM = "".join(re.findall(r"^#   (.+\n)", CONFIGURATION.read_text(), re.MULTILINE))
-# All that a test needs of nginx.conf. Without another user the workers would be nobody.
+# All that a test needs of nginx.conf. The user is set, since nginx's default user cannot read the
+# test's files.
 MAIN = """
 daemon off; pid {folder}/pid; worker_processes 2; user root; error_log stderr warn;
 {room}
@@ -52,9 +53,9 @@ http {{
 
 
 class Nginx:
-    """A context manager; it listens on a port of its own, and passes on to `upstream`.
+    """A context manager; it listens on its own port, and forwards to `upstream`.
 
-    With `second` it is that of two front desks.
+    With `second` it is the configuration for two front desks.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Nginx:
         (folder / "nginx.conf").write_text(MAIN.format(folder=folder, room=ROOM))
 
     def __enter__(self) -> Nginx:
-        # Where Debian has it, a user who is not root does not look.
+        # Debian's folder for it is not on the PATH of other users than root.
         nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
         if nginx is None:
             missing("nginx is not installed")
@@ -160,7 +161,7 @@ def started(database: Database[Any], uri: str, listener: socket.socket) -> Itera
         yield desk
 
 
-def test_what_it_passes_on_and_what_it_keeps_away(
+def test_which_requests_it_passes_on(
     nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
 ) -> None:
     with started(own_database, mongo_uri, listener) as desk:
@@ -190,7 +191,8 @@ def test_neither_4000_half_connections_nor_stalled_bodies_cost_line_a_place(
         address = ("127.0.0.1", nginx.port)
         for number in range(4_000):
             half = stack.enter_context(socket.create_connection(address, timeout=10))
-            # Of a handshake nginx waits for the rest; what has said nothing it ends by itself.
+            # nginx waits for the rest of a handshake; it ends connections without any data by
+            # itself.
             half.sendall(b"\x16\x03\x01" if number % 2 else b"")
         for _ in range(50):
             stalled = stack.enter_context(closing(nginx.connection()))
@@ -303,7 +305,7 @@ class Desk(BaseHTTPRequestHandler):
 
 
 class Desks(ThreadingHTTPServer):
-    """A front desk on a port of its own; a context manager."""
+    """A front desk on its own port; a context manager."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Desk)

@@ -49,7 +49,8 @@ SOONER = {"electionTimeoutMillis": 3000, "heartbeatIntervalMillis": 500}
 # For a judgement of nginx's answers, and not of this machine's speed. LINE itself waits for 2 s.
 PATIENCE_SECONDS = 15.0
 LINE_SECONDS = 2.0
-# All that the test needs of nginx.conf. Without another user the workers would be nobody.
+# All that the test needs of nginx.conf. The user is set, since nginx's default user cannot read the
+# test's files.
 NGINX_CONF = """
 daemon off; pid {folder}/pid; worker_processes 2; user root; error_log stderr warn;
 events {{ worker_connections 1024; }}
@@ -135,7 +136,7 @@ class Site:
         return f"/{machine.pid_of('dispatcher')}/" in str(row.get("owner"))
 
     def readiness(self, machine: Machine) -> dict[str, Any]:
-        """What its front desk says of itself; empty while it does not."""
+        """Its front desk's own report; empty if it does not answer."""
         url = f"http://{machine.address}:{FRONTDESK_PORT}/readyz"
         try:
             answer: dict[str, Any] = requests.get(url, timeout=2).json()
@@ -255,10 +256,10 @@ def elects_sooner(client: Client) -> bool:
 
 
 def answered_after(sim: linesim.Sim, load: linesim.Load) -> None:
-    """Wait until all that was accepted up to now and so many more messages are answered."""
+    """Wait until all accepted messages and `more` further ones are answered."""
     goal = load.counts.accepted + MORE
     eventually(lambda: load.counts.accepted >= goal, seconds=SECONDS)
-    # Counted cheaply: the checker would take the processor from what it judges.
+    # A cheap count: the checker would take processor time from the processes under test.
     chats = list(sim.platform.world.users.values())
     eventually(lambda: sum(len(sim.answers(user)) for user in chats) >= goal, seconds=SECONDS)
 

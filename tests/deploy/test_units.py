@@ -26,7 +26,7 @@ EXIT_NAMES = {"CONFIG": Exit.CONFIG, "DATAERR": Exit.NEWER, "CREDENTIALS": 243}
 
 
 def unit(name: str) -> dict[str, list[str]]:
-    """Each directive with its values, sections aside: no name stands in two of them."""
+    """Each directive with its values, without sections: no name occurs in two of them."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for line in (UNITS / name).read_text("utf-8").splitlines():
         if "=" in line and not line.startswith("#"):
@@ -41,7 +41,7 @@ def service(name: str) -> dict[str, list[str]]:
 
 def hardening(name: str) -> str:
     text = (UNITS / f"linedesk-{name}.service").read_text("utf-8")
-    return text.partition("# What the process cannot do")[2].partition("[Install]")[0]
+    return text.partition("# The sandbox limits")[2].partition("[Install]")[0]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -76,8 +76,8 @@ def test_what_a_restart_does_not_apply_is_not_restarted(name: str) -> None:
     assert {EXIT_NAMES[each] for each in names} == {Exit.CONFIG, Exit.NEWER, 243}
 
 
-def test_systemd_never_stops_starting_what_runs_a_bot() -> None:
-    """One bot's poison would else end the service for every conversation."""
+def test_systemd_always_restarts_a_bots_process() -> None:
+    """Otherwise one event that crashes the bot would end the service for every conversation."""
     for name in WITH_BOT:
         found = service(name)
         assert found["StartLimitIntervalSec"] == ["0"]
@@ -90,7 +90,7 @@ def test_a_stop_of_a_worker_outlasts_the_drain() -> None:
     assert int(service("worker")["TimeoutStopSec"][0]) > drain_seconds + END_SECONDS
 
 
-def test_the_dispatcher_is_told_the_boot_that_it_cannot_see() -> None:
+def test_the_dispatcher_gets_the_boot_id_that_it_cannot_read() -> None:
     assert "BOOT_ID=%b" in service("dispatcher")["Environment"]
     assert "ProcSubset=pid" in hardening("dispatcher")
 
@@ -115,7 +115,7 @@ def test_the_front_desk_may_have_all_its_connections() -> None:
     assert int(service("frontdesk")["LimitNOFILE"][0]) >= 2 * MOST_CONNECTIONS
 
 
-def test_the_spool_lies_where_the_front_desk_may_write() -> None:
+def test_the_spool_is_where_the_front_desk_may_write() -> None:
     path = Settings.model_fields["spool_path"].default
     assert service("frontdesk")["StateDirectory"] == [str(path.parent.relative_to("/var/lib"))]
 

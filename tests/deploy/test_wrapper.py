@@ -104,7 +104,7 @@ def test_what_needs_no_rights_gets_none(command: str, installed: Path) -> None:
 
 
 def test_without_root_it_says_so(installed: Path) -> None:
-    # Root may read what is for root only; so the folder is as good as hidden where it is not there.
+    # Root can read folders for root only, so the test uses a missing folder instead.
     (installed / "etc/linedesk/credentials").rename(installed / "hidden")
     answer = call(installed, "dead", "list")
     assert answer.returncode == 77
@@ -153,9 +153,9 @@ def test_the_settings_file_may_be_named_by_the_environment(tmp_path: Path) -> No
 
 
 def test_the_shipped_settings_file_shows_the_defaults(tmp_path: Path) -> None:
-    """What is commented out can be switched on as it stands, and changes nothing.
+    """Lines that are commented out can be enabled unchanged, without any effect.
 
-    An installed box has /metrics, which are off otherwise.
+    An installed server has /metrics, which are off by default.
     """
     shipped = ROOT / "deploy" / "linedesk.toml"
     ports = {f"{name}_metrics_port": 9101 + at for at, name in enumerate(WITH_METRICS)}

@@ -1,4 +1,4 @@
-"""Looking at processes from outside: what a person would do with ps."""
+"""Inspects processes from outside, like ps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; one that is dead and not yet collected counts as ended."""
+    """Whether it runs; a zombie counts as ended."""
     try:
         return _stat(pid)[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -29,7 +29,7 @@ def children_of(pid: int) -> dict[int, str]:
 
 
 def child_of(pid: int, words: str) -> int | None:
-    """The living child whose command line has these words."""
+    """The running child whose command line has these words."""
     return next((child for child, line in children_of(pid).items() if words in line), None)
 
 

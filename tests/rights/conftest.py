@@ -1,6 +1,6 @@
-"""A mongod with authorization, as deploy/mongod.conf has it, whose users `linedesk init` made.
+"""A mongod with authorization, as in deploy/mongod.conf, with users made by `linedesk init`.
 
-The making was killed after each step.
+The `init` was killed after each step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CAPPED_MB = 8
 
 
 class Killed(BaseException):
-    """Stands for a kill -9: no product code catches it."""
+    """Simulates a kill -9: no product code catches it."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Guarded:
     stack: ExitStack = field(default_factory=ExitStack)
 
     def init(self, *, uri: str | None = None, **options: Any) -> None:
-        """`linedesk init --users`, by whoever the URI names: nobody, unless told otherwise."""
+        """`linedesk init --users` by the user of the URI; by default the URI has none."""
         settings = self.settings(uri or self.server.uri)
         options = {"users": self.folder, **options}
         init.init_database(settings, capped_mb=CAPPED_MB, **options)
@@ -63,7 +63,7 @@ STEPS: list[tuple[Any, str]] = [
 
 
 def die_after(monkeypatch: pytest.MonkeyPatch, nth: int, died: Callable[[str], None]) -> None:
-    """End whatever runs as soon as the nth durable step is done, told by its name."""
+    """Abort as soon as the nth durable step is done; the steps are recorded by name."""
     done = 0
 
     def dying(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,8 +96,8 @@ def guarded(mongod: EmbeddedMongod) -> Iterator[Guarded]:
 
 
 def make_killed_at_each_step(one: Guarded) -> None:
-    """Each try does one step more than all before it, and dies: those of the administrator and of
-    the first other user, since the rest is the same again.
+    """Each try takes one step more than the one before, and dies: the steps of the administrator
+    and of the first other user, since the rest repeats them.
     """
     while one.deaths.count("_make_user") < 2:
         with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Who may only read can make an export, and who runs the bot can import it."""
+"""The reading user can make an export, and the dispatcher's user can import it."""
 
 from __future__ import annotations
 

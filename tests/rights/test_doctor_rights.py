@@ -1,4 +1,4 @@
-"""The doctor on a server with authorization: what each user may ask, and what each one may do."""
+"""The doctor on a server with authorization: the checks and the rights of each user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from linedesk.settings.settings import load_settings
 from linedesk.setup.users import WHO
 from tests.rights.conftest import Guarded
 
-# The checks that ask MongoDB, without those of what nobody has started here.
+# The checks of MongoDB, without the checks of processes that do not run here.
 OF_MONGODB = (
     "MongoDB",
     "MongoDB version",
@@ -47,19 +47,19 @@ def doctor(guarded: Guarded, who: str, **settings: str) -> dict[str, dict[str, s
 def test_the_operator_may_ask_all_that_it_asks(guarded: Guarded, feed: str) -> None:
     found = doctor(guarded, "operator", DISPATCHER_FEED=feed)
     assert {name: found[name]["state"] for name in OF_MONGODB} == dict.fromkeys(OF_MONGODB, "ok")
-    # How much is there is a matter of the other tests.
+    # The amount of data is checked by other tests.
     for name in ("oplog retention", "recvq retention", "recvq unread", "MongoDB disk"):
         assert found[name]["state"] != "skip"
 
 
-def test_what_a_user_may_not_ask_is_skipped_and_says_who_may(guarded: Guarded) -> None:
+def test_checks_without_the_right_are_skipped_and_name_a_user_with_it(guarded: Guarded) -> None:
     found = doctor(guarded, "frontdesk")
     assert found["rights"]["state"] == "ok"
     assert found["oplog retention"]["state"] == "skip"
     assert "run `sudo linedesk doctor`" in found["oplog retention"]["do"]
 
 
-def test_a_password_that_mongodb_does_not_know_is_told(guarded: Guarded) -> None:
+def test_a_password_that_mongodb_does_not_know_is_reported(guarded: Guarded) -> None:
     uri = guarded.uri_of("operator").replace("linedesk-operator:", "linedesk-operator:x")
     found = doctor(guarded, "operator", MONGODB_URI=uri)
     assert (found["MongoDB"]["state"], found["recvq"]["saw"]) == ("bad", "needs: MongoDB")
@@ -73,7 +73,7 @@ def box(guarded: Guarded) -> Iterator[DoctorContext]:
     box.close()
 
 
-def test_rights_that_somebody_changed_are_told(guarded: Guarded, box: DoctorContext) -> None:
+def test_changed_rights_are_reported(guarded: Guarded, box: DoctorContext) -> None:
     database = guarded.client_of("admin")["line_bot"]
     name = "linedesk-frontdesk"
     told = database.command("rolesInfo", name, showPrivileges=True)["roles"][0]["privileges"]
@@ -96,7 +96,7 @@ def test_rights_that_somebody_changed_are_told(guarded: Guarded, box: DoctorCont
     assert rights.of_all(box).state is FindingLevel.OK
 
 
-def test_a_file_with_another_password_is_told(
+def test_a_file_with_another_password_is_reported(
     guarded: Guarded, box: DoctorContext, tmp_path: Any
 ) -> None:
     for who in WHO:

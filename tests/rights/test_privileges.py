@@ -1,4 +1,4 @@
-"""What each user may do is enough for his work, by the real code, and ends there."""
+"""Each user's rights are sufficient for its work, by the real code, and no more."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def a_document(name: str) -> Document:
     return make_document(event, channel="main", accept_time=datetime.now(UTC))
 
 
-# --- what the work needs
+# --- the work
 
 
 def test_a_front_desk_stores_skips_what_is_there_and_guards(
@@ -118,7 +118,7 @@ def test_a_dispatcher_makes_recvq_again(
 ) -> None:
     admin[RECVQ].drop()
     if damage != "dropped":
-        # What a front desk's insert makes of it.
+        # The result of a front desk's insert.
         names = ["again-1", "again-1" if damage == "doubled" else "again-2"]
         for name in names:
             frontdesk[RECVQ].insert_one(a_document(name))
@@ -130,7 +130,7 @@ def test_a_dispatcher_makes_recvq_again(
     assert any("duplicates removed" in step for step in done) == (damage == "doubled")
 
 
-def test_a_dispatcher_makes_an_index_anew(admin: Database[Any], dispatcher: Database[Any]) -> None:
+def test_a_dispatcher_makes_an_index_again(admin: Database[Any], dispatcher: Database[Any]) -> None:
     admin[RECVQ].drop_index("eventId")
     admin[RECVQ].create_index("eventId", name="eventId")
     assert CollectionRepair(dispatcher).apply() == ["index eventId made"]
@@ -249,12 +249,12 @@ def test_what_an_operator_orders_the_dispatcher_carries_out(
     rows = guarded.client_of("operator")[LINE_BOT]["audit"].find({"by": "mika"}).sort("at", 1)
     told = [(row["act"], row["outcome"]) for row in rows]
     assert told == [("pause", "done"), ("release", "done"), ("resume", "done")]
-    # What the dispatcher pauses by itself a person resumes.
+    # The operator resumes conversations that the dispatcher paused.
     assert control.pause(Scope("main", "U2"), by="dispatcher", why="poison")
     assert acts.resume(Scope("main", "U2"))
 
 
-def test_a_dispatcher_writes_the_rows_that_tell_of_its_work(dispatcher: Database[Any]) -> None:
+def test_a_dispatcher_writes_the_rows_that_report_its_work(dispatcher: Database[Any]) -> None:
     for name in CAPPED_BYTES:
         dispatcher[name].insert_one({"at": NOW})
 
@@ -307,7 +307,7 @@ def of(user: str, *commands: Document, place: str = LINE_BOT) -> list[tuple[str,
 
 
 def writes_to(name: str) -> list[Document]:
-    row = {"_id": "by somebody who may not"}
+    row = {"_id": "by a user without the right"}
     return [
         {"insert": name, "documents": [row]},
         {"update": name, "updates": [{"q": row, "u": {"$set": {"by": 1}}}]},
@@ -363,7 +363,7 @@ REFUSED = [
         "dispatcher",
         *(writes_to(name)[2] for name in ("progress", "leases", "calls", "deadletters", "status")),
         *(writes_to(name)[1] for name in ("calls", "jobs", "history")),
-        # A resume is for people alone, and so is the list of what they did.
+        # Only operators resume, and only they write their part of the audit.
         writes_to("control")[2],
         # It may add that letters grow too old, and can change or remove no row.
         *writes_to("audit")[1:],
@@ -415,7 +415,7 @@ def test_a_refusal_quotes_nothing(frontdesk: Database[Any], guarded: Guarded) ->
 
 
 def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Database[Any]) -> None:
-    """Else all of recvq would be read again after each replaced password."""
+    """Otherwise all of recvq would be read again after each replaced password."""
     with dispatcher[RECVQ].watch(max_await_time_ms=1) as stream:
         stream.try_next()
         token = stream.resume_token
@@ -471,10 +471,10 @@ def test_a_scheduler_with_a_wrong_password_takes_its_time_before_it_ends(
     ("who", "words"),
     [
         ("linedesk-operator:wrong-one@", "refuses the user linedesk-operator: wrong name"),
-        ("", "does not allow nobody in particular"),
+        ("", "MongoDB denies clients without a user"),
     ],
 )
-def test_a_command_says_who_was_refused(guarded: Guarded, who: str, words: str) -> None:
+def test_a_command_names_the_refused_user(guarded: Guarded, who: str, words: str) -> None:
     uri = guarded.server.uri.replace("//", f"//{who}")
     answer = CliRunner().invoke(main.linedesk, ["dead", "list"], env={"MONGODB_URI": uri})
     assert answer.exit_code == Exit.UNAVAILABLE

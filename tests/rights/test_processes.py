@@ -73,7 +73,7 @@ def test_each_does_its_work_and_replaced_passwords_cost_no_event(
     assert "Traceback" not in house.log_of(frontdesk)
     house.stop(frontdesk, signal.SIGKILL)
 
-    # A start with the new password is one as any other, and takes up what waits.
+    # A start with the new password is like any other, and processes the waiting events.
     house.start_dispatcher(ready=False, **TIMER, **as_user(guarded, "dispatcher"))
     house.start_frontdesk(**as_user(guarded, "frontdesk"))
     house.wait_for(lambda: len(texts(sim, user)) == 4)

@@ -78,7 +78,7 @@ def test_files_and_folders_are_for_their_owner_only(guarded: Guarded) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
 
 
-def test_who_lost_his_file_gets_a_new_password_and_the_others_keep_theirs(
+def test_a_user_without_its_file_gets_a_new_password_and_the_others_keep_theirs(
     guarded: Guarded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {who: guarded.uri_of(who) for who in EVERYBODY}
@@ -105,14 +105,14 @@ def test_rights_that_were_changed_are_set_right(
     assert "dbOwner" not in str(user["roles"])
 
 
-def test_new_passwords_killed_after_any_step_lock_nobody_out(guarded: Guarded) -> None:
-    """The administrator's steps and those of the first other: the rest is the same again.
+def test_new_passwords_killed_after_any_step_lock_no_user_out(guarded: Guarded) -> None:
+    """The administrator's steps and those of the first other user: the rest repeats them.
 
-    Each try has to get in after the one that was killed before it.
+    Each try has to log in after the one that was killed before it.
     """
     first = {who: guarded.uri_of(who) for who in EVERYBODY}
     deaths: list[str] = []
-    # The third ends what the second has begun: that is a step of its own.
+    # The third completes the second, which is a separate step.
     for nth in (1, 2, 1, 3, 4, 5):
         with pytest.MonkeyPatch.context() as patch:
             die_after(patch, nth, deaths.append)
@@ -130,7 +130,7 @@ def test_new_passwords_killed_after_any_step_lock_nobody_out(guarded: Guarded) -
 def test_an_administrator_s_uri_does_for_a_server_that_has_users(
     guarded: Guarded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another folder, as on a new machine: nobody comes in without a name, then all are renewed."""
+    """Another folder, as on a new machine: access without a user fails, then all are renewed."""
     elsewhere = tmp_path / "credentials"
     with pytest.raises(SettingsError, match="lets neither the user"):
         guarded.init(users=elsewhere)
@@ -145,7 +145,7 @@ def test_an_administrator_s_uri_does_for_a_server_that_has_users(
         UriFile.of(guarded.folder, who).write(Uri.parse(uri))
 
 
-def test_an_administrator_who_lost_his_rights_gets_them_from_another_one(
+def test_an_administrator_without_its_rights_gets_them_from_another_one(
     guarded: Guarded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin = guarded.client_of("admin")["admin"]

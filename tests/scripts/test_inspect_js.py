@@ -1,6 +1,7 @@
-"""scripts/inspect.js through the real mongosh: what it tells, that it hides what people wrote, and
-that it scans nothing large. One shell answers all the questions, since its start is what takes
-time.
+"""scripts/inspect.js through the real mongosh: its output, that it hides users' messages, and that
+it scans nothing large.
+
+One shell runs all the calls, since its start is slow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.conftest import missing
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "inspect.js"
 PAGE = (ROOT / "docs" / "how-to" / "mongo-shell.md").read_text("utf-8")
-# What it shows behind the shell's prompt; its ids are of nobody here.
+# Its output behind the shell's prompt; the ids exist nowhere here.
 TYPED = re.findall(r"^rs0 \[primary\] line_bot> (.*)$", PAGE, re.MULTILINE)
 MONGOSH = ROOT / ".venv" / "mongosh" / "node_modules" / "mongosh" / "bin" / "mongosh.js"
 SECRET = "秘密の言葉"
@@ -37,7 +38,7 @@ USER = {"channel": "main", "key": "U1"}
 OWN_ID = ObjectId()
 AWARE = json_util.JSONOptions(tz_aware=True, tzinfo=UTC)
 NOW = datetime.now(UTC).replace(microsecond=0)
-# Of each question how the answer is asked for; the driver's own profiler tells what it read.
+# The call for each answer; the server's profiler records its reads.
 QUESTIONS = {
     "help": "linedesk.help()",
     "status": "linedesk.status()",
@@ -66,7 +67,7 @@ QUESTIONS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What was printed, and the object behind it."""
+    """The printed page, and its object."""
 
     page: str
     told: Any
@@ -207,7 +208,7 @@ def fill(database: Database[Any]) -> None:
 
 
 def fill_outboxes(database: Database[Any], send: Mapping[str, Any]) -> None:
-    """Of users who have only an outbox, each of another form."""
+    """Conversations with only an outbox, each of another form."""
     first, second = place_of(7, 9), place_of(7, 10)
     stored = {second: {**send, "id": "second"}, first: {**send, "id": "first"}}
     left = [{**send, "id": "old", "triedAt": NOW, "as": "push"}, {**send, "id": "older"}]
@@ -285,7 +286,7 @@ def answers(mongo_uri: str, house: Database[Any]) -> Mapping[str, Answer]:
     return found
 
 
-def test_status_tells_what_each_process_says_of_itself(
+def test_status_shows_each_processs_report(
     answers: Mapping[str, Answer], house: Database[Any]
 ) -> None:
     status = answers["status"].told
@@ -313,7 +314,7 @@ def test_status_prints_a_page(answers: Mapping[str, Answer]) -> None:
     assert re.search(r"main/U1 +2 +1 +\d\S* s +- +slow", status.page)
 
 
-def test_lag_tells_the_dispatchers_figures_and_what_is_stored(
+def test_lag_shows_the_dispatchers_figures_and_the_stored_rows(
     answers: Mapping[str, Answer], house: Database[Any]
 ) -> None:
     lag = answers["lag"]
@@ -367,7 +368,7 @@ def test_a_story_goes_from_the_webhook_to_lines_request_id(answers: Mapping[str,
         ("unknown", [], "no row in recvq, jobs, calls"),
     ],
 )
-def test_a_story_tells_the_rows_of_an_event_in_their_order(
+def test_a_story_shows_the_rows_of_an_event_in_order(
     question: str, rows: list[str], printed: str, answers: Mapping[str, Answer]
 ) -> None:
     steps = answers[question].told["steps"]
@@ -377,7 +378,7 @@ def test_a_story_tells_the_rows_of_an_event_in_their_order(
     assert printed in answers[question].page
 
 
-def test_a_story_tells_each_try(answers: Mapping[str, Answer]) -> None:
+def test_a_story_shows_each_try(answers: Mapping[str, Answer]) -> None:
     tries = [one["row"]["attempt"] for one in answers["given up"].told["steps"][1:3]]
     assert tries == [1, 2]
 
@@ -391,7 +392,7 @@ def test_a_send_that_travelled_in_the_call_of_another_is_found(
     assert [one["requestId"] for one in user.told["calls"]] == ["request-6"]
 
 
-def test_a_user_is_told_with_all_that_is_his(answers: Mapping[str, Answer]) -> None:
+def test_a_user_is_shown_with_all_its_data(answers: Mapping[str, Answer]) -> None:
     user = answers["user"]
     assert user.lines[0] == "main/U1"
     assert user.line("name").endswith("花子")
@@ -416,7 +417,7 @@ def test_a_user_is_told_with_all_that_is_his(answers: Mapping[str, Answer]) -> N
         ("rolled-back", [("first", None), ("second", None), ("old", "push"), ("older", None)]),
     ],
 )
-def test_an_outbox_of_either_form_is_told_in_its_order_with_its_tries(
+def test_an_outbox_of_either_form_is_shown_in_order_with_its_tries(
     key: str, expected: list[tuple[str, str | None]], answers: Mapping[str, Answer]
 ) -> None:
     outbox = answers[f"outbox {key}"].told["outbox"]
@@ -424,7 +425,7 @@ def test_an_outbox_of_either_form_is_told_in_its_order_with_its_tries(
     assert [one.get("triedAt") for one in outbox] == [NOW if way else None for _, way in expected]
 
 
-def test_dead_tells_the_newest_letters(answers: Mapping[str, Answer]) -> None:
+def test_dead_shows_the_newest_letters(answers: Mapping[str, Answer]) -> None:
     dead = answers["dead"]
     assert [row["_id"] for row in dead.told] == ["e2", "e7/0"]
     assert dead.lines[0].endswith(": 2")
@@ -444,7 +445,7 @@ def test_what_people_wrote_shows_only_where_it_is_asked_for(
         assert not re.search('retry-key|"token"', told + answers[name].page), name
 
 
-def test_columns_stand_below_each_other_whatever_the_script(answers: Mapping[str, Answer]) -> None:
+def test_columns_align_in_every_script(answers: Mapping[str, Answer]) -> None:
     user = answers["user"]
     column = next(line for line in user.lines if "runAt" in line).index("runAt")
     for name in ("tea", "お茶の時間"):
@@ -469,7 +470,7 @@ def test_nothing_large_is_scanned(answers: Mapping[str, Answer], house: Database
             assert command.get("maxTimeMS") == 2000, command
 
 
-def test_another_database_is_told_so(answers: Mapping[str, Answer]) -> None:
+def test_another_database_is_reported(answers: Mapping[str, Answer]) -> None:
     assert answers["elsewhere"].page.startswith("no linedesk in the database test_elsewhere: use ")
 
 

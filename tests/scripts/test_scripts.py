@@ -1,6 +1,7 @@
-"""scripts/demo and scripts/test set themselves up: what they make, redo, skip, and say is missing.
+"""scripts/demo and scripts/test set themselves up: installations, repetitions, skipped steps and
+missing requirements.
 
-Python is a stand-in here that notes how it is called, so that no package is really installed.
+A fake Python records its calls, so that no package is really installed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ esac
 
 
 class Checkout:
-    """A copy of the scripts with a PATH that holds nothing but what they need."""
+    """A copy of the scripts with a PATH that has only their requirements."""
 
     def __init__(self, folder: Path, *, python: bool = True) -> None:
         self.folder = folder / "checkout"

@@ -1,7 +1,8 @@
-"""How much is stored and unfinished, how old it is, and how long recvq and the oplog keep it.
+"""The number and age of unfinished documents, and how long recvq and the oplog keep them.
 
-A look reads from the ends of recvq and by `_id`, so it costs the same whatever is stored; only the
-bytes that are unread are added up, seldom where they are many (`linedesk/store/queue/gauge.py`).
+A measurement reads from the ends of recvq and by `_id`, so its cost does not depend on the amount
+stored. Only the bytes of unread documents are added up, and rarely if there are many
+(`linedesk/store/queue/gauge.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from linedesk.store.queue.retention import Retention, accepted_at
 from linedesk.store.records.events import ACCEPT_TIME
 
 READ_SECONDS = 2.0
-# So many of the newest are asked for by name. They are more than ORDER_SLACK, so where one of
-# these was read all before them were.
+# The number of newest documents that are checked by `_id`. It exceeds ORDER_SLACK: if one of these
+# was read, all documents before them were read, too.
 NEWEST = 100
 
 KEY_NOT_FOUND = 211
@@ -35,48 +36,48 @@ KEY_NOT_FOUND = 211
 
 @dataclass(frozen=True)
 class FeedPosition:
-    """What the reader of recvq knows at one moment, of all that it has read."""
+    """The state of the reader of recvq at one moment."""
 
     newest: Any
-    """`_id` of the last document that was read; None before the first."""
+    """`_id` of the last document read; None before the first."""
     unread: Sequence[bool]
-    """Of each document that it was asked for whether it has not read it."""
+    """For each document in question, whether it has not been read."""
     oldest: Any
-    """`_id` of the oldest unfinished one in hand; None if there is none."""
+    """`_id` of the oldest document read but unfinished; None if there is none."""
     documents: int
-    """How many are in hand unfinished."""
+    """The number of documents read but unfinished."""
     held: int
-    """How many are in `held`."""
+    """The number of documents in `held`."""
 
 
 @dataclass(frozen=True)
 class Depth:
-    """All of one moment; seconds and shares. What cannot be known is None."""
+    """Figures of one moment, in seconds and shares; None if unknown."""
 
     lag_documents: int
-    """Stored, and not read yet. Above NEWEST redeliveries that recvq refused count along."""
+    """Documents stored and not read yet. Above NEWEST the count includes refused redeliveries."""
     lag_seconds: float
     """Age of the oldest of these; 0 if there are none."""
     documents: int
-    """All that is unfinished: unread, in hand, held."""
+    """All unfinished documents: unread, being processed, and in `held`."""
     oldest_seconds: float
     """Age of the oldest of these; 0 if there are none."""
     behind_seconds: float = 0.0
-    """Likewise, without what is in `held`: stuck alone, or paused. Progress is so far behind."""
+    """The same age without documents in `held` (stuck or paused): the lag of progress."""
     unread_share: float | None = None
-    """How much of recvq is unread or unfinished; beyond 1 it would be overwritten."""
+    """The share of recvq that is unread or unfinished; beyond 1 it would be overwritten."""
     recvq_left_seconds: float | None = None
-    """Until that would happen if nothing more were finished, at most 30 days."""
+    """The time until that if no document were finished, at most 30 days."""
     oplog_left_seconds: float | None = None
-    """Until the oplog would no longer reach back to the saved position, likewise."""
+    """The time until the oplog no longer reaches back to the saved position, at most 30 days."""
     retention_measured_seconds: float | None = None
-    """Both by the rate of so much of the last hour."""
+    """The part of the last hour on which both rates are based."""
 
 
 class DepthGauge:
-    """Measures one recvq again and again. Belongs to one thread.
+    """Measures one recvq repeatedly. Belongs to one thread.
 
-    `ask` tells what was read of the documents whose `_id` it is handed.
+    `ask` returns the reader's state for documents with the given `_id`s.
     """
 
     def __init__(
@@ -94,11 +95,11 @@ class DepthGauge:
         self._lasting = Retention(database, monotonic=monotonic)
 
     def measure(self) -> Depth:
-        """Raises StoreUnavailable, AccessRefused, and what else the driver raises."""
+        """Measure. Raises StoreUnavailable, AccessRefused, and other errors of the driver."""
         with translated():
             with pymongo.timeout(self._read_seconds):
                 newest = self._newest()
-                # What was typed in a shell and has no place in a line is passed over by who reads.
+                # The reader ignores documents typed in a shell without a place in a queue.
                 named = [row for row in newest if has_a_place(row)]
                 standing = self._ask([row["_id"] for row in named])
                 unread = list(compress(named, standing.unread))
@@ -122,7 +123,7 @@ class DepthGauge:
                 retention_measured_seconds=self._lasting.measured_seconds,
             )
 
-    # What was not read yet.
+    # Unread documents.
 
     def _newest(self) -> list[Document]:
         shown = {ACCEPT_TIME: 1, "channel": 1, "key": 1}
@@ -130,11 +131,11 @@ class DepthGauge:
         return list(found.sort("$natural", -1).limit(NEWEST))
 
     def _long_lag(self, newest: Document, last_read: Any) -> tuple[int, datetime | None]:
-        """How many documents were not read, and when the next one arrived."""
+        """The number of unread documents, and the arrival of the next one."""
         read = self._record_id(last_read)
         following = None if read is None else self._first_behind(read)
         if following is None:
-            # What was read last is in recvq no more, so nothing that is in it was read.
+            # The last document read is no longer in recvq, so all of recvq is unread.
             following = self._first()
             if following is None:
                 return 0, None
@@ -150,8 +151,8 @@ class DepthGauge:
         return None
 
     def _first_behind(self, record_id: int) -> Document | None:
-        """The next document by recvq's own order; None if that one is gone."""
-        # As a copy of a collection is resumed: the server seeks the place, and scans nothing.
+        """The next document in recvq's natural order; None if the given one is gone."""
+        # Like a resumed collection copy: the server seeks the place without a scan.
         next_one: Document = {
             "find": RECVQ,
             "hint": {"$natural": 1},
@@ -176,13 +177,13 @@ class DepthGauge:
             return dict(row)
         return None
 
-    # What is in hand, and in `held`.
+    # Documents being processed, and in `held`.
 
     def _accepted(self, id_: Any) -> datetime | None:
         if id_ is None:
             return None
         found = self._recvq.find_one({"_id": id_}, {ACCEPT_TIME: 1})
-        # What recvq has lost meanwhile tells at least the second of its arrival.
+        # The `_id` of a document that recvq has lost has at least the second of its arrival.
         return accepted_at({"_id": id_} if found is None else found)
 
     def _oldest_held(self) -> datetime | None:

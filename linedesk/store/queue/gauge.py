@@ -1,4 +1,4 @@
-"""Measures how much of recvq is unread, and when its newest document would reach the oldest unread.
+"""Measures the unread share of recvq, whose newest documents must not overwrite unread ones.
 
 A capped collection overwrites by bytes, so bytes are counted. The gauge reads only what a front
 desk's rights allow: find and collStats on recvq, and find on `progress`.
@@ -26,9 +26,9 @@ WARN_AGAIN_SHARE = 0.75
 CLOSE_SHARE = 0.95
 OPEN_SHARE = 0.90
 
-# Up to so many unread documents are added up anew at each look: it takes MongoDB 10 ms.
+# Up to this many unread documents are added up at each measurement: it takes MongoDB 10 ms.
 FEW = 10_000
-# A longer sum is made again only after so many times the time that it took.
+# A longer sum is repeated only after this multiple of its duration.
 REST = 10.0
 
 
@@ -36,7 +36,7 @@ REST = 10.0
 class Marks:
     """Record ids of the last finished document and of the newest one.
 
-    `after` is None where nothing is finished yet, or where it is in recvq no more.
+    `after` is None if no document is finished yet, or if it is no longer in recvq.
     """
 
     after: int | None
@@ -44,31 +44,31 @@ class Marks:
 
     @property
     def behind(self) -> int | None:
-        """The record id behind which a document may be unread; None: any may be."""
+        """The record id behind which documents may be unread; None: all may be."""
         return None if self.after is None else max(self.after - ORDER_SLACK, 0)
 
 
 @dataclass(frozen=True)
 class Sum:
-    """The bytes of all documents behind one record id, up to and with another."""
+    """The bytes of all documents behind one record id, up to another one inclusive."""
 
     behind: int
     upto: int
     bytes: int
     due_at: float = 0.0
-    """When the whole sum may be made again, for what was finished since."""
+    """When the whole sum may be made again, to exclude documents finished since."""
 
     def serves(self, marks: Marks, behind: int, few: int = FEW) -> bool:
-        """Whether it is enough to add what came since, instead of summing anew.
+        """Whether adding the newer documents is enough, instead of a new sum.
 
-        That tells too much by what was finished since, and never too little.
+        The result includes documents finished since: it may be too high, and is never too low.
         """
         return self.behind <= behind <= self.upto <= marks.newest and marks.newest - behind > few
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How much of the collection is unread, in bytes, and when that closes it."""
+    """The unread bytes of the collection, and the limits at which it closes."""
 
     unread_bytes: int
     capped_bytes: int
@@ -79,19 +79,19 @@ class Reach:
         return min(1.0, self.unread_bytes / self.capped_bytes)
 
     def closes(self, *, closed: bool) -> bool:
-        """Whether inserts must stop; once closed, not before there is room again.
+        """Whether inserts must stop; a closed recvq opens again only below OPEN_SHARE.
 
-        A collection that opened at the same share that closed it would do so with each document
-        that is finished, and its writers would turn to and fro between two stores.
+        With one common limit it would open with each finished document, and its writers would
+        switch back and forth between two stores.
         """
         return self.share >= (OPEN_SHARE if closed else CLOSE_SHARE)
 
     def warns(self, *, warned: bool) -> bool:
-        """Whether it is time to tell the operator, who then has been told until it falls again."""
+        """Whether to warn the operator: once, until the share falls below WARN_AGAIN_SHARE."""
         return self.share >= (WARN_AGAIN_SHARE if warned else WARN_SHARE)
 
     def plus(self, more_bytes: int) -> Reach:
-        """The same with so many bytes more."""
+        """The same with `more_bytes` added."""
         return Reach(self.unread_bytes + more_bytes, self.capped_bytes)
 
 
@@ -105,10 +105,10 @@ BYTES = {"$group": {"_id": None, "bytes": {"$sum": {"$bsonSize": "$$ROOT"}}}}
 
 
 class Gauge:
-    """Measures one recvq again and again, and keeps a long sum for the next time.
+    """Measures one recvq repeatedly, and keeps a long sum for the next time.
 
-    Belongs to one thread at a time. Raises WrongCollection for a recvq that is missing, uncapped
-    or without its index, and what the driver raises.
+    Belongs to one thread at a time. Raises WrongCollection for a recvq that is missing, uncapped or
+    without its index, and the driver's errors.
     """
 
     def __init__(
@@ -123,17 +123,17 @@ class Gauge:
         self._few = few
         self._rest = rest
         self._sum_seconds = sum_seconds
-        # Not on a majority: what is inserted and not confirmed yet takes its place already.
+        # Not on a majority: unconfirmed inserts take space already.
         self._recvq = database[RECVQ].with_options(read_concern=ReadConcern("local"))
         self._sum: Sum | None = None
 
     def measure(self, *, patient: bool) -> Reach:
-        """Takes READ_SECONDS and SUM_SECONDS at most where MongoDB answers.
+        """Measure; takes at most READ_SECONDS and SUM_SECONDS if MongoDB answers.
 
-        Who is not patient takes a long sum as it was, which tells too much rather than too little.
+        Unless `patient`, an earlier long sum is used, which may be too high, never too low.
         """
         with pymongo.timeout(READ_SECONDS):
-            # First: what is finished meanwhile only makes the answer too careful.
+            # Read first: documents finished in the meantime only make the result too high.
             after = self._after()
             marks = self._marks(after)
             shape = require_shape(read_shape(self._database), database=self._database.name)
@@ -147,7 +147,7 @@ class Gauge:
         return progress and progress.get("after")
 
     def _marks(self, after: Any) -> Marks | None:
-        """None of an empty collection."""
+        """None for an empty collection."""
         found = None if after is None else self._record_id(self._find({"_id": after}))
         newest = self._newest()
         return None if newest is None else Marks(found, newest)
@@ -189,10 +189,13 @@ class Gauge:
         except ExecutionTimeout:
             if not patient:
                 raise
-            log.warning("recvq takes too long to add up documents=%d", newest - behind)
+            log.warning(
+                "the sum of recvq's unread bytes takes too long documents=%d", newest - behind
+            )
             return None
         except OperationFailure as error:
-            # It came to the oldest documents while they were overwritten: so it saw all of them.
+            # The scan reached the oldest documents while they were overwritten, so it saw all of
+            # them.
             if error.code != CAPPED_POSITION_LOST:
                 raise
             return None
@@ -203,8 +206,8 @@ class Gauge:
     def _bytes_behind(self, behind: int, newest: int) -> int:
         """At least the bytes of all documents behind one record id, up to the newest.
 
-        The newest are added up, since record ids can be counted but not searched for. Those that
-        come in meanwhile take the place of the oldest ones, so then it adds up so many more.
+        The newest documents are added up, since record ids can be counted but not searched. New
+        documents replace the oldest ones in that range, so it adds up as many more.
         """
         more = ORDER_SLACK
         while True:
@@ -215,7 +218,7 @@ class Gauge:
             more = 2 * came
 
     def _bytes_of_newest(self, count: int) -> int:
-        # Ended by MongoDB itself, or a long sum would look like a server that is away.
+        # MongoDB's own time limit: otherwise a long sum would look like an unreachable server.
         rows = self._recvq.aggregate(
             [{"$limit": count}, BYTES],
             hint={"$natural": -1},

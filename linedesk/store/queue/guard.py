@@ -1,7 +1,7 @@
-"""The guard of recvq: nothing unread is overwritten, because inserts stop before it could be.
+"""The guard of recvq: inserts stop before unread documents could be overwritten.
 
-Each process that inserts into recvq has one, and asks it before each insert. It changes nothing
-in MongoDB.
+Each process that inserts into recvq has a guard and checks it before each insert. It changes
+nothing in MongoDB.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from linedesk.store.queue.gauge import Gauge, Reach
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
-# What an insert waits for a look before it goes on with the last word, or fails with MongoDB.
+# The time that an insert waits for a check; after it the last result is used, or the insert fails.
 HASTY_SECONDS = 0.5
-# Longer than any look takes.
+# Longer than any check takes.
 HANGING_SECONDS = 15.0
-# Who is about to have inserted so much since its last look looks again first: so it hears of what
-# the others inserted in time, however small the collection is.
+# A process checks again before it has inserted this share since its last check. It thus sees the
+# inserts of other processes in time, however small the collection is.
 LOOK_SHARE = 0.01
-NOT_LOOKED_AT = "recvq has not been looked at yet"
+NOT_LOOKED_AT = "recvq has not been checked yet"
 
 
 class Guard(BackgroundThread):
-    """Knows whether recvq takes inserts; `start` makes it look each second, on its own thread.
+    """Knows whether recvq accepts inserts; after `start` its own thread checks every second.
 
-    What goes through `inserting` is counted at once, what other processes insert at the next
-    look. A guard that cannot look keeps its last word: the insert itself will tell.
+    Inserts within `inserting` are counted at once, those of other processes at the next check. A
+    guard whose check fails keeps its last result: the insert itself then fails or succeeds.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Guard(BackgroundThread):
         self._hanging_seconds = hanging_seconds
         self._looked_at = time.monotonic()
         self._refused: str | None = None
-        self._looking = threading.Lock()  # held for a whole look: guards the gauge
+        self._looking = threading.Lock()  # held for a whole check: guards the gauge
         self._counting = threading.Lock()  # guards all below
         self._wrong: str | None = NOT_LOOKED_AT
         self._reach = Reach(0, 1)
@@ -72,37 +72,37 @@ class Guard(BackgroundThread):
 
     @property
     def closed(self) -> str | None:
-        """Why recvq takes no inserts, in words for anybody; None while it does."""
+        """Why recvq accepts no inserts, safe to show to clients; None while it does."""
         with self._counting:
             return self._closed_to(0)
 
     @property
     def refused(self) -> str | None:
-        """Why MongoDB refuses the user, in words for anybody; None once it has let him look.
+        """Why MongoDB refuses the user, safe to show to clients; None after a successful check.
 
         It stays while MongoDB does not answer: after a refused password the driver waits for the
-        server's next sign of life.
+        server's next heartbeat.
         """
         return self._refused
 
     @property
     def hanging(self) -> str | None:
-        """Whether its thread has ended unasked or is in a look beyond every bound, for a person."""
+        """A message if its thread has ended unexpectedly, or if a check exceeds all limits."""
         runs = self.dead or (self.alive and not self._stop.is_set())
         stands = runs and time.monotonic() - self._looked_at > self._hanging_seconds
-        return "the look at recvq hangs" if stands else None
+        return "the check of recvq hangs" if stands else None
 
     @property
     def share(self) -> float | None:
-        """How much of recvq is unread, 0 to 1; None while that is not known."""
+        """The unread share of recvq, 0 to 1; None while unknown."""
         with self._counting:
             return None if self._wrong else self._reach.plus(self._unseen).share
 
     @contextmanager
     def inserting(self, size_bytes: int) -> Iterator[None]:
-        """Around an insert of so many bytes of BSON; raises RecvqClosed where it has no room.
+        """Wrap an insert of `size_bytes` of BSON; raises RecvqClosed if there is no room.
 
-        Once in a while it looks first, and raises StoreUnavailable if it cannot.
+        Occasionally it checks first, and raises StoreUnavailable if the check fails.
         """
         # guard: look-after-one-percent
         if self._has_to_look(size_bytes):
@@ -119,17 +119,17 @@ class Guard(BackgroundThread):
                 self._ended += size_bytes
 
     def look(self) -> None:
-        """Look once, and log what changed; takes READ_SECONDS and SUM_SECONDS at most.
+        """Check once, and log changes; takes at most READ_SECONDS and SUM_SECONDS.
 
-        Raises StoreUnavailable where MongoDB does not answer, and leaves its last word then.
+        Raises StoreUnavailable if MongoDB does not answer, and keeps the last result.
         """
         with self._looking:
             self._look(patient=True)
 
     def refresh(self) -> None:
-        """Look within HASTY_SECONDS: a long sum is taken as it was.
+        """Check within HASTY_SECONDS, with an earlier long sum.
 
-        While somebody else adds one up, the last word has to do. Raises StoreUnavailable.
+        While another thread makes a new sum, the last result is kept. Raises StoreUnavailable.
         """
         if self._looking.acquire(timeout=HASTY_SECONDS):
             try:
@@ -140,7 +140,7 @@ class Guard(BackgroundThread):
 
     def _look(self, *, patient: bool) -> None:
         with self._counting:
-            # What has not ended may be missing in what is read now.
+            # The measurement may lack inserts that have not ended.
             ended = self._ended
         try:
             with translated():
@@ -157,7 +157,7 @@ class Guard(BackgroundThread):
 
     @property
     def _unseen(self) -> int:
-        """Bytes inserted here, or being inserted, that the last look could not know of."""
+        """Bytes inserted here, or being inserted, that the last check could not include."""
         return self._begun - self._seen
 
     def _has_to_look(self, size_bytes: int) -> bool:
@@ -205,7 +205,8 @@ class Guard(BackgroundThread):
         try:
             self.look()
         except (QueueError, PyMongoError, BSONError) as error:
-            # The client may be closed under a look that outlasts a stop; nobody needs its word.
+            # The client may be closed during a check that outlasts a stop; its result is not
+            # needed.
             if not failed and not self._stop.is_set():
                 _tell(error)
             return False
@@ -214,9 +215,9 @@ class Guard(BackgroundThread):
 
 def _tell(error: Exception) -> None:
     if isinstance(error, StoreUnavailable):
-        log.warning("recvq cannot be looked at, trying again error=%s", error)
+        log.warning("recvq cannot be checked, trying again error=%s", error)
     elif isinstance(error, AccessRefused):
-        log.error('recvq cannot be looked at reason="%s"', error)
+        log.error('recvq cannot be checked reason="%s"', error)
     else:
         name, code = type(error).__name__, getattr(error, "code", None)
-        log.error("recvq cannot be looked at error=%s code=%s", name, code)
+        log.error("recvq cannot be checked error=%s code=%s", name, code)

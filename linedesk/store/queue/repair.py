@@ -1,7 +1,7 @@
-"""Making recvq and its neighbours again what they have to be: capped, and with their indexes.
+"""Repairs recvq and the other collections: capped, and with their indexes.
 
-A recvq that was dropped or renamed comes back by anybody's insert, uncapped and without its
-unique index. Only the holder of the lease mends it; every other writer waits until it is right.
+After a drop or a rename the next insert creates recvq uncapped and without its unique index. Only
+the holder of the lease repairs it; all other writers wait.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from linedesk.store.views import create_views
 
 log = logging.getLogger(__name__)
 
-# Each step is looked at anew: others may insert, set up or drop at the same time.
+# Each step checks again: other processes may insert, set up or drop at the same time.
 MOST_STEPS = 20
 
 MISSING = "missing"
 UNCAPPED = "not capped"
 NOT_MENDED = (
-    "collections are otherwise than linedesk makes them: drop the index that stands in the way "
+    "collections differ from those of linedesk: drop the conflicting index "
     "(db.<collection>.dropIndex), then run `linedesk init`"
 )
-# What is wrong then is not mended in place: the collection is not the one that was read.
+# Defects that are not repaired in place: the collection is not the one that was read.
 ANOTHER = frozenset({MISSING, UNCAPPED})
 
 
 class CollectionRepair:
-    """Looks after recvq of one database, and remembers how large it was.
+    """Repairs recvq of one database, and remembers its size.
 
-    `size` is what is remembered of it from before, and `note` writes down another one, for who
-    comes after a kill. Every method raises StoreUnavailable when MongoDB cannot be reached;
-    mending may end anywhere, also by a kill, and the next call goes on from what it finds.
+    `size` is the size remembered from before, and `note` stores a new one, for a process after a
+    kill. Every method raises StoreUnavailable if MongoDB cannot be reached. A repair may be
+    interrupted at any point, also by a kill; the next call continues from the state that it finds.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class CollectionRepair:
         self._note = note
 
     def look(self) -> str | None:
-        """What is wrong with recvq in a few words; None if nothing is."""
+        """The defect of recvq; None if it has none."""
         with translated():
             options = self._options()
             if options is None:
@@ -77,9 +77,9 @@ class CollectionRepair:
         return f"without its index {missing[0].options['name']}" if missing else None
 
     def apply(self) -> list[str]:
-        """Make what is missing of recvq; returns what was done, nothing if all was right.
+        """Repair recvq; returns the changes, empty without any.
 
-        Documents stay, in their order; of several with one eventId the oldest stays.
+        Documents and their order are kept; of several with one eventId the oldest is kept.
         """
         done: list[str] = []
         with translated():
@@ -88,19 +88,19 @@ class CollectionRepair:
                 if step is None:
                     return done
                 done.append(step)
-        raise StoreUnavailable("recvq is changed by others all the time")
+        raise StoreUnavailable("other processes keep changing recvq")
 
     def apply_neighbours(self) -> list[str]:
-        """Make the other collections and views that are missing, as after a drop of the database.
+        """Make missing other collections and views, for example after a drop of the database.
 
-        The rows of lease and progress are not made here: they are their owners'.
+        It does not make the rows of lease and progress, which belong to their owners.
         """
         with translated():
             made = create_neighbours(self._database)
         return [*made, *create_views(self._database)]
 
     def _next_step(self) -> str | None:
-        """Take one step towards a right recvq; None if there is none to take."""
+        """Take one step of the repair; None if no step is needed."""
         options = self._options()
         if options is None:
             return self._create()
@@ -110,7 +110,7 @@ class CollectionRepair:
         return self._index(missing[0]) if missing else None
 
     def _options(self) -> Mapping[str, Any] | None:
-        """recvq's options, None if it is missing; a capped one's size is remembered."""
+        """recvq's options, None if it is missing; remembers the size of a capped one."""
         for row in self._database.list_collections(filter={"name": RECVQ}):
             options: Mapping[str, Any] = row.get("options", {})
             if options.get("capped"):
@@ -138,11 +138,11 @@ class CollectionRepair:
         except OperationFailure as error:
             if error.code != NAMESPACE_EXISTS:
                 raise
-            return "somebody else made it"
+            return "another process made it"
         return f"created with {self._bytes} bytes"
 
     def _convert(self) -> str:
-        """convertToCapped keeps documents and order, and drops what is beyond the size."""
+        """convertToCapped keeps documents and order, and drops documents beyond the size."""
         try:
             holds = int(self._database.command("collStats", RECVQ)["size"])
             size = max(self._bytes, 2 * holds)
@@ -150,7 +150,7 @@ class CollectionRepair:
         except OperationFailure as error:
             if error.code != NAMESPACE_NOT_FOUND:
                 raise
-            return "somebody else dropped it"
+            return "another process dropped it"
         return f"converted to capped with {size} bytes"
 
     def _index(self, index: Index) -> str:
@@ -166,7 +166,7 @@ class CollectionRepair:
         return f"index {name} made"
 
     def _remove_duplicates(self) -> int:
-        """Of each eventId the first in natural order stays: that is what was read first."""
+        """Keep the first document of each eventId in natural order: it was read first."""
         rows = self._database[RECVQ].aggregate(
             [
                 {"$match": {EVENT_ID: {"$exists": True}}},
@@ -184,23 +184,23 @@ class CollectionRepair:
 
 
 class Neighbours:
-    """Looks after the collections beside recvq. One thread at a time may look."""
+    """Repairs the collections besides recvq; for one thread at a time."""
 
     def __init__(self, database: Database[Any]) -> None:
         self._database = database
-        # Of each collection what a drop, a rename or a conversion changes; as it was when all was
-        # right.
+        # Per collection the properties that a drop, a rename or a conversion changes, as of the
+        # last check without defects.
         self._right: Mapping[str, Any] = {}
         self._wrong: list[str] = []
         self._tries = 0
 
     def look(self) -> None:
-        """Make right what was dropped by hand; it costs one listCollections where nothing was.
+        """Repair collections dropped by hand; without a defect it takes one listCollections.
 
         Raises StoreUnavailable, AccessRefused.
         """
         with translated():
-            # First, so that what changes amid the look is met by the next one.
+            # Read first: the next check detects changes made during this one.
             there = self._identities()
             if there == self._right:
                 return
@@ -212,11 +212,11 @@ class Neighbours:
                 self._right, self._wrong = there, []
 
     def _tell(self, wrong: list[str]) -> None:
-        """Say what was wrong, and once more the second time in a row that it is so."""
+        """Log the defects, and once more if they persist at the second check."""
         self._tries = self._tries + 1 if wrong == self._wrong else 1
         self._wrong = wrong
         if self._tries == 1:
-            log.warning("collections made right again found=%s", ", ".join(wrong))
+            log.warning("collections repaired found=%s", ", ".join(wrong))
         elif self._tries == 2:
             log.error("%s found=%s", NOT_MENDED, ", ".join(wrong))
 

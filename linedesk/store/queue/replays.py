@@ -1,12 +1,12 @@
-"""Putting what a dead letter holds into recvq again, once for each time that it is asked for.
+"""Replays of dead letters: a new document in recvq, exactly one for each request.
 
-Three writes: the letter counts the replay, recvq gets the document `replay:<letter>:<n>`, the
-letter says that it was replayed. Who dies between them leaves `replaying: n`; the next replay
-takes the same n, and the unique eventId lets one document through. So nothing is lost in
+A replay takes three writes: the letter counts the replay, recvq gets the document
+`replay:<letter>:<n>`, and the letter is marked as replayed. A crash between them leaves `replaying:
+n`. The next replay takes the same n, and the unique eventId admits one document. Nothing is lost in
 between, and two operators at once make one document.
 
-The document of a send or timer only names the letter: the worker takes the effect from there. So
-the right to insert into recvq is not the right to send.
+The document of a send or timer only names the letter: the worker takes the effect from there. The
+right to insert into recvq is therefore not the right to send.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from linedesk.store.records.letters import EXPIRES_AT, REPLAYED_AT
 
 INSERT_SECONDS = 10.0
 REPLAY = "replay"
-# No letter is replayed a million times.
+# A letter has fewer than a million replays.
 NUMBER = re.compile("[1-9][0-9]{0,5}")
 REFUSED = "refused: "
-"""How the cause of a letter begins whose document asked for what nothing stands behind."""
+"""The prefix of the cause of a letter whose document requested an effect without a valid letter."""
 
 
 def replay_name(letter: Mapping[str, Any]) -> str:
-    """The eventId of the letter's next replay, or of one that was begun and never confirmed."""
+    """The eventId of the letter's next replay, or of an unconfirmed one."""
     return f"{REPLAY}:{letter['_id']}:{_number(letter)}"
 
 
 def event_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Document:
-    """The letter's event as a document of its own, as of now.
+    """The letter's event as a new document, as of now.
 
-    Without its reply token, which is long past: the bot's replies become pushes.
+    It has no reply token, which has expired: the bot's replies become pushes.
     """
     document: Document = letter["document"]
     event = {part: value for part, value in document["event"].items() if part != "replyToken"}
@@ -54,7 +54,7 @@ def event_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Docum
 
 
 def effect_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Document:
-    """A document by which the letter's effect is carried out anew; it runs no handler."""
+    """A document that repeats the letter's effect; it runs no handler."""
     return {
         "_id": ObjectId(),
         EVENT_ID: name,
@@ -66,14 +66,14 @@ def effect_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Docu
 
 
 def asks_for_effect(document: Mapping[str, Any]) -> bool:
-    """Whether it is a document as `effect_again` makes it, or one that brings its own effect."""
+    """Whether it is a document of `effect_again`, or one that contains its own effect."""
     return "effect" in document or document["event"].get("type") == REPLAY
 
 
 def under_replay(document: Mapping[str, Any]) -> Document | None:
-    """A filter that matches the letter which the document is a replay of, once that has begun.
+    """A filter for the letter that the document replays, once the replay has begun.
 
-    None for a document whose name is no replay's.
+    None for a document whose name is not that of a replay.
     """
     id_, _, number = name_of(document).removeprefix(f"{REPLAY}:").rpartition(":")
     if not name_of(document).startswith(f"{REPLAY}:") or not NUMBER.fullmatch(number):
@@ -83,14 +83,14 @@ def under_replay(document: Mapping[str, Any]) -> Document | None:
 
 
 def number_of(document: Mapping[str, Any]) -> int:
-    """Which replay of its letter a document is that has the name of one."""
+    """The number in a replay's name."""
     return int(name_of(document).rpartition(":")[2])
 
 
 class Replays:
-    """Writes replays into recvq, as far as the guard lets it.
+    """Writes replays into recvq if the guard allows it.
 
-    Every method raises StoreUnavailable; the same replay may then be repeated.
+    Every method may raise StoreUnavailable; the same replay may then be repeated.
     """
 
     def __init__(self, database: Database[Any], guard: Guard) -> None:
@@ -100,11 +100,11 @@ class Replays:
         self._look_at = 0.0
 
     def replay(self, letter: Mapping[str, Any], document: Document) -> bool:
-        """Store the document and mark the letter; False if somebody else has meanwhile, or if a
-        document of that name had come before the replay began and was refused.
+        """Store the document and mark the letter.
 
-        `letter` as it was read, `document` made for its `replay_name`. Raises RecvqClosed, with
-        nothing written, where recvq is full or not as it must be.
+        Returns False if another process has done so, or if a document of that name arrived before
+        the replay began and was refused. `letter` is as read, `document` is made for its
+        `replay_name`. Raises RecvqClosed, with nothing written, if recvq is full or misconfigured.
         """
         if time.monotonic() >= self._look_at:
             self._guard.look()

@@ -1,6 +1,6 @@
-"""How long recvq, the oplog and the disk still hold what is unread, at the rate of the last hour.
+"""How long recvq, the oplog and the disk keep unread documents at the rate of the last hour.
 
-It measures by find, collStats and dbStats, and judges nothing.
+It measures by find, collStats and dbStats, without any judgement.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ SIZES: list[Mapping[str, Any]] = [
 
 @dataclass(frozen=True)
 class Span:
-    """What a capped collection holds: since when, how much, and how much it may."""
+    """The contents of a capped collection: its age, its size, and its limit."""
 
     seconds: float
-    """From its oldest entry to now."""
+    """The age of its oldest entry."""
     bytes: int
     most_bytes: int
 
     @property
     def bytes_per_second(self) -> float:
-        """The mean rate at which it was written since its oldest entry."""
+        """The mean write rate since its oldest entry."""
         return self.bytes / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def keeps_seconds(self) -> float:
-        """After how long an entry is overwritten at that rate; infinite where nothing comes."""
+        """The time until an entry is overwritten at that rate; infinite without writes."""
         rate = self.bytes_per_second
         return self.most_bytes / rate if rate > 0 else math.inf
 
@@ -63,17 +63,17 @@ class Disk:
 
 
 def oplog_span(client: Client) -> Span | None:
-    """The oplog of the server; None where it has none. Raises what the driver raises."""
+    """The oplog of the server; None if it has none. Raises the driver's errors."""
     oplog = client.local["oplog.rs"]
     oldest, newest = (_end(oplog, order) for order in (1, -1))
     if oldest is None or newest is None:
         return None
-    # In steps of a second, as its times are: an oplog of one moment has no rate yet.
+    # In whole seconds, like its timestamps: an oplog of one second has no rate yet.
     return _span(oplog, float(newest["ts"].time - oldest["ts"].time))
 
 
 def recvq_span(database: Database[Any], *, now: datetime) -> Span | None:
-    """recvq up to `now`; None while it is empty. Raises what the driver raises."""
+    """recvq up to `now`; None while it is empty. Raises the driver's errors."""
     recvq = database[RECVQ]
     oldest = _end(recvq, 1)
     if oldest is None:
@@ -82,14 +82,14 @@ def recvq_span(database: Database[Any], *, now: datetime) -> Span | None:
 
 
 def read_disk(database: Database[Any]) -> Disk:
-    """The disk that the database is on, by the server's own count."""
+    """The disk of the database, as reported by the server."""
     stats = database.command("dbStats")
     total, used = int(stats["fsTotalSize"]), int(stats["fsUsedSize"])
     return Disk(free_bytes=total - used, total_bytes=total)
 
 
 def accepted_at(document: Mapping[str, Any]) -> datetime:
-    """When a document of recvq arrived; one made by hand may lack the time, so its `_id` tells."""
+    """The arrival of a document of recvq; taken from `_id` if one made by hand lacks the time."""
     at, id_ = document.get(ACCEPT_TIME), document["_id"]
     if isinstance(at, datetime):
         return at
@@ -110,20 +110,20 @@ def _span(collection: Collection[Any], seconds: float) -> Span:
 log = logging.getLogger(__name__)
 
 READ_SECONDS = 2.0
-# What stands for ever, and for what comes to it a year or a day from now is all the same.
+# The upper limit of all times: longer ones need no distinction.
 MOST_LEFT_SECONDS = 30 * 24 * 3600.0
-# A rate is that of the last so many seconds, from so many on.
+# Rates cover the last PACE_SECONDS, and need at least LEAST_PACE_SECONDS.
 PACE_SECONDS = 3600.0
 LEAST_PACE_SECONDS = 10.0
 SAMPLE_SECONDS = 10.0
-# An oplog that is full by this part overwrites, and its size tells no rate any more.
+# An oplog filled to this share overwrites its entries, so its size no longer shows the rate.
 FULL_SHARE = 0.9
 
 
 class Retention:
-    """Of one database, looked at again and again. Belongs to one thread.
+    """The retention of one database, measured repeatedly. Belongs to one thread.
 
-    Its methods raise what the driver raises.
+    Its methods raise the driver's errors.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Retention:
         self._gauge = Gauge(database)
         self._stored = Pace(monotonic)
         self._logged = Pace(monotonic)
-        # Of the last look at their sizes, which change slowly: the oplog's seconds, and the mean
+        # The last measurement of sizes, which change slowly: the oplog's seconds, and the mean
         # bytes of a document in recvq.
         self._sized_at = -math.inf
         self._keeps: float | None = None
@@ -142,7 +142,7 @@ class Retention:
         self._oplog_is_closed = False
 
     def look(self) -> None:
-        """See how large both are, unless that was seen a moment ago; before the other methods."""
+        """Measure both sizes, unless measured a moment ago; call it before the other methods."""
         now = self._monotonic()
         if now - self._sized_at < SAMPLE_SECONDS:
             return
@@ -153,7 +153,7 @@ class Retention:
         self._sized_at = now
 
     def recvq(self, newest_record_id: int | None) -> tuple[float | None, float | None]:
-        """The part that is unread, and for how long the rest lasts; None where that is unknown."""
+        """The unread share, and the time until the rest is filled; None if unknown."""
         if newest_record_id is None:
             return 0.0, MOST_LEFT_SECONDS
         try:
@@ -167,11 +167,13 @@ class Retention:
 
     @property
     def measured_seconds(self) -> float:
-        """Of so much of the last hour is the rate of recvq; shorter after a start."""
+        """The part of the last hour on which recvq's rate is based; shorter after a start."""
         return self._stored.measured_seconds
 
     def oplog(self, *, behind_seconds: float) -> float | None:
-        """For how long it reaches back to who is so far behind in reading; None if unknown."""
+        """How long the oplog still reaches back to a reader that is `behind_seconds` behind; None
+        if unknown.
+        """
         return None if self._keeps is None else _bounded(self._keeps - behind_seconds)
 
     def _oplog_keeps(self) -> float | None:
@@ -182,7 +184,7 @@ class Retention:
         except OperationFailure as error:
             if error.code != UNAUTHORIZED:
                 raise
-            log.warning("the oplog's size may not be read: `linedesk init --users` allows it")
+            log.warning("no right to read the oplog's size: run `linedesk init --users`")
             self._oplog_is_closed = True
             return None
         return None if span is None else self._keeps_seconds(span)
@@ -191,12 +193,12 @@ class Retention:
         rate = self._logged.rate(span.bytes)
         if span.bytes >= span.most_bytes * FULL_SHARE:
             return span.keeps_seconds
-        # What was written into a new one at once, such as by a restore, is no rate.
+        # A bulk write into a new collection, such as by a restore, shows no rate.
         return None if rate is None else span.most_bytes / rate if rate else math.inf
 
 
 class Pace:
-    """How fast a count goes up, per second of the last hour or since it was seen first."""
+    """The growth of a count, per second of the last hour or since the first sample."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -204,14 +206,14 @@ class Pace:
 
     @property
     def measured_seconds(self) -> float:
-        """From the oldest count that the rate is made of to now."""
+        """The time from the oldest sample of the rate to now."""
         return self._monotonic() - self._samples[0][0] if self._samples else 0.0
 
     def rate(self, count: int) -> float | None:
-        """With this one as the newest; None while it is too early to say."""
+        """The rate with `count` as the newest sample; None if there is too little data."""
         now, samples = self._monotonic(), self._samples
         if samples and count < samples[-1][1]:
-            # Another collection, or one that was emptied.
+            # A different collection, or one that was emptied.
             samples.clear()
         if not samples or now - samples[-1][0] >= SAMPLE_SECONDS:
             samples.append((now, count))

@@ -2,7 +2,7 @@
 
     answers: {"<event>": {state, at, send?, by?}}
 
-The name is that of the event that is answered. `jobworker.record.waiting_answers` writes them.
+The name is that of the answered event. `jobworker.record.waiting_answers` writes them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ STATE: Final = "state"
 SEND: Final = "send"
 """The answer, as an effect, while it waits."""
 BY: Final = "by"
-"""The tap that took it; None where the answer was sent without one."""
+"""The tap that requested it; None if the answer was sent without one."""
 KEPT_FOR = timedelta(days=1)
-"""How long an answer waits for a tap, and how long its end is remembered."""
+"""How long an answer waits for a tap, and how long its end is stored."""
 
 WITH_ANSWERS: Mapping[str, Any] = {ANSWERS: {"$gt": {}}}
-"""Conversations with any. The partial index has this filter, so a query needs it to be quick."""
+"""Conversations with answers. The partial index has this filter; fast queries need it."""
 
 
 class AnswerState(Enum):
-    """Where an answer is."""
+    """The state of an answer."""
 
     OFFERED = "offered"
-    """LINE is asked to show the button, or may have been; the event is not decided."""
+    """The button was sent, or may have been; the event is not decided."""
     SHOWN = "shown"
     """LINE has shown the button; the event is not decided."""
     WAITING = "waiting"
@@ -41,19 +41,19 @@ class AnswerState(Enum):
     """The answer is in the outbox, or has left it."""
 
 
-# What a button sends when it is tapped; no bot's own data begins with it.
+# The prefix of a button's postback data; bots must not use it.
 PREFIX = "linedesk:answer:"
-# Ids of LINE's and ObjectIds, which are names of fields as they are.
+# LINE's ids and ObjectIds, which are valid field names.
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 def can_be_offered(name: str) -> bool:
-    """Whether an event's name can stand in `answers` and in the data of a button."""
+    """Whether an event's name is valid in `answers` and in a button's data."""
     return _PLAIN.fullmatch(name) is not None
 
 
 def data_of(name: str) -> str:
-    """The postback data of the button of an event's answer; LINE takes 300 characters."""
+    """The postback data of the button for an event's answer; LINE's limit is 300 characters."""
     return f"{PREFIX}{name}"
 
 
@@ -66,7 +66,7 @@ def tapped_in(event: Mapping[str, Any]) -> str | None:
 
 
 def state_of(entry: Any) -> AnswerState | None:
-    """The state of an entry; None for what was made by hand and is none."""
+    """The state of an entry; None for an invalid entry made by hand."""
     state = entry.get(STATE) if isinstance(entry, Mapping) else None
     return next((one for one in AnswerState if one.value == state), None)
 

@@ -1,4 +1,6 @@
-"""`audit`: one row an act of an operator, written before the act and completed after it."""
+"""`audit`: one row for each action of an operator, written before the action and completed after
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ ENDED_AT: Final = "endedAt"
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """One act."""
+    """One action."""
 
     at: datetime
     by: str
     via: str
-    """The way that the operator came: page or command; dispatcher for what it does by itself."""
+    """The operator's interface: page or command; dispatcher for its own actions."""
     act: str
     on: str | list[str]
     why: str
@@ -25,7 +27,7 @@ class AuditRecord:
     ended_at: datetime | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """As it stands in `audit`; without an end as long as it has none."""
+        """The row in `audit`; without the fields of the end until it has ended."""
         ended = {} if self.ended_at is None else {ENDED_AT: self.ended_at}
         return {
             "at": self.at,

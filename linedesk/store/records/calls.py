@@ -1,4 +1,4 @@
-"""`calls`: one row a call of LINE's API."""
+"""`calls`: one row for each call of LINE's API."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MULTICAST: Final = "/v2/bot/message/multicast"
 SENDS: Final = frozenset(
     f"/v2/bot/message/{way}" for way in ("reply", "push", "multicast", "narrowcast", "broadcast")
 )
-"""The endpoints that bring messages to people."""
+"""The endpoints that send messages to users."""
 
-# How many details of a refusal stand on one line.
+# The number of details of a refusal on one line.
 MOST_DETAILS_TOLD: Final = 3
 
 _ALSO: Final = {"$cond": [{"$isArray": "$also"}, "$also", []]}
@@ -33,42 +33,46 @@ COUNTED: Final[Mapping[str, Any]] = {
         "$size": {"$setUnion": [["$key"], {"$map": {"input": _ALSO, "in": "$$this.key"}}]}
     },
 }
-"""In a projection what stands for `also`, which names up to 500 conversations."""
+"""The projection that replaces `also`, which names up to 500 conversations, by its size."""
 
 
 def is_taken(status: Any) -> bool:
-    """Whether LINE took a call: a 409 says that it had it already; no answer is no status."""
+    """Whether LINE accepted a call: 409 means that it had accepted it before; without an answer
+    there is no status.
+    """
     return isinstance(status, int) and (200 <= status < 300 or status == 409)
 
 
 def naming(event_id: str) -> dict[str, Any]:
-    """The filter of the calls that carried a send of the event, first or besides; by index."""
+    """The filter for calls with a send of the event, as the first or along with others; uses an
+    index.
+    """
     return {"$or": [{EVENT_ID: event_id}, {ALSO_EVENT: event_id}]}
 
 
 def of_key(key: str) -> dict[str, Any]:
-    """The filter of the calls that carried a send of the conversation; no index has it."""
+    """The filter for calls with a send of the conversation; without an index."""
     return {"$or": [{"key": key}, {ALSO_KEY: key}]}
 
 
 @dataclass(frozen=True)
 class LineReason:
-    """Why LINE refused a call, as its error body says, without what people wrote."""
+    """The reason in LINE's error body for a refused call, without the users' messages."""
 
     message: str
     details: Sequence[Mapping[str, str]] = ()
-    """`{property, message}` each, as far as LINE names them."""
+    """`{property, message}` each, as far as LINE sends them."""
 
     @classmethod
     def from_document(cls, found: Any) -> LineReason | None:
-        """As it stands in a row; None where there is none, as in rows of older releases."""
+        """Read the reason of a row; None if there is none, as in rows of older releases."""
         if not isinstance(found, Mapping) or not isinstance(found.get("message"), str):
             return None
         details = found["details"] if isinstance(found.get("details"), list) else []
         return cls(found["message"], [one for one in details if isinstance(one, Mapping)])
 
     def to_document(self) -> dict[str, Any]:
-        """As it stands in a row."""
+        """The form in a row."""
         return {"message": self.message, "details": [dict(one) for one in self.details]}
 
     @property
@@ -95,27 +99,27 @@ class CallRecord:
     attempt: int
     ms: float = 0.0
     status: int | None = None
-    """None where LINE did not answer."""
+    """None if LINE did not answer."""
     request_id: str | None = None
     reason: LineReason | None = None
-    """Why LINE refused it, where its error body says so."""
+    """The reason for LINE's refusal, from its error body."""
     turn_class: str | None = None
-    """In which class it waited at the gate: live, chat, other or idle."""
+    """Its class at the gate: live, chat, other or idle."""
     waited_ms: float | None = None
-    """How long it waited there for its turn."""
+    """The time that it waited there."""
     people: int | None = None
-    """How many people LINE counts if it takes the call; None where LINE alone knows."""
+    """The number of users that LINE counts for an accepted call; None if only LINE knows."""
     also: Sequence[Mapping[str, Any]] = field(default_factory=list)
-    """What travelled in it besides, `{eventId, key}` each; left out where nothing did."""
+    """The further sends in the call, `{eventId, key}` each; omitted if there are none."""
 
     @property
     def is_sent(self) -> bool:
-        """Whether it brought messages to LINE."""
+        """Whether it delivered messages to LINE."""
         return self.endpoint in SENDS and is_taken(self.status)
 
     @classmethod
     def from_document(cls, row: Mapping[str, Any]) -> CallRecord:
-        """A row of `calls`; what one made by hand lacks is None or 0."""
+        """A row of `calls`; fields missing in a row made by hand are None or 0."""
         also = row["also"] if isinstance(row.get("also"), list) else []
         return cls(
             at=row.get("at"),
@@ -135,7 +139,7 @@ class CallRecord:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """As it stands in `calls`; `paid` only where LINE took it."""
+        """The row in `calls`; `paid` only if LINE accepted the call."""
         gate = {"class": self.turn_class, WAITED_MS: self.waited_ms}
         return {
             "at": self.at,

@@ -1,7 +1,7 @@
-"""`conversations`: one document a conversation; `jobworker.record` reads and writes it.
+"""`conversations`: one document for each conversation; `jobworker.record` reads and writes it.
 
-Names are found by parts of them: `nameParts` holds every piece of one to three letters, folded so
-that width, case and spaces do not count, and has an index.
+Names are searched by parts: `nameParts` has every piece of one to three letters, folded to ignore
+width, case and spaces. It has an index.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 UNSENT_AT: Final = "unsentAt"
-"""When a message of it was taken back last."""
+"""When a message of it was last unsent."""
 NAME_PARTS: Final = "nameParts"
-"""The pieces of its names; absent from the moment a name changes until they are made anew."""
+"""The pieces of its names; absent after a change of a name until they are made again."""
 
 MOST_LETTERS: Final = 3
-"""Of one piece. With fewer, common pieces would match too many conversations."""
-# LINE takes 20 letters for a name.
+"""The length of a piece. Shorter pieces would match too many conversations."""
+# LINE's limit for a name is 20 letters.
 MOST_NAME: Final = 60
 MOST_WANTED: Final = 12
 
 
 def own_name(conversation: Mapping[str, Any]) -> str | None:
-    """The name in LINE of the user or group itself, where it is known."""
+    """The user's or group's own name in LINE, if known."""
     return _name_in(conversation.get("profile"))
 
 
 def member_names(conversation: Mapping[str, Any]) -> dict[str, str]:
-    """Names in LINE of the group's members by their ids, as far as they are known."""
+    """The known names in LINE of the group's members, by their ids."""
     members = conversation.get("members")
     found = members.items() if isinstance(members, Mapping) else ()
     return {user: name for user, told in found if (name := _name_in(told))}
 
 
 def names_in(conversation: Mapping[str, Any]) -> list[str]:
-    """All names by which the conversation is found, its own first."""
+    """All names for searching the conversation, its own first."""
     own = own_name(conversation)
     return [*([own] if own else []), *member_names(conversation).values()]
 
@@ -46,14 +46,14 @@ def _name_in(profile: Any) -> str | None:
 
 
 def folded(text: str) -> str:
-    """A text as it is compared: NFKC, without case and spaces. ﾊﾅｺ is ハナコ, ｓａｔｏ is Sato."""
-    # Folding the case can undo the normal form.
+    """The text for comparisons: NFKC, without case and spaces. ﾊﾅｺ is ハナコ, ｓａｔｏ is Sato."""
+    # Case folding can break the normal form.
     folds = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return "".join(folds.split())
 
 
 def name_parts(names: Iterable[str]) -> list[str]:
-    """What `nameParts` holds for these names; [""] for none, since absent means not made yet."""
+    """The value of `nameParts` for these names; [""] for none, since absent means not made yet."""
     texts = {folded(name)[:MOST_NAME] for name in names} - {""}
     pieces = {
         text[start : start + letters]
@@ -65,12 +65,12 @@ def name_parts(names: Iterable[str]) -> list[str]:
 
 
 def whole_name(text: str) -> str:
-    """The piece that is a whole name, of a folded text."""
+    """The piece for a whole name, from a folded text."""
     return f"={text[:MOST_NAME]}"
 
 
 def wanted_parts(text: str) -> list[str]:
-    """Pieces that every name with this folded text in it has."""
+    """The pieces that every name containing this folded text has."""
     if len(text) <= MOST_LETTERS:
         return [text]
     text = text[:MOST_NAME]

@@ -1,19 +1,20 @@
-"""Effects on their way: `outbox` and `call` of a conversation, and how both are read. Pure.
+"""Effects that wait or are under way: `outbox` and `call` of a conversation, and reading both.
+Pure.
 
 `jobworker.effects` makes the effects. `outbox` is an object whose keys are places, so the sorted
 keys give the order in which the effects were recorded:
 
     outbox: {"<epoch>-<running number of the process>": effect, ...}
 
-`call` is the one call of LINE that is under way or of unknown outcome, and names the places of the
-sends that travel in it, each of them tried:
+`call` is the one call of LINE that is under way or of unknown outcome. It names the places of its
+sends, which all count as tried:
 
     call: {at, as, key, token, members}   sends of this conversation alone
     call: {at, batch, members}            a claim: they travel in the multicast `batch`
 
 A claim counts only while its document in `batches` is ready. Releases before schema 3 wrote the
-array `pending` instead, whose sends name their try themselves. It stays until a dispatcher adopts
-the conversation.
+array `pending` instead, whose sends have their try in themselves. It is kept until a dispatcher
+adopts the conversation.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from typing import Any, Final
 from linedesk.store.documents import Document
 
 EFFECT_ID: Final = "effectId"
-"""How `control` and `status` name an effect."""
+"""The field that names an effect in `control` and `status`."""
 RETRY_KEY: Final = "retryKey"
 TOKEN_FROM: Final = "tokenFrom"
 """When the webhook with the reply token arrived."""
 TRIED_AT: Final = "triedAt"
-"""Of a send in a dead letter or in `pending`: when a try began whose outcome is unknown."""
+"""In a send of a dead letter or of `pending`: the start of a try with unknown outcome."""
 ANSWER_TO: Final = "answerTo"
-"""Of a send: the event whose answer it is, brought by a tap (`linedesk.store.records.answers`)."""
+"""In a send: the event that it answers after a tap (`linedesk.store.records.answers`)."""
 SEND: Final = "send"
 """The `type` of a send."""
 
@@ -40,11 +41,11 @@ OUTBOX: Final = "outbox"
 PENDING: Final = "pending"
 CALL: Final = "call"
 MEMBERS: Final = "members"
-"""Of `call`: the places of the sends that travel in it."""
+"""In `call`: the places of its sends."""
 BATCH: Final = "batch"
-"""Of `call`: the `_id` in `batches`."""
+"""In `call`: the `_id` in `batches`."""
 
-# The partial indexes of `conversations` have these filters, so a query needs them to be quick.
+# The partial indexes of `conversations` have these filters; fast queries need them.
 WITH_OUTBOX: Mapping[str, Any] = {OUTBOX: {"$gt": {}}}
 """Conversations whose outbox is not empty."""
 WITH_PENDING: Mapping[str, Any] = {f"{PENDING}.0": {"$exists": True}}
@@ -53,22 +54,22 @@ WITH_EFFECTS: Mapping[str, Any] = {"$or": [WITH_OUTBOX, WITH_PENDING]}
 
 _IS_OBJECT = {"$eq": [{"$type": f"${OUTBOX}"}, "object"]}
 OUTBOX_PAIRS: Mapping[str, Any] = {"$objectToArray": {"$cond": [_IS_OBJECT, f"${OUTBOX}", {}]}}
-"""In an aggregation: the outbox as pairs of place `k` and effect `v`, not sorted."""
+"""For aggregations: the outbox as pairs of place `k` and effect `v`, unsorted."""
 
 
 def place_of(epoch: int, number: int) -> str:
-    """The place of the effect that the leader of this epoch recorded under this number."""
+    """The place of the effect recorded by the leader of `epoch` under `number`."""
     return f"{epoch:010d}-{number:010d}"
 
 
 def effects_of(conversation: Mapping[str, Any]) -> list[tuple[str, Document]]:
     """The effects of a conversation, each with its place, in the order of recording.
 
-    An entry of `pending` gets a place of epoch 0, and so comes first. Where an older release wrote
-    after the outbox, which the conversation's epoch tells, it gets a place of that epoch.
+    An entry of `pending` gets a place of epoch 0 and thus comes first. If an older release wrote
+    after the outbox, which the conversation's epoch shows, it gets a place of that epoch.
     """
     outbox, left = conversation.get(OUTBOX), conversation.get(PENDING)
-    # What else a person typed there in a shell is none.
+    # Other values, typed in a shell, are ignored.
     outbox = outbox if isinstance(outbox, Mapping) else {}
     left = left if isinstance(left, list) else []
     epoch = _epoch_of_pending(conversation, outbox)
@@ -79,11 +80,11 @@ def effects_of(conversation: Mapping[str, Any]) -> list[tuple[str, Document]]:
 def effects_with_tries(
     conversation: Mapping[str, Any], *, is_ready: Callable[[str], bool]
 ) -> list[tuple[str, Document]]:
-    """As `effects_of`, each send with its try of unknown outcome, as a dead letter has it.
+    """Like `effects_of`, each send with its try of unknown outcome, as in a dead letter.
 
-    `triedAt` and `as` are None where there is no such try. `retryKey` is the key that repeats the
-    try, and None where the send travelled with others. `is_ready` tells of an id whether that
-    document in `batches` is ready; it is asked for claims only.
+    `triedAt` and `as` are None without such a try. `retryKey` is the key that repeats the try; it
+    is None if the send was sent together with others. `is_ready` returns whether a document in
+    `batches` is ready; it is called for claims only.
     """
     call = conversation.get(CALL)
     if not isinstance(call, Mapping) or not isinstance(call.get(MEMBERS), list):
@@ -105,7 +106,7 @@ def _epoch_of_pending(conversation: Mapping[str, Any], outbox: Mapping[str, Any]
 
 
 def _told(effect: Document, call: Mapping[str, Any] | None) -> Document:
-    """A send with its try; other effects, and what was typed in a shell, as they are."""
+    """A send with its try; other effects, and entries typed in a shell, unchanged."""
     if not isinstance(effect, Mapping) or effect.get("type") != SEND:
         return effect
     untried = {TRIED_AT: None, "as": None, **effect}

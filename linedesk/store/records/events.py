@@ -1,4 +1,4 @@
-"""recvq: one document an event of LINE's. It stays a dictionary on its way through the processes.
+"""recvq: one document for each event of LINE. It stays a dictionary in all processes.
 
 `linedesk.store.documents.make_document` makes it.
 """
@@ -10,4 +10,4 @@ from typing import Final
 EVENT_ID: Final = "eventId"
 """Also the field of `jobs`, `calls`, `outbox` and `control` that names the event."""
 ACCEPT_TIME: Final = "acceptTime"
-"""When the front desk took the webhook."""
+"""When the front desk accepted the webhook."""

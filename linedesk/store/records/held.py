@@ -1,4 +1,4 @@
-"""`held`: one row a document that waits long, out of memory and of recvq's reach."""
+"""`held`: one row for each document that waits long, outside memory and recvq."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class HeldRecord:
     id: Any
     """Its `_id` in recvq."""
     n: int
-    """Its place among all that was ever held: the order of its key."""
+    """Its number among all held documents: it gives the order within a key."""
     key: Any
     channel: Any
     document: dict[str, Any]
@@ -23,7 +23,7 @@ class HeldRecord:
     """When it was moved here."""
 
     def to_document(self) -> dict[str, Any]:
-        """As it stands in `held`."""
+        """The row in `held`."""
         return {
             "_id": self.id,
             "n": self.n,

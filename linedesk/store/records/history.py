@@ -1,4 +1,4 @@
-"""`history`: a row each ten seconds of what the dispatcher measured; null is what has no value."""
+"""`history`: a row of the dispatcher's figures every ten seconds; null for unknown values."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ AS_FIGURES = (
     *(IN_HAND_DOCUMENTS, HELD_DOCUMENTS, BUSY_THREADS),
     *(OUTBOX_EFFECTS, OLDEST_SEND_SECONDS),
 )
-"""What a row takes from the dispatcher's figures in `status`, where it has the same names."""
+"""Fields copied from the dispatcher's figures in `status`, under the same names."""
 MEASURED = (
     *AS_FIGURES,
     *(READ_RATE, DECIDED_RATE, CALL_RATE, LINE_FAILS),
     *(WAIT_P50, WAIT_P99, HANDLER_P50, HANDLER_P99),
 )
-"""All that a row holds beside `at`."""
+"""All fields of a row except `at`."""

@@ -15,24 +15,24 @@ IMPORTING: Final = "importing"
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """The row as it was read."""
+    """The row as read."""
 
     owner: str | None
-    """Machine, pid and start of the process that has it, or had it last (`dispatcher.lease`)."""
+    """Machine, pid and start of the current or last holder (`dispatcher.lease`)."""
     epoch: int
     until: datetime | None
-    """None: it was never held."""
+    """None: never held."""
     is_importing: bool = False
-    """An import has begun to write and has not ended: the database is half written."""
+    """An import has begun to write and is incomplete: the database is half written."""
 
     @classmethod
     def from_document(cls, row: Mapping[str, Any]) -> LeaseRecord:
-        """The row as `linedesk init` and each holder write it."""
+        """Read a row written by `linedesk init` or a holder."""
         return cls(row[OWNER], row.get(EPOCH, 0), row.get(UNTIL), bool(row.get(IMPORTING)))
 
     @property
     def holding(self) -> dict[str, Any]:
-        """A filter for the row as long as the same one has it."""
+        """A filter for the row while the same process holds it."""
         return {OWNER: self.owner, EPOCH: self.epoch}
 
     def to_document(self) -> dict[str, Any]:
@@ -41,4 +41,4 @@ class LeaseRecord:
 
 
 NEVER_HELD = LeaseRecord(owner=None, epoch=0, until=None)
-"""As it is made."""
+"""The initial row."""

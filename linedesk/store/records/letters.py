@@ -1,6 +1,6 @@
-"""`deadletters`: what was given up, with its cause; an event's document, or a send or timer.
+"""`deadletters`: events, sends and timers that were given up, with the cause.
 
-A letter is decided as an effect of its conversation and becomes a row on its way out of `outbox`.
+A letter is decided as an effect of its conversation, and becomes a row when it leaves `outbox`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CARRIED_OUT: Final = "carriedOut"
 
 @dataclass(frozen=True)
 class LetterRecord:
-    """One letter as it is written first; what replays and ages add stands in the names only."""
+    """One letter as first written; replays and ageing add only the fields named above."""
 
     id: str
     """The name of the event, or the id of the effect."""
@@ -36,10 +36,10 @@ class LetterRecord:
     last_at: datetime
     document: Mapping[str, Any] | None = None
     effect: Mapping[str, Any] | None = None
-    """One of both is there: which, says what was given up."""
+    """One of both is set; it shows what was given up."""
 
     def as_effect(self) -> dict[str, Any]:
-        """As it is recorded in `outbox`."""
+        """The effect in `outbox`."""
         given_up = {"document": self.document, "effect": self.effect}
         return {
             "id": self.id,
@@ -56,6 +56,6 @@ class LetterRecord:
 
 
 def row_of(effect: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a letter from its effect, also of one that was made by hand and is not whole."""
+    """The row of a letter from its effect, also from an incomplete one made by hand."""
     rest = {name: value for name, value in effect.items() if name not in ("id", "type")}
     return {"_id": effect["id"], **rest}

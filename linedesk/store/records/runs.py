@@ -1,4 +1,4 @@
-"""`jobs`: one row a run of a job."""
+"""`jobs`: one row for each run of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GATHERED_WITH: Final = "gatheredWith"
 
 @dataclass(slots=True)
 class RunRecord:
-    """One run, whether it called a handler or not. Not frozen: there is one for each event."""
+    """One run, with or without a call of a handler. Not frozen: there is one for each event."""
 
     at: datetime | None
     ms: float
@@ -23,7 +23,7 @@ class RunRecord:
     channel: str | None
     key: str | None
     type: str | None
-    """That of the event."""
+    """The key of the event."""
     waited_ms: float
     """From the webhook's arrival to this run."""
     attempt: int
@@ -32,11 +32,11 @@ class RunRecord:
     error: str | None
     thread: str | None
     gathered_with: str | None = None
-    """The name of the first message that it was handled together with, for all but that one."""
+    """The name of the first message of a group that was handled together; not set for that one."""
 
     @classmethod
     def from_document(cls, row: Mapping[str, Any]) -> RunRecord:
-        """A row of `jobs`; what one made by hand lacks is None or 0."""
+        """A row of `jobs`; fields missing in a row made by hand are None or 0."""
         return cls(
             at=row.get("at"),
             ms=row.get("ms") or 0.0,
@@ -54,7 +54,7 @@ class RunRecord:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """As it stands in `jobs`."""
+        """The row in `jobs`."""
         row = {
             "at": self.at,
             "ms": self.ms,

@@ -1,7 +1,7 @@
-"""`schedule`: one row a timer; jobworkers set and cancel it, the scheduler lets it fire.
+"""`schedule`: one row for each timer; jobworkers set and cancel it, the scheduler fires it.
 
-Beside these a row has `channel`, `key`, `name`, `n` (the number of its conversation's record that
-set or cancelled it), `every` (see `linedesk.store.timers.Daily`), `data` and `source`.
+Besides these fields a row has `channel`, `key`, `name`, `n` (the number of its conversation's
+record that set or cancelled it), `every` (see `linedesk.store.timers.Daily`), `data` and `source`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 RUN_AT: Final = "runAt"
-"""None: it fires no more."""
+"""None: it does not fire again."""
 SET_BY: Final = "setBy"
 """The name of the event that set it."""
 RANG: Final = "rang"
-"""For which time a daily timer fired last."""
+"""The time for which a daily timer last fired."""
 SET_ASIDE: Final = "setAside"
-"""Why the row can never fire; it waits for a person."""
+"""Why the row can never fire; the operator has to act."""
 ENDED_AT: Final = "endedAt"

@@ -1,7 +1,7 @@
-"""The drain: brings what the spool holds to recvq, oldest first, once MongoDB takes it again.
+"""The drain: moves spooled documents to recvq, oldest first, once MongoDB accepts them again.
 
 One process of the host drains, the others watch. Documents leave the spool only after the majority
-has them, so a crash between the two makes duplicates, which recvq swallows, and never a gap.
+has them. A crash in between causes duplicates, which recvq ignores, and never a gap.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ REPORT_SECONDS = 10.0
 INSERT_SECONDS = 2.0
 BATCH_BYTES = 4 * 1024 * 1024
 
-# What MongoDB 6.0 says of a document that it will never take: too large (2 and 10334), nested too
-# deep (15), and bytes that are no BSON. All else may end, and the document waits for that.
+# The codes by which MongoDB 6.0 permanently rejects a document: too large (2 and 10334), nested too
+# deep (15), and bytes that are not BSON. Other errors may pass, so the document waits.
 BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE = 2, 15, 22, 10334
 NEVER_TAKEN = frozenset({BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE})
 
@@ -48,21 +48,21 @@ REFUSED = (BSONError, OperationFailure, StoreUnavailable)
 
 @dataclass(frozen=True)
 class DrainLimits:
-    """How often the drain looks, how much it takes at a time, and how long it rests."""
+    """Intervals, batch sizes and pauses of the drain."""
 
     look_seconds: float = 1.0
     first_pause_seconds: float = 0.1
     longest_pause_seconds: float = 3.0
     batch_documents: int = 500
     still_seconds: float = STILL_SECONDS
-    """After so long in one step it counts as hanging, and another process takes over."""
+    """After this time in one step it counts as hanging, and another process takes over."""
 
 
 class Drain(BackgroundThread):
-    """A thread that empties the spool. It owns `spool`, a connection of its own to the file.
+    """A thread that empties the spool. It owns `spool`, its own connection to the file.
 
-    Each insert happens inside `inserting(bytes)`, which raises StoreUnavailable while recvq must
-    not take so many.
+    Each insert happens inside `inserting(bytes)`, which raises StoreUnavailable while recvq has no
+    room for it.
     """
 
     def __init__(
@@ -90,17 +90,17 @@ class Drain(BackgroundThread):
 
     @property
     def held(self) -> SpoolContents:
-        """What the spool held when last looked, a second ago at most unless its disk hangs."""
+        """The spool's contents at the last check, at most a second ago unless its disk hangs."""
         return self._held
 
     @property
     def hanging(self) -> str | None:
-        """Whether it is in a step beyond every bound, for a person."""
+        """A message if a step exceeds all time limits."""
         stands = self.alive and time.monotonic() - self._stepped_at > self._limits.still_seconds
         return "the spool's drain hangs" if stands else None
 
     def wake(self) -> None:
-        """Look now: something was spooled."""
+        """Check now: documents were spooled."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -133,14 +133,16 @@ class Drain(BackgroundThread):
         self._wake.wait(self._limits.look_seconds)
 
     def _move(self) -> None:
-        """Bring the oldest documents to recvq. A repetition begins with the same document, so that
-        no order changes: what is there already is skipped, the rest follows.
+        """Move the oldest documents to recvq.
+
+        A retry begins with the same document, so the order never changes: stored documents are
+        skipped, and the rest follows.
         """
         if not self._checked:
-            # An insert into a missing recvq would make one that is uncapped.
+            # An insert into a missing recvq would create an uncapped one.
             check_recvq(self._database)
             self._checked = True
-        # Less with each failure: a whole batch may need more room, or time, than there is.
+        # Halved with each failure: a whole batch may need more room or time than there is.
         max_bytes = BATCH_BYTES >> self._failures
         batch = self._spool.oldest(documents=self._limits.batch_documents, max_bytes=max_bytes)
         # guard: removal-after-majority ->
@@ -157,7 +159,7 @@ class Drain(BackgroundThread):
         self._progress(batch)
 
     def _move_first(self) -> None:
-        """Bring one document alone, or set it apart: no document may hold up all behind it."""
+        """Move one document alone, or set it apart: no document may block those behind it."""
         batch = self._spool.oldest(documents=1, max_bytes=0)
         try:
             self._insert(batch)
@@ -183,7 +185,7 @@ class Drain(BackgroundThread):
         self._session.drained(len(batch.bsons), self._held)
 
     def _settle(self) -> None:
-        """End a session once the spool was seen empty a whole look long."""
+        """End a session once the spool was empty for a whole interval."""
         session = self._session
         if session and session.quiet_seconds >= self._limits.look_seconds:
             self._session = None
@@ -193,7 +195,7 @@ class Drain(BackgroundThread):
             self._turn.end()
 
     def _pause(self, error: Exception) -> None:
-        # Another process may fare better meanwhile.
+        # Another process may succeed in the meantime.
         self._turn.end()
         self._checked = False
         self._failures += 1
@@ -207,7 +209,7 @@ class Drain(BackgroundThread):
 
 
 def oldest_seconds(held: SpoolContents) -> float:
-    """How long ago the oldest document that is held was accepted; 0 where nothing is held."""
+    """The age of the oldest spooled document since it was accepted; 0 for an empty spool."""
     if held.oldest is None:
         return 0.0
     accepted = None
@@ -220,7 +222,7 @@ def oldest_seconds(held: SpoolContents) -> float:
 
 
 class _DrainSession:
-    """From the first batch until the spool is empty: what is told about it."""
+    """The log lines of a session, from the first batch until the spool is empty."""
 
     def __init__(self, held: SpoolContents) -> None:
         self._began = self._last = self._reported = time.monotonic()
@@ -246,9 +248,11 @@ class _DrainSession:
 
 
 def _never_taken(error: Exception, batch: Batch) -> bool:
-    """Whether MongoDB refuses a document for what it is, by the codes of the insert's answer."""
+    """Whether MongoDB rejects a document because of its content, by the codes of the insert's
+    answer.
+    """
     if isinstance(error, BSONError):
-        # It can also be the answer that cannot be read.
+        # The unreadable BSON may also be that of the answer.
         return not all(map(_has_frame, batch.bsons))
     if isinstance(error, OperationFailure):
         return error.code == INVALID_BSON
@@ -259,7 +263,7 @@ def _never_taken(error: Exception, batch: Batch) -> bool:
 
 
 def _has_frame(data: bytes) -> bool:
-    """Whether the driver would send it; what is inside only MongoDB checks."""
+    """Whether the driver would send it; only MongoDB checks the content."""
     try:
         RawBSONDocument(data)
     except BSONError:

@@ -1,4 +1,4 @@
-"""Whose turn it is among the processes of a host: a lock that the kernel frees at kill -9 too."""
+"""The lock of the draining process of a host; the kernel releases it also at kill -9."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from linedesk.store.spool.spool_file import folder_held, identity, identity_of
 
 log = logging.getLogger(__name__)
 
-# Longer than any step of a drain takes. Who is frozen (SIGSTOP) keeps its lock, and what all
-# front desks have spooled would wait with it.
+# Longer than any step of a drain. A frozen process (SIGSTOP) keeps its lock, and the spooled
+# documents of all front desks would wait for it.
 STILL_SECONDS = 15.0
 
 
 class DrainLock:
-    """Who of the host's processes drains the spool: who holds the lock on this file.
+    """The lock file of the spool: the process that holds it drains the spool.
 
-    It has to be asked for again and again. Who has stood still for long loses it to another, and
-    may do one more step before it finds out, so no harm may come of two that drain.
+    A holder must renew it repeatedly. A holder that stops making progress loses the lock; it may
+    complete one more step before it notices. Two processes that drain must therefore be harmless.
     """
 
     def __init__(self, path: Path, *, still_seconds: float = STILL_SECONDS) -> None:
@@ -34,7 +34,7 @@ class DrainLock:
         self._seen_at = 0.0
 
     def taken(self) -> bool:
-        """Whether this process drains; raises SpoolUnavailable where the lock cannot be had."""
+        """Whether this process drains; raises SpoolUnavailable if the lock cannot be opened."""
         try:
             return self._still_mine() if self._lock is not None else self._try()
         except OSError as error:
@@ -42,7 +42,7 @@ class DrainLock:
             raise SpoolUnavailable(words, f"{self._path}: {error.strerror}") from error
 
     def end(self) -> None:
-        """Let another process have it; harmless when it is not held."""
+        """Release the lock; no effect if it is not held."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -71,9 +71,9 @@ class DrainLock:
         return self._still_mine()
 
     def _watch(self, lock: int) -> None:
-        """Take the file away from a holder that no longer touches it: the next try makes another.
+        """Remove the file of a holder that no longer touches it: the next try makes another.
 
-        By this process's own clock, since the host's may be set.
+        It uses the process's monotonic clock, since the host's clock may be set.
         """
         touched, now = os.fstat(lock).st_mtime_ns, time.monotonic()
         if touched != self._seen:
@@ -82,6 +82,6 @@ class DrainLock:
             with suppress(FileNotFoundError), folder_held(self._path):
                 if identity_of(lock) == identity(self._path):
                     self._path.unlink()
-                    words = "spool's drain stands still, taking over seconds=%.0f"
+                    words = "spool's drain makes no progress, taking over seconds=%.0f"
                     log.warning(words, now - self._seen_at)
             self._seen = None

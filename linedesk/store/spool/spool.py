@@ -1,7 +1,7 @@
-"""The spool: one SQLite file a host, where documents wait that MongoDB did not confirm.
+"""The spool: one SQLite file for each host, for documents that MongoDB did not confirm.
 
-What `append` has returned for survives kill -9 and power loss: it is synced, and so is the file's
-name. A damaged file is set aside under another name and never deleted. Nothing here knows MongoDB.
+Once `append` has returned, documents survive kill -9 and power loss: they are synced, and so is the
+file's name. A damaged file is renamed and never deleted. This module does not use MongoDB.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from linedesk.store.errors import SpoolDamaged, SpoolUnavailable
 from linedesk.store.spool import spool_file
 from linedesk.store.spool.spool_file import Identity, Key, Row, SpoolLimits, as_row, keys_of
 
-# A group is written in transactions of about this size, so that the write-ahead log stays small.
+# Documents are written in transactions of about this size to keep the write-ahead log small.
 PART_BYTES = 4 * 1024 * 1024
 REPLACED_TIMES = 3
-# Between two writes of one connection; those who wait ask twice as often.
+# The pause between two writes of one connection; waiting connections poll twice as often.
 TURN_SECONDS = 0.002
 
 INSERT = "INSERT INTO spool (channel, key, event_id, message_id, bson) VALUES (?, ?, ?, ?, ?)"
@@ -36,7 +36,7 @@ SIZES = "SELECT count(*), ifnull(sum(length(bson)), 0) FROM spool WHERE n <= ?"
 
 @dataclass(frozen=True)
 class SpoolContents:
-    """What the spool holds: how many documents, their bytes, and the oldest of them."""
+    """The contents of the spool: number of documents, bytes, and the oldest document."""
 
     documents: int = 0
     bytes: int = 0
@@ -45,7 +45,7 @@ class SpoolContents:
 
 @dataclass(frozen=True)
 class Batch:
-    """The oldest documents, in order. `last` means something in this one file only."""
+    """The oldest documents, in order. `last` is valid only for this file."""
 
     bsons: tuple[bytes, ...]
     last: int
@@ -53,11 +53,11 @@ class Batch:
 
 
 class Spool:
-    """One connection to the file; belongs to one thread, and several share the file.
+    """One connection to the file; belongs to one thread. Several connections share the file.
 
-    It opens when it is first used, and anew when the file was replaced. Every method raises
-    SpoolUnavailable, with the reason, when the file cannot do what is asked; each call is bounded
-    by the time that SQLite waits for a lock, apart from a disk that hangs.
+    It opens at its first use, and again if the file was replaced. Every method raises
+    SpoolUnavailable with the reason of a failure. Each call is limited by SQLite's time-out for
+    locks, unless the disk hangs.
     """
 
     def __init__(
@@ -79,31 +79,33 @@ class Spool:
         self._wrote_at = 0.0
 
     def probe(self) -> None:
-        """Make sure that more would be stored: by a write, synced like any other, and with room
-        for several documents, so that a full spool is full until some of it was drained.
+        """Check that the spool would accept documents, by a synced write.
+
+        It requires room for several documents: a full spool thus counts as full until it was partly
+        drained.
         """
         self._check_room(self._limits.spare_bytes)
         with self._writing() as connection:
             connection.execute(GROW, (0, 0))
 
     def append(self, documents: Sequence[RawBSONDocument]) -> None:
-        """Store all of them, in their order and behind what is there, synced to the disk."""
+        """Append all documents in their order, synced to the disk."""
         rows = [as_row(document) for document in documents]
         for _ in range(REPLACED_TIMES):
             for part in _parts(rows, self._part_bytes):
                 self._append(part)
-            # What went into a file that was set aside meanwhile would not be found again.
+            # Documents in a file that was set aside in the meantime would be lost.
             # guard: spool-still-there -> body
             if self._file == spool_file.identity(self.path):
                 return
             self.close()
-        raise SpoolUnavailable("the spool's file is replaced again and again")
+        raise SpoolUnavailable("the spool's file is replaced repeatedly")
 
     def keys_held(self, documents: Iterable[RawBSONDocument]) -> frozenset[Key]:
-        """Those of the documents' keys that the spool holds anything of.
+        """The keys of these documents that have documents in the spool.
 
-        It costs next to nothing while the spool is empty and nobody writes: SQLite tells by
-        `data_version` that another connection wrote, so this one must not write itself.
+        It is cheap while the spool is empty and unchanged: SQLite's `data_version` shows writes of
+        other connections, so this connection must not write itself.
         """
         with self._reading() as connection:
             self._look_whether_empty(connection)
@@ -113,11 +115,11 @@ class Spool:
 
     @property
     def seen_empty(self) -> bool:
-        """Whether nothing was held when `keys_held` last looked, or it never could look."""
+        """Whether the spool was empty at the last `keys_held`, or could never be read."""
         return self._empty
 
     def held(self) -> SpoolContents:
-        """What is held at this moment."""
+        """The current contents."""
         with self._reading() as connection:
             documents, size = connection.execute("SELECT documents, bytes FROM totals").fetchone()
             oldest = connection.execute("SELECT bson FROM spool ORDER BY n LIMIT 1").fetchone()
@@ -128,7 +130,7 @@ class Spool:
         return SpoolContents(documents, size)
 
     def oldest(self, *, documents: int, max_bytes: int) -> Batch:
-        """The oldest documents, as many and as large at most, but one where there is any."""
+        """The oldest documents, up to these limits, but at least one if there is any."""
         rows: list[tuple[int, bytes]] = []
         size = 0
         with self._reading() as connection:
@@ -142,9 +144,9 @@ class Spool:
         return Batch(tuple(data for _, data in rows), rows[-1][0] if rows else 0, file)
 
     def remove(self, batch: Batch) -> None:
-        """Forget what `oldest` returned, once it is stored elsewhere.
+        """Delete the documents of `oldest`, once they are stored elsewhere.
 
-        Numbers are given in the order of commits and never again, so nothing newer goes along.
+        Numbers follow the order of commits and are never reused, so newer documents are kept.
         """
         with self._writing() as connection:
             # guard: batch-of-this-file -> body
@@ -159,7 +161,7 @@ class Spool:
                 _remove(connection, batch.last)
 
     def redact(self, message_id: str, redact: Callable[[Document], Document]) -> int:
-        """Put `redact(document)` in place of each document of that message; returns how many."""
+        """Replace each document of that message by `redact(document)`; returns the number."""
         with self._writing() as connection:
             query = "SELECT n, bson FROM spool WHERE message_id = ?"
             found = connection.execute(query, (message_id,)).fetchall()
@@ -170,14 +172,14 @@ class Spool:
         return len(found)
 
     def tidy(self) -> None:
-        """Give the disk back what an empty spool no longer needs; nobody waits for it."""
+        """Return unused disk space of an empty spool, outside any request."""
         with self._translated() as connection:
-            # As a script, since it takes one step a page and gives no rows.
+            # As a script: it takes one step for each page and returns no rows.
             connection.executescript("PRAGMA incremental_vacuum")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
-        """Close the connection; harmless when there is none, and the next use opens another."""
+        """Close the connection; no effect without one, and the next use opens another."""
         connection, self._connection, self._file = self._connection, None, None
         if connection is not None:
             with suppress(sqlite3.Error):
@@ -195,7 +197,7 @@ class Spool:
             spool_file.check_room(connection, self.path, self._limits, size)
 
     def _look_whether_empty(self, connection: sqlite3.Connection) -> None:
-        # In this order: what is committed between the two is looked at again the next time.
+        # In this order: a commit between the two is read again the next time.
         [version] = connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             found = connection.execute("SELECT 1 FROM spool LIMIT 1").fetchone()
@@ -215,7 +217,7 @@ class Spool:
             self._wrote_at = time.monotonic()
 
     def _let_others_write(self) -> None:
-        # Who wrote again at once was seen to keep all others out until they gave up.
+        # A connection that writes again at once can lock the others out until they time out.
         left = self._wrote_at + self._turn_seconds - time.monotonic()
         if left > 0:
             threading.Event().wait(left)
@@ -227,7 +229,7 @@ class Spool:
 
     @contextmanager
     def _translated(self) -> Iterator[sqlite3.Connection]:
-        """The connection, opened where necessary; whatever goes wrong closes it, undoing all."""
+        """The connection, opened if necessary; any error rolls back and closes it."""
         try:
             yield self._connected()
         except sqlite3.Error as error:
@@ -237,7 +239,7 @@ class Spool:
                 spool_file.set_aside(self.path, damaged, str(reason))
             raise reason from error
         except SpoolUnavailable:
-            # Found out before anything was begun.
+            # Raised before any change.
             raise
         except BaseException:
             self.close()

@@ -1,6 +1,6 @@
-"""The spool's SQLite file: opening and making it, its bounds, its rows, and what its errors mean.
+"""The spool's SQLite file: opening and creating it, its limits, its rows, and its errors.
 
-A write-ahead log keeps readers from waiting for writers, and each commit is synced.
+With a write-ahead log readers do not wait for writers. Each commit is synced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from linedesk.store.redaction import message_id_of
 
 log = logging.getLogger(__name__)
 
-# Device and inode: which file it is, whatever its name.
+# Device and inode: they identify a file independently of its name.
 Identity = tuple[int, int]
 
 MEGABYTE = 1024 * 1024
@@ -35,7 +35,7 @@ SETUP_SECONDS = 1.0
 PAGE_BYTES = 4096
 LARGEST_LOG_BYTES = 64 * MEGABYTE
 MOST_SPARE_BYTES = MEGABYTE // 4
-# Kept free on the disk, since removing rows takes room as well: a full spool must drain.
+# Kept free on the disk: removing rows takes space as well, and a full spool must drain.
 RESERVE_BYTES = 8 * MEGABYTE
 VERSION = 1
 
@@ -75,28 +75,28 @@ DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 @dataclass(frozen=True)
 class SpoolLimits:
-    """How many bytes of disk the spool may take: the write-ahead log has its share of them."""
+    """The disk space of the spool in bytes, including the write-ahead log."""
 
     max_bytes: int
 
     @property
     def log_bytes(self) -> int:
-        """What the write-ahead log may take."""
+        """The limit of the write-ahead log."""
         return min(LARGEST_LOG_BYTES, self.max_bytes // 4)
 
     @property
     def spare_bytes(self) -> int:
-        """What must be free before a spool that was full takes anything again."""
+        """The free space that a full spool needs before it accepts documents again."""
         return min(MOST_SPARE_BYTES, self.max_bytes // 8)
 
     @property
     def pages(self) -> int:
-        """What the database itself may take."""
+        """The limit of the database itself, in pages."""
         return (self.max_bytes - self.log_bytes) // PAGE_BYTES
 
 
 def identity(path: Path) -> Identity | None:
-    """Which file has this name; None where there is none."""
+    """The file with this name; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -105,16 +105,16 @@ def identity(path: Path) -> Identity | None:
 
 
 def identity_of(descriptor: int) -> Identity:
-    """Which file is open there."""
+    """The file of an open descriptor."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
 
 
 def open_file(path: Path, limits: SpoolLimits) -> tuple[sqlite3.Connection, Identity]:
-    """Open the file, or make it, its name on the disk as surely as its content.
+    """Open or create the file, with its name synced like its content.
 
-    One process at a time does so. A damaged file is set aside, and a new one made. Raises
-    SpoolUnavailable; a folder that is missing is not made, since a disk may belong there.
+    Only one process at a time does so. A damaged file is set aside, and a new one created. Raises
+    SpoolUnavailable. A missing folder is not created, since it may be the mount point of a disk.
     """
     try:
         with folder_held(path) as folder:
@@ -130,9 +130,10 @@ def open_file(path: Path, limits: SpoolLimits) -> tuple[sqlite3.Connection, Iden
 
 
 def set_aside(path: Path, damaged: Identity, reason: str) -> None:
-    """Give a damaged file another name, unless somebody has done so; the next use makes a new one.
+    """Rename a damaged file, unless another process has done so; the next use creates a new one.
 
-    Who has it open and stores into it finds out by its identity before saying that it is stored.
+    A process that still writes to it detects the change by the file's identity before it confirms
+    the write.
     """
     with suppress(SpoolUnavailable, OSError), folder_held(path):
         if identity(path) == damaged:
@@ -140,9 +141,9 @@ def set_aside(path: Path, damaged: Identity, reason: str) -> None:
 
 
 def begin(connection: sqlite3.Connection) -> None:
-    """Begin to write; waits BUSY_SECONDS for those who write.
+    """Begin a write transaction; waits up to BUSY_SECONDS for other writers.
 
-    SQLite's own wait asks only ten times a second in the end, so it is asked each millisecond.
+    SQLite's own wait polls only ten times a second at the end, so this polls every millisecond.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     connection.execute("PRAGMA busy_timeout = 1").fetchone()
@@ -157,10 +158,10 @@ def begin(connection: sqlite3.Connection) -> None:
 
 
 def check_room(connection: sqlite3.Connection, path: Path, limits: SpoolLimits, size: int) -> None:
-    """Raise SpoolUnavailable unless so many bytes more fit into the limit and onto the disk."""
+    """Raise SpoolUnavailable unless `size` more bytes fit into the limit and on the disk."""
     [pages] = connection.execute("PRAGMA page_count").fetchone()
     [free] = connection.execute("PRAGMA freelist_count").fetchone()
-    # An index entry and a part of a page come along with each document.
+    # Each document also takes an index entry and a part of a page.
     if pages - free + (size * 5 // 4) // PAGE_BYTES + 4 > limits.pages:
         raise SpoolUnavailable("the spool is full: see SPOOL_MAX_MB", str(path))
     free_bytes = free * PAGE_BYTES
@@ -179,8 +180,8 @@ def _short_of(path: Path, limits: SpoolLimits, size: int, free_bytes: int) -> st
     disk = os.statvfs(path)
     reserve = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // 8)
     available = disk.f_bavail * disk.f_frsize
-    # Everything needs its room twice, since the log is copied into the database one day; pages
-    # that are free there take some of it.
+    # Documents need their space twice, since the log is copied into the database later. Free pages
+    # there take some of it.
     if (
         available < size * 5 // 4 + reserve // 2
         or available + free_bytes < log_bytes + size * 2 + reserve
@@ -190,7 +191,7 @@ def _short_of(path: Path, limits: SpoolLimits, size: int, free_bytes: int) -> st
 
 
 def reason(error: sqlite3.Error, path: Path) -> SpoolUnavailable:
-    """What an error of SQLite means here, by its code."""
+    """The error for a code of SQLite."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     detail = f"{path} {getattr(error, 'sqlite_errorname', type(error).__name__)}"
     if code in DAMAGED:
@@ -199,8 +200,8 @@ def reason(error: sqlite3.Error, path: Path) -> SpoolUnavailable:
 
 
 def _opened(path: Path, limits: SpoolLimits) -> tuple[sqlite3.Connection, Identity]:
-    # Made here and not by SQLite: nobody else may read what people wrote to each other. A file
-    # that exists is not touched, since to close it would end the locks of this whole process.
+    # Created here and not by SQLite, so that only its user can read the messages. An existing file
+    # is not opened: closing it would release the locks of this whole process.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     file = identity(path)
@@ -226,7 +227,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, limits: SpoolLimits) ->
     if version not in (0, VERSION):
         raise SpoolUnavailable("the spool was made by another version", f"{path} {version}")
     if version == 0:
-        # Only before the first table is made can it be told to give space back.
+        # This setting takes effect only before the first table is created.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
     connection.execute("PRAGMA synchronous = FULL")
@@ -240,7 +241,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, limits: SpoolLimits) ->
 
 @contextmanager
 def folder_held(path: Path) -> Iterator[int]:
-    """The folder's descriptor, locked, so that one process at a time makes or renames the file."""
+    """The folder's descriptor, locked: one process at a time creates or renames the file."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -267,11 +268,11 @@ def _lock(folder: int, path: Path) -> None:
 def _set_aside(path: Path, why: str) -> None:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
-    # The log first, and under the name by which SQLite finds it: it must not meet the new file.
+    # The log first, under the name that SQLite expects: it must not be applied to the new file.
     for ending in ("-wal", "-shm", ""):
         with suppress(FileNotFoundError):
             os.rename(f"{path}{ending}", f"{aside}{ending}")
-    log.error('spool set aside, what it holds is not handled as="%s" reason="%s"', aside, why)
+    log.error('spool set aside, its documents are not handled as="%s" reason="%s"', aside, why)
 
 
 def _log_bytes(path: Path) -> int:
@@ -285,12 +286,12 @@ def _detail(path: Path, error: OSError) -> str:
     return f"{path}: {error.strerror}"
 
 
-# Channel and key: what order is kept for.
+# Channel and key: order is kept within them.
 Key = tuple[str, str]
 
 
 class Row(NamedTuple):
-    """The columns but for `n`; `bson` is what MongoDB would have been sent, byte for byte."""
+    """The columns except `n`; `bson` has the exact bytes for MongoDB."""
 
     channel: str
     key: str
@@ -300,7 +301,7 @@ class Row(NamedTuple):
 
 
 def key_of_document(document: RawBSONDocument) -> Key:
-    """What the document queues up under."""
+    """The queue of a document."""
     return document["channel"], document["key"]
 
 
@@ -310,7 +311,7 @@ def keys_of(documents: Iterable[RawBSONDocument]) -> frozenset[Key]:
 
 
 def as_row(document: RawBSONDocument) -> Row:
-    """The row of a document; the message's id is there so that an unsend finds it."""
+    """The row of a document, with the message's id for unsends."""
     return Row(
         *key_of_document(document),
         document.get(EVENT_ID),

@@ -149,7 +149,7 @@ def exported(
 
 @pytest.fixture
 def export(exported: bytes, tmp_path: Path) -> Path:
-    """What `source` holds, exported."""
+    """An export of `source`."""
     path = tmp_path / "export.gz"
     path.write_bytes(exported)
     return path
@@ -236,7 +236,7 @@ def test_in_a_folder_it_gets_a_name_of_its_own(
 def test_a_file_that_is_there_stays_as_it_is(run: Run, export: Path, source: Any) -> None:
     before = export.read_bytes()
     answer = run(source, "export", str(export), code=1)
-    assert "is there already" in answer.stderr
+    assert "exists already" in answer.stderr
     assert export.read_bytes() == before
 
 
@@ -297,7 +297,7 @@ def test_it_goes_through_a_pipe(run: Run, source: Any, target: Any) -> None:
 
 # import
 
-# The real command, which stands still where it would write the timers.
+# The real command, stopped before it writes the timers.
 STOPS_BEFORE_TIMERS = """
 import sys
 from pymongo.collection import Collection
@@ -355,7 +355,7 @@ def test_a_letter_on_its_way_does_not_replace_the_one_that_had_arrived(
     assert target[DEADLETTERS].find_one({"_id": "E0"})["cause"] == "?"  # type: ignore[index]
 
 
-def test_a_dry_run_tells_the_same_and_needs_no_mongodb(export: Path) -> None:
+def test_a_dry_run_prints_the_same_and_needs_no_mongodb(export: Path) -> None:
     environ = {"MONGODB_URI": "mongodb://127.0.0.1:1/?replicaSet=rs0"}
     arguments = ["import", "--dry-run", str(export)]
     answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
@@ -368,7 +368,7 @@ def test_a_dry_run_tells_the_same_and_needs_no_mongodb(export: Path) -> None:
 def test_a_damaged_file_changes_nothing(run: Run, target: Database[Any], export: Path) -> None:
     export.write_bytes(export.read_bytes()[:-20])
     answer = run(target, "import", str(export), code=1)
-    assert "cut off" in answer.stderr
+    assert "truncated" in answer.stderr
     assert not any(whole(target).values())
     assert target["leases"].find_one({"_id": "epochs"})["epoch"] == 0  # type: ignore[index]
     assert "cannot be read" in run(target, "import", str(export.parent / "x"), code=1).stderr
@@ -397,9 +397,9 @@ def test_what_is_there_is_replaced_only_after_it_was_exported(
     target[CONVERSATIONS].insert_one(a_conversation("U次郎"))
     before = whole(target)
     answer = run(target, "import", str(export), code=1)
-    assert "is not empty, it has conversations: to replace that, say --replace" in answer.stderr
+    assert "is not empty, it has conversations: to replace it use --replace" in answer.stderr
     answer = run(target, "import", str(export), "--replace", str(export), code=1)
-    assert "is there already" in answer.stderr
+    assert "exists already" in answer.stderr
     assert whole(target) == before
     assert is_free(target)
 
@@ -413,7 +413,7 @@ def test_what_is_there_is_replaced_only_after_it_was_exported(
 def test_letters_that_are_there_stay_and_so_does_what_became_of_them(
     run: Run, target: Database[Any], export: Path
 ) -> None:
-    """What was replayed since the export is not offered again, and its replay has its number."""
+    """Letters replayed since the export are not offered again, and keep their number."""
     replayed = {**a_letter(), "replays": 1, "replayedAt": now()}
     target[DEADLETTERS].insert_many([replayed, a_letter("E7")])
     run(target, "import", str(export))
@@ -458,7 +458,7 @@ def test_an_import_that_fails_amid_its_writes_says_that_it_has_not_ended(
     target.command("collMod", SCHEDULE, validator={"n": {"$gt": 100}})
     answer = run(target, "import", str(export), code=1)
     assert f"MongoDB refuses 'main/{KEY}/egg' of schedule (error 121)" in answer.stderr
-    assert "no dispatcher starts until an import was run to its end" in answer.stderr
+    assert "no dispatcher starts until an import is completed" in answer.stderr
     assert not is_free(target)
     target.command("collMod", SCHEDULE, validator={})
     with failing(client, ["insert"], errorCode=50, namespace=f"{target.name}.schedule"):
@@ -491,7 +491,7 @@ def test_large_batches_are_cut(target: Database[Any]) -> None:
     batches: list[str] = []
     hold = LeaseHold(target)
     hold.take(above=0, take_over=False)
-    # What it empties for the second time is more than a batch, too.
+    # The second deletion is also larger than a batch.
     for _ in range(2):
         write(target, many + large, hold, left=[], wrote=batches.append)
     hold.release()
@@ -516,7 +516,7 @@ def test_a_process_of_the_database_that_is_gone_is_refused(
         progress.save(ProgressTracker().snapshot())
 
 
-# What waits in recvq.
+# Events in recvq.
 
 
 def a_document(name: str, key: str = "U", *, hours: float = 0) -> dict[str, Any]:
@@ -545,7 +545,7 @@ def test_what_came_to_a_new_database_before_the_import_is_still_to_be_handled(
     assert (progress["token"], progress["after"]) == (None, None)
 
 
-def test_where_nobody_can_tell_what_was_handled_an_operator_has_to(
+def test_in_doubt_about_handled_events_the_operator_decides(
     run: Run, target: Database[Any], export: Path
 ) -> None:
     store(target, hours=-1)
@@ -570,7 +570,7 @@ def test_a_second_try_keeps_what_the_first_has_settled_of_recvq(
 
     with pytest.raises(KeyboardInterrupt):
         restored_from(export, target, recvq="skip", wrote=stumble)
-    # What comes after the first try is to be handled, whatever is said at the second.
+    # Events after the first try are to be handled, whatever the options of the second.
     store(target, hours=0)
     run(target, "import", str(export), "--recvq", "skip")
     assert target[PROGRESS].find_one()["after"] == newest  # type: ignore[index]
@@ -604,7 +604,7 @@ def test_all_of_recvq_may_be_handled_if_an_operator_says_so(
     assert target[PROGRESS].find_one()["after"] is None  # type: ignore[index]
 
 
-def test_a_progress_of_the_database_itself_goes_on(
+def test_the_databases_own_progress_continues(
     run: Run, target: Database[Any], export: Path
 ) -> None:
     handled = store(target, hours=-1)
@@ -612,7 +612,7 @@ def test_a_progress_of_the_database_itself_goes_on(
     Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
     target[PROGRESS].update_one({}, {"$set": {"after": handled, "passed": 1, "ring.0": handled}})
     answer = run(target, "import", str(export), "--recvq", "skip")
-    assert "--recvq has no say" in answer.stderr
+    assert "--recvq has no effect here" in answer.stderr
     progress = target[PROGRESS].find_one()
     assert progress is not None
     assert (progress["after"], progress["passed"]) == (handled, 1)
@@ -634,7 +634,7 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
     )
     Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
     target[PROGRESS].update_one({}, {"$set": {"after": first, "ring.0": first}})
-    target[RECVQ].insert_many([{"what": "somebody typed"}, {"_id": {"a": "shell"}}])
+    target[RECVQ].insert_many([{"typed": "in a shell"}, {"_id": {"a": "shell"}}])
 
     answer = run(target, "import", str(export), "--replace", str(export.with_name("before.gz")))
     progress = target[PROGRESS].find_one()
@@ -643,7 +643,7 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
     assert (progress["after"], progress["finished"]) == (first, [decided, late])
     assert waiting not in progress["finished"]
     assert [row["document"]["eventId"] for row in target[HELD].find()] == ["H2"]
-    # Nor is what waited to be sent lost.
+    # Waiting sends are not lost, either.
     letter = target[DEADLETTERS].find_one({"cause": REPLACED})
     assert letter is not None
     assert letter["effect"] == {**send, "triedAt": None, "as": None}
@@ -653,7 +653,7 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
 def test_a_multicast_goes_with_its_members_which_count_as_tried(
     run: Run, target: Database[Any], export: Path
 ) -> None:
-    """Else the next dispatcher would call for it, and the replays would bring it again."""
+    """Otherwise the next dispatcher would send it, and the replays would repeat it."""
     outbox = {PLACE: a_send(id="E8/0", way=SendMethod.PUSH, at=now()).as_document()}
     claim = {"at": NOW, "batch": "B1", "members": [PLACE]}
     target[CONVERSATIONS].insert_one(a_conversation(outbox=outbox, call=claim))
@@ -667,21 +667,21 @@ def test_a_multicast_goes_with_its_members_which_count_as_tried(
     assert told == {"triedAt": NOW, "as": "multicast", "retryKey": None}
 
 
-def test_a_timer_that_has_rung_here_since_the_export_becomes_no_letter(
+def test_a_timer_that_has_fired_here_since_the_export_becomes_no_letter(
     run: Run, source: Database[Any], target: Database[Any], export: Path
 ) -> None:
     row = source[SCHEDULE].find_one({"name": "tea"})
     assert row is not None
     store(target, hours=1, name=due_event_id(row))
-    assert "1  timers past due that have rung since" in run(target, "import", str(export)).stdout
+    assert "1  timers past due that have fired since" in run(target, "import", str(export)).stdout
     assert target[DEADLETTERS].find_one({"cause": TIMER_PAST_DUE}) is None
 
 
-def test_an_import_that_dies_before_it_writes_holds_up_nobody(target: Database[Any]) -> None:
+def test_an_import_that_dies_before_it_writes_blocks_no_dispatcher(target: Database[Any]) -> None:
     machine, pid, ticks = owner_name().split("/")
     hold = LeaseHold(target, owner=f"{machine}/{pid}/{ticks}1")
     hold.take(above=0, take_over=False)
-    # On another machine nobody can tell that it died.
+    # Its death is unknown on another machine.
     until = target[LEASES].find_one({"_id": "dispatcher"})["until"]  # type: ignore[index]
     assert now() < until < now() + hours_(2)
     assert is_free(target)

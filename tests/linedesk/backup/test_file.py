@@ -1,4 +1,4 @@
-"""The file of an export: what goes in comes out, byte for byte, or it is said to be damaged."""
+"""The file of an export: documents are read byte for byte as written, or reported as damaged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def some() -> Rows:
     ]
 
 
-# What a bot may keep, and what stands in MongoDB only by somebody's hand.
+# Values that a bot may store, and values that only a person can put into MongoDB.
 ODD: dict[str, Any] = {
     "a date": NOW,
     "a date that Python has not": DatetimeMS(10**16),
@@ -126,7 +126,7 @@ def test_a_person_can_read_it_with_zcat() -> None:
     assert trailer["trailer"]["counts"] == {CONVERSATIONS: 1}
 
 
-def test_the_header_tells_where_it_is_from() -> None:
+def test_the_header_names_its_origin() -> None:
     assert BackupReader(io.BytesIO(file_of())).header() == HEADER
 
 
@@ -146,7 +146,7 @@ def test_a_file_of_which_lines_are_missing_is_refused() -> None:
         left = b"".join(lines[:missing] + lines[missing + 1 :])
         with pytest.raises(BackupError):
             read(gzip.compress(left))
-    with pytest.raises(BackupError, match="cut off"):
+    with pytest.raises(BackupError, match="truncated"):
         read(gzip.compress(b"".join(lines[:-1])))
 
 
@@ -167,7 +167,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing() -> None:
 
 def test_a_changed_document_is_found_though_gzip_is_right() -> None:
     content = gzip.decompress(file_of(*some()))
-    with pytest.raises(BackupError, match="add up"):
+    with pytest.raises(BackupError, match="checksum"):
         read(gzip.compress(content.replace("は".encode(), "わ".encode(), 1)))
 
 
@@ -240,7 +240,7 @@ NO_EXPORTS = {
         "damaged",
     ),
     "an empty header": (gzip.compress(b'{"header": {}}\n'), "damaged"),
-    "two files in one": (file_of() + gzip.compress(b"more\n"), "behind its end"),
+    "two files in one": (file_of() + gzip.compress(b"more\n"), "after its end"),
 }
 
 

@@ -1,4 +1,6 @@
-"""What the documents of an export become: nothing old goes on by itself, and nothing is lost."""
+"""The transformation of an export's documents: nothing old continues by itself, and nothing is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +53,9 @@ Database = dict[str, list[Document]]
 def restored(
     known: Sequence[Document] = (), **collections: list[Mapping[str, Any]]
 ) -> tuple[Database, Restored]:
-    """All that is written for these collections of an export, read as an import reads it.
+    """All writes for these collections of an export, in the order of an import.
 
-    `known` are the documents that the database knows, each by what it is asked for.
+    `known` are the documents in the receiving database, each by its query.
     """
     one = Restored(at=AT, now=NOW)
     one.is_known = lambda place: place in known
@@ -96,7 +98,7 @@ def a_call(way: str, *, members: int = 1) -> Document:
 
 
 def untried(send: Send) -> Document:
-    """As it stands in an outbox, where the call tells of its tries."""
+    """The send in an outbox, where the call has its tries."""
     names = ("triedAt", "as")
     return {name: value for name, value in send.as_document().items() if name not in names}
 
@@ -174,7 +176,7 @@ def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: SendMetho
         "attempts": 0,
     }
     assert is_sound(letter)
-    # It may have gone out right after the export, as what it was, and together with others.
+    # It may have been sent right after the export, in its way, and together with others.
     tried = (letter["effect"]["triedAt"], letter["effect"]["as"], letter["effect"]["retryKey"])
     assert tried == (AT, way.value, None)
     late = AT + timedelta(days=2)
@@ -224,7 +226,7 @@ def test_what_an_older_release_knew_of_a_try_stays() -> None:
 
 
 def test_of_a_database_that_is_replaced_only_what_was_tried_counts_as_tried() -> None:
-    """No dispatcher runs any more, so what stands there is known."""
+    """No dispatcher runs, so its state is known."""
     one = Restored(at=AT, now=NOW)
     sends = [untried(a_send(id=f"E1/{number}", way=SendMethod.PUSH)) for number in range(2)]
 
@@ -253,7 +255,7 @@ def test_a_letter_on_its_way_arrives_behind_one_that_had_arrived() -> None:
     assert found[DEADLETTERS] == [arrived, {"_id": "E1/0", **letter}]
 
 
-def test_an_effect_that_somebody_made_by_hand_is_kept_as_a_letter() -> None:
+def test_an_effect_made_by_hand_is_kept_as_a_letter() -> None:
     odd = [{"type": "wish"}, {"id": "x", "type": "timer"}]
     found, _ = restored(conversations=[a_conversation(*odd)])
     assert [letter["_id"] for letter in found[DEADLETTERS]] == [f"{ID}/7/{place_of(3, 0)}", "x"]
@@ -273,7 +275,7 @@ def test_a_timer_that_is_not_due_yet_waits_on_and_one_that_ended_stays_ended() -
     assert one.became[WAITING] == 1
 
 
-def test_a_timer_past_due_becomes_a_letter_whose_replay_lets_it_ring() -> None:
+def test_a_timer_past_due_becomes_a_letter_whose_replay_fires_it() -> None:
     found, _ = restored(schedule=[a_row(run_at=NOW - HOUR)])
     assert found[SCHEDULE] == [a_row(run_at=None) | {"endedAt": NOW}]
     [letter] = found[DEADLETTERS]
@@ -283,7 +285,7 @@ def test_a_timer_past_due_becomes_a_letter_whose_replay_lets_it_ring() -> None:
     assert (again["timer"], again["runAt"], again["data"]) == (f"{ID}/egg", NOW - HOUR, {"x": 1})
 
 
-def test_a_timer_past_due_that_rang_in_this_database_has_ended() -> None:
+def test_a_timer_past_due_that_fired_in_this_database_has_ended() -> None:
     rang = {"eventId": due_event_id(a_row(run_at=NOW - HOUR))}
     found, one = restored([rang], schedule=[a_row(run_at=NOW - HOUR)])
     assert found[SCHEDULE] == [a_row(run_at=None) | {"endedAt": NOW}]
@@ -309,7 +311,7 @@ def test_a_daily_timer_past_due_waits_for_its_next_time() -> None:
 @pytest.mark.parametrize(
     "broken", [{"every": {"at": "25:00", "tz": "Asia/Tokyo"}}, {"name": 5}, {"n": "x"}]
 )
-def test_a_row_that_can_never_ring_is_left_to_the_scheduler(broken: Document) -> None:
+def test_a_row_that_can_never_fire_is_left_to_the_scheduler(broken: Document) -> None:
     row = a_row(run_at=NOW - HOUR) | broken
     found, _ = restored(schedule=[row])
     assert found == {CONVERSATIONS: [], SCHEDULE: [row], DEADLETTERS: []}
@@ -344,7 +346,7 @@ def test_a_cancel_on_its_way_ends_the_row() -> None:
     assert not found[DEADLETTERS]
 
 
-def test_a_timer_on_its_way_that_is_past_due_rings_no_more_and_its_older_row_neither() -> None:
+def test_a_waiting_timer_past_due_and_its_older_row_never_fire() -> None:
     past = a_conversation(a_timer(at=NOW - HOUR))
     found, _ = restored(conversations=[past], schedule=[a_row()])
     [row], [letter] = found[SCHEDULE], found[DEADLETTERS]

@@ -1,4 +1,4 @@
-"""The parrot's words, in private and in groups."""
+"""The parrot's answers, in private and in groups."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEARD: dict[str, tuple[Callable[..., dict[str, Any]], str]] = {
 
 @pytest.fixture(scope="module")
 def shared(client: Client) -> Iterator[Room]:
-    """One desk and one simulator for all: every test has users of its own."""
+    """One desk and one simulator for all: every test has its own users."""
     database = client[f"test_parrot_{uuid.uuid4().hex[:12]}"]
     create_collections(database, capped_bytes=MEGABYTE)
     with linesim.running(rate_limits=False) as sim, Room(database, sim, bot) as room:
@@ -83,7 +83,7 @@ def test_its_answer_in_a_group_names_the_member(
 
 
 @pytest.mark.parametrize(("draft", "answer"), HEARD.values(), ids=HEARD.keys())
-def test_its_answer_where_line_tells_no_name(
+def test_its_answer_if_line_returns_no_name(
     room: Room, sim: Sim, draft: Callable[..., dict[str, Any]], answer: str
 ) -> None:
     user = sim.add_user("花子")
@@ -129,7 +129,7 @@ def test_the_longest_text_is_said_back_whole(room: Room, sim: Sim) -> None:
 
 
 @pytest.mark.parametrize("act", ["join", "member_joined", "leave"])
-def test_what_it_has_no_words_for_is_passed_over(room: Room, sim: Sim, act: str) -> None:
+def test_unknown_messages_are_ignored(room: Room, sim: Sim, act: str) -> None:
     user = sim.add_user("花子")
     group = sim.add_group("仲間", [user], present=act != "join")
     args = (group, sim.add_user("太郎")) if act == "member_joined" else (group,)

@@ -1,4 +1,4 @@
-"""The bots that ship in the real processes: what the kit says of them is so there, too."""
+"""The shipped bots in the real processes: the test kit's results hold there, too."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.linedesk.bots import test_reminder, test_timer
 
 PLAYS = [
     (timer.bot, test_timer.test_a_number_is_acknowledged_and_answered_when_its_seconds_are_over),
-    (timer.bot, test_timer.test_each_timer_of_a_user_rings_for_itself),
+    (timer.bot, test_timer.test_each_timer_of_a_user_fires_separately),
     (timer.bot, test_timer.test_a_cancel_stops_all_of_this_user_s_and_says_how_many),
     (timer.bot, test_timer.test_in_a_group_the_timers_are_the_group_s),
-    (timer.bot, test_timer.test_a_user_who_left_is_told_nothing_more),
-    (reminder.bot, test_reminder.test_the_time_is_set_told_and_deleted),
+    (timer.bot, test_timer.test_a_user_who_left_gets_no_more_messages),
+    (reminder.bot, test_reminder.test_the_time_is_set_shown_and_deleted),
     (reminder.bot, test_reminder.test_it_asks_every_day_until_it_is_answered),
     (
         reminder.bot,
@@ -29,7 +29,7 @@ PLAYS = [
 
 @pytest.fixture
 def bot_settings(bot: Bot) -> dict[str, str]:
-    """Another zone with Tokyo's time, to be told from the default."""
+    """Another zone with Tokyo's time, distinct from the default."""
     return {"timezone": "Asia/Seoul"} if bot is reminder.bot else {}
 
 

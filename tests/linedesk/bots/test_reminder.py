@@ -1,4 +1,4 @@
-"""The reminder's words; test_real_processes.py plays the first ones once more."""
+"""The reminder's conversation; test_real_processes.py repeats its beginning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bot() -> Bot:
     return reminder.bot
 
 
-def test_the_time_is_set_told_and_deleted(bot_test: People) -> None:
+def test_the_time_is_set_shown_and_deleted(bot_test: People) -> None:
     assert bot_test.says("U1", "設定教えて").replies == [NOTHING_SET]
     assert bot_test.says("U1", "ばいばい").replies == [NOTHING_SET]
     assert bot_test.says("U1", "こんにちは").replies == ["時間を設定してください"]
@@ -104,7 +104,7 @@ def test_what_was_right_is_kept_and_the_rest_asked_for(said: list[tuple[str, str
     assert bot_test.state("U1") is None
 
 
-def test_a_time_that_nobody_finishes_is_dropped() -> None:
+def test_an_incomplete_time_is_dropped() -> None:
     bot_test = BotTest(reminder.bot)
     bot_test.says("U1", "25時30分")
     bot_test.advance(PATIENCE_SECONDS - 1)
@@ -114,7 +114,7 @@ def test_a_time_that_nobody_finishes_is_dropped() -> None:
     assert bot_test.says("U1", "8").replies == [NO_TIME]
 
 
-def test_the_setting_is_told_while_another_is_being_made() -> None:
+def test_the_setting_is_shown_while_another_is_being_made() -> None:
     bot_test = BotTest(reminder.bot)
     bot_test.says("U1", "8時30分")
     assert bot_test.says("U1", "9時99分").replies == ["何分ですか？"]
@@ -197,7 +197,7 @@ def test_no_question_is_asked_again_where_the_operator_wants_none() -> None:
     assert bot_test.says("U1", "はい").replies == ["よくできました"]
 
 
-def test_who_says_no_words_is_told_so() -> None:
+def test_messages_without_text_are_refused() -> None:
     bot_test = BotTest(reminder.bot)
     assert bot_test.follows("U1").replies == [WELCOME]
     assert bot_test.sticker("U1").replies == [NO_TIME]
@@ -214,7 +214,7 @@ def test_in_a_group_anybody_answers() -> None:
     assert bot_test.says("U2", "飲んだ", group="C1").replies == ["よくできました"]
 
 
-def test_who_left_is_asked_nothing_more() -> None:
+def test_a_user_who_left_is_not_asked_again() -> None:
     bot_test = BotTest(reminder.bot)
     bot_test.says("U1", "8時30分")
     bot_test.says("U2", "8時30分", group="C1")
@@ -244,7 +244,7 @@ def test_a_time_among_other_words_is_an_answer_while_it_asks() -> None:
 
 
 @pytest.mark.parametrize("words", ["キャンセル", "やめる。"])
-def test_who_begins_a_time_can_leave_it_and_keep_the_setting(words: str) -> None:
+def test_an_incomplete_time_can_be_cancelled_and_the_setting_is_kept(words: str) -> None:
     bot_test = BotTest(reminder.bot)
     bot_test.says("U1", "8時30分")
     bot_test.says("U1", "9時")

@@ -1,4 +1,4 @@
-"""The timer bot's words; test_real_processes.py plays the first ones once more."""
+"""The timer bot's conversation; test_real_processes.py repeats its beginning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_number_is_acknowledged_and_answered_when_its_seconds_are_over(bot_tes
     assert bot_test.advance(MONTH).texts == []
 
 
-def test_each_timer_of_a_user_rings_for_itself(bot_test: People) -> None:
+def test_each_timer_of_a_user_fires_separately(bot_test: People) -> None:
     for number in ("60", "１８０", "60", "30"):
         bot_test.says("U1", number)
     bot_test.says("U2", "180")
@@ -68,7 +68,7 @@ def test_anything_else_is_explained(bot_test: People) -> None:
     assert bot_test.timers("U1") == []
 
 
-def test_a_user_who_left_is_told_nothing_more(bot_test: People) -> None:
+def test_a_user_who_left_gets_no_more_messages(bot_test: People) -> None:
     bot_test.says("U1", "60")
     assert bot_test.unfollows("U1").texts == []
     assert (bot_test.timers("U1"), bot_test.data("U1")) == ([], {})
@@ -77,7 +77,7 @@ def test_a_user_who_left_is_told_nothing_more(bot_test: People) -> None:
     assert bot_test.advance(100).texts == []
 
 
-# What is written as a number: without the stack, since it is the same there.
+# Forms of numbers: without the stack, since the result is the same there.
 
 
 @pytest.mark.parametrize(

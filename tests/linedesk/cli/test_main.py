@@ -153,8 +153,10 @@ def test_init_makes_everything_once_and_leaves_it_after(
     assert re.search(r"^recvq +was there +eventId", second.stdout, re.MULTILINE)
     assert re.search(r"^calls +capped again +also, eventId", second.stdout, re.MULTILINE)
     assert "recvq keeps its size of 8 MB" in second.stdout
-    assert "audit       rows go after 400 days: 0 now, 0 more within a week" in first.stdout
-    assert "rows go after 30 days: 1 now, 1 more within a week" in second.stdout
+    assert (
+        "audit       rows are removed after 400 days: 0 now, 0 more within a week" in first.stdout
+    )
+    assert "rows are removed after 30 days: 1 now, 1 more within a week" in second.stdout
     age = client[unmade]["audit"].index_information()["at"]["expireAfterSeconds"]
     assert age == 30 * 24 * 3600
     assert "keeps its size" not in first.stdout
@@ -167,7 +169,7 @@ def test_init_leaves_a_recvq_that_came_back_uncapped_to_the_dispatcher(
     client[unmade]["recvq"].insert_one(stored)
     answer = linedesk("init", MONGODB_URI=mongo_uri, MONGODB_DATABASE=unmade)
     assert answer.returncode == 0
-    assert f"{unmade}.recvq is not capped: the dispatcher makes it right" in answer.stdout
+    assert f"{unmade}.recvq is not capped: the dispatcher converts it" in answer.stdout
     assert client[unmade]["recvq"].count_documents({}) == 1
 
 
@@ -247,7 +249,7 @@ def test_each_process_stops_with_a_message_at_documents_of_a_newer_release(
     for command in (*commands, f"export {export}"):
         answer = linedesk(*command.split(), **environ)
         assert answer.returncode == Exit.NEWER, (command, answer.stderr)
-        assert f"(schema {SCHEMA + 1}, this release knows {SCHEMA})" in answer.stderr
+        assert f"(schema {SCHEMA + 1}, this release supports {SCHEMA})" in answer.stderr
     assert re.search(
         r"^bad +schema +not as linedesk needs it",
         linedesk("doctor", "--no-line", **environ).stdout,

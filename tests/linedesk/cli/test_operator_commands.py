@@ -316,7 +316,7 @@ def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(
 
 def test_an_unknown_word_pauses_nothing(run: Run, database: Database[Any]) -> None:
     assert "no conversation 'U9'" in run("pause", "U9", code=1).stderr
-    assert "names neither a channel" in run("pause", "/U9", code=1).stderr
+    assert "is not a channel" in run("pause", "/U9", code=1).stderr
     assert list(database.control.find()) == []
 
 

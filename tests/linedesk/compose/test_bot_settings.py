@@ -1,4 +1,4 @@
-"""BOT_SETTINGS: what the operator writes, and what the bot reads."""
+"""BOT_SETTINGS: the operator's values, and the bot's view of them."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_the_bot_s_own_check_has_the_last_word() -> None:
         ("times=-1", "times must be a whole number, 0 to 100"),
     ],
 )
-def test_the_reminder_refuses_what_could_never_ring(text: str, words: str) -> None:
+def test_the_reminder_refuses_settings_that_could_never_fire(text: str, words: str) -> None:
     assert refusal(text, reminder.bot) == [f"BOT_SETTINGS: {words}"]
 
 

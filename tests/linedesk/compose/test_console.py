@@ -28,7 +28,7 @@ PASSWORD = "correct-horse-battery"
         {"CONSOLE_URL": "https://desk.example"},
     ],
 )
-def test_beyond_this_machine_somebody_has_to_show_something(environ: dict[str, str]) -> None:
+def test_beyond_this_machine_a_password_or_token_is_required(environ: dict[str, str]) -> None:
     with pytest.raises(SettingsError) as refused:
         console_of(load_settings(environ))
     assert "set CONSOLE_PASSWORD" in str(refused.value)
@@ -37,7 +37,7 @@ def test_beyond_this_machine_somebody_has_to_show_something(environ: dict[str, s
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_on_this_machine_nobody_has_to(host: str) -> None:
+def test_on_this_machine_no_password_is_required(host: str) -> None:
     assert console_of(load_settings({"CONSOLE_HOST": host})).host == host
 
 

@@ -1,4 +1,4 @@
-"""What the dispatcher makes of its settings."""
+"""The dispatcher's use of its settings."""
 
 from __future__ import annotations
 

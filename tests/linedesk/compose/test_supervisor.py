@@ -17,7 +17,7 @@ from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 
-# Supervises the toys "first" and "second", each told how to behave.
+# Supervises the toys "first" and "second", each with a given behaviour.
 DRIVER = """
 import os, sys
 from linedesk.runtime.logging import configure_logging
@@ -61,7 +61,7 @@ while True:
 
 
 class Supervised:
-    """A supervisor in a process of its own, and the diary that its toys keep."""
+    """A supervisor in a separate process, and the diary that its toys write."""
 
     def __init__(self, folder: Path, *behaviours: str, stop_seconds: float = 20.0) -> None:
         self._diary = folder / "diary"
@@ -82,7 +82,7 @@ class Supervised:
         eventually(lambda: len(self.pids()) == 2)
 
     def diary(self) -> list[str]:
-        """What happened to the toys, in order, such as `first SIGTERM`."""
+        """The toys' events in order, such as `first SIGTERM`."""
         return [line.rpartition(" ")[0] for line in self._diary.read_text().splitlines()]
 
     def pids(self, name: str = "") -> list[int]:
@@ -143,7 +143,7 @@ def test_a_dead_program_is_started_again_and_the_log_says_so(start: Start) -> No
 
 
 @pytest.mark.parametrize("code", [Exit.CONFIG, Exit.NEWER])
-def test_what_a_restart_cannot_mend_stops_everything(start: Start, code: int) -> None:
+def test_an_error_that_a_restart_cannot_fix_stops_everything(start: Start, code: int) -> None:
     supervised = start("good", str(int(code)))
     assert supervised.ended() == code
     assert f"ERROR compose cannot run room=second exit={code}" in supervised.log()

@@ -1,4 +1,4 @@
-"""`linedesk up` with the real processes, on the tests' MongoDB and on a mongod of its own."""
+"""`linedesk up` with the real processes, on the tests' MongoDB and on its own mongod."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Up:
 
 
 def beside_of(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Another command in a process of its own."""
+    """Another command in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "linedesk", *arguments],
         env=os.environ | environ,
@@ -227,14 +227,14 @@ def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
     assert "started room" not in third.log()
 
 
-# Commands beside an `up` with a mongod of its own. tests/docs/test_readme.py has the real ones.
+# Commands beside an `up` with its own mongod. tests/docs/test_readme.py has the real ones.
 
 OF_UP = "mongodb://127.0.0.1:27999/?replicaSet=rs0"
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptMongod]:
-    """What an `up` holds, which wrote down its settings."""
+    """The lock of an `up` that wrote its settings."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     kept = KeptMongod(tmp_path / "linedesk" / "mongod")
     settings = load_settings(
@@ -350,13 +350,13 @@ def test_a_command_by_python_m_imports_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", ["dispatcher:bot", "dispatcher.mine:bot"])
-def test_a_bot_whose_name_is_taken_is_told_to_take_another(
+def test_a_bot_with_a_used_name_has_to_be_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
     (tmp_path / "dispatcher.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
-    with pytest.raises(SettingsError, match=r"dispatcher/__init__.py goes before .*/dispatcher.py"):
+    with pytest.raises(SettingsError, match=r"dispatcher/__init__.py hides .*/dispatcher.py"):
         load_bot(spec)
 
 
@@ -379,7 +379,7 @@ def own_parrot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
     for name in OLD_NAMES:
-        # Set first, so that what the test imports is forgotten at its end.
+        # Set first, so that the test's imports are dropped at its end.
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
         del sys.modules[name]
     (tmp_path / "bots").mkdir()

@@ -1,4 +1,4 @@
-"""What the demo takes for an answer, on a stage that is only described."""
+"""The demo's recognition of answers, with a fake environment."""
 
 from __future__ import annotations
 

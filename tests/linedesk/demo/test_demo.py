@@ -99,7 +99,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return demo
 
 
-def test_once_tells_who_said_what(played: Demo) -> None:
+def test_once_shows_each_message_with_its_sender(played: Demo) -> None:
     text = " ".join(played.output().split())
     assert "ようこそ！" in text
     assert "佐藤花子さん、はい、こんにちは！今日もいい天気ですね ☀️、ですね。" in text
@@ -115,7 +115,7 @@ def test_once_closes_with_a_summary(played: Demo) -> None:
     assert re.search(r"closest two calls +[\d.]+ ms apart", text)
 
 
-def test_each_row_tells_the_milliseconds_of_each_step(played: Demo) -> None:
+def test_each_row_shows_the_milliseconds_of_each_step(played: Demo) -> None:
     rows = re.findall(r"つ目です +([\d.]+) +([\d.]+) +([\d.]+) *$", played.output(), re.MULTILINE)
     assert len(rows) == 15
     for stored, started, answered in rows:
@@ -144,12 +144,12 @@ def by_the_clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
 
 
 def rings(demo: Demo, who: str) -> list[tuple[str, str]]:
-    """What the bot said to somebody by the clock, and when it was due in Tokyo."""
+    """The bot's message of a timer to a user, and its due time in Tokyo."""
     row = rf"to {who} +(\S+) +\d\d \w+ (\d\d:\d\d:\d\d) +\d+ *$"
     return re.findall(row, demo.output(), re.MULTILINE)
 
 
-def test_the_timers_demo_rings_when_the_clock_is_moved(by_the_clock: Mapping[str, Demo]) -> None:
+def test_the_timers_demo_fires_when_the_clock_is_moved(by_the_clock: Mapping[str, Demo]) -> None:
     text = by_the_clock["timer"].output()
     assert text.count("180秒後にお知らせします") == 2
     assert [said for said, _ in rings(by_the_clock["timer"], "佐藤花子")] == ["180秒経ちました"] * 2
@@ -182,7 +182,7 @@ def test_it_waits_for_a_person_until_ctrl_c(running: Demo) -> None:
 
 
 def assert_secrets_are_kept(pids: list[int]) -> None:
-    """They stand in no process list, and none of them is the operator's."""
+    """They are not in any process list, and none of them is the operator's."""
     for pid in pids:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

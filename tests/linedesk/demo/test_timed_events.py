@@ -1,4 +1,4 @@
-"""The demo's judge of what comes by the clock, on a stage that is only described."""
+"""The demo's check of timers' messages, with a fake environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 
 
 class Stage:
-    """Says what the simulator and MongoDB would say."""
+    """Answers like the simulator and MongoDB."""
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -43,12 +43,12 @@ class Stage:
         raise DemoFailed("nothing")
 
     def waits(self, *seconds: float) -> None:
-        """Timers that are due so many seconds after noon."""
+        """Timers that are due these seconds after noon."""
         rows = [{"runAt": NOON + timedelta(seconds=each)} for each in seconds]
         self.rows["schedule"] = list(rows)
 
     def rings(self, who: Person, text: str, *, late_ms: int, due: datetime = NOON) -> None:
-        """A timer rang, and LINE got its message."""
+        """A timer fired, and LINE got its message."""
         self.rows["recvq"].append({"key": who.user_id, "event": {"timer": {"runAt": due}}})
         self.pushes(who, text, at=due + timedelta(milliseconds=late_ms))
 
@@ -87,7 +87,7 @@ def test_a_timer_that_is_due_at_once_needs_no_clock(stage: Stage, rings: DemoTim
     assert stage.advanced == []
 
 
-def test_each_message_is_told_with_its_own_timer_in_order(stage: Stage, rings: DemoTimers) -> None:
+def test_each_message_has_its_own_timer_in_order(stage: Stage, rings: DemoTimers) -> None:
     stage.rings(HANAKO, "a", late_ms=90)
     stage.rings(TARO, "t", late_ms=5)
     stage.rings(HANAKO, "b", due=NOON + timedelta(milliseconds=50), late_ms=100)
@@ -104,7 +104,7 @@ def test_each_message_is_told_with_its_own_timer_in_order(stage: Stage, rings: D
 
 def test_a_message_before_its_time_is_a_failure(stage: Stage, rings: DemoTimers) -> None:
     stage.rings(HANAKO, "a", late_ms=-1)
-    with pytest.raises(DemoFailed, match=r"1\.0 ms before its time"):
+    with pytest.raises(DemoFailed, match=r"1\.0 ms early"):
         rings.wait_for([(HANAKO, "a")])
 
 
@@ -119,14 +119,14 @@ def test_another_message_is_a_failure(
 
 @pytest.mark.parametrize("timer_too", [True, False])
 def test_a_message_too_many_is_a_failure(stage: Stage, rings: DemoTimers, timer_too: bool) -> None:
-    """A timer that rang twice, or one whose message was sent twice."""
+    """A timer that fired twice, or one whose message was sent twice."""
     stage.rings(HANAKO, "a", late_ms=1)
     rings.wait_for([(HANAKO, "a")])
     if timer_too:
         stage.rings(HANAKO, "a", late_ms=2)
     else:
         stage.pushes(HANAKO, "a", at=NOON)
-    with pytest.raises(DemoFailed, match="more than was asked for"):
+    with pytest.raises(DemoFailed, match="more than expected"):
         rings.require_no_more()
 
 
@@ -136,7 +136,7 @@ def test_a_push_without_a_timer_is_a_failure(stage: Stage, rings: DemoTimers) ->
         rings.wait_for([(HANAKO, "a")])
 
 
-def test_messages_of_one_push_are_told_apart(stage: Stage, rings: DemoTimers) -> None:
+def test_messages_of_one_push_are_separated(stage: Stage, rings: DemoTimers) -> None:
     stage.rings(HANAKO, "a", late_ms=90)
     stage.rings(HANAKO, "b", due=NOON + timedelta(milliseconds=50), late_ms=40)
     other = stage.calls.pop()

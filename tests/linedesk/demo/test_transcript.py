@@ -1,4 +1,4 @@
-"""The transcript: what is told of an event, and columns that line up under Japanese and emoji."""
+"""The transcript: the row of an event, and columns that align with Japanese and emoji."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_users_write_is_never_taken_for_markup(console: Console) -> None:
     assert "[bold]y" in written(console)
 
 
-def test_an_event_that_nobody_answers_has_a_dash(console: Console) -> None:
+def test_an_event_without_an_answer_has_a_dash(console: Console) -> None:
     blocks = event(HANAKO, "(blocks the bot)", started_ms=None)
     print_scene(console, Scene("t", [blocks]), bot="parrot")
     assert written(console).splitlines()[-1].split() == [
@@ -73,7 +73,7 @@ def test_double_answers_are_counted_and_shown(console: Console) -> None:
     assert any(one.startswith("closest two calls 100.4 ms apart on arrival") for one in lines)
 
 
-def test_what_comes_by_the_clock_has_no_event_and_tells_how_late_it_was(console: Console) -> None:
+def test_messages_of_timers_have_no_event_and_show_their_delay(console: Console) -> None:
     due = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
     rings = [DemoTimer(HANAKO, "飲んだ？", due, 12.4)]
     print_scene(console, Scene("t", advanced=41_234.5, timers=rings), bot="reminder")
@@ -92,7 +92,7 @@ def test_what_comes_by_the_clock_has_no_event_and_tells_how_late_it_was(console:
     assert "2, none early, 20 ms late at most" in written(console)
 
 
-def test_a_deed_is_done_with_when_what_it_waits_for_has_happened() -> None:
+def test_a_deed_is_complete_when_its_condition_is_met() -> None:
     answer = BotAnswer("a", 1.0)
     assert done(event(HANAKO, "x", answer))
     assert not done(event(HANAKO, "x"))

@@ -55,7 +55,7 @@ def test_a_reason_counts_while_it_is_given_again(hand: Hand) -> None:
     hand.time += RENEW_SECONDS
     assert reason.fresh() == said, "it waits since the first time"
     hand.time += 1
-    assert reason.fresh() is None, "whoever waits would have said so again"
+    assert reason.fresh() is None, "a waiting thread would have renewed it"
     assert reason.text == "waiting for MongoDB"
 
 

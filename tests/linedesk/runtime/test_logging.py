@@ -1,4 +1,4 @@
-"""The log: its line, its colours, what it masks, and that no value can forge a line of it."""
+"""The log: its lines, colours and masked secrets, and that no value can forge a line."""
 
 from __future__ import annotations
 

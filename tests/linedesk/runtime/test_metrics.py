@@ -1,4 +1,4 @@
-"""The figures of a process, from its metrics to what stands in `status`."""
+"""The figures of a process, from its metrics to `status`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_figure_has_the_metrics_name_in_camel_case() -> None:
     assert figure_name("linedesk_threads") == "threads"
 
 
-def test_counts_and_gauges_stand_by_name_and_labels_nest(
+def test_counts_and_gauges_are_found_by_name_and_labels_nest(
     registry: CollectorRegistry, snapshots: MetricsSnapshots
 ) -> None:
     Counter("linedesk_accepted_events", "-", registry=registry).inc(3)

@@ -1,4 +1,4 @@
-"""`/metrics`: what it answers, that it waits for its port, and that it ends with its process."""
+"""`/metrics`: its answers, that it waits for its port, and that it ends with its process."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def served(registry: CollectorRegistry | None = None) -> Iterator[int]:
         yield port
 
 
-# --- what it answers --------------------------------------------------------------------------
+# --- its answers ------------------------------------------------------------------------------
 
 
-def test_it_tells_the_figures_those_of_the_process_and_nothing_twice(
+def test_it_serves_the_figures_those_of_the_process_and_nothing_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def hidden(self: ProcessCollector) -> float:

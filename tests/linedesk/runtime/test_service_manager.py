@@ -1,6 +1,6 @@
-"""What a process says to systemd, read from a real socket as systemd reads it.
+"""The reports of a process to systemd, read from a real socket like systemd.
 
-A process that MongoDB refuses ends late enough for systemd never to give it up.
+A process that MongoDB refuses exits late enough for systemd never to give it up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def service(manager: Manager) -> Iterator[Systemd]:
     service.close()
 
 
-def test_the_life_of_a_process_as_systemd_hears_it(manager: Manager, service: Systemd) -> None:
+def test_the_life_of_a_process_as_reported_to_systemd(manager: Manager, service: Systemd) -> None:
     service.starting("waiting for MongoDB", seconds=30.0)
     service.ready("3 in hand")
     service.alive("2 in hand · 1.5 events/s")
@@ -62,7 +62,7 @@ def test_the_life_of_a_process_as_systemd_hears_it(manager: Manager, service: Sy
     ]
 
 
-def test_a_reload_ends_with_the_next_word(manager: Manager, service: Systemd) -> None:
+def test_a_reload_ends_with_the_next_report(manager: Manager, service: Systemd) -> None:
     service.reloading()
     service.alive("new certificate")
     service.alive("and on")
@@ -78,11 +78,11 @@ def test_a_status_is_one_line_and_sets_nothing_else(manager: Manager, service: S
     service.ready("\U0001f41f" * 5000)
     first, long = manager.heard()
     assert first == ["STATUS=why WATCHDOG=1 ?"]
-    # What is longer systemd passes over, READY and WATCHDOG included.
+    # systemd ignores longer messages, including their READY and WATCHDOG.
     assert len("\n".join(long).encode()) < 4096
 
 
-def test_a_full_socket_holds_up_nobody_and_loses_no_state(
+def test_a_full_socket_blocks_no_caller_and_loses_no_state(
     manager: Manager, service: Systemd
 ) -> None:
     for _ in range(10_000):
@@ -93,7 +93,7 @@ def test_a_full_socket_holds_up_nobody_and_loses_no_state(
     assert manager.heard() == [["READY=1", "WATCHDOG=1", "STATUS=on"]]
 
 
-def test_of_states_that_systemd_missed_the_last_one_is_told(tmp_path: Path) -> None:
+def test_of_unsent_states_only_the_last_one_is_sent(tmp_path: Path) -> None:
     service = Systemd(str(tmp_path / "notify"))
     service.ready("at work")
     service.stopping("ends", seconds=1)
@@ -135,7 +135,7 @@ def test_the_watchdog_is_that_of_this_very_process(
 
 
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1"])
-def test_without_a_socket_that_we_know_nobody_listens(address: str | None) -> None:
+def test_without_a_known_socket_there_is_no_service_manager(address: str | None) -> None:
     environ = {} if address is None else {"NOTIFY_SOCKET": address}
     assert isinstance(service_from(environ), NoServiceManager)
     assert environ == {}
@@ -176,7 +176,7 @@ def test_sockets_of_another_process_are_left_alone(environ: dict[str, str]) -> N
     assert environ == {}
 
 
-def test_a_word_is_said_twice_in_the_watchdogs_time_or_once_a_second(manager: Manager) -> None:
+def test_reports_are_sent_twice_in_the_watchdogs_time_or_once_a_second(manager: Manager) -> None:
     words = {}
     for seconds in (None, 120.0, 0.5):
         service = Systemd(manager.address, watchdog_seconds=seconds)
@@ -211,7 +211,7 @@ def test_it_says_why_and_waits(caplog: pytest.LogCaptureFixture) -> None:
     let_time_pass(began, inbox, service, why="wrong password", least_seconds=0.1)
     assert time.monotonic() - began >= 0.1
     assert service.words == ["wrong password"]
-    assert 'refused, ending in a while seconds=0 reason="wrong password"' in caplog.text
+    assert 'access refused, exiting later seconds=0 reason="wrong password"' in caplog.text
 
 
 def test_a_signal_ends_the_wait() -> None:

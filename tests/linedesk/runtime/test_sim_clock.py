@@ -22,7 +22,7 @@ NOWHERE = "http://127.0.0.1:1/sim/clock"
 
 
 def short(url: str, **limits: float) -> SimClock:
-    """A clock whose waits are."""
+    """A clock with short waits."""
     return SimClock(url, **{"follow_seconds": 0.05, "pause_seconds": 0.01, **limits})
 
 
@@ -51,28 +51,28 @@ def test_it_is_the_systems_time_until_the_clock_is_moved(sim: linesim.Sim, clock
     assert ahead_of(clock) == pytest.approx(180, abs=1)
 
 
-def test_who_asks_is_never_told_a_time_before_a_confirmed_move(
+def test_a_caller_never_gets_a_time_before_a_confirmed_move(
     sim: linesim.Sim, clock: SimClock
 ) -> None:
-    """Whatever the thread has heard: a move and the event behind it are one after the other."""
+    """Whatever the thread knows: a move and the event after it keep their order."""
     clock.start()
     for moves in range(1, 20):
         sim.advance(1_000)
         assert ahead_of(clock) == pytest.approx(moves * 1_000, abs=100)
 
 
-def test_each_move_is_told_at_once(sim: linesim.Sim, clock: SimClock) -> None:
+def test_each_move_is_reported_at_once(sim: linesim.Sim, clock: SimClock) -> None:
     moved = threading.Semaphore(0)
     clock.when_moved(moved.release)
     clock.start()
-    assert moved.acquire(timeout=10)  # once at the start: a move before it is missed by nobody
+    assert moved.acquire(timeout=10)  # once at the start: no caller misses an earlier move
     for _ in range(3):
         sim.advance(60)
         assert moved.acquire(timeout=10)
     assert not moved.acquire(blocking=False)
 
 
-def test_a_move_while_nobody_listened_is_told_by_the_next_question(
+def test_a_move_missed_by_the_thread_is_returned_by_the_next_request(
     sim: linesim.Sim, clock: SimClock
 ) -> None:
     heard: list[float] = []
@@ -89,7 +89,7 @@ def test_a_move_while_nobody_listened_is_told_by_the_next_question(
     assert heard[1] == pytest.approx(60, abs=1)
 
 
-def test_without_an_answer_it_goes_on_as_far_ahead_as_it_was(
+def test_without_an_answer_the_last_offset_is_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     moved = threading.Event()
@@ -112,15 +112,15 @@ def test_without_an_answer_it_goes_on_as_far_ahead_as_it_was(
     clock.stop()
     assert clock.join(5)
     assert [text.partition(" url")[0] for text in caplog.messages] == [
-        "linesim does not tell the time"
+        "linesim does not report the time"
     ]
 
 
-def test_nobody_there_is_the_systems_time() -> None:
+def test_without_a_simulator_it_is_the_systems_time() -> None:
     assert ahead_of(short(NOWHERE)) == pytest.approx(0, abs=1)
 
 
-def test_a_simulator_that_hangs_holds_nobody_up() -> None:
+def test_a_simulator_that_hangs_blocks_no_caller() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         clock = short(f"http://127.0.0.1:{silent.getsockname()[1]}/", ask_seconds=0.05)
         began = time.monotonic()
@@ -135,7 +135,7 @@ def test_a_simulator_that_hangs_holds_nobody_up() -> None:
 def answering(
     body: bytes, *, times: int = 1, asked: Callable[[str], None] = lambda path: None
 ) -> Iterator[str]:
-    """Something that gives so many questions this answer, and tells what it is asked; its URL."""
+    """A server that answers that many requests in this way, and records them; its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -168,7 +168,7 @@ def test_an_answer_that_is_no_clock_counts_as_none(body: bytes) -> None:
         assert ahead_of(short(url)) == pytest.approx(0, abs=1)
 
 
-def test_it_asks_to_be_told_of_the_next_move_and_not_again_and_again() -> None:
+def test_it_waits_for_the_next_move_without_polling() -> None:
     paths: list[str] = []
 
     def asked(path: str) -> None:
@@ -185,6 +185,6 @@ def test_it_asks_to_be_told_of_the_next_move_and_not_again_and_again() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9000", "localhost:9000", "[::1]:9000"])
 def test_the_setting_takes_a_clock_of_this_machine_only(host: str) -> None:
-    """What it refuses stands in tests/linedesk/settings/test_settings.py."""
+    """Refused values are tested in tests/linedesk/settings/test_settings.py."""
     url = f"http://{host}/sim/clock"
     assert load_settings({"SIM_CLOCK": url}).sim_clock == url

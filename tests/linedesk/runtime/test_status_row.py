@@ -1,4 +1,4 @@
-"""A process's row in `status`: what stands in it, and that nobody ever waits for it."""
+"""A process's row in `status`: its fields, and that no thread ever waits for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rows:
 
 
 class Desk:
-    """A row with what it tells, and what becomes of its writes."""
+    """A row with its fields and the results of its writes."""
 
     def __init__(self, database: Database[Any]) -> None:
         self.rows = Rows(database[STATUS])
@@ -63,9 +63,7 @@ def desk(database: Database[Any], nothing_left: None) -> Iterator[Desk]:
     assert one.row.join(5)
 
 
-def test_it_tells_who_it_is_what_it_is_at_and_its_figures(
-    desk: Desk, database: Database[Any]
-) -> None:
+def test_it_has_identity_state_and_figures(desk: Desk, database: Database[Any]) -> None:
     desk.row.start()
     row = eventually(lambda: database[STATUS].find_one({"_id": desk.row.id}))
     assert row["_id"] == f"dispatcher/{row['host']}/{os.getpid()}"
@@ -73,7 +71,7 @@ def test_it_tells_who_it_is_what_it_is_at_and_its_figures(
     assert (row["at"], row["words"], row["figures"]) == (AT, "3 in hand", {"inHandDocuments": 3})
     began = row["startedAt"]
 
-    # What stood there and is told no more is gone, and the start stays.
+    # Fields that are no longer reported are removed, and the start is kept.
     desk.told = {"state": "waiting", "words": "waiting for MongoDB", "waiting": [{"key": "U1"}]}
     desk.snapshot = MetricsSnapshot(at=AT + timedelta(seconds=1))
     row = eventually(lambda: database[STATUS].find_one({"state": "waiting"}))
@@ -84,7 +82,7 @@ def test_it_tells_who_it_is_what_it_is_at_and_its_figures(
     assert database[STATUS].count_documents({}) == 1
 
 
-def test_what_is_not_written_is_told_once_and_nobody_waits_for_it_at_the_end(
+def test_a_failed_write_is_logged_once_and_does_not_delay_the_stop(
     desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.rows.fails = True

@@ -21,13 +21,13 @@ from linedesk.store.timers import timer_id
 NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
 
 
-# So that no test waits for a stop to be seen, or a clock to be read.
-# A clock that stands falls behind, too.
+# Short, so that no test waits for a stop or for a reading of the clock. A stopped clock also falls
+# behind.
 SHORT = SchedulerLimits(clock_seconds=0.02, step_back_seconds=3600.0, listen_seconds=0.05)
 
 
 class HandClock:
-    """Stands until it is moved."""
+    """Does not move by itself."""
 
     def __init__(self, now: datetime = NOON) -> None:
         self.now = now
@@ -42,7 +42,7 @@ class HandClock:
 
 
 def a_row(name: str = "tea", run_at: datetime | None = NOON, **more: Any) -> Document:
-    """A row as the jobworker makes it: due at noon unless told otherwise."""
+    """A row as the jobworker makes it: due at noon by default."""
     key = more.pop("key", "U1")
     return {
         "_id": timer_id("main", key, name),
@@ -66,7 +66,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def short_limits() -> dict[str, Any]:
-    """Limits of all schedulers of a test, but for those that it names itself."""
+    """Limits of all schedulers of a test, except the ones that it sets itself."""
     return {}
 
 
@@ -116,7 +116,7 @@ def asleep(one: Scheduler) -> bool:
 
 
 class Gate:
-    """Stops whoever inserts, before the insert or after it, until it is opened."""
+    """Blocks inserting threads, before or after the insert, until it is opened."""
 
     def __init__(self, *, after: bool = False) -> None:
         self.came, self.opened = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""One ring, step by step: who dies or stands still in between loses and doubles nothing."""
+"""One firing, step by step: a crash or a freeze in between loses and doubles nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def row(database: Database[Any], id_: str = "main/U1/tea") -> Document:
     return found
 
 
-def test_a_timer_that_rang_is_ended_by_the_clock_that_removes_it(
+def test_a_fired_timer_is_ended_by_the_clock_that_removes_it(
     database: Database[Any], clock: HandClock
 ) -> None:
     database["schedule"].insert_one(a_row())
@@ -58,12 +58,12 @@ def test_a_timer_that_rang_is_ended_by_the_clock_that_removes_it(
     assert one.next_at(seen=None) is None
     assert rung(database) == [RANG]
     assert row(database)["runAt"] is None
-    # The server's, as that of its removal: the hand clock stands in another year.
+    # The server's clock, which also removes it: the hand clock is in another year.
     assert abs(row(database)["endedAt"] - NOON) > DAY
 
 
 @pytest.mark.parametrize("every", [None, DAILY])
-def test_who_dies_between_the_insert_and_the_update_has_rung_once(
+def test_a_crash_between_the_insert_and_the_update_fires_once(
     database: Database[Any], clock: HandClock, every: Any
 ) -> None:
     @contextmanager
@@ -85,7 +85,9 @@ def test_who_dies_between_the_insert_and_the_update_has_rung_once(
 def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
     database: Database[Any], clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meanwhile they rang, and recvq was overwritten: nothing else would stop a second ring."""
+    """In the meantime they fired, and recvq was overwritten: nothing else would prevent a second
+    firing.
+    """
     boot = [0.0]
 
     @contextmanager
@@ -118,7 +120,7 @@ def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
 def test_a_row_that_was_changed_meanwhile_stays_as_it_is(
     database: Database[Any], clock: HandClock, meanwhile: Document, after: bool
 ) -> None:
-    """The late ring is in recvq: that its row has a higher `n` by then ends its job."""
+    """The late event is in recvq: its job ends, since its row has a higher `n` by then."""
 
     def change() -> None:
         database["schedule"].update_one({}, {"$set": meanwhile})
@@ -154,14 +156,14 @@ def test_broken_rows_are_said_once_and_are_in_nobodys_way(
     assert one.fire(seen=None) == 5
     assert one.fire(seen=None) is None
     assert rung(database) == [RANG]
-    assert len(told("timer is broken and set aside")) == 4
+    assert len(told("timer is invalid and was set aside")) == 4
     aside = row(database, "main/U1/no-data")
     assert (aside["runAt"], aside["setAside"]) == (None, "data is no object")
     # The row waits for a person, not for its removal.
     assert "endedAt" not in aside
 
 
-def test_a_document_that_mongodb_never_takes_is_set_aside_and_the_others_ring(
+def test_a_document_that_mongodb_rejects_is_set_aside_and_the_others_fire(
     database: Database[Any], clock: HandClock, told: Told
 ) -> None:
     deep: Document = {}
@@ -173,7 +175,8 @@ def test_a_document_that_mongodb_never_takes_is_set_aside_and_the_others_ring(
     assert one.fire(seen=None) == 1
     assert one.fire(seen=None) is None
     assert told("set aside") == [
-        'timer is broken and set aside id=main/U1/deep reason="MongoDB does not take its document"'
+        'timer is invalid and was set aside id=main/U1/deep reason="MongoDB does not take its '
+        'document"'
     ]
     assert rung(database) == [RANG]
 
@@ -190,7 +193,7 @@ def test_a_batch_is_bounded_in_rows_and_bytes_and_goes_by_due_time(
     assert [name.split("/")[2].split(":")[0] for name in rung(database)] == list("876543210")
 
 
-def test_daily_timers_that_rang_by_a_clock_ahead_come_back_to_their_regular_time(
+def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
     database: Database[Any], clock: HandClock, told: Told
 ) -> None:
     clock.move(hours=-6)
@@ -211,16 +214,16 @@ def test_daily_timers_that_rang_by_a_clock_ahead_come_back_to_their_regular_time
 
     clock.now = right
     one.bring_back(seen=None, stop=threading.Event())
-    # Its time today has rung, by the clock that was ahead.
+    # It has fired for today, by the clock that was ahead.
     assert {row(database, one["_id"])["runAt"] for one in dailies} == {NOON + DAY}
     assert row(database, "main/U1/once")["runAt"] == NOON + 9 * DAY
     assert row(database, "main/U1/broken")["runAt"] == NOON + 9 * DAY
     assert row(database, "main/U1/never rang")["runAt"] == NOON
     assert row(database, "main/U1/cancelled")["runAt"] is None
-    assert len(told("daily timers brought back")) == 2
+    assert len(told("daily timers moved to their regular time")) == 2
 
     one.bring_back(seen=None, stop=threading.Event())
-    assert len(told("daily timers brought back")) == 2
+    assert len(told("daily timers moved to their regular time")) == 2
     clock.now = NOON
     one.fire(seen=None)
     clock.now = NOON + DAY
@@ -247,7 +250,7 @@ class Reads(monitoring.CommandListener):
 def test_many_waiting_timers_are_not_read(
     database: Database[Any], clock: HandClock, mongo_uri: str
 ) -> None:
-    """Each read of a ring goes by the index, and looks at no more than what it brings."""
+    """Each read of the scheduler uses the index, and examines only the rows that it returns."""
     rows = [a_row(f"{n}", NOON + DAY, key=f"U{n}") for n in range(2000)]
     database["schedule"].insert_many([a_row(), *rows])
     reads = Reads()
@@ -268,10 +271,10 @@ def test_many_waiting_timers_are_not_read(
     assert len(reads.filters) == 3
 
 
-def test_what_was_heard_of_is_read_also_from_a_server_that_does_not_know_it_yet(
+def test_a_reported_change_is_read_also_from_a_server_that_lags(
     mongod: Any, request: pytest.FixtureRequest, clock: HandClock
 ) -> None:
-    """Who would read at once would see nothing due, and sleep past it."""
+    """An immediate read would find no due row, and the scheduler would oversleep."""
     lagging: LaggingSet = lagging_set(request.config)
     database = lagging.client["scheduler_seen"]
     create_collections(database, capped_bytes=MEGABYTE)

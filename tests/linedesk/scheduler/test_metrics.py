@@ -1,4 +1,4 @@
-"""What a scheduler tells of its rings, and the row of its process in `status`."""
+"""A scheduler's figures, and the row of its process in `status`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.waiting import eventually
 Schedule = Callable[..., Scheduler]
 
 
-def test_rings_are_counted_with_how_late_they_were(
+def test_fired_timers_are_counted_with_their_delay(
     schedule: Schedule, database: Database[Any], clock: HandClock
 ) -> None:
     registry = CollectorRegistry()
@@ -34,7 +34,7 @@ def test_rings_are_counted_with_how_late_they_were(
     late = NOON - timedelta(seconds=4)
     database[SCHEDULE].insert_many([a_row("tea", late), a_row("rice", late)])
     one = schedule(registry=registry)
-    eventually(lambda: one.status() == "2 timers rang")
+    eventually(lambda: one.status() == "2 timers fired")
     found = snapshots.take().figures
     assert found["rungTimers"] == 2
     assert found["ringLateSeconds"] == {"count": 2, "sum": 8.0}
@@ -49,7 +49,7 @@ def test_rings_are_counted_with_how_late_they_were(
     eventually(lambda: "nextTimerSeconds" not in snapshots.take().figures)
 
 
-def test_a_timer_that_nobody_can_let_ring_is_later_and_later() -> None:
+def test_a_timer_that_cannot_fire_is_later_and_later() -> None:
     now, registry = [50.0], CollectorRegistry()
     figures, snapshots = (
         SchedulerMetrics(registry, monotonic=lambda: now[0]),
@@ -88,8 +88,8 @@ def test_its_process_has_a_row_of_its_own(
 
     row = eventually(at_work)
     assert row["_id"] == f"scheduler/{row['host']}/{row['pid']}"
-    eventually(lambda: service.says("alive", "1 timers rang"))
-    eventually(lambda: database[STATUS].find_one({"words": "1 timers rang"}))
+    eventually(lambda: service.says("alive", "1 timers fired"))
+    eventually(lambda: database[STATUS].find_one({"words": "1 timers fired"}))
     inbox.put(signal.SIGTERM)
     process.join(15)
     ended = eventually(lambda: database[STATUS].find_one({"state": "ended"}))

@@ -1,4 +1,4 @@
-"""A MongoDB that fails under a scheduler: nothing is lost, nothing rings twice, and it is said."""
+"""A MongoDB that fails under a scheduler: no timer is lost or fires twice, and it is logged."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ def test_timers_outlast_a_mongodb_that_fails(
     commands = ["find", "insert", "update", "aggregate", "getMore"]
     with failing(admin, commands, appName="scheduler", **fault):
         clock.move(days=1)
-        eventually(lambda: told("timers wait, trying again"))
-        eventually(lambda: told("new timers are not heard of"))
+        eventually(lambda: told("timers cannot be fired, trying again"))
+        eventually(lambda: told("changes of schedule are not received"))
         assert rung(outages) == []
     eventually(lambda: rung(outages) == [RANG])
-    eventually(lambda: told("timers ring again"))
+    eventually(lambda: told("timers are fired again"))
     clock.move(days=1)
     eventually(lambda: rung(outages) == [RANG, NEXT])
 
@@ -103,17 +103,17 @@ def test_a_write_of_unknown_outcome_is_done_again(
     unsure = {"code": 64, "errmsg": "waiting for replication timed out"}
     with failing(admin, [command], times=1, appName="scheduler", writeConcernError=unsure):
         clock.move(days=1)
-        eventually(lambda: told("timers ring again"))
+        eventually(lambda: told("timers are fired again"))
     assert rung(outages) == [RANG]
     assert outages.schedule.find_one()["runAt"] == NOON + timedelta(days=1)
 
 
 @pytest.mark.usefixtures("sleeper")
-def test_what_was_set_while_nothing_could_be_heard_rings(
+def test_a_timer_set_without_a_change_stream_fires(
     admin: Client, outages: Database[Any], clock: HandClock, told: Told
 ) -> None:
     with failing(admin, ["getMore"], times=1, appName="scheduler", errorCode=13):
-        eventually(lambda: told("new timers are not heard of"))
+        eventually(lambda: told("changes of schedule are not received"))
     with failing(admin, ["aggregate"], appName="scheduler", errorCode=11601):
         outages.schedule.insert_one(a_row("soon", clock.now))
     eventually(lambda: "timer:main/U1/soon:1:2026-04-18T12:00:00.000Z" in rung(outages))

@@ -1,4 +1,4 @@
-"""A process of its own: it waits for its server, and ends by a signal or by a thread that died."""
+"""The separate process: it waits for its server, and ends by a signal or by a dead thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _own_excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Part:
-    """Does what it is told when it is started."""
+    """Runs the given function when it is started."""
 
     def __init__(self, begin: Any) -> None:
         self.done: list[str] = []
@@ -73,7 +73,7 @@ def test_a_thread_that_dies_takes_the_process_along(
 def test_a_wrong_password_ends_the_process_since_only_a_new_one_reads_another(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trouble = Trouble("timers wait", over="timers ring again")
+    trouble = Trouble("timers cannot be fired", over="timers are fired again")
     assert trouble.met(AccessRefused(13)) > 0
     died = threading.Thread(target=trouble.met, args=(AccessRefused(18),))
     part = Part(died.start)
@@ -100,7 +100,7 @@ def test_a_server_that_is_away_is_waited_for_until_a_signal_comes(
     assert "MongoDB cannot be reached, trying again" in caplog.text
 
 
-def test_it_says_how_it_goes_and_what_hangs(
+def test_it_reports_its_state_and_hanging_threads(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()

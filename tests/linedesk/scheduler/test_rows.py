@@ -1,4 +1,4 @@
-"""What a row comes to when it is due."""
+"""The result of a due row."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_timer_becomes_an_event_of_its_conversation_and_ends() -> None:
 
 
 @pytest.mark.parametrize("days_missed", [0, 1, 30])
-def test_a_daily_timer_rings_once_for_all_that_was_missed(days_missed: int) -> None:
+def test_a_daily_timer_fires_once_for_all_missed_times(days_missed: int) -> None:
     now = NOON + timedelta(days=days_missed, minutes=5)
     one = ring(a_row(every=DAILY), now)
     assert one.run_at == NOON
@@ -67,7 +67,7 @@ def test_a_daily_timer_rings_once_for_all_that_was_missed(days_missed: int) -> N
         ({"every": {"at": "07:30", "tz": "x" * 300}}, "every is not a time zone"),
     ],
 )
-def test_a_row_that_can_never_ring_says_why(changed: dict[str, Any], words: str) -> None:
+def test_a_row_that_can_never_fire_has_a_reason(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(BrokenRow, match=words):
         ring(a_row() | changed)
 
@@ -82,7 +82,7 @@ def test_a_row_that_makes_too_large_a_document_is_broken() -> None:
         ring(a_row(data={"text": "x" * MOST_DOCUMENT_BYTES}))
 
 
-def test_a_daily_row_should_ring_at_its_next_time_but_at_none_that_has_rung() -> None:
+def test_a_daily_row_fires_at_its_next_time_but_at_none_that_has_fired() -> None:
     early = NOON - timedelta(hours=6)
     assert regular_at(stored(a_row(every=DAILY)), now=early) == NOON
     assert regular_at(stored(a_row(every=DAILY, rang=NOON)), now=early) == NOON + timedelta(days=1)
@@ -90,8 +90,8 @@ def test_a_daily_row_should_ring_at_its_next_time_but_at_none_that_has_rung() ->
     assert regular_at(stored(a_row(every=DAILY, rang=long_ago)), now=early) == NOON
 
 
-def test_a_daily_row_that_rang_by_a_clock_years_ahead_is_not_silent_until_then() -> None:
-    """The clock was wrong for days, and rows rang for a time that is far away by the right one."""
+def test_a_daily_row_fired_by_a_clock_years_ahead_does_not_wait_until_then() -> None:
+    """The clock was wrong for days, and rows fired for a time that is far away by the right one."""
     ahead = stored(a_row(run_at=NOON + timedelta(days=366), every=DAILY, rang=NOON + YEAR))
     assert regular_at(ahead, now=NOON) == NOON + timedelta(days=1)
 

@@ -1,4 +1,4 @@
-"""A running scheduler: what wakes it, what it waits for, and two of them side by side."""
+"""A running scheduler: its wake-ups, its waits, and two of them at the same time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RANG = "timer:main/U1/tea:1:2026-04-19T12:00:00.000Z"
 
 
 class Looks:
-    """Counts the reads for what is due; each look ends with one that finds nothing."""
+    """Counts the reads for due timers; each round ends with one that finds none."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ended = 0
@@ -54,7 +54,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the doorbell has told, once it was told."""
+    """The change that the listener has received, once it has."""
     found: list[Any] = []
     tell = Scheduler._heard
 
@@ -68,14 +68,14 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture
 def quiet(short_limits: dict[str, Any]) -> None:
-    """The clock is not read while nothing is heard, so that nothing but the doorbell wakes."""
+    """The clock is not read in the meantime, so that only the listener wakes the scheduler."""
     short_limits["clock_seconds"] = 60.0
 
 
-# When it rings.
+# Its firing times.
 
 
-def test_a_timer_rings_when_it_is_due_and_not_before(
+def test_a_timer_fires_when_it_is_due_and_not_before(
     schedule: Start, database: Found, clock: HandClock, looks: Looks, heard: list[Any]
 ) -> None:
     """And while it waits MongoDB is not asked, whatever the clock does."""
@@ -93,10 +93,10 @@ def test_a_timer_rings_when_it_is_due_and_not_before(
     assert row["endedAt"]
 
 
-def test_by_the_machines_clock_a_timer_rings_within_milliseconds(
+def test_by_the_machines_clock_a_timer_fires_within_milliseconds(
     schedule: Start, database: Found
 ) -> None:
-    """How many on an idle machine tells bench/timers.py; here it is of its own accord."""
+    """bench/timers.py measures the milliseconds; this test checks that it fires by itself."""
     due = system_now() + timedelta(seconds=0.3)
     due -= timedelta(microseconds=due.microsecond % 1000)
     database.schedule.insert_one(a_row(run_at=due))
@@ -109,7 +109,7 @@ def test_by_the_machines_clock_a_timer_rings_within_milliseconds(
 def test_the_guard_looks_shortly_before_a_timer_is_due(
     schedule: Start, database: Found, clock: HandClock, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """So that no ring waits for it; a look that fails is made up for by the insert."""
+    """So that no timer waits for it; after a failed check the insert checks again."""
     looks, look = [], Guard.look
 
     def counted(guard: Guard) -> None:
@@ -121,7 +121,7 @@ def test_the_guard_looks_shortly_before_a_timer_is_due(
     monkeypatch.setattr(Guard, "look", counted)
     clock.move(seconds=-60)
     database.schedule.insert_one(a_row())
-    # However slow the machine is, one look is good for the ring.
+    # Even on a slow machine one check serves the timer.
     one, early = schedule(guard_seconds=60.0), NOON - timedelta(seconds=0.05)
     eventually(lambda: asleep(one))
     assert looks == []
@@ -168,14 +168,14 @@ def test_a_timer_that_is_set_while_it_looks_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
     heard: list[Any],
 ) -> None:
-    """Set after what waits was read, and heard of before the sleep begins."""
+    """Set after the rows were read, and received before the sleep begins."""
     next_at = TimerFiring.next_at
     sets = iter([True])
 
     def late(firing: TimerFiring, **options: Any) -> Any:
         found = next_at(firing, **options)
         if rung(database) and next(sets, False):
-            # Later than what the sleep before the look was for.
+            # Later than the end of the sleep before the round.
             database.schedule.insert_one(a_row("set", NOON + DAY))
             eventually(lambda: NOON + DAY in heard)
         return found
@@ -191,7 +191,7 @@ def test_a_timer_that_is_set_while_it_looks_is_not_missed(
     eventually(lambda: asleep(one) and one._due_at == NOON + DAY)
 
 
-def test_daily_rings_go_on_after_what_was_missed(
+def test_daily_timers_continue_after_missed_times(
     schedule: Start, database: Found, clock: HandClock
 ) -> None:
     database.schedule.insert_one(a_row(every=DAILY))
@@ -204,7 +204,7 @@ def test_daily_rings_go_on_after_what_was_missed(
     assert rung(database) == [RANG, "timer:main/U1/tea:1:2026-04-23T12:00:00.000Z"]
 
 
-def test_many_that_are_due_at_once_ring_in_batches_each_once(
+def test_many_timers_due_at_once_fire_in_batches_each_once(
     schedule: Start, database: Found
 ) -> None:
     rows = [a_row(f"{n}", NOON - timedelta(milliseconds=n), key=f"U{n}") for n in range(1100)]
@@ -220,7 +220,7 @@ def test_many_that_are_due_at_once_ring_in_batches_each_once(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_clock_that_is_moved_is_looked_at_at_once_when_told(
+def test_a_moved_clock_is_read_at_once_after_a_wake(
     schedule: Start, database: Found, clock: HandClock
 ) -> None:
     database.schedule.insert_one(a_row(run_at=NOON + DAY))
@@ -262,7 +262,7 @@ def test_daily_timers_come_back_also_where_the_clock_was_set_right_while_nothing
     eventually(lambda: database.schedule.find_one()["runAt"] == NOON + 2 * DAY)
 
 
-# What it waits for.
+# Its waits.
 
 
 def test_a_closed_recvq_is_waited_for_and_said_once(
@@ -284,11 +284,11 @@ def test_a_closed_recvq_is_waited_for_and_said_once(
     assert rung(database) == []
     # Less each time: there may be room for some.
     assert asked[0] == 8 * asked[5]
-    assert len(told("timers wait, trying again")) == 1
+    assert len(told("timers cannot be fired, trying again")) == 1
     assert told('reason="recvq is full: 96% of it is unread"')
     open_.set()
     eventually(lambda: len(rung(database)) == 10)
-    eventually(lambda: told("timers ring again"))
+    eventually(lambda: told("timers are fired again"))
 
 
 def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
@@ -303,7 +303,7 @@ def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
     with monkeypatch.context() as patched:
         patched.setattr(timers, "ZoneInfo", no_file)
         schedule(longest_pause_seconds=0.01)
-        eventually(lambda: told("timers wait, trying again"))
+        eventually(lambda: told("timers cannot be fired, trying again"))
         assert rung(database) == []
     eventually(lambda: rung(database) == [RANG])
     eventually(lambda: database.schedule.find_one()["runAt"] == NOON + DAY)
@@ -312,11 +312,11 @@ def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
 def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
     schedule: Start, database: Found, told: Told
 ) -> None:
-    """An insert would make one that is uncapped, and forgets who rang."""
+    """An insert would create an uncapped one, without the events that have fired."""
     database.recvq.drop()
     database.schedule.insert_one(a_row())
     schedule(longest_pause_seconds=0.05)
-    eventually(lambda: told("timers wait, trying again"))
+    eventually(lambda: told("timers cannot be fired, trying again"))
     assert "recvq" not in database.list_collection_names()
     create_collections(database, capped_bytes=MEGABYTE)
     eventually(lambda: rung(database) == [RANG])
@@ -326,7 +326,7 @@ def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
 def test_a_schedule_that_was_dropped_is_listened_to_again(
     schedule: Start, database: Found, heard: list[Any], told: Told
 ) -> None:
-    """And somebody has to make its indexes again."""
+    """And its indexes have to be made again."""
     database.schedule.insert_one(a_row("later", NOON + DAY))
     one = schedule()
     eventually(lambda: heard and asleep(one))
@@ -337,21 +337,21 @@ def test_a_schedule_that_was_dropped_is_listened_to_again(
     eventually(lambda: told('schedule has no index runAt, run "linedesk init"'))
 
 
-def test_a_server_whose_time_was_set_back_by_a_restore_is_looked_at_again(
+def test_a_server_set_back_by_a_restore_is_read_again(
     schedule: Start, database: Found, told: Told
 ) -> None:
     database.schedule.insert_one(a_row("later", NOON + DAY))
     one = schedule()
     eventually(lambda: asleep(one))
     one._heard(None, Timestamp(2**31, 1))
-    eventually(lambda: told("timers wait, trying again"))
+    eventually(lambda: told("timers cannot be fired, trying again"))
     # So that the stream is opened again.
     database.schedule.drop()
-    eventually(lambda: told("timers ring again"))
+    eventually(lambda: told("timers are fired again"))
 
 
 @pytest.mark.usefixtures("quiet")
-def test_while_nothing_can_be_heard_each_failure_is_an_occasion_to_look(
+def test_without_a_change_stream_each_failure_triggers_a_read(
     schedule: Start, database: Found, told: Told
 ) -> None:
     database.schedule.insert_one(a_row("later", NOON + DAY))
@@ -359,22 +359,22 @@ def test_while_nothing_can_be_heard_each_failure_is_an_occasion_to_look(
     with failing(database.client, ["aggregate"], namespace=where, errorCode=50):
         one = schedule(longest_pause_seconds=0.05)
         eventually(lambda: asleep(one))
-        eventually(lambda: told("new timers are not heard of"))
+        eventually(lambda: told("changes of schedule are not received"))
         database.schedule.insert_one(a_row())
         eventually(lambda: rung(database) == [RANG])
         one.stop()
         assert one.join(10)
-    assert len(told("new timers are not heard of")) == 1
+    assert len(told("changes of schedule are not received")) == 1
 
 
 # Two of them.
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before its insert", "after it"])
-def test_two_schedulers_ring_each_timer_once(
+def test_two_schedulers_fire_each_timer_once(
     schedule: Start, database: Found, clock: HandClock, after: bool
 ) -> None:
-    """One stands still with the rows in its hand while the other rings them all."""
+    """One is frozen with its rows read while the other fires them all."""
     database.schedule.insert_many(
         [a_row(), a_row("daily", every=DAILY), *(a_row(f"{n}") for n in range(20))]
     )

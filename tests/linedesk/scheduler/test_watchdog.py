@@ -1,4 +1,4 @@
-"""Whether a scheduler's two threads go on, and what it says of itself."""
+"""The progress of a scheduler's two threads, and its status."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.waiting import eventually
 Schedule = Callable[..., Scheduler]
 
 
-def test_it_tells_what_is_done_and_when_the_next_is_due(
+def test_it_reports_the_fired_timers_and_the_next_due_time(
     schedule: Schedule, database: Database[Any], clock: HandClock
 ) -> None:
     database[SCHEDULE].insert_many([a_row(), a_row("rice", NOON.replace(hour=13))])
     one = schedule()
-    eventually(lambda: one.status() == "1 timers rang, next due 2026-04-19 13:00 UTC")
+    eventually(lambda: one.status() == "1 timers fired, next due 2026-04-19 13:00 UTC")
     assert one.stalled() is None
 
 
@@ -45,7 +45,7 @@ def test_a_thread_that_hangs_is_a_stall(
 
     monkeypatch.setattr(Scheduler, "_heard", heard)
     one = schedule()
-    eventually(lambda: one.status() == "0 timers rang")
+    eventually(lambda: one.status() == "0 timers fired")
     if name == "scheduler":
         monkeypatch.setattr(one.activity, "limit_seconds", 0.05)
         monkeypatch.setattr(TimerFiring, "fire", hang)
@@ -62,7 +62,7 @@ def test_many_batches_one_after_the_other_are_no_stall(
     schedule: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = schedule()
-    eventually(lambda: one.status() == "0 timers rang")
+    eventually(lambda: one.status() == "0 timers fired")
     now, seen = [0.0], []
 
     def ring(firing: TimerFiring, **_: Any) -> int | None:
@@ -74,21 +74,23 @@ def test_many_batches_one_after_the_other_are_no_stall(
     monkeypatch.setattr(one, "activity", activity)
     monkeypatch.setattr(TimerFiring, "fire", ring)
     one.wake()
-    # What the doorbell hears at its start may have it look once more.
+    # A change that the listener receives at its start may cause another round.
     eventually(lambda: len(seen) >= 10)
     assert set(seen) == {None}
 
 
-def test_what_timers_wait_for_is_named(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_why_timers_wait_is_named(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(firing: TimerFiring, **_: Any) -> None:
         raise StoreUnavailable("planted")
 
     one = schedule()
-    eventually(lambda: one.status() == "0 timers rang")
+    eventually(lambda: one.status() == "0 timers fired")
     with monkeypatch.context() as patched:
         patched.setattr(TimerFiring, "fire", fail)
         one.wake()
-        eventually(lambda: one.status().startswith("timers wait since 20"))
-        assert one.status().endswith(" UTC: planted, 0 timers rang")
+        eventually(lambda: one.status().startswith("timers cannot be fired since 20"))
+        assert one.status().endswith(" UTC: planted, 0 timers fired")
         assert one.stalled() is None
-    eventually(lambda: one.status() == "0 timers rang")
+    eventually(lambda: one.status() == "0 timers fired")

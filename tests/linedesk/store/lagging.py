@@ -1,4 +1,4 @@
-"""A replica set of three whose secondaries can be held back, one for the whole run of tests."""
+"""A replica set of three whose secondaries can be delayed, one for the whole run of tests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LaggingSet:
         """While it lasts nothing becomes majority-committed."""
         before = self._hold("alwaysOn")
         for client, count in zip(self._secondaries, before, strict=True):
-            # What a fetch under way brings would still become committed.
+            # Results of a fetch under way would still become committed.
             entered = {"timesEntered": count + 1, "maxTimeMS": 30_000}
             client.admin.command({"waitForFailPoint": "stopReplProducer", **entered})
         try:
@@ -161,7 +161,7 @@ _KEY = pytest.StashKey[LaggingSet]()
 
 
 def lagging_set(config: pytest.Config) -> LaggingSet:
-    """The set of this run; started when it is first asked for, stopped when pytest ends."""
+    """The set of this run; started at its first use, stopped when pytest ends."""
     if _KEY not in config.stash:
         folder = make_data_folder("lagging")
         made = config.stash[_KEY] = LaggingSet(folder)

@@ -1,4 +1,4 @@
-"""The collections are made once, whoever asks how often, and never on top of somebody else's."""
+"""The collections are made once, by any number of calls, and never replace foreign ones."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_one_that_came_back_uncapped_is_capped_again_and_keeps_what_it_holds(
     assert empty[name].find_one() == {"_id": 1}
 
 
-def test_an_index_that_stands_in_the_way_is_named_and_left(
+def test_a_conflicting_index_is_named_and_not_changed(
     empty: Database[Document], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A person may have made it on purpose, so it ends no process."""
@@ -119,11 +119,11 @@ def test_an_index_that_stands_in_the_way_is_named_and_left(
     neighbours = Neighbours(empty)
     for _ in range(4):
         neighbours.look()
-    assert caplog.text.count("drop the index that stands in the way") == 1
+    assert caplog.text.count("drop the conflicting index") == 1
     assert list(wrong_neighbours(empty)) == ["schedule's index runAt"]
 
 
-def test_what_is_dropped_amid_a_look_is_made_by_a_later_one(
+def test_a_collection_dropped_during_a_check_is_made_by_a_later_one(
     empty: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(empty)
@@ -159,14 +159,14 @@ def test_an_uncapped_recvq_is_refused_and_nothing_is_changed(empty: Database[Doc
 
 
 def test_an_uncapped_recvq_of_our_own_is_left_to_the_dispatcher(empty: Database[Document]) -> None:
-    """It came back by inserts after a drop; whoever renames or drops it loses events."""
+    """Inserts after a drop created it; renaming or dropping it would lose events."""
     one = {"eventId": "twice", "channel": "main", "key": "U1", "acceptTime": None, "event": {}}
     empty["recvq"].insert_many([dict(one), dict(one)])
     create(empty)
     assert set(empty.list_collection_names()) == ALL
     assert empty["leases"].count_documents({}) == 2
     assert empty["recvq"].count_documents({}) == 2
-    with pytest.raises(WrongCollection, match="not capped: the dispatcher makes it right"):
+    with pytest.raises(WrongCollection, match="not capped: the dispatcher converts it"):
         check_recvq(empty)
     CollectionRepair(empty).apply()
     check_recvq(empty)
@@ -221,7 +221,7 @@ def test_a_server_that_is_away_is_unavailable() -> None:
             check_recvq(client.nowhere)
 
 
-def test_epochs_go_on_above_a_progress_that_outlived_the_leases(
+def test_epochs_continue_above_a_progress_that_outlived_the_leases(
     empty: Database[Document],
 ) -> None:
     create(empty)

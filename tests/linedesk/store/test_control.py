@@ -1,4 +1,4 @@
-"""What operators order: words and rows, writes that may be repeated, reads that never go back."""
+"""Operators' orders: texts and rows, repeatable writes, and reads that never go back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RELEASE: Document = {
 }
 
 
-# Words.
+# Texts.
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,9 @@ RELEASE: Document = {
         ("main/a/b", Scope("main", "a/b"), "pause/main/a/b", "main/a/b"),
     ],
 )
-def test_a_scope_is_told_by_its_words(words: str | None, scope: Scope, id_: str, said: str) -> None:
+def test_a_scope_is_parsed_from_its_text(
+    words: str | None, scope: Scope, id_: str, said: str
+) -> None:
     assert Scope.parse(words) == scope
     assert (scope.id, str(scope)) == (id_, said)
 
@@ -111,7 +113,7 @@ HALF: list[Document] = [
 ]
 
 
-def test_what_is_not_whole_is_passed_over_and_told_once(
+def test_incomplete_rows_are_ignored_and_logged_once(
     database: Database[Document], caplog: pytest.LogCaptureFixture
 ) -> None:
     control = Control(database)
@@ -122,10 +124,10 @@ def test_what_is_not_whole_is_passed_over_and_told_once(
             orders = control.orders()
             assert [str(one.scope) for one in orders.pauses.rows] == ["all"], row
             assert orders.releases == (), row
-        (told,) = [r for r in caplog.records if "passed over" in r.getMessage()]
+        (told,) = [r for r in caplog.records if "incomplete order" in r.getMessage()]
         assert told.levelno == logging.WARNING
         caplog.clear()
-        # It is told anew only once it was gone.
+        # It is logged again only after it was gone.
         database[CONTROL].delete_many({})
         control.orders()
 
@@ -170,7 +172,7 @@ def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document
     second = control.release("main", "U1", {"effectId": "E0/0"}, by="hanako")
     control.finish(first, NOTHING_STUCK)
     assert control.orders().releases == (second,)
-    assert control.outcome_of(first) == "another release took its place"
+    assert control.outcome_of(first) == "another release has replaced it"
     assert control.outcome_of(second) is None
 
 
@@ -181,7 +183,7 @@ def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document
         lambda effects: {"outbox": {place_of(3, n): one for n, one in enumerate(effects)}},
     ],
 )
-def test_what_came_of_a_release_is_told_by_what_is_stored(
+def test_the_result_of_a_release_is_read_from_the_database(
     database: Database[Document], stored: Callable[[list[Document]], Document]
 ) -> None:
     control = Control(database)
@@ -206,7 +208,7 @@ def test_what_came_of_a_release_is_told_by_what_is_stored(
 def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_yet(
     lagging: LaggingSet,
 ) -> None:
-    """As right after an election, where a majority read tells of a time before it."""
+    """As right after an election, where a majority read may return an older state."""
     database = lagging.client["control"]
     Control(database).pause(Scope(), by="taro")
     Control(database).resume(Scope())

@@ -1,4 +1,4 @@
-"""A LINE event becomes a document: its key, its name, and what is left as it came."""
+"""The document of a LINE event: its key, its name, and its unchanged parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An insert and the death of its primary: what counted as stored is there, whatever dies."""
+"""An insert and the death of its primary: stored documents survive any death."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_of_duplicates_within_one_insert_the_first_is_stored(
 def test_the_same_documents_again_do_no_harm(
     database: Database[Document], document: MakeDocument
 ) -> None:
-    """What a caller does after StoreUnavailable, with an eventId and without."""
+    """A caller's retry after StoreUnavailable, with an eventId and without."""
     given = [document("e1"), document()]
     insert(database, *given)
     assert insert(database, *given) == Stored(0, 2, frozenset({0, 1}))
@@ -120,7 +120,7 @@ def test_without_a_majority_nothing_counts_as_stored(
         for given in ([document("e1")], [document("e1"), document("e2")]):
             with pytest.raises(StoreUnavailable):
                 insert(database, *given, timeout_seconds=0.3)
-        # As the server tells it, where its own time-out comes before the client's.
+        # As reported by the server, if its time-out precedes the client's.
         impatient = database["recvq"].with_options(
             write_concern=WriteConcern(w="majority", j=True, wtimeout=100)
         )
@@ -158,13 +158,13 @@ def test_any_other_error_beside_a_duplicate_means_unavailable(
         _settle(BulkWriteError(details))
 
 
-def test_duplicates_alone_are_told_by_their_places() -> None:
+def test_duplicates_alone_are_named_by_their_places() -> None:
     errors = [DUPLICATE, {"index": 4, "code": 11000}]
     details = {"writeErrors": errors, "writeConcernErrors": [], "nInserted": 3}
     assert _settle(BulkWriteError(details)) == Stored(3, 2, frozenset({1, 4}))
 
 
-def test_a_server_that_ends_is_told_within_the_time_allowed(
+def test_a_server_that_ends_is_reported_within_the_time_limit(
     own_mongod: EmbeddedMongod, document: MakeDocument
 ) -> None:
     with connect(own_mongod.uri, app_name="tests") as client:

@@ -1,4 +1,4 @@
-"""What is left of an unsent message: the pure function, and that a capped collection takes it."""
+"""The redacted form of an unsent message: the function, and the update in a capped collection."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_message_of_any_shape_keeps_a_textual_type_and_id_only(message: Any) -
     assert all(isinstance(value, str) for value in left.values())
 
 
-def test_messages_and_unsends_are_told_by_their_ids() -> None:
+def test_messages_and_unsends_are_matched_by_their_ids() -> None:
     unsend = {"event": {"type": "unsend", "unsend": {"messageId": "42"}}}
     assert (message_id_of(a_message()), unsent_id_of(a_message())) == ("42", None)
     assert (message_id_of(unsend), unsent_id_of(unsend)) == (None, "42")

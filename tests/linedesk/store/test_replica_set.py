@@ -1,4 +1,4 @@
-"""A server that cannot be watched is refused with the words that help; a new one is initiated."""
+"""A server without a change stream is refused with instructions; a new one is initiated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def standalone(raw_mongod: Callable[..., str]) -> str:
     return raw_mongod()
 
 
-def test_a_standalone_server_is_refused_with_the_words_that_help(standalone: str) -> None:
+def test_a_standalone_server_is_refused_with_instructions(standalone: str) -> None:
     with connect(f"mongodb://{standalone}/", app_name="tests") as client:
         with pytest.raises(NotReplicaSet, match=HELPFUL) as refusal:
             require_replica_set(client)
@@ -69,7 +69,7 @@ def test_the_first_server_alone_can_be_spoken_to(text: str, node: tuple[str, int
 def test_a_replica_set_passes_and_is_left_as_it_is(client: Client, mongo_uri: str) -> None:
     require_replica_set(client)
     before = client.admin.command("replSetGetConfig")["config"]
-    assert ensure_replica_set(mongo_uri) == "replica set rs0 is there"
+    assert ensure_replica_set(mongo_uri) == "replica set rs0 exists"
     assert client.admin.command("replSetGetConfig")["config"] == before
 
 
@@ -79,14 +79,14 @@ def test_a_new_server_becomes_a_replica_set_under_its_own_name(
     where = raw_mongod("--replSet", "shop")
     uri = f"mongodb://{where}/?replicaSet=shop"
     assert ensure_replica_set(uri) == f"replica set shop initiated with one node, {where}"
-    assert ensure_replica_set(uri) == "replica set shop is there"
+    assert ensure_replica_set(uri) == "replica set shop exists"
     with connect(uri, app_name="tests") as client:
         require_replica_set(client)
         assert client.admin.command("hello")["isWritablePrimary"] is True
 
 
-def test_a_set_whose_server_has_not_told_its_name_yet_is_left_as_it_is(mongod: Any) -> None:
-    """As right after a restart: hello is still empty, and the set is there all the same."""
+def test_a_set_whose_server_has_not_reported_its_name_yet_is_left_as_it_is(mongod: Any) -> None:
+    """As right after a restart: hello is still empty although the set exists."""
     where = f"127.0.0.1:{mongod.port}"
     with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
         before = client.admin.command("replSetGetConfig")["config"]
@@ -121,7 +121,7 @@ def test_every_server_of_the_uri_becomes_a_member_and_a_second_run_changes_nothi
         assert {m["stateStr"] for m in members} == {"PRIMARY", "SECONDARY"}
         # By any of them, also where the first one is empty or away.
         other = f"mongodb://127.0.0.1:1,{servers[2]},{servers[1]},{servers[0]}/?replicaSet=rs0"
-        assert ensure_replica_set(other) == "replica set rs0 is there"
+        assert ensure_replica_set(other) == "replica set rs0 exists"
         assert add_members(client, other) == []
 
 

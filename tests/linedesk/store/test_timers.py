@@ -1,6 +1,5 @@
-"""Timers as documents: what names a ring for good, and the event that it becomes.
-
-When a daily timer rings next, with clocks that are set forth and back and days that are not.
+"""Timers as documents: the permanent name of a firing, and its event. Also the next time of a daily
+timer, with clock changes and skipped days.
 """
 
 from __future__ import annotations
@@ -44,18 +43,18 @@ def test_a_timer_is_its_conversations_or_one_members() -> None:
     assert timer_id("main", "C1", "medicine", member="U1") == "main/C1/U1/medicine"
 
 
-def test_a_ring_is_named_by_its_row_its_number_and_its_time() -> None:
+def test_a_timer_event_is_named_by_its_row_its_number_and_its_time() -> None:
     assert due_event_id(a_row()) == "timer:main/U1/medicine:7:2026-11-21T07:30:00.005Z"
     others = [a_row(n=8), a_row(runAt=DUE + timedelta(milliseconds=1)), a_row(_id="main/U2/x")]
     assert len({due_event_id(row) for row in [a_row(), *others]}) == 4
 
 
-def test_the_same_moment_in_another_zone_is_the_same_ring() -> None:
+def test_the_same_moment_in_another_zone_is_the_same_timer_event() -> None:
     tokyo = DUE.astimezone(datetime.fromisoformat("2026-01-01T00:00+09:00").tzinfo)
     assert due_event_id(a_row(runAt=tokyo)) == due_event_id(a_row())
 
 
-def test_a_ring_is_shaped_like_an_event_of_lines() -> None:
+def test_a_timer_event_has_the_form_of_lines_events() -> None:
     made = make_timer_document(a_row(), accept_time=NOW)
     del made["_id"]
     assert made == {
@@ -79,7 +78,7 @@ def test_a_ring_is_shaped_like_an_event_of_lines() -> None:
     }
 
 
-def test_a_ring_made_again_has_the_same_name_in_the_same_conversation() -> None:
+def test_a_timer_event_made_again_has_the_same_name_and_conversation() -> None:
     first, again = (make_timer_document(a_row(), accept_time=at) for at in (DUE, NOW))
     assert first["_id"] != again["_id"]
     assert name_of(first) == name_of(again)
@@ -91,7 +90,7 @@ def test_a_timer_set_by_an_event_without_a_source_has_none() -> None:
 
 
 @given(st.integers(min_value=0, max_value=4 * 10**12))
-def test_a_ring_tells_its_time_to_the_millisecond(milliseconds: int) -> None:
+def test_a_timer_event_has_its_time_to_the_millisecond(milliseconds: int) -> None:
     row = a_row(runAt=EPOCH + timedelta(milliseconds=milliseconds))
     read_back = bson.decode(bson.encode(row), aware_options())
     assert make_timer_document(read_back, accept_time=NOW)["event"]["timestamp"] == milliseconds
@@ -121,7 +120,7 @@ def utc(text: str) -> datetime:
 
 
 def rings(at: str, tz: str, moment: datetime, count: int) -> list[str]:
-    """So many rings after the moment, as the clocks of the zone show them."""
+    """The next times after the moment, in local time of the zone."""
     daily, seen = Daily.parse(at, tz), []
     for _ in range(count):
         moment = daily.after(moment)
@@ -129,7 +128,7 @@ def rings(at: str, tz: str, moment: datetime, count: int) -> list[str]:
     return seen
 
 
-def test_it_rings_later_today_or_else_tomorrow() -> None:
+def test_it_fires_later_today_or_tomorrow() -> None:
     daily = Daily.parse("7:30", "Asia/Tokyo")
     assert daily.after(utc("2026-11-21T22:29:59.999999")) == utc("2026-11-21T22:30")
     assert daily.after(utc("2026-11-21T22:30")) == utc("2026-11-22T22:30")
@@ -150,7 +149,7 @@ def test_it_rings_later_today_or_else_tomorrow() -> None:
             id="twice in autumn",
         ),
         pytest.param(
-            # Between the two: the second time is not rung.
+            # Between the two: it does not fire the second time.
             *("02:30", "Europe/Berlin", "2026-10-25T01:00"),
             ["2026-10-26 02:30+01:00"],
             id="set between the two",
@@ -197,7 +196,7 @@ def test_it_rings_later_today_or_else_tomorrow() -> None:
         ),
     ],
 )
-def test_it_rings_once_a_day_however_the_clocks_are_set(
+def test_it_fires_once_a_day_however_the_clocks_are_set(
     at: str, tz: str, moment: str, seen: list[str]
 ) -> None:
     assert rings(at, tz, utc(moment), len(seen)) == seen
@@ -213,7 +212,7 @@ moments = st.datetimes(datetime(2005, 1, 1), datetime(2060, 1, 1), timezones=st.
 
 
 @given(dailies, moments, st.floats(0, 1))
-def test_the_next_ring_is_later_and_there_is_none_in_between(
+def test_the_next_time_is_later_and_there_is_none_in_between(
     daily: Daily, moment: datetime, share: float
 ) -> None:
     following = daily.after(moment)
@@ -226,12 +225,12 @@ LAST_BEFORE_SAMOAS_LEAP = date(2011, 12, 29)
 
 
 def day_of(daily: Daily, ring: datetime) -> date:
-    """The day that a ring is for: the one before, where its time was skipped over midnight."""
+    """The day of a firing: the day before, if its time was skipped over midnight."""
     return ring.date() - timedelta(days=ring.time() < daily.at)
 
 
 @given(dailies, moments)
-def test_each_day_has_one_ring_at_its_time_or_as_long_after_midnight(
+def test_each_day_has_one_time_or_one_as_long_after_midnight(
     daily: Daily, moment: datetime
 ) -> None:
     seen = [daily.after(moment)]
@@ -241,13 +240,13 @@ def test_each_day_has_one_ring_at_its_time_or_as_long_after_midnight(
     for ring in here:
         skipped = ring.replace(hour=daily.at.hour, minute=daily.at.minute, fold=0)
         exists = skipped.astimezone(UTC).astimezone(daily.zone).time() == daily.at
-        # Of a time that comes twice it is the first; one that is skipped may be a day's last.
+        # Of a repeated time it is the first; a skipped one may be a day's last.
         assert (ring.time() == daily.at and ring.fold == 0) or not exists or ring.hour == 0
     for one, other in pairwise(day_of(daily, ring) for ring in here):
         assert other - one == timedelta(days=1) or one == LAST_BEFORE_SAMOAS_LEAP
 
 
-def test_a_ring_that_is_late_is_followed_by_the_regular_one() -> None:
+def test_a_late_timer_is_followed_by_the_regular_one() -> None:
     """However long ago it was due: all that was missed counts as one."""
     daily = Daily.parse("07:30", "Europe/London")
     assert daily.after(utc("2026-06-01T09:00")) == utc("2026-06-02T06:30")

@@ -33,7 +33,7 @@ def test_a_password_shows_in_no_repr() -> None:
         ("mongodb://u:p@h/line_bot?authsource=users", "users"),
     ],
 )
-def test_the_user_stands_where_mongodb_looks_for_him(text: str, source: str) -> None:
+def test_the_user_has_its_authentication_database(text: str, source: str) -> None:
     assert Uri.parse(text).source == source
 
 
@@ -61,7 +61,7 @@ def test_whether_two_name_the_same_servers(one: str, other: str, same: bool) -> 
     assert (Uri.parse(one).servers == Uri.parse(other).servers) is same
 
 
-def test_nobody_in_particular() -> None:
+def test_a_uri_without_a_user() -> None:
     uri = Uri.parse("mongodb://u:p@h/?authSource=admin&replicaSet=rs0").without_user()
     assert str(uri) == "mongodb://h/?replicaSet=rs0"
 

@@ -1,4 +1,4 @@
-"""The views: what they show, that they hide what people wrote, and that they read by index."""
+"""The views: their rows, that they hide users' messages, and that they use indexes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def send(number: int) -> Document:
 
 @pytest.fixture
 def filled(database: Database[Any]) -> Database[Any]:
-    """One of everything that waits, with what must not be seen in each."""
+    """One of everything that waits, with the parts that must not be visible."""
     create_views(database)
     database["recvq"].insert_many([make_heartbeat(NOW), event(1), event(2)])
     conversation = {"_id": "main/U1", **USER, "at": NOW, "data": {"said": SECRET}}
@@ -130,7 +130,7 @@ def test_a_send_counts_as_tried_while_its_call_is_under_way(filled: Database[Any
     assert outbox_of(filled, outbox=outbox, call=claim) == tried
 
 
-def test_a_row_that_somebody_typed_in_hides_no_other(filled: Database[Any]) -> None:
+def test_a_row_typed_by_hand_hides_no_other(filled: Database[Any]) -> None:
     filled["conversations"].insert_one({"_id": "x", "at": 1, "pending": {"0": "no list"}})
     filled["conversations"].insert_one({"_id": "y", "at": NOW, "pending": [{"messages": 5}, 3]})
     for number, odd in enumerate([{"p": 5}, {"p": send(1), "q": [send(2)]}, "none"]):

@@ -47,7 +47,7 @@ def follow(event: Any, talk: Talk) -> None:
 
 
 def count(talk: Talk) -> None:
-    """Three rings, each set by the one before."""
+    """Three timers, each set by the one before."""
     talk.data["count"] = 0
     talk.after(talk.settings["step_seconds"], "step", of=3)
     talk.reply("数えます")

@@ -1,4 +1,4 @@
-"""The test kit: what a bot author sees of a bot in memory, and what is warned of."""
+"""The test kit: a bot in memory from the author's view, and the warnings."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def bot_that(handle: Callable[[Any, Talk], Any], **options: Any) -> BotTest:
     return BotTest(bot)
 
 
-# What came of it.
+# The answers.
 
 
-def test_answers_tell_texts_as_texts_and_everything_else_as_json() -> None:
+def test_answers_have_texts_as_texts_and_everything_else_as_json() -> None:
     sticker = {"type": "sticker", "packageId": "446", "stickerId": "1988"}
 
     def handle(event: Any, talk: Talk) -> None:
@@ -155,7 +155,7 @@ def test_talk_api_is_the_test_s_own_stand_in() -> None:
         BotTest(bot).says("U1", "やあ")
 
 
-def test_what_is_left_of_the_month_is_what_the_test_says() -> None:
+def test_the_rest_of_the_month_is_set_by_the_test() -> None:
     def handle(event: Any, talk: Talk) -> None:
         talk.reply(f"{talk.quota.left} {talk.quota.is_closed}")
 
@@ -187,7 +187,7 @@ def test_a_handler_of_the_sdk_s_own_kind_is_for_the_real_stack() -> None:
         BotTest(WebhookHandler("secret"))  # type: ignore[arg-type]
 
 
-# What is kept.
+# Stored data.
 
 
 def test_data_comes_back_as_mongodb_gives_it() -> None:
@@ -240,14 +240,14 @@ def test_in_a_group_each_member_has_a_place_where_the_bot_says_so() -> None:
     shared = bot_that(lambda event, talk: talk.expect("busy", within=60))
     shared.says("U1", "やあ", group="C1")
     assert shared.state("U2", group="C1") == shared.state(group="C1") == "busy"
-    with pytest.raises(ValueError, match="whose"):
+    with pytest.raises(ValueError, match="name a user"):
         shared.state()
 
 
 # Time.
 
 
-def test_timers_ring_in_their_order_each_at_its_own_time() -> None:
+def test_timers_fire_in_their_order_each_at_its_own_time() -> None:
     seen = []
     bot = Bot()
 
@@ -274,7 +274,7 @@ def test_timers_ring_in_their_order_each_at_its_own_time() -> None:
     assert test.now == at[2]
 
 
-def test_a_timer_that_is_set_again_or_cancelled_rings_as_was_said_last() -> None:
+def test_a_timer_set_again_or_cancelled_follows_the_last_order() -> None:
     bot = Bot()
 
     @bot.add(line.MessageEvent)
@@ -295,7 +295,7 @@ def test_a_timer_that_is_set_again_or_cancelled_rings_as_was_said_last() -> None
     assert test.advance(30).sent == ()
 
 
-def test_a_daily_timer_rings_every_day() -> None:
+def test_a_daily_timer_fires_every_day() -> None:
     test = BotTest(kit_bot)
     test.says("U1", "daily")
     (waiting,) = test.timers("U1")
@@ -305,7 +305,7 @@ def test_a_daily_timer_rings_every_day() -> None:
     assert test.advance(to=test.timers("U1")[0].at).pushes == ["おはようございます"]
 
 
-def test_a_timer_for_now_rings_with_its_event_and_endless_ones_are_told() -> None:
+def test_a_timer_for_now_fires_with_its_event_and_endless_ones_are_reported() -> None:
     bot = Bot()
     bot.default()(lambda event, talk: talk.after(0, event.message.text))
     bot.timer("once")(lambda event, talk: talk.push("鳴った"))
@@ -395,7 +395,7 @@ def test_the_fixture_takes_the_bot_of_the_test_or_of_the_command_line(
     answer.stdout.fnmatch_lines(["*needs a fixture `bot`*"])
 
 
-def test_a_timer_that_no_handler_is_for_is_told_when_it_is_set() -> None:
+def test_a_timer_without_a_handler_is_reported_when_it_is_set() -> None:
     bot = Bot()
 
     @bot.add(line.MessageEvent)

@@ -109,7 +109,7 @@ def test_a_message_that_is_taken_back_meanwhile_is_left_out() -> None:
     assert test.advance(60).sent == ()
 
 
-def test_what_the_handler_raises_reaches_the_test_and_the_conversation_goes_on() -> None:
+def test_a_handlers_exception_reaches_the_test_and_the_conversation_continues() -> None:
     test = BotTest(a_bot())
     test.says("U1", "失敗")
     with pytest.raises(RuntimeError, match="as planned"):

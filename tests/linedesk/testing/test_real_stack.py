@@ -122,5 +122,5 @@ def test_a_timer_that_is_due_is_waited_for(
 
 def test_a_bot_for_the_real_stack_has_to_be_found_by_a_name() -> None:
     assert name_of_bot(kit_bot) == "tests.linedesk.testing.kit_bot:bot"
-    with pytest.raises(KitError, match="a name of its own"):
+    with pytest.raises(KitError, match="a global variable"):
         name_of_bot(Bot())

@@ -68,7 +68,7 @@ def test_a_bot_answers_as_on_the_dispatchers_threads(remote: bool) -> None:
     assert test.advance(2 + 600).pushes[-1] == "時間切れ"
 
 
-def test_the_test_s_clock_stands_still_while_a_handler_runs() -> None:
+def test_the_tests_clock_does_not_move_while_a_handler_runs() -> None:
     said: list[datetime] = []
 
     def handle(event: Any, talk: Talk) -> None:

@@ -35,7 +35,7 @@ def test_a_medium_is_sent_as_often_as_it_says(sim: Sim) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 3000, 5000])
-def test_a_body_breaks_off_where_it_is_told_to(sim: Sim, after: int) -> None:
+def test_a_body_breaks_off_at_the_planned_byte(sim: Sim, after: int) -> None:
     url, headers = content(sim, Medium(b"abc" * 1000, "text/plain", "a.txt", repeats=3))
     sim.cut_next("content", after)
     with pytest.raises(requests.RequestException):
@@ -43,7 +43,7 @@ def test_a_body_breaks_off_where_it_is_told_to(sim: Sim, after: int) -> None:
     assert len(requests.get(url, headers=headers, timeout=5).content) == 9000
 
 
-def test_a_body_drips_until_its_end_or_until_nobody_reads_it(sim: Sim) -> None:
+def test_a_body_drips_until_its_end_or_until_the_reader_is_gone(sim: Sim) -> None:
     url, headers = content(sim, Medium(b"abcdef", "text/plain", "a.txt"))
     sim.drip_next("content", 0.02, piece_bytes=2)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The /sim interface, by which other processes act as users and read what happened."""
+"""The /sim interface, by which other processes act as users and read the records."""
 
 import json
 import queue
@@ -170,7 +170,7 @@ def test_line_refuses_as_another_process_asks(remote, line, rule, status, words)
     assert remote.sim.answers(user) == []
 
 
-def test_a_call_tells_what_it_cost_and_whom_it_missed(remote, line):
+def test_a_call_shows_its_cost_and_the_chats_it_missed(remote, line):
     user = remote.user("太郎")
     line.multicast([user, "U" + "0" * 32])
     (call,) = remote.get("/calls")
@@ -195,7 +195,7 @@ def test_another_sites_form_cannot_act(remote, content_type):
     assert remote.get("/state")["users"] == []
 
 
-def test_the_stream_tells_of_every_change_and_ends_with_the_simulator(bot):
+def test_the_stream_sends_every_change_and_ends_with_the_simulator(bot):
     changes = queue.SimpleQueue()
 
     def read(url):

@@ -144,7 +144,9 @@ class TestRetryKeys:
         line.push(taro.user_id, "b", retry_key=key)
         assert [call.retry_differs for call in sim.calls] == [False, False, True]
 
-    def test_another_body_or_recipient_under_an_accepted_key_reaches_nobody(self, sim, line, taro):
+    def test_another_body_or_recipient_under_an_accepted_key_is_not_delivered(
+        self, sim, line, taro
+    ):
         key, hanako = str(uuid.uuid4()), sim.add_user("花子")
         line.multicast([taro.user_id], "a", retry_key=key)
         assert line.multicast([taro.user_id, hanako.user_id], "a", retry_key=key).status_code == 409
@@ -202,7 +204,7 @@ class TestRetryKeys:
 
 
 class TestAtOnce:
-    """Twenty callers with the same token or key: LINE does what they ask once."""
+    """Twenty callers with the same token or key: LINE carries out only one call."""
 
     def statuses(self, call):
         with ThreadPoolExecutor(20) as pool:
@@ -234,7 +236,7 @@ class TestRecipients:
         assert line.push(taro.user_id).status_code == 200
         assert sim.answers(taro) == []
 
-    def test_whoever_is_no_friend_is_reached_for_a_week_after_writing(self, sim, line, clock):
+    def test_a_user_who_is_no_friend_is_reached_for_a_week_after_writing(self, sim, line, clock):
         stranger = sim.add_user("花子", friend=False)
         line.push(stranger.user_id, "1")
         sim.say(stranger, "やあ")
@@ -438,7 +440,7 @@ class TestLimits:
             clock.advance(20)
             assert [status(), status()] == [200, 429]
 
-    def test_endpoints_have_buckets_of_their_own_by_lines_numbers(self, line, sim, taro):
+    def test_each_endpoint_has_its_own_bucket_by_lines_numbers(self, line, sim, taro):
         statuses = {line.multicast([taro.user_id]).status_code for _ in range(200)}
         assert statuses == {200}
         assert line.multicast([taro.user_id]).status_code == 429

@@ -17,7 +17,7 @@ ANSWERS = {
 
 @pytest.fixture
 def sim(bot):
-    """On the machine's own clock: a person looks at these times."""
+    """On the machine's own clock: users see these times."""
     with linesim.running(webhook_url=bot.url) as sim:
         yield sim
 
@@ -279,7 +279,7 @@ def test_the_clock_can_be_moved_ahead(page, sim):
         ahead.get_by_text("1日進めました").wait_for()
         route.fulfill(response=before)
 
-    # What was asked for before the move, and comes after it, does not set the clock back.
+    # A reply requested before the move that arrives after it does not set the clock back.
     page.route("**/sim/state", hold_back, times=1)
     with page.expect_response("**/sim/state"):
         sim.add_user("花子")
@@ -293,5 +293,5 @@ def test_the_clock_can_be_moved_ahead(page, sim):
     page.get_by_label("進める秒数").press("Enter")
     ahead.get_by_text("1日1分30秒進めました").wait_for()
     assert sim.platform.clock.ahead == 86_490
-    sim.advance(7 * 3600)  # by another process: the page hears of it
+    sim.advance(7 * 3600)  # by another process: the page is notified
     ahead.get_by_text("1日7時間1分30秒進めました").wait_for()

@@ -1,4 +1,4 @@
-"""The simulator as a process of its own."""
+"""The simulator as a separate process."""
 
 import os
 import re
@@ -22,7 +22,7 @@ SECRETS = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "t0ken"}
 
 @contextmanager
 def started(*arguments, environ=SECRETS, module="linesim"):
-    """The process from the nursery, and what it has written to standard error."""
+    """The process from the fork server, and its standard error."""
     with Written() as said, open(os.devnull, "wb") as nowhere:
         process = nursery.start(
             *(module, *arguments),
@@ -53,7 +53,7 @@ def address(process, log):
     return eventually(told)[1]
 
 
-# What is held up takes a minute, or for ever.
+# Delayed calls take a minute, or never end.
 END_SECONDS = 20
 
 
@@ -71,7 +71,7 @@ def test_a_signal_stops_it_though_a_page_is_open(number):
         lines = stream.iter_lines()
         assert next(lines).startswith(b":")
         assert ends(process, number)
-        # It was closed in order; one that had to be cut raises here.
+        # It was closed cleanly; an aborted connection raises here.
         assert list(lines) is not None
 
 
@@ -89,7 +89,7 @@ def test_webhooks_that_hang_or_wait_do_not_hold_up_the_stop(unruly):
             assert ends(process)
 
 
-def test_another_process_is_told_the_verdict():
+def test_another_process_reads_the_verdict():
     with serving() as (_, url):
         requests.post(f"{url}/sim/misbehave", json={"rules": [{"outcome": "close"}]}, timeout=10)
         with pytest.raises(requests.ConnectionError):

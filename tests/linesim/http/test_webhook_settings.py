@@ -25,7 +25,7 @@ def api(sim):
     client.rest_client.pool_manager.clear()
 
 
-def test_it_is_told_with_the_switch_of_the_console_and_can_be_set(sim, bot, api):
+def test_it_is_returned_with_the_switch_of_the_console_and_can_be_set(sim, bot, api):
     told = api.get_webhook_endpoint()
     assert (told.endpoint, told.active) == (bot.url, True)
     sim.webhook_active = False
@@ -36,7 +36,7 @@ def test_it_is_told_with_the_switch_of_the_console_and_can_be_set(sim, bot, api)
     assert (told.endpoint, told.active) == ("https://bot.example/callback", False)
 
 
-def test_without_one_there_is_nothing_to_tell_or_to_test(sim, api, line):
+def test_without_one_there_is_nothing_to_return_or_to_test(sim, api, line):
     sim.webhook_url = None
     with pytest.raises(NotFoundException):
         api.get_webhook_endpoint()
@@ -70,7 +70,7 @@ def test_a_test_needs_no_body(sim, bot):
         (None, (False, 0, "COULD_NOT_CONNECT")),
     ],
 )
-def test_a_test_tells_how_the_bot_server_failed(bot, line, status, told):
+def test_a_test_reports_how_the_bot_server_failed(bot, line, status, told):
     bot.status = status
     answer = line.post(TEST, {})
     check_answer("POST", TEST, 200, answer.json())

@@ -22,7 +22,7 @@ def taro(sim):
 
 @pytest.fixture
 def elsewhere(sim):
-    """A client with a connection of its own, as another process would have."""
+    """A client with its own connection, like another process."""
     line = Line(sim)
     yield line
     line.session.close()
@@ -230,7 +230,7 @@ def test_a_push_within_the_minute_is_no_exception(sim, line, taro):
     assert found(check(sim, token_seconds=60.0)) == {"answered_twice": 1}
 
 
-def test_a_push_after_a_reply_that_was_heard_is_no_exception(sim, line, taro):
+def test_a_push_after_a_confirmed_reply_is_no_exception(sim, line, taro):
     doubled(sim, line, taro, fault=False)
     expected = {"answered_twice": 1, "used_tokens_again": 1}
     assert found(check(sim, token_seconds=0.0)) == expected
@@ -287,7 +287,7 @@ def test_no_order_is_claimed_of_what_was_sent_before_the_other_was_taken(sim, bo
     assert check(sim).ok
 
 
-def test_a_group_has_one_order_whoever_speaks(sim, line, taro):
+def test_a_group_has_one_order_for_all_members(sim, line, taro):
     hanako = sim.add_user("花子")
     group = sim.add_group("皆", [taro, hanako])
     first, second = sim.say(taro, "1", chat=group), sim.say(hanako, "2", chat=group)
@@ -319,7 +319,7 @@ def test_calls_of_two_hosts_have_intervals_of_their_own(sim, line, taro):
 
 
 def under_way(sim, seconds, *, timeout=10.0):
-    """A call in a thread of its own that takes so long; the thread, once LINE has the call."""
+    """A slow call in its own thread; returns the thread once LINE has the call."""
 
     def ask():
         headers = {"authorization": f"Bearer {sim.token}"}
@@ -556,7 +556,7 @@ def test_a_hand_made_event_of_a_user_whom_linesim_does_not_know_is_answered(sim,
     assert check(sim).ok
 
 
-def test_whoever_blocked_the_bot_is_counted_apart(sim, line, taro):
+def test_users_who_blocked_the_bot_are_counted_apart(sim, line, taro):
     sim.block(taro)
     line.push(taro.user_id, "1")
     report = check(sim)
@@ -618,7 +618,7 @@ def test_forgotten_records_are_a_problem(bot, what):
     assert report.problems() == ["1 records were forgotten, so nothing is proved"]
 
 
-def test_the_report_says_all_in_words_as_json_and_as_a_table(sim, line, taro):
+def test_the_report_is_available_as_text_as_json_and_as_a_table(sim, line, taro):
     first, second = sim.say(taro, "1"), sim.say(taro, "2")
     line.reply(token_of(second), "2")
     line.reply(token_of(first), "1")
@@ -646,7 +646,7 @@ def test_the_verdict_of_another_process_knows_the_interval(sim, line):
 
 
 def records(count, chats):
-    """A clean run of that many events, in so many chats."""
+    """A clean run of that many events, in that many chats."""
     sent, made = [], []
     for number in range(count):
         at, event_id, chat = number * 0.01, f"e{number}", f"U{number % chats}"

@@ -1,4 +1,4 @@
-"""The checker against one that looks at every pair, on small random histories."""
+"""The checker against one that compares every pair, on small random histories."""
 
 from itertools import combinations
 
@@ -228,7 +228,7 @@ def test_timers_are_met_one_by_one(chance):
 
 @settings(max_examples=300, deadline=None)
 @given(chances)
-def test_who_was_never_reached_is_found_by_following_each_message(chance):
+def test_chats_never_reached_are_found_by_following_each_message(chance):
     made = calls(chance)
     for each in made:
         if chance.random() < 0.4:

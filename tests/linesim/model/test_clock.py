@@ -20,7 +20,7 @@ YEAR = 366 * 24 * 3600
 
 @pytest.fixture
 def sim(bot: BotServer) -> Iterator[linesim.Sim]:
-    """On the clock that a served simulator has unless it is told otherwise."""
+    """On the default clock of a served simulator."""
     with linesim.running(webhook_url=bot.url) as sim:
         yield sim
 
@@ -94,11 +94,11 @@ def test_another_sites_form_cannot_move_the_clock(sim: linesim.Sim) -> None:
     assert told(sim)["ahead"] == 0
 
 
-def test_who_knows_the_clock_is_told_of_its_next_move_at_once(sim: linesim.Sim) -> None:
+def test_a_waiting_client_gets_the_clocks_next_move_at_once(sim: linesim.Sim) -> None:
     heard: list[float] = []
     waiting = started(lambda: heard.append(told(sim, after=0)["ahead"]))
     eventually(lambda: sim.platform.read(lambda platform: platform.stream.watched))
-    sim.say(sim.add_user("太郎"), "やあ")  # which the stream tells of, and is no move
+    sim.say(sim.add_user("太郎"), "やあ")  # which the stream reports, and is no move
     assert not heard
     sim.advance(180)
     waiting.join(5)
@@ -106,7 +106,7 @@ def test_who_knows_the_clock_is_told_of_its_next_move_at_once(sim: linesim.Sim) 
     assert told(sim, after=0)["ahead"] == 180  # a move in between is not missed
 
 
-def test_who_waits_for_a_move_in_vain_is_answered(sim: linesim.Sim) -> None:
+def test_a_client_that_waits_for_a_move_in_vain_is_answered(sim: linesim.Sim) -> None:
     assert told(sim, after=0, wait=0.05)["ahead"] == 0
     assert not sim.platform.read(lambda platform: platform.stream.watched)
     answer = requests.get(f"{sim.url}/sim/clock?after=0&wait=26", timeout=10)

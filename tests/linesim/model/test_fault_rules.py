@@ -1,4 +1,4 @@
-"""Faults by rule: whom they meet, how often, and what LINE has done all the same."""
+"""Faults by rule: the affected calls, how often, and the calls that LINE still carries out."""
 
 import pytest
 import requests
@@ -56,7 +56,7 @@ def test_what_claims_to_be_lines_is_what_line_describes(name, endpoint):
     check_answer(known.method, path, status, outcome.body)
 
 
-def test_the_four_429s_differ_by_their_words_only(sim, line, taro):
+def test_the_four_429s_differ_by_their_message_only(sim, line, taro):
     four = [name for name, (_, status) in STATUSES.items() if status == 429]
     four.remove("too_many_later")
     sim.misbehave(*(Rule(outcome=STATUSES[name][0], count=1) for name in four))

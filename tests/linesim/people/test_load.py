@@ -1,4 +1,4 @@
-"""The load: who writes when, what is sent again, and how it ends."""
+"""The load: its users and times, redeliveries, and its end."""
 
 import queue
 import threading
@@ -66,7 +66,7 @@ def test_the_rate_is_of_all_users_together(sim, bot, users):
     assert time.monotonic() - began >= 19 * 2 / 200
 
 
-def test_without_a_total_it_goes_on_until_it_is_stopped(sim, bot, users):
+def test_without_a_total_it_continues_until_it_is_stopped(sim, bot, users):
     made = Load(sim, users, rate=1_000)
     made.start()
     eventually(lambda: made.counts.accepted > 20)
@@ -97,7 +97,7 @@ def test_the_same_seed_chooses_the_same_users(sim, bot, users):
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_what_a_thread_dies_of_is_told_and_ends_the_others(sim, bot, users):
+def test_a_dead_threads_error_is_raised_and_ends_the_others(sim, bot, users):
     sim.block(users[0])
     made = Load(sim, users, rate=1_000, concurrency=6)
     made.start()
@@ -114,7 +114,7 @@ def test_a_load_without_end_or_pace_is_refused(sim, users, wrong):
         Load(sim, [], total=1)
 
 
-# Its life, as of all who own threads.
+# Its life cycle, as of all owners of threads.
 
 
 @pytest.fixture

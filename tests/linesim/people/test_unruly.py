@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 @pytest.fixture
 def options():
-    """Of the simulator of a test, but for those that it names itself."""
+    """The options of a test's simulator, except the ones that it sets itself."""
     return {}
 
 
@@ -120,7 +120,7 @@ def test_a_webhook_is_overtaken_by_another_users(sim, bot, taro, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{"overtaken_seconds": 0.05}])
-def test_nobody_to_overtake_it_holds_a_webhook_up_only_for_a_moment(sim, bot, taro):
+def test_without_another_webhook_the_delay_is_short(sim, bot, taro):
     sim.unruly(shuffle=1.0)
     assert sim.say(taro, "やあ").delivered
 

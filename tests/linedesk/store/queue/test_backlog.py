@@ -28,7 +28,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class Reader:
-    """What the dispatcher's tracker knows, by hand."""
+    """The state of the dispatcher's tracker, set by hand."""
 
     def __init__(self) -> None:
         self.read: list[Any] = []
@@ -61,7 +61,7 @@ Store = Callable[..., list[Any]]
 
 @pytest.fixture
 def store(database: Database[Document]) -> Store:
-    """Stores so many documents, the first of them `age` old, each a second younger."""
+    """Store documents, the first of them `age` old, each further one a second younger."""
 
     def insert(count: int, *, age: timedelta = MINUTE, **more: Any) -> list[Any]:
         first = datetime.now(UTC) - age
@@ -90,7 +90,7 @@ def test_what_was_not_read_is_counted_one_by_one_whatever_the_order(
     gauge: DepthGauge, reader: Reader, store: Store
 ) -> None:
     ids = store(300)
-    # A feed brings what several writers stored in an order that is not quite recvq's.
+    # A feed delivers the documents of several writers in a slightly different order than recvq's.
     reader.read = [*ids[:280], *ids[281:290], *ids[291:299]]
     found = gauge.measure()
     assert found.lag_documents == 3
@@ -133,7 +133,7 @@ def test_where_the_last_one_read_was_overwritten_all_of_recvq_is_lag(
     assert not database.recvq.find_one({"_id": {"$in": reader.read}})
     everything = database.recvq.count_documents({})
     assert gauge.measure().lag_documents == everything > NEWEST
-    # It may be overwritten between the question where it is and the one what follows it.
+    # It may be overwritten between the query for its place and the query for its successor.
     monkeypatch.setattr(gauge, "_record_id", lambda id_: 1)
     assert gauge.measure().lag_documents == everything
 
@@ -151,13 +151,13 @@ def test_a_recvq_that_was_made_again_is_counted_from_its_own_beginning(
     assert gauge.measure().lag_documents == NEWEST + 7
 
 
-def test_a_document_made_by_hand_that_nobody_can_line_up_is_no_lag(
+def test_a_document_made_by_hand_without_a_place_is_no_lag(
     gauge: DepthGauge, reader: Reader, database: Database[Document], store: Store
 ) -> None:
     reader.read = store(3)
     database.recvq.insert_one({"key": ["a", "list"], "channel": "main"})
     assert gauge.measure().lag_documents == 0
-    # It is read, though it has no time of its own; its `_id` has one.
+    # It is read, although it has no time; its `_id` has one.
     database.recvq.insert_one({"_id": ObjectId(), "channel": "main", "key": "U1"})
     found = gauge.measure()
     assert found.lag_documents == 1
@@ -197,7 +197,8 @@ def test_recvq_lasts_as_long_as_the_rate_of_the_last_hour_leaves_room(
     now[0] += 100
     store(200)
     found = gauge.measure()
-    # All is unread: nobody has saved progress. Of 16 MB so much is left, at two documents a second.
+    # All is unread: there is no saved progress. The rest of 16 MB lasts for this time, at two
+    # documents a second.
     mean = database.command("collStats", "recvq")["size"] / 250
     left = (16 * MEGABYTE - 250 * mean) / (2 * mean)
     assert found.recvq_left_seconds == pytest.approx(left, rel=0.05)
@@ -254,7 +255,7 @@ def test_where_the_oplog_may_not_be_measured_all_else_is(
         found = gauge.measure()
         assert (found.lag_documents, found.oplog_left_seconds) == (3, None)
     assert len(asked) == 1
-    assert caplog.text.count("the oplog's size may not be read") == 1
+    assert caplog.text.count("no right to read the oplog's size") == 1
 
 
 def test_a_pace_is_that_of_the_last_hour_and_begins_anew_where_the_count_falls() -> None:
@@ -288,7 +289,7 @@ def test_a_look_reads_no_more_of_a_long_queue_than_of_a_short_one(
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By the server's own count. The gauge adds up what is unread, seldom."""
+    """By the server's own count. The gauge rarely adds up unread documents."""
     monkeypatch.setattr(Retention, "recvq", lambda self, newest: (None, None))
     reader.read = store(1)
     store(3_000)

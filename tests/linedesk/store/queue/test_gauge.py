@@ -48,11 +48,11 @@ def test_a_long_sum_serves_only_for_the_same_collection_and_a_later_place() -> N
     known = Sum(behind=1_000, upto=500_000, bytes=1)
     newest = 600_000
     assert known.serves(Marks(2_000, newest), 1_960)
-    # Progress went back, so some of what is unread now was never added up.
+    # Progress went back, so some of the unread documents were never added up.
     assert not known.serves(Marks(900, newest), 860)
-    # What was added up is all finished.
+    # All of the added documents are finished.
     assert not known.serves(Marks(550_000, newest), 549_960)
-    # Record ids begin anew: another recvq.
+    # Record ids start again: another recvq.
     assert not known.serves(Marks(2_000, 20_000), 1_960)
     # So little is added up quickly.
     assert not known.serves(Marks(newest - FEW, newest), newest - FEW)

@@ -1,4 +1,4 @@
-"""The guard on the real capped collection: what it says, and that it keeps its word."""
+"""The guard on the real capped collection: its results, and that nothing unread is overwritten."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def recvq(database: Database[Any]) -> Database[Any]:
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[str, str]]]:
-    """What the guard has logged: level and the words before the numbers."""
+    """The guard's log: level and the text before the numbers."""
     caplog.set_level(logging.INFO, "linedesk.store.queue.guard")
 
     def read() -> list[tuple[str, str]]:
@@ -59,14 +59,14 @@ def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[str, str]]
 
 
 def of_size(size: int) -> Document:
-    """A document of exactly so many bytes of BSON."""
+    """A document of exactly that many bytes of BSON."""
     document: Document = {"_id": ObjectId(), "pad": ""}
     document["pad"] = "x" * (size - len(bson.encode(document)))
     return document
 
 
 def quick(database: Database[Any]) -> Collection[Any]:
-    """recvq without waiting for the journal, so that it reads what is not on a majority yet."""
+    """recvq without waiting for the journal: reads include writes not on a majority yet."""
     return database["recvq"].with_options(
         write_concern=WriteConcern(w=1, j=False), read_concern=ReadConcern("local")
     )
@@ -90,7 +90,7 @@ def finish(database: Database[Any], after: Any) -> None:
 
 
 def looked(database: Database[Any], **limits: float) -> Guard:
-    """A guard that has looked once; `limits` are those of its gauge."""
+    """A guard that has checked once; `limits` are those of its gauge."""
     guard = Guard(database, gauge=Gauge(database, **limits))  # type: ignore[arg-type]
     guard.look()
     return guard
@@ -113,7 +113,7 @@ def share(database: Database[Any]) -> float:
     return found
 
 
-# --- what it says ----------------------------------------------------------------------------
+# --- its results -----------------------------------------------------------------------------
 
 
 def test_before_its_first_look_nothing_may_be_inserted(recvq: Database[Any]) -> None:
@@ -160,7 +160,7 @@ def test_a_full_recvq_of_which_all_is_read_is_open(recvq: Database[Any]) -> None
 
 
 @pytest.mark.parametrize(("read", "unread"), [(SMALL, LARGE), (LARGE, SMALL)])
-def test_the_share_is_told_by_bytes_whichever_sizes_came_first(
+def test_the_share_is_measured_in_bytes_in_any_order_of_sizes(
     recvq: Database[Any], read: int, unread: int
 ) -> None:
     ids = fill(recvq, sizes_of(CAPPED, each=read))
@@ -171,14 +171,14 @@ def test_the_share_is_told_by_bytes_whichever_sizes_came_first(
 
 
 def test_large_documents_between_small_ones_are_not_overlooked(recvq: Database[Any]) -> None:
-    """Where a mean of the newest, or of those after the last finished one, sees 3 %."""
+    """A mean of the newest documents, or of those after the last finished one, would give 3 %."""
     ids = fill(recvq, sizes_of(CAPPED // 4, each=SMALL))
     finish(recvq, ids[-1])
     fill(recvq, [SMALL] * 100 + sizes_of(CAPPED * 7 // 10, each=LARGE) + [SMALL] * 100)
     assert share(recvq) > 0.7
 
 
-def test_thousands_behind_are_added_up_and_go_on_from_there(
+def test_thousands_behind_are_added_up_and_continued_from_there(
     recvq: Database[Any],
 ) -> None:
     ids = fill(recvq, sizes_of(CAPPED // 2, each=1_000))
@@ -219,7 +219,7 @@ def test_a_sum_that_takes_too_long_counts_all_as_unread(
     slow = {"blockConnection": True, "blockTimeMS": 200, "namespace": f"{recvq.name}.recvq"}
     with failing(recvq.client, ["aggregate"], **slow):
         assert looked(recvq, sum_seconds=0.02).share == pytest.approx(0.5, abs=0.01)
-    assert "too long to add up" in caplog.text
+    assert "takes too long documents" in caplog.text
 
 
 def test_a_sum_that_meets_what_is_being_overwritten_counts_all_as_unread(
@@ -287,7 +287,7 @@ def test_a_recvq_made_anew_is_measured_anew(
     assert (guard.share or 0) < 0.01
 
 
-# --- what it tells ---------------------------------------------------------------------------
+# --- its log ---------------------------------------------------------------------------------
 
 
 def test_it_warns_closes_and_opens_with_one_line_each(
@@ -299,7 +299,7 @@ def test_it_warns_closes_and_opens_with_one_line_each(
     newest_first = [d["_id"] for d in quick(recvq).find({}, {"_id": 1}).sort("$natural", -1)]
 
     def unread(percent: int) -> None:
-        """So much of recvq is unread: finish what lies behind, less the places of disorder."""
+        """Make this share of recvq unread: finish the documents before it, except ORDER_SLACK."""
         places = len(newest_first) * percent // 100 - 2 * ORDER_SLACK
         finish(recvq, newest_first[places])
         guard.look()
@@ -315,7 +315,7 @@ def test_it_warns_closes_and_opens_with_one_line_each(
     assert told() == [warned, warned, full, ("INFO", "recvq open")]
 
 
-def test_a_guard_that_cannot_look_keeps_its_last_word(
+def test_a_guard_whose_check_fails_keeps_its_last_result(
     recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gauge = Gauge(recvq)
@@ -329,7 +329,7 @@ def test_a_guard_that_cannot_look_keeps_its_last_word(
     assert guard.closed is None
 
 
-def test_its_thread_goes_on_looking_through_an_outage(
+def test_its_thread_keeps_checking_during_an_outage(
     recvq: Database[Any], monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:
     looks = threading.Semaphore(0)
@@ -357,7 +357,7 @@ def test_its_thread_goes_on_looking_through_an_outage(
     "error",
     [AccessRefused(UNAUTHORIZED), ConfigurationError("too old"), InvalidBSON("year 10000")],
 )
-def test_its_thread_outlives_whatever_a_look_raises_and_tells_it_once(
+def test_its_thread_survives_any_error_of_a_check_and_logs_it_once(
     recvq: Database[Any],
     told: Callable[[], list[tuple[str, str]]],
     monkeypatch: pytest.MonkeyPatch,
@@ -379,10 +379,10 @@ def test_its_thread_outlives_whatever_a_look_raises_and_tells_it_once(
         assert eventually(lambda: guard.closed is None)
     [(level, words)] = told()
     assert level == "ERROR"
-    assert words.startswith("recvq cannot be looked at")
+    assert words.startswith("recvq cannot be checked")
 
 
-def test_a_client_that_is_closed_under_a_look_at_the_end_is_no_error(
+def test_a_client_closed_during_a_check_at_the_end_is_no_error(
     mongo_uri: str, told: Callable[[], list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looking, closed, look, ends = threading.Event(), threading.Event(), Guard.look, []
@@ -414,7 +414,7 @@ def test_a_client_that_is_closed_under_a_look_at_the_end_is_no_error(
 
 
 def hostile(seed: int) -> Iterator[list[Document]]:
-    """Inserts in runs of sizes that mislead whoever looks at means or at either end."""
+    """Inserts in runs of sizes for which means, or the sizes at either end, are misleading."""
     chance = random.Random(seed)
     while True:
         size = chance.choice([SMALL, 900, 5_000, 20_000, LARGE])
@@ -425,7 +425,7 @@ def hostile(seed: int) -> Iterator[list[Document]]:
 def insert_until_closed(
     guard: Guard, database: Database[Any], inserts: Iterator[list[Document]]
 ) -> list[Any]:
-    """One writer that obeys; returns the ids of what it inserted."""
+    """One writer that respects the guard; returns the ids of its inserts."""
     inserted: list[Any] = []
     for documents in itertools.islice(inserts, 10_000):
         try:
@@ -434,7 +434,7 @@ def insert_until_closed(
         except RecvqClosed:
             return inserted
         except StoreUnavailable:
-            # A look of its own took too long on a busy machine: nothing was inserted.
+            # Its own check took too long on a busy machine: nothing was inserted.
             continue
         inserted += [document["_id"] for document in documents]
     raise AssertionError("it was never closed")
@@ -519,7 +519,7 @@ def test_a_look_that_never_ends_is_noticed(
     guard.start()
     try:
         assert looking.wait(10)
-        assert eventually(lambda: guard.hanging) == "the look at recvq hangs"
+        assert eventually(lambda: guard.hanging) == "the check of recvq hangs"
     finally:
         guard.stop()
         end.set()

@@ -30,7 +30,7 @@ def size(database: Database[Document]) -> int:
 
 @pytest.fixture
 def repair(database: Database[Document]) -> CollectionRepair:
-    """One that has seen recvq as `init` made it."""
+    """A repair that has seen recvq as `init` made it."""
     repair = CollectionRepair(database)
     assert repair.look() is None
     return repair
@@ -55,7 +55,7 @@ def test_a_missing_one_is_made_as_large_as_it_was(
     assert repair.look() is None
 
 
-def test_a_missing_one_whose_size_nobody_saw_gets_the_default(
+def test_a_missing_one_of_unknown_size_gets_the_default(
     database: Database[Document],
 ) -> None:
     database.drop_collection(RECVQ)
@@ -114,7 +114,7 @@ def test_an_index_of_its_name_that_is_not_unique_is_replaced(
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_it_goes_on_wherever_it_was_broken_off(
+def test_it_continues_after_an_interruption_at_any_step(
     database: Database[Document], repair: CollectionRepair, steps: int
 ) -> None:
     """A kill may come between any two steps; the next process knows nothing of the first."""

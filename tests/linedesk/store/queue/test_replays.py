@@ -1,4 +1,4 @@
-"""A dead letter goes back into recvq once for each time that it is asked for, whoever dies."""
+"""Each requested replay of a dead letter reaches recvq once, with any crash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def letter(database: Database[Any], document: MakeDocument) -> Document:
-    """A letter in the database, as it is read from there."""
+    """A letter in the database, as read."""
     lost = document("01E", replyToken="long-past", message={"type": "text", "text": "もう一度"})
     lost["acceptTime"] = NOW - timedelta(days=3)
     row = {"_id": "01E", "channel": "main", "key": "U1", "document": lost, "cause": "handler: X"}
@@ -78,7 +78,7 @@ def test_each_replay_has_its_own_number_and_the_letter_says_when(
     assert names(database) == ["replay:01E:1", "replay:01E:2"]
 
 
-def test_of_two_who_read_the_same_letter_one_replays_it(
+def test_of_two_operators_with_the_same_letter_one_replays_it(
     database: Database[Any], letter: Document
 ) -> None:
     together, done = threading.Barrier(2), []
@@ -97,7 +97,7 @@ def test_of_two_who_read_the_same_letter_one_replays_it(
     assert names(database) == ["replay:01E:1"]
 
 
-def test_who_dies_before_the_insert_leaves_it_to_the_next_under_the_same_number(
+def test_after_a_crash_before_the_insert_the_next_replay_takes_the_same_number(
     database: Database[Any], letter: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: Any, **__: Any) -> Stored:
@@ -116,7 +116,7 @@ def test_who_dies_before_the_insert_leaves_it_to_the_next_under_the_same_number(
     assert (read(database)["replays"], "replaying" in read(database)) == (1, False)
 
 
-def test_who_dies_after_the_insert_is_not_repeated_by_the_next(
+def test_after_a_crash_after_the_insert_the_next_replay_adds_nothing(
     database: Database[Any], letter: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(self: Replays, letter: Document) -> None:
@@ -135,10 +135,10 @@ def test_who_dies_after_the_insert_is_not_repeated_by_the_next(
     assert "replayedAt" in read(database)
 
 
-def test_one_who_was_frozen_before_the_insert_adds_nothing(
+def test_a_process_frozen_before_the_insert_adds_nothing(
     database: Database[Any], letter: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another one carries the replay on meanwhile, and is through before the first goes on."""
+    """Another process completes the replay before the first one continues."""
     insert = replays.insert_documents
 
     def frozen(*given: Any, **named: Any) -> Stored:

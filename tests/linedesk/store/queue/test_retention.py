@@ -1,4 +1,4 @@
-"""The figures of what capped collections keep, on a real server."""
+"""The figures of capped collections, on a real server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from linedesk.store.documents import RECVQ
 from linedesk.store.queue.retention import Span, accepted_at, oplog_span, read_disk, recvq_span
 
 
-def test_a_rate_is_what_came_since_the_oldest_entry_and_tells_how_long_one_stays() -> None:
+def test_the_rate_since_the_oldest_entry_gives_the_time_an_entry_is_kept() -> None:
     span = Span(seconds=3600.0, bytes=36 * MEGABYTE, most_bytes=72 * MEGABYTE)
     assert span.bytes_per_second == pytest.approx(MEGABYTE / 100)
     assert span.keeps_seconds == pytest.approx(7200.0)

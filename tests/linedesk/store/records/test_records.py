@@ -1,4 +1,4 @@
-"""Rows as they are stored: a field's name stands in one place, and the bytes stay as they were."""
+"""Rows as stored: a field's name is defined in one place, and the bytes do not change."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_call_is_stored_as_ever() -> None:
     assert CallRecord.from_document(answered) == row
 
 
-def test_a_call_tells_its_class_its_wait_what_it_cost_and_what_travelled_in_it() -> None:
+def test_a_call_has_its_class_its_wait_its_cost_and_its_sends() -> None:
     multicast = "/v2/bot/message/multicast"
     row = CallRecord(AT, "POST", multicast, event_id="E1", key="U1", attempt=1)
     row.turn_class, row.waited_ms, row.people = "chat", 420.5, 2
@@ -193,7 +193,7 @@ def test_a_row_that_was_made_by_hand_can_be_read() -> None:
 
 
 def names() -> dict[str, str]:
-    """Stored names that mean nothing else, by the constant that holds them."""
+    """Stored names without another meaning, by the constant that defines them."""
     return {
         value: constant
         for module in RECORDS
@@ -203,7 +203,7 @@ def names() -> dict[str, str]:
 
 
 def literals(path: Path) -> Iterator[tuple[str, int]]:
-    """The parts of paths such as `$document.eventId` that stand as literals, but for types."""
+    """The parts of paths such as `$document.eventId` that are literals, except for types."""
     tree = ast.parse(path.read_text("utf-8"))
     types = {
         id(part)

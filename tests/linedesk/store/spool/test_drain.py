@@ -1,4 +1,6 @@
-"""The drain on a real MongoDB: everything arrives, in order, once, and whoever is left does it."""
+"""The drain on a real MongoDB: everything arrives, in order, once, drained by any remaining
+process.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def stored(database: Database[Any]) -> list[str]:
 
 
 def in_file(path: Path, statement: str, *given: Any) -> Any:
-    """What the statement finds in the spool's file, or changes there."""
+    """Run a statement on the spool's file."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         return connection.execute(statement, given).fetchone()
 
@@ -85,7 +87,7 @@ def test_what_is_spooled_arrives_in_order_as_it_was(
     ]
 
 
-def test_beginning_and_end_are_told_with_numbers(
+def test_beginning_and_end_are_logged_with_numbers(
     spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -100,7 +102,7 @@ def test_what_was_inserted_and_not_removed_is_inserted_once(
     spool: Spool, path: Path, database: Database[Any]
 ) -> None:
     documents = [raw(str(number)) for number in range(10)]
-    # Without an id of LINE's it is the document's own that tells.
+    # Without LINE's id the log has the document's own.
     documents[3] = raw("")
     spool.append(documents)
     insert_documents(database["recvq"], documents[:6], timeout_seconds=5)
@@ -149,7 +151,7 @@ def test_a_closed_recvq_is_not_drained_into_until_it_opens(
         assert stored(database) == []
         opened.set()
         eventually(lambda: stored(database) == ["a"])
-    # The reason is told once, not with each try.
+    # The reason is logged once, not with each try.
     assert caplog.text.count("spool waits documents=1") == 1
 
 
@@ -180,7 +182,7 @@ def test_one_process_drains_and_another_takes_over(
     mine.end()
 
 
-def test_a_drain_frozen_with_a_batch_in_hand_is_replaced_and_doubles_nothing(
+def test_a_drain_frozen_amid_a_batch_is_replaced_and_doubles_nothing(
     spool: Spool, path: Path, database: Database[Any]
 ) -> None:
     hasty = replace(QUICK, still_seconds=0.2)
@@ -198,14 +200,15 @@ def test_a_drain_frozen_with_a_batch_in_hand_is_replaced_and_doubles_nothing(
         with draining(path, database, limits=hasty):
             eventually(lambda: stored(database) == ["a", "b"])
             eventually(lambda: not spool.held().documents)
-        # Nobody drains what comes now, but who goes on may only remove what it had read.
+        # No process drains new documents, and the thawed one may only remove the documents it had
+        # read.
         spool.append([raw("c")])
         goes_on.set()
         first.wake()
         eventually(lambda: stored(database) == ["a", "b", "c"])
 
 
-def test_a_document_that_mongodb_will_never_take_is_set_apart_and_told(
+def test_a_document_that_mongodb_rejects_is_set_apart_and_logged(
     spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     too_large = raw("large", text="x" * (16 * MEGABYTE))
@@ -219,7 +222,7 @@ def test_a_document_that_mongodb_will_never_take_is_set_apart_and_told(
     assert found == (1, len(too_large.raw))
 
 
-def test_bytes_that_are_no_document_hold_up_nobody(
+def test_bytes_that_are_no_document_block_no_others(
     spool: Spool, path: Path, database: Database[Any]
 ) -> None:
     spool.append([raw("a"), raw("b"), raw("c")])
@@ -229,7 +232,7 @@ def test_bytes_that_are_no_document_hold_up_nobody(
     assert stored(database) == ["a", "c"]
 
 
-def test_bytes_that_only_look_like_a_document_hold_up_nobody_where_they_are_the_oldest(
+def test_bytes_that_only_resemble_a_document_block_no_others_as_the_oldest(
     spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -278,7 +281,7 @@ def test_a_batch_larger_than_the_room_in_recvq_comes_in_parts(
     assert stored(database) == [f"{number:02}" for number in range(30)]
 
 
-def test_the_end_is_told_even_if_the_file_cannot_be_tidied(
+def test_the_end_is_logged_even_if_the_file_cannot_be_tidied(
     spool: Spool,
     path: Path,
     database: Database[Any],

@@ -1,4 +1,4 @@
-"""Whose turn it is: one at a time, another after a kill, and another where one stands still."""
+"""The drain's lock: one holder at a time, another after a kill, and another if one is frozen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for _ in sys.stdin:
 
 
 class Owner:
-    """A process that tells whether it is its turn whenever it is asked."""
+    """A process that reports on request whether it holds the lock."""
 
     def __init__(self, path: Path) -> None:
         command = [sys.executable, "-c", OWNER, str(path)]
@@ -61,7 +61,7 @@ def test_it_passes_on_when_its_owner_is_killed(path: Path) -> None:
     mine.end()
 
 
-def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
+def test_it_passes_on_when_its_owner_is_frozen_and_the_owner_notices(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine, third = DrainLock(path, still_seconds=0.2), DrainLock(path, still_seconds=0.2)
@@ -69,7 +69,7 @@ def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
         assert owner.taken()
         owner.process.send_signal(signal.SIGSTOP)
         eventually(mine.taken)
-        assert "drain stands still" in caplog.text
+        assert "drain makes no progress" in caplog.text
         assert not third.taken()
         owner.process.send_signal(signal.SIGCONT)
         assert not owner.taken()
@@ -78,7 +78,7 @@ def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
         assert owner.taken()
 
 
-def test_who_asks_again_and_again_keeps_it(path: Path) -> None:
+def test_a_holder_that_renews_it_keeps_it(path: Path) -> None:
     mine, other = DrainLock(path), DrainLock(path, still_seconds=0.0)
     for _ in range(20):
         assert mine.taken()

@@ -1,4 +1,4 @@
-"""The spool's file: what it keeps, in which order, how much, and what becomes of a damaged one."""
+"""The spool's file: its documents, their order, its limits, and damaged files."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_number_is_never_given_twice(spool: Spool) -> None:
     assert names(spool) == ["b"]
 
 
-def test_the_keys_that_are_held_are_told_to_every_process(spool: Spool, other: Spool) -> None:
+def test_the_held_keys_are_known_to_every_process(spool: Spool, other: Spool) -> None:
     one, two = raw("a", key="U1"), raw("b", key="U2")
     assert other.keys_held([one, two]) == frozenset()
     spool.append([one])
@@ -177,7 +177,7 @@ def test_it_is_a_queue_whatever_comes(
                 assert reader.keys_held(asked) == {("main", of) for _, of in model}
 
 
-# --- what stands in its way ---------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------
 
 
 def fill(spool: Spool, *, text: str = "x" * 50_000) -> int:
@@ -226,7 +226,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_is_told_and_can_still_be_drained(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_can_still_be_drained(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "disk") as disk,
         closing(Spool(disk / "spool.db", max_bytes=1024 * MEGABYTE)) as spool,
@@ -248,7 +248,7 @@ def test_a_disk_that_others_filled_refuses_keeps_what_it_has_and_recovers(tmp_pa
         spool.append([raw("kept")])
         filler = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT)
         with pytest.MonkeyPatch.context() as patch:
-            # Past its own look at the disk, so that SQLite itself meets the end.
+            # Without the spool's own check of the disk, so that SQLite itself reaches the limit.
             patch.setattr(spool_file, "check_room", lambda *_: None)
             with suppress(OSError):
                 while True:
@@ -262,7 +262,7 @@ def test_a_disk_that_others_filled_refuses_keeps_what_it_has_and_recovers(tmp_pa
         assert names(spool) == ["kept", "after"]
 
 
-def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
+def test_a_read_only_disk_is_reported(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "disk") as disk,
         closing(Spool(disk / "spool.db", max_bytes=MEGABYTE)) as spool,
@@ -275,7 +275,7 @@ def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
             spool.probe()
 
 
-def test_a_locked_file_is_told_soon(spool: Spool, path: Path) -> None:
+def test_a_locked_file_is_reported_soon(spool: Spool, path: Path) -> None:
     spool.append([raw("a")])
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
@@ -287,7 +287,7 @@ def test_a_locked_file_is_told_soon(spool: Spool, path: Path) -> None:
     assert names(spool) == ["a", "c"]
 
 
-def test_who_waits_for_a_lock_asks_often_and_who_has_just_written_lets_others_in(
+def test_waiting_writers_poll_often_and_a_recent_writer_lets_others_in(
     spool: Spool, other: Spool, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[str] = []
@@ -315,7 +315,7 @@ def test_who_waits_for_a_lock_asks_often_and_who_has_just_written_lets_others_in
     assert names(spool) == ["a", "b", "c"]
 
 
-def test_a_missing_folder_is_told_and_not_made(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_and_not_made(tmp_path: Path) -> None:
     path = tmp_path / "no" / "spool.db"
     with pytest.raises(SpoolUnavailable, match="SPOOL_PATH") as caught:
         Spool(path, max_bytes=MEGABYTE).probe()
@@ -440,8 +440,8 @@ spool.close()
 def test_another_process_that_leaves_takes_no_log_away_from_those_that_stay(
     spool: Spool, other: Spool, path: Path
 ) -> None:
-    """Opening the file a second time must not drop the locks of the first connection: then who
-    leaves would think itself the last, and remove the log that is still written to.
+    """Opening the file a second time must not drop the locks of the first connection: otherwise a
+    leaving process would count as the last one, and remove a log in use.
     """
 
     def as_another_process_sees_it() -> list[str]:
