@@ -219,9 +219,6 @@ OF_CLICK = (
     mark("{name} {filename!r} is a directory."),
     mark("{name} {filename!r} does not exist."),
     mark("{name} {filename!r} is not readable."),
-    mark("file"),
-    mark("directory"),
-    mark("path"),
 )
 
 

@@ -109,6 +109,7 @@ NAMES = {
     *("linedesk", "python", "recvq", "oplog", "jobs", "calls", "MongoDB", "RabbitMQ", "LINE"),
     *("frontdesk", "dispatcher", "scheduler", "reply", "push", "multicast", "profile", "main"),
     *("mongod", "Ctrl", "ms", "min", "KB", "MB", "GB", "TB", "rs", "bot", "id", "hanako", "UTC"),
+    *("integer", "range", "float", "File", "KeyError", "live", "chat", "message"),
     *("admin", "operator", "console", "api", "text", "file"),
     *("as", "ok", "warn", "bad", "skip", "PRIMARY", "system", "wiredTiger", "parrot", "timer"),
 }
@@ -117,7 +118,7 @@ NAMES = {
 def english_in(shown: str) -> list[str]:
     """The English words of an output outside 【…】, without names, ids, options and commands."""
     text = re.sub(r"【[^【】]*】", " ", shown)
-    text = re.sub(r"\(\w*Error\)|`[^`]*`|'[^']*'|\[[^\]]*\]", " ", text)
+    text = re.sub(r"\(\w*Error\)|"[^"]*"|`[^`]*`|'[^']*'|\[[^\]]*\]", " ", text)
     words = re.findall(r"(?<![\w/.:=+{}-])[A-Za-z]{2,}(?![\w/.:=+{}-])", text)
     return [word for word in words if word not in NAMES and not word.isupper()]
 
