@@ -242,21 +242,27 @@ _have_click_translate()
 def extract(file: IO[bytes], keywords: Any, tags: Any, options: Any) -> Iterator[Any]:
     """Find texts for Babel: the arguments of `gettext` and `mark`, and help texts.
 
-    A help text is the docstring of a command (a function with a decorator that has `cls`), or a
-    constant `help`.
+    A help text is the docstring of a command, which has a decorator with `cls`, or the `help` of a
+    function whose name ends with `option`.
     """
     from babel.messages.extract import extract_python
 
     yield from extract_python(file, keywords, tags, options)
     file.seek(0)
     for node in ast.walk(ast.parse(file.read())):
-        text: object = None
-        if isinstance(node, ast.FunctionDef) and any(map(_has_class, node.decorator_list)):
-            text = ast.get_docstring(node)
-        elif isinstance(node, ast.keyword) and node.arg == "help":
-            text = node.value.value if isinstance(node.value, ast.Constant) else None
-        if isinstance(text, str):
+        text = _help_in(node)
+        if text is not None:
             yield getattr(node, "lineno", 1), "gettext", inspect.cleandoc(text), []
+
+
+def _help_in(node: ast.AST) -> str | None:
+    if isinstance(node, ast.FunctionDef) and any(map(_has_class, node.decorator_list)):
+        return ast.get_docstring(node)
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("option"):
+        for one in node.keywords:
+            if one.arg == "help" and isinstance(one.value, ast.Constant):
+                return str(one.value.value)
+    return None
 
 
 def _has_class(decorator: ast.expr) -> bool:
