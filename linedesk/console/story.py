@@ -196,7 +196,7 @@ def _on_its_way(effect: Document, *, text: bool) -> Step:
         words = _("a {way} waits in the outbox: a try is of unknown outcome")
     else:
         words = _("a {way} waits in the outbox: LINE has not taken it yet")
-    return Step(effect.get("at"), "send", words.format(way=effect.get("way")), details)
+    return Step(effect.get("at"), "send", words.format(way=known(str(effect.get("way")))), details)
 
 
 def _answer(facts: Facts) -> Iterator[Step]:

@@ -1,4 +1,4 @@
-"""What the processes would have written on a busy day: rows for tests that look at a page."""
+"""The rows of a busy day, as the processes write them, for tests that look at a page."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def fill(database: Database[Any], *, hours: float = 6) -> None:
 
 
 def history(hours: float) -> list[dict[str, Any]]:
-    """Each ten seconds, with an hour in which nobody measured where there are six."""
+    """A row each ten seconds; six hours have a gap of almost one hour."""
     rows = []
     for ago in range(int(hours * 3600), 0, -10):
         if 2.4 * 3600 < ago < 3.2 * 3600:

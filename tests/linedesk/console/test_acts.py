@@ -1,4 +1,4 @@
-"""What an operator does: each act is written down first, and not done where that fails."""
+"""The acts of an operator: each is recorded first, and not done if the record fails."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def acts(own: Database[Any]) -> Acts:
 
 
 def rows(database: Database[Any]) -> list[Document]:
-    """What was written down, the oldest first."""
+    """The rows of the audit, the oldest first."""
     return newest(database)[::-1]
 
 
@@ -61,7 +61,9 @@ def a_letter(database: Database[Any], id_: str = "01E", **more: Any) -> str:
     return id_
 
 
-def test_each_act_is_written_down_with_who_what_and_why(own: Database[Any], acts: Acts) -> None:
+def test_each_act_is_recorded_with_its_operator_target_and_reason(
+    own: Database[Any], acts: Acts
+) -> None:
     assert acts.pause(KEY, why="too loud")
     assert acts.resume(KEY)
     acts.release("main", HANAKO, Head("event", "01E", "slow"))
@@ -150,7 +152,7 @@ def test_a_long_reason_is_cut_and_many_letters_are_told_in_slices(
     assert sorted(len(row["on"]) for row in drops) == [500, 1_000]
 
 
-def test_two_who_pause_at_once_and_who_resumes_what_is_not_paused(
+def test_of_two_pauses_at_once_one_counts_and_a_resume_without_a_pause_does_nothing(
     own: Database[Any], acts: Acts
 ) -> None:
     other = Acts(own, by="taro", via="command")
@@ -161,16 +163,16 @@ def test_two_who_pause_at_once_and_who_resumes_what_is_not_paused(
     assert [row["by"] for row in rows(own)] == ["hanako", "taro", "hanako", "taro"]
 
 
-def test_an_audit_tells_of_what_is_no_act_on_the_queue(own: Database[Any]) -> None:
+def test_the_audit_records_acts_outside_of_the_queue(own: Database[Any]) -> None:
     with Audit(own, by="hanako", via="page").noted("login", on="127.0.0.1"):
         pass
     assert [(row["act"], row["outcome"]) for row in rows(own)] == [("login", "done")]
 
 
-# What a release gives up.
+# The head that a release gives up.
 
 
-def test_the_head_is_what_the_dispatcher_tells_else_what_is_held_first(
+def test_the_head_is_the_dispatchers_event_else_the_first_held_one(
     own: Database[Any],
 ) -> None:
     assert heads(own, "main", HANAKO) == []

@@ -1,4 +1,4 @@
-"""Which calls LINE took: the same to the filter of MongoDB and to whoever shows a row."""
+"""The filter of MongoDB and the display of a row agree on the calls that LINE took."""
 
 from __future__ import annotations
 

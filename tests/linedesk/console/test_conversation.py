@@ -1,4 +1,4 @@
-"""What a conversation is called."""
+"""The name of a conversation."""
 
 from __future__ import annotations
 

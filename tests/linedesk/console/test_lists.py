@@ -1,4 +1,4 @@
-"""Lists to browse without an id: what they hold, in which order, and what became of each event."""
+"""Lists to browse without an id: their contents, their order, and the result of each event."""
 
 from __future__ import annotations
 
@@ -392,7 +392,7 @@ def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) 
     assert not head.is_stuck(now())
 
 
-def test_a_transcript_tells_of_the_last_release(database: Database[Any]) -> None:
+def test_a_transcript_shows_the_last_release(database: Database[Any]) -> None:
     control = Control(database)
     release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
     found = read_transcript(database, "main", HANAKO).release

@@ -1,4 +1,4 @@
-"""The overview: what it makes of the rows of `status`, what it calls wrong, and what it reads."""
+"""The overview: its figures from the rows of `status`, its problems, and its reads."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_latencies_are_told_by_endpoint_and_may_have_none() -> None:
     assert found["handler", ""].p99 is None
 
 
-def test_a_gate_tells_how_many_of_each_class_wait_and_how_long_the_first_has() -> None:
+def test_a_gate_has_the_waiting_calls_of_each_class_and_the_longest_wait() -> None:
     waiting = {"api": {"live": 12, "chat": 1, "other": 0, "idle": 0}}
     longest = {"api": {"live": 0.4, "chat": 9.5, "other": 0.0, "idle": 0.0}}
     seen = overview(
@@ -113,7 +113,7 @@ def test_late_replies_of_today_are_counted_from_the_dead_letters(database: Datab
     assert read_overview(database, now=now).late_today == 2
 
 
-def test_a_scheduler_of_its_own_tells_its_figures_else_the_dispatcher_around_it() -> None:
+def test_the_figures_of_the_scheduler_are_its_own_or_in_the_dispatchers_row() -> None:
     own = a_row("scheduler", 30, perSecond={"rungTimers": 4.0}, figures={"rungTimers": 40})
     assert overview(a_dispatcher(), own).rates.fired == 4.0
     assert overview(a_dispatcher()).rates.fired == 0.1
@@ -154,10 +154,10 @@ def test_a_row_typed_in_a_shell_breaks_nothing() -> None:
     assert json.dumps(overview_as_json(seen))
 
 
-# Who is there.
+# The running processes.
 
 
-def test_nobody_there_is_wrong() -> None:
+def test_a_missing_process_is_a_problem() -> None:
     seen = overview()
     assert wrong(seen) == {"frontdesk": "bad", "dispatcher": "bad"}
     assert seen.queue.documents is None
@@ -212,7 +212,7 @@ def test_only_standbys_are_wrong() -> None:
     assert wrong(overview(a_desk(), a_dispatcher(leading=0))) == {"dispatcher": "bad"}
 
 
-# What is wrong.
+# Problems.
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_only_standbys_are_wrong() -> None:
         ({"quotaMessages": 100, "quotaUsedMessages": 90}, {"quota": "warn"}),
         ({"quotaMessages": 100, "quotaUsedMessages": 100}, {"quota": "bad"}),
         ({"quotaMessages": 100, "quotaUsedMessages": 89}, {}),
-        # LINE's count is approximate: what closes the month is a refused push as well.
+        # LINE's count is approximate: a refused push closes the month, too.
         (
             {"quotaMessages": 100, "quotaUsedMessages": 9, "quotaClosedSinceSeconds": 1.8e9},
             {"quota": "bad"},
@@ -368,7 +368,7 @@ def test_a_pause_is_told_and_explains_what_waits() -> None:
     assert "channel main since" in one.saw
     assert "by hanako: too loud" in one.saw
     assert one.do == "new events are held until you resume: `linedesk resume main`"
-    # Whoever is paused is in held; what waits elsewhere is late all the same.
+    # Paused events are in held; events that wait elsewhere are late as usual.
     late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "behindSeconds": 61})
     assert wrong(overview(a_desk(), late, pauses=[row])) == {"queue": "warn", "paused": "warn"}
 
@@ -472,7 +472,7 @@ def test_after_an_orderly_end_the_advice_is_to_start() -> None:
     assert [one.do for one in found] == ["start `linedesk up`"] * 2
 
 
-# What is read.
+# Reads.
 
 
 # Far below what each collection holds in these tests.
@@ -537,7 +537,7 @@ def test_an_overview_reads_little_and_nothing_of_recvq(
     assert len(commands.sent) == 8
     assert all(next(iter(one.values())) != "recvq" for one in commands.sent)
     assert all(examined(full, one) <= MOST_EXAMINED for one in commands.sent)
-    # Rows that nobody waited for stand still on a majority where a set has lost it.
+    # Without a majority, a majority read would not show new rows that were written without waiting.
     assert {name for name, level in commands.levels.items() if level == "local"} == {
         "status",
         "calls",

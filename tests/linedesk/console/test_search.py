@@ -1,4 +1,4 @@
-"""What a search finds: people by parts of their names, and anything by the start of its id."""
+"""The search finds people by parts of their names, and everything by the start of its id."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_an_id_is_found_by_its_start_and_as_a_screen_shows_it(
     assert found(cut, word) == ids
 
 
-def test_a_result_tells_what_it_is_whose_and_when(cut: Database[Any]) -> None:
+def test_a_result_has_its_kind_its_name_and_its_time(cut: Database[Any]) -> None:
     assert search(cut, "sato", channel="main") == [
         Hit(
             "conversation",
@@ -202,7 +202,7 @@ def test_a_group_without_a_name_is_called_by_its_first_members(database: Databas
     assert names_of(database, ["main/C1"]) == {"main/C1": "一、二、三 +2"}
 
 
-def test_who_may_not_read_conversations_sees_ids() -> None:
+def test_without_the_right_to_read_conversations_ids_are_shown() -> None:
     class Refusing:
         def __getitem__(self, name: str) -> Refusing:
             return self

@@ -1,4 +1,4 @@
-"""The story of one event: found by whatever id, told in order, with what nobody knows named."""
+"""The story of one event: found by any id, in order, with its missing parts named."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_409_counts_as_sent() -> None:
     assert told.stands == "answered"
 
 
-# What a call carried, and what it cost.
+# The sends in a call, and its cost.
 
 MULTICAST, PUSH = "/v2/bot/message/multicast", "/v2/bot/message/push"
 
@@ -244,9 +244,7 @@ ANSWERED = "LINE answered 200 in 90 ms"
         ),
     ],
 )
-def test_a_call_tells_what_it_cost_what_it_carried_and_how_long_it_waited(
-    call: dict[str, Any], words: str
-) -> None:
+def test_a_call_shows_its_cost_its_sends_and_its_wait(call: dict[str, Any], words: str) -> None:
     assert call_words(**call) == words
 
 
@@ -288,7 +286,7 @@ def test_a_cause_that_is_a_word_is_explained(cause: str, meaning: str) -> None:
     assert told.steps[-1].facts["cause"] == cause
 
 
-def test_a_send_that_waits_tells_why_as_the_dispatcher_does() -> None:
+def test_a_waiting_send_shows_the_dispatchers_reason() -> None:
     why = "a send waits for its turn, class chat: 12 answers with live reply tokens go first"
     waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": why}
     effects = [{"id": "01E/0", "type": "send", "way": "push", "at": LATER}]
@@ -301,7 +299,7 @@ def test_a_send_that_waits_tells_why_as_the_dispatcher_does() -> None:
     assert told.verdict == "decided; 2 of its sends wait in the outbox"
 
 
-# What holds it up.
+# The reasons of a wait.
 
 
 def test_a_pause_is_the_reason_before_any_other() -> None:
@@ -340,7 +338,7 @@ def test_a_predecessors_letter_in_the_outbox_is_told() -> None:
     assert "its dead letter is being written" in told.steps[-1].words
 
 
-# What nobody knows.
+# Missing information.
 
 
 def test_what_was_overwritten_is_named() -> None:
@@ -445,7 +443,7 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     assert held.steps[-1].words == "waits in held, behind 1 of its conversation: slow"
 
 
-def test_a_story_tells_of_an_outbox_of_either_form(client: Client) -> None:
+def test_a_story_reads_an_outbox_of_either_form(client: Client) -> None:
     send = {"id": "01E/0", "type": "send", "eventId": "01E", "way": "push", "messages": []}
     own = {"_id": f"main/{HANAKO}", "channel": "main", "key": HANAKO, "applied": ["01E"]}
     claim = {"at": NOW, "batch": "B", "members": [place_of(7, 1)]}
@@ -465,7 +463,7 @@ def test_a_story_tells_of_an_outbox_of_either_form(client: Client) -> None:
         assert tries(database, **claimed, pending=[send]) == [False, True]
 
 
-def test_progress_tells_what_is_finished_without_a_trace(told_of: Database[Any]) -> None:
+def test_progress_shows_what_is_finished_without_a_trace(told_of: Database[Any]) -> None:
     told_of.recvq.insert_one(an_event("01G", key="U2"))
     ids = {row.get("eventId"): row["_id"] for row in told_of.recvq.find({})}
     assert tell(told_of, "01G").stands == "waits"
@@ -485,7 +483,7 @@ def test_a_word_is_looked_up_whatever_it_is(told_of: Database[Any]) -> None:
     assert meanings("nobody") == []
 
 
-def test_what_a_pause_is_about_is_no_channel_that_nobody_has(told_of: Database[Any]) -> None:
+def test_an_unknown_word_is_no_channel_to_pause(told_of: Database[Any]) -> None:
     def scope(word: str | None) -> Scope:
         return scope_of(told_of, word, channel="main")
 

@@ -1,4 +1,4 @@
-"""What acts on the page ask, refuse and report, also while MongoDB is away."""
+"""The questions, refusals and reports of acts on the page, also while MongoDB is away."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def post(
     return unescape(browser.post(f"{url}{path}", data=form, timeout=20).text)
 
 
-# Who did it.
+# The name in the audit.
 
 
 def test_an_act_asks_for_a_name_once_and_loses_nothing(
@@ -86,7 +86,7 @@ def test_with_a_login_the_audit_has_the_visitors_name(
 ) -> None:
     with served(full, Console(password=PASSWORD)) as url:
         browser.post(f"{url}/login", data={"password": PASSWORD, "name": "hanako"})
-        post(browser, url, "/pause", name="somebody else", key=USER)
+        post(browser, url, "/pause", name="another", key=USER)
         assert full.audit.find_one({"act": "pause"})["by"] == "hanako"  # type: ignore[index]
         told = post(browser, url, "/name", name="taro")
         assert "The audit names you hanako, the name of your login" in told
@@ -98,7 +98,7 @@ def test_with_a_login_the_audit_has_the_visitors_name(
 # Pauses.
 
 
-def test_everything_is_paused_only_by_who_types_it_and_each_page_is_red_then(
+def test_everything_is_paused_only_by_typed_words_and_each_page_is_red_then(
     full: Rows, browser: requests.Session
 ) -> None:
     with served(full) as url:
@@ -166,7 +166,7 @@ def test_a_channel_that_does_not_exist_cannot_be_paused_but_any_pause_can_be_end
         assert full.control.count_documents({}) == 0
 
 
-# What really happened.
+# The real outcome.
 
 
 def test_a_replay_into_a_paused_conversation_says_that_it_waits(
@@ -261,7 +261,7 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
         full.deadletters.insert_one({**letter, "_id": "01JLATER", "lastAt": a_day.moment(-1)})
         answer = browser.post(f"{url}/letters/replay", data={**fields, "name": "hanako"})
         assert answer.url.startswith(f"{url}/letters/run")
-        # No dispatcher runs: what came of them is not known, so nothing is green.
+        # No dispatcher runs: their results are not known, so nothing is green.
         assert eventually(lambda: run_words(browser, url, "Replayed 37 of 37"))
         assert "✓" not in run_words(browser, url, "Replayed 37 of 37")
         assert "Replayed 37 of 37" in browser.get(f"{url}/letters").text
@@ -312,7 +312,7 @@ def test_replays_are_green_only_when_line_took_their_answers(
 
 
 def lately(browser: requests.Session, url: str) -> str:
-    """What the list of dead letters says about the replays of the last hour, without its links."""
+    """Return the banner of the list of dead letters about the replays of the last hour."""
     page = unescape(browser.get(f"{url}/letters").text)
     banner = page[page.index('id="replays"') :].partition("</p>")[0]
     return re.sub("<[^>]*>", "", banner)

@@ -1,4 +1,4 @@
-"""What is drawn: curves with their gaps and axes, the picture's places and arrows. Pure."""
+"""The drawings: curves with their gaps and axes, the picture's places and arrows. Pure."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def placed(seen: Overview) -> dict[str, MapNode]:
 # Curves.
 
 
-def test_a_curve_is_broken_where_nobody_measured() -> None:
+def test_a_curve_is_broken_where_data_is_missing() -> None:
     rows = [row(ago, queueDocuments=5) for ago in (600, 590, 580, 100, 90)]
     depth = charts(rows, hours=1, now=NOW)[0]
     assert depth.drawn[0].path.count("M") == 2
-    # What has no value is a gap as well, and no nought.
+    # A missing value is a gap as well, not a zero.
     assert depth.drawn[1].path == ""
     assert depth.drawn[0].newest == "5"
     assert charts([], hours=6, now=NOW)[0].is_empty
@@ -71,7 +71,7 @@ def test_outages_of_line_are_as_long_as_the_rows_show() -> None:
 # The picture.
 
 
-def test_the_picture_tells_states_in_words_and_signs() -> None:
+def test_the_picture_has_states_in_words_and_signs() -> None:
     well = placed(overview(a_day.desk_row(), a_day.dispatcher_row(), a_day.scheduler_row()))
     assert (well["frontdesk"].state, well["threads"].state) == ("good", "good")
     nothing = placed(overview())
@@ -125,7 +125,7 @@ def test_the_faster_it_goes_the_faster_it_flows() -> None:
     assert [speed(n) for n in (0, 0.4, 5, 50, 2_000)] == [0, 1, 2, 3, 4]
 
 
-def test_both_pictures_have_all_and_nothing_stands_outside() -> None:
+def test_both_pictures_have_all_boxes_inside_their_frame() -> None:
     seen = overview(a_day.desk_row(), a_day.dispatcher_row())
     for drawing in draw(seen, problems_of(seen)):
         assert len(drawing.nodes) == 12

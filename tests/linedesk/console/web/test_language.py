@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from gettext import NullTranslations
 from html.parser import HTMLParser
@@ -90,7 +90,7 @@ def untranslated(shown: str, data: list[str]) -> set[str]:
     for one in data:
         shown = shown.replace(one, " ")
         shown = shown.replace(f"{one[:8]}…{one[-6:]}", " ")
-    return {word for word in re.findall(r"[A-Za-z][A-Za-z']+", SAME.sub(" ", shown))}
+    return set(re.findall(r"[A-Za-z][A-Za-z']+", SAME.sub(" ", shown)))
 
 
 def data_of(database: Rows) -> list[str]:
@@ -182,9 +182,8 @@ def busy(database: Rows) -> None:
 
 
 @pytest.fixture
-def pseudo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def pseudo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language, "catalogue_of", lambda name: Pseudo())
-    yield
 
 
 @pytest.mark.usefixtures("pseudo")
@@ -304,8 +303,8 @@ CUT = """() => [...document.querySelectorAll("button, a.button, .tag, .tiles dd,
   .map((node) => node.textContent)"""
 # Texts of the picture that are wider than their box, or lie over its sign.
 OUTSIDE = """() => [...document.querySelectorAll("svg.way a.place")].flatMap((place) => {
-  if (!place.getClientRects().length || !place.querySelector("rect").getBoundingClientRect().width) return [];
   const box = place.querySelector("rect").getBoundingClientRect();
+  if (!box.width) return [];
   const sign = place.querySelector(".sign").getBoundingClientRect();
   return [...place.querySelectorAll("text:not(.sign)")].filter((text) => {
     const its = text.getBoundingClientRect();

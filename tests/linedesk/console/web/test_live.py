@@ -48,5 +48,5 @@ def test_after_a_failed_reading_the_next_is_not_put_off(
     away, found, more = asyncio.run(look())
     assert away.trouble is not None
     assert (found.value, found.trouble) == ("curves", None)
-    # What is well is read as seldom as before.
+    # Readings without trouble are read as seldom as before.
     assert more == 0

@@ -139,7 +139,7 @@ def test_a_browser_that_has_logged_in_before_waits_for_no_crowd() -> None:
     play(scene)
 
 
-def test_who_shares_the_address_of_a_patient_attacker_waits_in_the_same_line() -> None:
+def test_a_visitor_with_the_address_of_a_patient_attacker_waits_in_the_same_queue() -> None:
     async def scene(turns: Turns) -> None:
         attacker = Attacker(turns, addresses(1), at_once=MOST_WAITING_OF_A_LANE - 1)
         await asyncio.sleep(60)

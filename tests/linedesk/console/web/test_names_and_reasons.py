@@ -90,7 +90,7 @@ def test_nothing_found_is_said_with_the_word(people: Any, open_page: Open) -> No
 
 
 @pytest.mark.parametrize("path", ["/letters", "/calls", f"/event/{EVENT}", "/audit"])
-def test_a_name_stands_beside_each_id_and_the_short_id_can_be_searched(
+def test_a_name_is_beside_each_id_and_the_short_id_can_be_searched(
     people: Any,
     open_page: Open,
     path: str,

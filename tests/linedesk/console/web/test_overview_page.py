@@ -23,7 +23,7 @@ from tests.linedesk.console.serving import served
 Full = Database[dict[str, Any]]
 Open = Callable[..., Any]
 Page = Any
-# What an operator may wait for the page to notice that its data is old.
+# The longest time until the page notices that its data is old.
 STALE_MS = 10_000
 PICTURES = Path(__file__).parents[4] / ".venv" / "screenshots"
 SIZES = {"wide": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
@@ -68,7 +68,7 @@ def is_marked_stale(page: Page) -> None:
     assert all(" old" in one for one in ages.all_inner_texts())
 
 
-# What is old is marked as such.
+# Old data is marked.
 
 
 def test_without_mongodb_nothing_is_green_within_ten_seconds(
@@ -309,7 +309,9 @@ def test_a_pause_of_everything_is_one_banner_and_a_row(
     assert page.locator("main").get_by_text("too loud").count() == 2
 
 
-def test_who_waits_shows_since_the_arrival_with_the_try_beside(open_page: Open, full: Full) -> None:
+def test_a_waiting_conversation_shows_the_time_since_its_arrival_and_the_try(
+    open_page: Open, full: Full
+) -> None:
     row = a_day.dispatcher_row(handlerTries=3)
     row["waiting"][0] |= {"since": a_day.moment(130), "try": 2, "trySince": a_day.moment(4)}
     full.status.replace_one({"role": "dispatcher"}, row)

@@ -1,4 +1,4 @@
-"""The operator's page in a real browser, while somebody writes the rows that it shows."""
+"""The operator's page in a real browser, while the rows that it shows change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ACTING = (
     "letters",
     "ask",
 )
-# What can be touched and is smaller than a finger, or stands outside of the screen.
+# Controls that are smaller than a finger, or outside of the screen.
 SMALL_TARGETS = """() => [...document.querySelectorAll(
     "main button, main a.button, main a.row, main select, main .choice a")].filter((one) => {
         const box = one.getBoundingClientRect();
@@ -98,7 +98,7 @@ def test_it_changes_without_a_reload_and_leaves_alone_what_a_person_does(
         seen.add(figure.inner_text())
     assert len(seen) >= 3
     assert page.evaluate("window.marked")
-    # Rows above come and go; what is on the screen stays where it is.
+    # Rows above come and go; the rest of the screen stays in place.
     assert abs(opened.bounding_box()["y"] - was_at) <= 1
     assert word.input_value() == "考え中"
     assert page.evaluate("document.activeElement.parentElement.id") == "words"
@@ -332,7 +332,7 @@ def test_it_fits_a_narrow_window(open_page: Open, full: Database[dict[str, Any]]
         assert page.evaluate("document.documentElement.scrollWidth") <= 1240, name
 
 
-def test_it_follows_the_scheme_of_whoever_looks(open_page: Open) -> None:
+def test_it_follows_the_colour_scheme_of_the_browser(open_page: Open) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     page = open_page(PAGES["overview"])
     assert page.locator("svg.way.wide").is_visible()

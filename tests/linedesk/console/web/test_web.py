@@ -1,4 +1,4 @@
-"""The operator's page as a program sees it: who may, what an answer holds, what an act leaves."""
+"""The operator's page as a program sees it: rights, the contents of answers, results of acts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def post(browser: requests.Session, url: str, path: str, **fields: Any) -> reque
     return browser.post(f"{url}{path}", data=form, timeout=20)
 
 
-# What a page holds.
+# The contents of a page.
 
 
 def test_every_page_answers_safely_and_shows_nothing_that_people_wrote(
@@ -152,7 +152,7 @@ def test_what_people_wrote_shows_where_it_is_switched_on(
         assert told["data"] == {"note": SECRET_TEXT}
 
 
-def test_a_page_tells_what_the_rows_tell(full: Rows, browser: requests.Session) -> None:
+def test_a_page_shows_the_values_of_the_rows(full: Rows, browser: requests.Session) -> None:
     with served(full) as url:
         page = unescape(browser.get(f"{url}/").text)
         for words in ("12.4/s", "3 of 20 busy", "waiting behind a slow handler", "409 sent before"):
@@ -163,7 +163,7 @@ def test_a_page_tells_what_the_rows_tell(full: Rows, browser: requests.Session) 
         assert story.json()["eventId"] == EVENT
 
 
-def test_the_page_tells_who_waits_for_line_and_what_sends_cost(
+def test_the_page_shows_the_sends_that_wait_for_line_and_their_cost(
     full: Rows, browser: requests.Session
 ) -> None:
     late = {"_id": "late/0", "channel": "main", "key": "U1", "cause": "late"}
@@ -198,7 +198,7 @@ def test_calls_of_another_channel_name_it(full: Rows, browser: requests.Session)
     assert calls.count("<small>channel shop</small>") == 1
 
 
-def test_a_search_without_a_result_says_who_has_no_name(
+def test_a_search_without_a_result_explains_unknown_names(
     full: Rows, browser: requests.Session
 ) -> None:
     with served(full) as url:
@@ -207,7 +207,7 @@ def test_a_search_without_a_result_says_who_has_no_name(
     assert "without a known name is found by id only" in page
 
 
-def test_the_page_tells_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
+def test_the_page_shows_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
     since = {"figures.quotaClosedSinceSeconds": a_day.moment(7205).timestamp()}
     full.status.update_one({"role": "dispatcher"}, {"$set": since})
     with served(full) as url:
@@ -217,9 +217,7 @@ def test_the_page_tells_that_the_month_is_closed(full: Rows, browser: requests.S
     assert "LINE takes no push since" in page
 
 
-def test_rows_that_somebody_spoiled_or_emptied_break_no_page(
-    database: Rows, browser: requests.Session
-) -> None:
+def test_spoiled_or_emptied_rows_break_no_page(database: Rows, browser: requests.Session) -> None:
     with served(database) as url:
         assert browser.get(f"{url}/").status_code == 200
         for collection in ("status", "calls", "jobs", "audit", "control"):
@@ -241,7 +239,7 @@ def test_a_word_leads_to_what_it_means(full: Rows, browser: requests.Session) ->
         assert browser.get(f"{url}/event/nothing").status_code == 404
 
 
-# Who may.
+# Rights.
 
 
 def test_the_password_makes_a_session_that_ends(full: Rows, browser: requests.Session) -> None:
@@ -297,7 +295,7 @@ def guess(url: str, password: str = "wrong", **options: Any) -> requests.Respons
 
 
 def no_waiting() -> Turns:
-    """What a turn has to be waited for is turned away at once, and no turn comes back."""
+    """Return turns that refuse each attempt that would have to wait, and give no turn back."""
     return Turns(of_everybody=Rate(12, 10_000), of_a_lane=Rate(5, 10_000), most_waiting_of_a_lane=0)
 
 
@@ -321,7 +319,7 @@ def test_behind_a_proxy_all_addresses_have_one_limit_and_the_right_password_gets
         forged = [{**person, "x-forwarded-for": f"192.0.2.{number}"} for number in range(20)]
         status = [guess(url, headers=one).status_code for one in forged]
         assert status.count(401) <= 6 + 1 + (time.monotonic() - began) / 0.1
-        # Whoever is logged in does not notice, all others wait for their turn.
+        # A session does not notice it, all other visitors wait for their turn.
         page = requests.get(f"{url}/calls", headers=person, cookies=session, allow_redirects=False)
         assert page.status_code == 200
         assert guess(url, PASSWORD, headers=person, cookies=cookies).status_code == 303
@@ -391,7 +389,7 @@ def test_only_names_of_ours_are_answered() -> None:
     assert not Names("192.0.2.7").knows("192.0.2.8")
 
 
-def test_nobody_is_led_away() -> None:
+def test_no_redirect_leaves_the_console() -> None:
     assert own_path("/letters?cause=x") == "/letters?cause=x"
     for to in ("//elsewhere.example", "https://elsewhere.example", "/\\elsewhere", "", "/\n"):
         assert own_path(to) == "/"
@@ -410,7 +408,7 @@ def test_a_user_who_never_had_an_answer_has_a_page_too(
         assert "Name not known" in page.text
 
 
-# What an act leaves.
+# The results of an act.
 
 
 def test_a_form_of_another_page_does_nothing(full: Rows, browser: requests.Session) -> None:
@@ -550,7 +548,7 @@ def test_all_viewers_together_cost_one_reading_a_second(
     assert len(reads) == 1
 
 
-def test_an_act_of_which_nobody_knows_says_so(
+def test_an_act_of_unknown_outcome_is_shown_as_such(
     full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pause(*_: Any, **__: Any) -> bool:
@@ -564,7 +562,7 @@ def test_an_act_of_which_nobody_knows_says_so(
     assert [row["outcome"] for row in rows] == ["begun"]
 
 
-# What is refused.
+# Refusals.
 
 
 def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
@@ -590,7 +588,7 @@ def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
         assert f"{reason} (" in caplog.text
 
 
-# Who sends slowly, too much, or nothing.
+# Clients that send slowly, too much, or nothing.
 
 FORM = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\npassword="
 
@@ -640,7 +638,7 @@ def test_strangers_that_take_every_place_shut_no_operator_out(
             assert requests.post(f"{url}/login", **guess_in).status_code == 303
 
 
-def test_the_connection_of_who_is_logged_in_is_not_ended_in_favour_of_strangers(
+def test_the_connection_of_a_session_is_not_closed_in_favour_of_strangers(
     database: Rows,
 ) -> None:
     limits: Any = {"server": {"most_connections": 3}}
