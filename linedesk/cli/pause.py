@@ -23,6 +23,7 @@ from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
 from linedesk.console.search import scope_of
+from linedesk.console.web.words import ACTS
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -159,7 +160,7 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
             row["id"] = row.pop("_id")
             echo_json({**row, "name": _name(row, names)})
         return
-    act = Column(mark("act"), lambda row: row.get("act"))
+    act = Column(mark("act"), _act)
     outcome = Column(mark("outcome"), lambda row: known(str(row.get("outcome"))), fold=8)
     why = Column(mark("why"), lambda row: row.get("why") or "-", fold=8)
     show_rows(
@@ -190,6 +191,11 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
 def _on(row: Mapping[str, Any]) -> list[str]:
     on = row.get("on")
     return [str(one) for one in on] if isinstance(on, list) else [str(on)]
+
+
+def _act(row: Mapping[str, Any]) -> str:
+    act = str(row.get("act"))
+    return _(ACTS.get(act, act))
 
 
 def _conversations(row: Mapping[str, Any]) -> list[str]:

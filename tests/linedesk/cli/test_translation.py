@@ -86,6 +86,7 @@ def database(client: Client) -> Iterator[Database[Any]]:
     database = client[f"test_translation_{uuid.uuid4().hex[:12]}"]
     create_collections(database, capped_bytes=MEGABYTE)
     a_day.fill(database)
+    database.status.update_many({}, {"$set": {"words": "12.4 events/s"}})
     database.deadletters.update_many({}, {"$set": {"cause": "quota"}})
     yield database
     client.drop_database(database.name)
