@@ -30,7 +30,7 @@ OF_MONGODB = (
     "collections",
     "feed",
     "progress",
-    "held",
+    "held conversations",
     "timers",
     "dead letters",
 )
