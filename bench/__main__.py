@@ -43,18 +43,19 @@ BENCHES = (
     "names",
     "workers",
 )
-"""Modules of this package. Each has `add_options(parser)` and `run(options, console)`, which gives
-its reports; the first line of its docstring is what the list shows."""
+"""Modules of this package. Each has `add_options(parser)` and `run(options, console)`, which
+returns its reports; the list shows the first line of its docstring.
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says; 1 when a step of a bench failed."""
+    """Run the command line; returns 1 if a step of a bench failed."""
     benches = {name: import_module(f"bench.{name}") for name in BENCHES}
     console = Console(width=None if sys.stdout.isatty() else 160)
     parser = parser_of(benches)
     options, others = parser.parse_known_args(arguments)
     if options.command == "compare":
-        # An option that the bench does not have is told now, and not after minutes.
+        # Unknown options of the bench are reported now, not after minutes.
         parser.parse_args(["run", options.bench, *others])
     elif others:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
@@ -97,7 +98,7 @@ def compare(options: argparse.Namespace, others: Sequence[str], console: Console
 
 
 def ensure_plot(options: argparse.Namespace) -> None:
-    """Install what draws the plot, before the run. Raises BenchFailed."""
+    """Install the plot's package before the run. Raises BenchFailed."""
     if options.no_plot:
         return
     try:
@@ -129,7 +130,7 @@ def write(
 
 
 def list_of(benches: dict[str, ModuleType]) -> Table:
-    """Each bench with what it measures."""
+    """Each bench with its subject."""
     table = Table("bench", "measures", box=None)
     for name, module in benches.items():
         table.add_row(name, (module.__doc__ or "").partition("\n")[0])

@@ -2,8 +2,8 @@
 
 All run by turns beside one mongod; the load comes from a process of its own over keep-alive
 connections, as fast as it is answered. Those that are not linedesk write no log lines; linedesk
-writes its line for each request. That linedesk and the naive insert have stored what they answered
-is counted after each load.
+writes its line for each request. After each load the stored events of linedesk and of the naive
+insert are counted.
 """
 
 from __future__ import annotations

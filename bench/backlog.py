@@ -73,7 +73,7 @@ def drained(
 
 
 def is_finished(database: Database[Any], last: Any) -> bool:
-    """Whether progress has come to this document."""
+    """Whether progress has reached this document."""
     row = database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1}) or {}
     return row.get("after") is not None and row["after"] >= last
 
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
             events = [text_event(number % KEYS) for number in range(documents)]
             return drained(mongod, database, events, console, "bench.backlog:bot")
 
-        # A first run, so that the others go on from progress, as after a stop.
+        # A first run, so that the others continue from saved progress, as after a stop.
         one(1)
         variants = {f"{count:,} documents": partial(one, count) for count in options.documents}
         rows = by_turns(variants, options.rounds, console)

@@ -36,7 +36,7 @@ class Comparison:
     now: Sequence[Report]
 
     def pairs(self) -> Iterator[tuple[Report, list[tuple[Row, Row]]]]:
-        """Each report with its rows. Raises BenchFailed where the two have not the same rows."""
+        """Each report with its rows. Raises BenchFailed if their rows differ."""
         if [_names(one) for one in self.before] != [_names(one) for one in self.now]:
             raise BenchFailed(f"the rows of {self.commit} are not those of {NOW}")
         for before, now in zip(self.before, self.now, strict=True):
@@ -156,14 +156,14 @@ def _git(*words: str) -> str:
 
 
 class _Product:
-    """A folder with a copy of this tree's bench/ in it, where all else comes from another one."""
+    """A folder with a copy of this tree's bench/ and the product of another tree."""
 
     def __init__(self, folder: Path, root: Path) -> None:
         self._folder, self._root = folder, root
         shutil.copytree(
             ROOT / "bench", folder / "bench", ignore=shutil.ignore_patterns("__pycache__")
         )
-        # Some benches use what tests use: a RabbitMQ to throw away, waiting.
+        # Some benches use parts of the tests: a temporary RabbitMQ, and waiting.
         (folder / "tests").mkdir()
         for module in (ROOT / "tests").glob("*.py"):
             shutil.copy(module, folder / "tests")

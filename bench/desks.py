@@ -173,7 +173,7 @@ def run_app(app: FastAPI, port: int) -> int:
 
 @contextmanager
 def desk(name: str, uri: str, folder: Path, *, processes: int = 1) -> Iterator[Desk]:
-    """One of them, as so many processes that share a port."""
+    """One of them, as `processes` processes that share a port."""
     port, folder = free_port(), folder.resolve()
     with ExitStack() as stack:
         pids = [

@@ -1,4 +1,5 @@
-"""Other task queues alone: stored jobs, completed jobs and latency, and what each does not promise.
+"""Other task queues alone: stored jobs, completed jobs and latency, and the guarantees that each
+lacks.
 
 Each is set up as its own documentation advises (bench/peers/). Stored: `POST /callback` of the
 same FastAPI route, which stores one job before it answers. Completed: jobs that do nothing, by one

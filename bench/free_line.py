@@ -1,7 +1,7 @@
 """A fake LINE that accepts every call at once: `python -m bench.free_line PORT LOG`.
 
-linesim judges each call, which takes longer than some of what is measured beside it. This one
-writes a line for each message that is sent, `<text> <seconds of CLOCK_MONOTONIC>`, to LOG.
+linesim judges each call, which takes longer than some of the measured times. This one writes a line
+for each message that is sent, `<text> <seconds of CLOCK_MONOTONIC>`, to LOG.
 """
 
 from __future__ import annotations

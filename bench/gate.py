@@ -61,7 +61,7 @@ def pushing_bot() -> object:
 
 
 def gaps_ms(folder: Path, *, interval_ms: int, calls: int) -> list[float]:
-    """Milliseconds between the starts of so many calls that wait together."""
+    """Milliseconds between the starts of `calls` calls that wait at the same time."""
     log = folder / "dispatcher.log"
     settings = {"LINE_ACCESS_INTERVAL_MS": str(interval_ms), "BOT": "bench.gate:bot"}
     with running(folder, log=log, settings=settings) as stack:
@@ -71,7 +71,7 @@ def gaps_ms(folder: Path, *, interval_ms: int, calls: int) -> list[float]:
 
 
 def _saturate(stack: Running, calls: int) -> None:
-    """A push to each of so many users, with a text of its own, so that none can travel together."""
+    """A push to each of `calls` users, with different texts, so that no two share a call."""
     sim = stack.sim
     users = [sim.add_user(f"客{n}") for n in range(calls)]
     stack.until_taken(users[0], "1")
@@ -82,7 +82,7 @@ def _saturate(stack: Running, calls: int) -> None:
 
 @dataclass(frozen=True)
 class Sent:
-    """How long pushes to so many users took."""
+    """The duration of pushes to a number of users."""
 
     count: int
     seconds: float
@@ -96,7 +96,7 @@ class Sent:
 def sent_to_all(
     interval_ms: int, concurrency: int, *, latency_ms: int, users: int, recorded: bool
 ) -> Sent:
-    """One push to each of so many users; with `recorded` all of them were recorded before."""
+    """One push to each user; with `recorded` all of them were recorded before."""
     settings = {
         "LINE_ACCESS_INTERVAL_MS": str(interval_ms),
         "LINE_CONCURRENCY": str(concurrency),

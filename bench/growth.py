@@ -77,7 +77,7 @@ def front_desk(folder: Path, uri: str) -> Iterator[int]:
 
 
 def accepted(port: int, *, events: int, each: int) -> Figures:
-    """Events a second through so many connections that never wait, with so many in each POST."""
+    """Events a second through connections that never wait, with `each` events in a POST."""
     posts = max(events // each, LEAST_POSTS)
     requests = [
         request_of(*(text_event(post % KEYS) for _ in range(each)))
@@ -98,7 +98,7 @@ class Room:
         self.mongod, self.database, self.console = mongod, database, console
 
     def made(self, name: str) -> Database[Any]:
-        """A database with a dispatcher's progress in it, so that others go on from there."""
+        """A database with a dispatcher's saved progress, from which others continue."""
         database = self.database.client[f"{DATABASE}_{name}"]
         create_collections(database, capped_bytes=CAPPED_BYTES)
         self.handed_out(database, [text_event(0) for _ in range(WARM)])
@@ -111,7 +111,7 @@ class Room:
     def fill(
         self, database: Database[Any], name: str, count: int, row: Callable[[int], Document]
     ) -> None:
-        """So many rows in bulk."""
+        """Insert `count` rows in bulk."""
         for first in track(
             range(0, count, BATCH), f"{count:,} {name}", console=self.console, transient=True
         ):
@@ -120,14 +120,14 @@ class Room:
 
 
 def with_texts(room: Room, *, text_bytes: int, events: int) -> Callable[[], Figures]:
-    """Events whose text has so many bytes more."""
+    """Events whose text is longer by `text_bytes`."""
     database = room.made(f"texts_{text_bytes}")
     text = "はい" + "a" * text_bytes
     return lambda: room.handed_out(database, [text_event(n % KEYS, text) for n in range(events)])
 
 
 def with_conversations(room: Room, *, count: int, events: int) -> Callable[[], Figures]:
-    """Events of random ones of so many conversations, each as the dispatcher writes it."""
+    """Events of random conversations out of `count`, each in the dispatcher's form."""
     database = room.made(f"conversations_{count}")
     template = database[CONVERSATIONS].find_one() or {}
 
@@ -146,7 +146,7 @@ def with_conversations(room: Room, *, count: int, events: int) -> Callable[[], F
 
 
 def with_timers(room: Room, *, count: int, events: int) -> Callable[[], Figures]:
-    """Events while so many timers wait for days to come."""
+    """Events while `count` timers wait for later days."""
     database = room.made(f"timers_{count}")
     next_year = datetime.now(UTC).replace(microsecond=0) + timedelta(days=365)
 
@@ -158,7 +158,7 @@ def with_timers(room: Room, *, count: int, events: int) -> Callable[[], Figures]
 
 
 def with_members(room: Room, *, count: int, events: int) -> Callable[[], Figures]:
-    """Events of one group with so many members who write by turns."""
+    """Events of one group with `count` members who write by turns."""
     database = room.made(f"members_{count}")
     return lambda: room.handed_out(
         database, [text_event(n % count, group=1) for n in range(events)]

@@ -1,4 +1,4 @@
-"""Small measurements that fail where a ratio has halved: `python -m bench guard`.
+"""Small measurements that fail if a ratio has halved: `python -m bench guard`.
 
 Each ratio is taken within one run on one machine, so it holds on a slow one as well. The best of
 the rounds counts, so that a busy machine raises no alarm.

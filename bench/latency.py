@@ -44,7 +44,7 @@ BARE = "bare insert to change stream"
 HANDLER = "linedesk: POST to handler start"
 CALL = "linedesk: POST to the call's arrival at LINE"
 Measure = Callable[[float, int], Sequence[float]]
-"""The milliseconds of so many events, by their rate and number."""
+"""The milliseconds of a number of events, by their rate and number."""
 # The bot's actions for a message.
 NOTE, ANSWER = "note", "answer"
 FEWEST_EVENTS = 200
@@ -75,7 +75,7 @@ def stopwatch_bot() -> object:
 
 @dataclass(frozen=True)
 class Desk:
-    """The processes, and where they write down what arrived when."""
+    """The processes, and the log of arrival times."""
 
     stack: Running
     handled: Started

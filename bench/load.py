@@ -54,7 +54,7 @@ class Answered:
 
     @property
     def figures(self) -> Figures:
-        """The first is what is compared."""
+        """The first figure is compared."""
         rate = self.answers / self.seconds
         return {"POSTs/s": rate, "p50 ms": self.p50_ms, "p99 ms": self.p99_ms}
 
@@ -132,12 +132,12 @@ async def _load(
 def send_all(
     port: int, requests: Sequence[bytes], *, connections: int, seconds: float = math.inf
 ) -> Answered:
-    """Send these from this process, over so many connections, for so long at most."""
+    """Send these from this process, over `connections`, for at most `seconds`."""
     return uvloop.run(_load(port, requests, connections=connections, seconds=seconds))
 
 
 def send_as_answered(port: int, *, connections: int, seconds: float) -> Answered:
-    """Send over so many connections for so long, the next request with each answer.
+    """Send over `connections` for `seconds`, the next request with each answer.
 
     Raises BenchFailed unless every answer is a 200.
     """
@@ -156,8 +156,8 @@ def send_as_answered(port: int, *, connections: int, seconds: float) -> Answered
 class SteadySender:
     """Sends each request at its time, which is fixed beforehand.
 
-    A slow answer delays none of the next: each goes over a connection that waits for no answer, a
-    new one where there is none. Waits are therefore measured from the planned time of a request.
+    A slow answer does not delay the next requests: each uses a connection that waits for no answer,
+    or a new one. Waits are therefore measured from the planned time of a request.
     """
 
     def __init__(self, port: int) -> None:
@@ -170,7 +170,7 @@ class SteadySender:
         self._lock = threading.Lock()
 
     def send(self, requests: Sequence[bytes], rate: float) -> list[float]:
-        """So many a second; when each was meant to go, in seconds of time.monotonic().
+        """Send `rate` a second; returns the planned times, in seconds of time.monotonic().
 
         Returns once all are answered. Raises BenchFailed unless every answer is a 200.
         """
@@ -309,7 +309,7 @@ def _post(
 
 
 def steady(events: Iterable[Event], *, rate: float) -> list[Post]:
-    """One event a POST, so many a second."""
+    """One event in each POST, `rate` a second."""
     return [Post(number / rate, [event]) for number, event in enumerate(events)]
 
 
@@ -319,7 +319,7 @@ def _pause(seconds: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The load process: makes all requests first, then sends them and prints what it saw."""
+    """The load process: makes all requests first, then sends them and prints the result."""
     port, connections, seconds = int(arguments[0]), int(arguments[1]), float(arguments[2])
     count = int(seconds * MOST_PER_SECOND)
     requests = [request_of(text_event(number % USERS, SENTENCE)) for number in range(count)]

@@ -48,7 +48,7 @@ Steps = Generator["float | Resource", None, None]
 
 
 class Resource:
-    """So many of something, given in the order of asking."""
+    """A number of units, granted in the order of the requests."""
 
     def __init__(self, clock: Clock, size: int) -> None:
         self.waiting: deque[Steps] = deque()
@@ -126,7 +126,7 @@ class Box:
 
 @dataclass
 class Times:
-    """Of each message: when it was posted, and what happened to it, in seconds."""
+    """The times of each message in seconds: its POST, and its steps."""
 
     posted: list[float]
     handled: list[float]

@@ -101,7 +101,7 @@ def make_searchable(database: Database[Any]) -> float:
 
 
 def timed(database: Database[Any], word: str) -> Figures:
-    """Of so many searches in a row."""
+    """The times of `TIMES` searches in a row."""
     milliseconds = []
     for _ in range(TIMES):
         began = time.perf_counter()

@@ -73,7 +73,7 @@ class House:
         house.until_taken(self._users[0], "準備")
 
     def cost(self, rate: float, seconds: float) -> Cost:
-        """Of so many events a second, until all are answered; of none, with the rate 0."""
+        """The costs at `rate` events a second, until all are answered; without events at rate 0."""
         since, before = self._newest(), self._processor()
         began = time.monotonic()
         events = self._send(int(rate * seconds), rate) if rate else 0
@@ -184,7 +184,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> list[Report]:
-    """The costs at each rate, the sizes of what is stored, and what follows from both."""
+    """The costs at each rate, the stored sizes, and the hours that follow from both."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         house = House(Path(folder), stack)
         house.cost(FILL_RATE, USERS * TO_FILL / FILL_RATE)

@@ -1,7 +1,7 @@
-"""How long the operator's page takes with a million documents in recvq, over HTTP.
+"""The response times of the console with a million documents in recvq, over HTTP.
 
-On the database of `bench/readings.py`. `opened` is a page as a person opens it, `live` what it then
-fetches itself.
+It uses the database of `bench/readings.py`. `opened` is a page opened by an operator, `live` the
+updates that the page then fetches.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _draw(report: Report, axis: Any) -> None:
 
 
 def _is_shared(name: str, report: Report) -> bool:
-    """Whether all rows have the same value of a setting, so that it tells them apart nowhere."""
+    """Whether all rows have the same value of a setting, so that it distinguishes none."""
     return len({row.case.get(name) for row in report.rows}) == 1
 
 

@@ -1,4 +1,6 @@
-"""Processes of a measurement: each runs until the end of a block, and what it uses can be read."""
+"""Processes of a measurement: each runs until the end of a block, and its use of resources can be
+read.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def _end(process: subprocess.Popen[bytes], stop: signal.Signals) -> None:
 
 
 def to_its_end(command: Sequence[str], step: str, *, env: Mapping[str, str] | None = None) -> None:
-    """Run a command; raises BenchFailed, which names the step, with the end of what it wrote."""
+    """Run a command; raises BenchFailed, which names the step, with the end of the output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if done.returncode:
         raise BenchFailed(f"{step}: {(done.stderr or done.stdout)[-1000:]}")

@@ -148,7 +148,7 @@ def readings(database: Database[Any], documents: int) -> dict[str, Callable[[], 
 
 @contextmanager
 def a_million(documents: int) -> Iterator[tuple[Client, Database[Any]]]:
-    """A mongod of its own with so many documents in recvq."""
+    """A separate mongod with `documents` documents in recvq."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         mongod = stack.enter_context(EmbeddedMongod(folder / "mongod"))
@@ -158,7 +158,7 @@ def a_million(documents: int) -> Iterator[tuple[Client, Database[Any]]]:
 
 
 def timed(reading: Callable[[], object], times: int) -> Figures:
-    """Of so many in a row; the first, which opens connections, is left out."""
+    """The times of `times` readings in a row, without the first, which opens connections."""
     reading()
     took = []
     for _ in range(times):

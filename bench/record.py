@@ -138,7 +138,7 @@ class Stack:
 
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Stack, dict[str, str]]]:
-    """The stack, and the versions of what takes part."""
+    """The stack, and the versions of its parts."""
     log = folder / "line.log"
     log.touch()
     with mongod_and_database(folder) as (mongod, database), free_line(log) as line:

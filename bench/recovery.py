@@ -53,7 +53,7 @@ BEFORE_SECONDS = 2.0
 READY_SECONDS = 60.0
 HANDLED_SECONDS = 60.0
 STANDBY_SECONDS = 3.0
-"""Until a dispatcher that was started stands by."""
+"""The time until a started dispatcher is a standby."""
 
 bot = Bot()
 _started = started_log()
@@ -242,7 +242,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> list[Report]:
-    """Each kind on a box of its own, so many rounds in a row."""
+    """Each kind on its own box, all rounds in a row."""
     kinds: dict[str, tuple[Callable[[Box], Figures], int, int]] = {
         "dispatcher alone, killed": (dispatcher_killed, 1, 1),
         "dispatcher with a standby, killed": (dispatcher_killed, 1, 2),

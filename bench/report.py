@@ -64,7 +64,7 @@ class Report:
     lacks: Mapping[str, str] = field(default_factory=dict)
     """By variant: the guarantees that it lacks."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of what took part beside Python's packages, such as MongoDB."""
+    """Versions of other parts than Python's packages, such as MongoDB."""
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def ratios(self, row: Row) -> list[float]:
@@ -178,7 +178,7 @@ def write_json(
 
 
 def machine() -> dict[str, object]:
-    """The processor, the memory and what else was at work; nothing that names the machine."""
+    """The processor, the memory and the load of other work; nothing that identifies the machine."""
     cpu = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     models = [line.partition(":")[2].strip() for line in cpu if line.startswith("model name")]
     return {

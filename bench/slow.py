@@ -37,7 +37,7 @@ _started = started_log()
 
 @bot.add(MessageEvent)
 def handler(event: MessageEvent, talk: Talk) -> None:
-    """Writes down its start, and sleeps where the text says so."""
+    """Records its start, and sleeps if the text requests it."""
     _started(talk.event_id)
     if event.message.text == SLOW:
         time.sleep(SLOW_SECONDS)
@@ -46,7 +46,7 @@ def handler(event: MessageEvent, talk: Talk) -> None:
 def measure(
     stack: Running, log: Started, *, rate: int, seconds: float, taken: int | None
 ) -> Figures:
-    """The others' waits while so many threads are taken; None: while one key in 100 is slow."""
+    """The others' waits while `taken` threads are busy; None: while one key in 100 is slow."""
     number = int(rate * seconds)
     others = [text_event(n % KEYS) for n in range(number)]
     posts = steady(others, rate=rate)

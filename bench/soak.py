@@ -98,7 +98,7 @@ bot = Bot()
 
 @bot.add(MessageEvent)
 def answer(event: MessageEvent, talk: Talk) -> None:
-    """Do what the first word of the text asks for."""
+    """Carry out the first word of the text."""
     text = event.message.text
     talk.data["count"] = talk.data.get("count", 0) + 1
     if text.startswith("push"):
@@ -156,7 +156,7 @@ class Kept:
 
     @property
     def pid(self) -> int:
-        """Of the one that runs now."""
+        """The PID of the current process."""
         return self._process.pid
 
     def restart(self, number: int) -> None:
@@ -317,7 +317,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at everything."""
+    """One sample of all figures."""
 
     seconds: float
     """Since the start."""
@@ -349,7 +349,7 @@ class Sample:
 
 
 def process_of(pid: int) -> Process:
-    """By /proc (proc(5)); raises OSError where it has ended."""
+    """Read from /proc (proc(5)); raises OSError if it has ended."""
     proc = Path(f"/proc/{pid}")
     fields = (proc / "stat").read_text().rpartition(")")[2].split()
     return Process(
@@ -375,7 +375,7 @@ def disk_mb(folder: Path) -> float:
 
 @dataclass(frozen=True)
 class Allowed:
-    """How far a figure may be above what it was before it counts as growth: the larger of both."""
+    """The rise of a figure from which it counts as growth: the larger of both."""
 
     share: float
     amount: float
@@ -478,7 +478,7 @@ class Soak:
         return time.monotonic() - self._began
 
     def sample(self) -> Sample:
-        """Look at everything; raises what ended the load or a process."""
+        """Take a sample; raises the error that ended the load or a process."""
         if self.load.failure is not None:
             raise self.load.failure
         for kept in self.kept:
@@ -562,7 +562,7 @@ Tell = Callable[[float, str], None]
 
 
 def soak(soaked: Soak, seconds: float, output: IO[str], tell: Tell) -> list[Sample]:
-    """Load for so long; each sample and each restart is a line of `output` at once."""
+    """Load for `seconds`; each sample and each restart is a line of `output` at once."""
     samples: list[Sample] = []
     restarts = deque(restarts_in(seconds))
     pause = threading.Event()

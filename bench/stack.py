@@ -36,7 +36,7 @@ DATABASE = "line_bot"
 TOKEN = "t" * 40
 STORED_AT_ONCE = 1_000
 NOWHERE = "http://127.0.0.1:9"
-"""LINE's address where a bench never calls LINE: nothing listens there."""
+"""LINE's address for benches that never call LINE: nothing listens there."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ class Started:
         return self.at
 
     def wait_for(self, ids: Collection[str], *, seconds: float = 60.0) -> Mapping[str, float]:
-        """Until all of these have started; raises BenchFailed after so long without another one."""
+        """Wait until all of these have started; raises BenchFailed after `seconds` without another
+        one.
+        """
         wanted, pause = set(ids), threading.Event()
         known, deadline = len(self.at), time.monotonic() + seconds
         while left := len(wanted - self.read().keys()):

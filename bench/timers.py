@@ -81,7 +81,7 @@ def late_ms(database: Database[Any], uri: str, folder: Path, *, timers: int) -> 
         database[SCHEDULE].insert_one(a_row(0, datetime.now(UTC)))
         until(
             log.read_text,
-            "a first timer rings",
+            "a first timer fires",
             seconds=START_SECONDS,
             every=0.1,
             process=dispatcher,
@@ -94,7 +94,7 @@ def late_ms(database: Database[Any], uri: str, folder: Path, *, timers: int) -> 
         database[SCHEDULE].insert_many(rows)
         until(
             lambda: len(log.read_text().splitlines()) > timers,
-            "all timers ring",
+            "all timers fire",
             seconds=timers * 0.09 + LATE_SECONDS,
             every=0.05,
         )

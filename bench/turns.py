@@ -3,8 +3,8 @@
 It uses the dispatcher's order and outboxes with a simulated clock: no calls are made, and minutes
 take seconds. `before`: one queue for all conversations, ordered by the earliest end of a reply
 token, with pushes a minute after their recording; each send is a call. With `--real` the loads go
-through the real processes, in their own time. `paid` counts people as LINE does, also for pushes;
-the wait is that of the people who write, or of the pushes where a load is of pushes.
+through the real processes, in their own time. `paid` counts users like LINE, also for pushes; the
+wait is that of the writing users, or of the pushes if a load consists of pushes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ HORIZON_SECONDS = 1_200.0
 
 @dataclass(frozen=True)
 class Arrival:
-    """A send that is recorded at a time: a reply, or else a push to the own chat."""
+    """A send that is recorded at a time: a reply, or a push to its own chat."""
 
     at: float
     user: str
@@ -82,12 +82,12 @@ class Load:
 
 
 def timers(count: int, *, text: str = "", a_second: int = 400) -> Iterator[Arrival]:
-    """So many timers of as many users at one moment, decided at so many a second."""
+    """`count` timers of as many users at one moment, decided at `a_second` a second."""
     return (Arrival(n / a_second, f"timer {n}", False, text=text) for n in range(count))
 
 
 def messages(count: int, *, over: float, user: str = "person {}") -> Iterator[Arrival]:
-    """So many messages, spread evenly; without a {} all of one user."""
+    """`count` messages, spread evenly; without a {} all of one user."""
     return (Arrival(n * over / count, user.format(n), True) for n in range(count))
 
 
@@ -148,7 +148,7 @@ class Outcome:
     """Until the last call."""
     free: int = 0
     paid: int = 0
-    """People that LINE counts, of pushes and of replies that were too late."""
+    """The users that LINE counts, for pushes and late replies."""
     lost: int = 0
     """Replies and pushes that did not arrive."""
     waits: list[float] = field(default_factory=list)

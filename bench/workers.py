@@ -44,13 +44,13 @@ sleeping, computing, idle = Bot(), Bot(), Bot()
 
 @sleeping.add(MessageEvent)
 def sleep(event: MessageEvent, talk: Talk) -> None:
-    """As one that waits for another service."""
+    """Sleep like a handler that waits for another service."""
     time.sleep(SLEEP_SECONDS)
 
 
 @computing.add(MessageEvent)
 def compute(event: MessageEvent, talk: Talk) -> None:
-    """So much of a processor."""
+    """Use the processor."""
     until = time.thread_time() + COMPUTE_SECONDS
     while time.thread_time() < until:
         sum(range(100))
@@ -63,7 +63,7 @@ def nothing(event: MessageEvent, talk: Talk) -> None:
 
 @contextmanager
 def worker_processes(url: str, bot: str, number: int, threads: int) -> Iterator[None]:
-    """So many `linedesk worker`, each with its part of the threads."""
+    """`number` processes of `linedesk worker`, each with its part of the threads."""
     environ = os.environ | {
         "AMQP_URL": url,
         "BOT": f"bench.workers:{bot}",
@@ -92,7 +92,7 @@ class WorkerBench(Bench):
         return self.dispatched(partial(self.desk, bot), after_first=True)
 
     def remote(self, url: str, bot: str, number: int) -> float:
-        """Events per second with so many processes, which a new leader knows after a second."""
+        """Events per second with `number` processes, which a new leader finds after a second."""
         broker = partial(AmqpBroker, [url], name="bench")
         with worker_processes(url, bot, number, THREADS):
             wait_for_workers(url, number)
@@ -111,7 +111,7 @@ def leader(url: str) -> Iterator[Workers]:
 
 
 def wait_for_workers(url: str, number: int) -> None:
-    """Wait until so many workers are there, as a leader that goes again sees it."""
+    """Wait until a temporary leader sees `number` workers."""
     with leader(url) as workers:
         _until(workers, number)
 
@@ -176,8 +176,8 @@ def _one_job(workers: Workers, version: str, number: int) -> None:
 
 
 def handled(bench: WorkerBench, url: str, bot: str, processes: int) -> Figures:
-    """Events a second with so many worker processes, or with the own threads, and what an event
-    takes of the dispatcher's processor.
+    """Events a second with `processes` worker processes, or with own threads, and the dispatcher's
+    processor time for an event.
     """
     before = time.process_time()
     rate = bench.remote(url, bot, processes) if processes else bench.local(globals()[bot])

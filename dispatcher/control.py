@@ -1,7 +1,7 @@
-"""The thread that reads what operators have ordered, and has the pool and the worker obey.
+"""The thread that reads the operators' orders and makes the pool and the worker obey them.
 
-Where MongoDB is away the last word stands. A release is asked for anew with each look until it is
-carried out, so it does not matter who died in between.
+While MongoDB is away the last known orders apply. A release is requested again at each reading
+until it is carried out, so it survives the death of any process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_TOLD = 3
 
 
 class ControlReader(BackgroundThread):
-    """That of one process, a companion of its lease, without which nothing is given up."""
+    """One process's thread, a companion of its lease: without the lease no event is given up."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ControlReader(BackgroundThread):
         super().start()
 
     def status(self) -> str:
-        """What is paused, in words for a person; empty where nothing is."""
+        """The paused scopes as a text for operators; empty where none is paused."""
         scopes = [str(one.scope) for one in self._pool.pauses.rows]
         if not scopes:
             return ""
@@ -76,7 +76,7 @@ class ControlReader(BackgroundThread):
         self._failed = str(error)
 
     def look(self) -> None:
-        """Look once. Raises StoreUnavailable, AccessRefused."""
+        """Read the orders once. Raises StoreUnavailable, AccessRefused."""
         orders = self._control.orders()
         before = self._pool.pauses
         if orders.pauses != before:
@@ -84,7 +84,7 @@ class ControlReader(BackgroundThread):
             _tell(before, orders.pauses)
         # guard: no-release-without-lease -> body
         if self._lease.is_fresh():
-            # All of them first: that one cannot be written down keeps no other from being done.
+            # Read all releases first: one that cannot be settled must not block the others.
             for release in [one for one in orders.releases if not self._is_under_way(one)]:
                 self._settle(release)
 
@@ -101,7 +101,7 @@ class ControlReader(BackgroundThread):
 
 
 def _tell(before: Pauses, now: Pauses) -> None:
-    """Each pause that is new or over, in the log."""
+    """Log each pause that has begun or ended."""
     was, are = ({one.scope: one for one in pauses.rows} for pauses in (before, now))
     for scope in are.keys() - was.keys():
         log.info("paused scope=%s by=%s", scope, are[scope].by)

@@ -1,4 +1,4 @@
-"""One thread that calls functions when their time has come, so that waiting holds no other."""
+"""One thread that calls functions when they are due, so that no other thread has to wait."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from linedesk.runtime.thread import BackgroundThread
 
 
 class DelayedCalls(BackgroundThread):
-    """Calls what was left with `later`; the functions must be quick and must not raise.
+    """Calls the functions passed to `later`; they must be quick and must not raise.
 
-    The order of two functions due at the same instant is that of their registration. What is
-    left at the stop is never called.
+    Functions due at the same instant are called in the order of registration. Functions that are
+    not due before the stop are never called.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -27,7 +27,7 @@ class DelayedCalls(BackgroundThread):
         self._numbers = itertools.count()
 
     def stop(self) -> None:
-        """Call nothing any more; may be called twice, and before `start`."""
+        """Make no more calls; may be called twice, and before `start`."""
         super().stop()
         with self._condition:
             self._condition.notify()

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class ExitReason(Enum):
-    """Why a dispatcher ended; the command line makes an exit code of it."""
+    """Why a dispatcher ended; the command line turns it into an exit code."""
 
     STOPPED = "stopped"
     STUCK = "stuck"
@@ -24,7 +24,7 @@ class ExitReason(Enum):
 
 
 def ending_of(message: int | BaseException) -> ExitReason:
-    """What a message in the inbox makes of the process: a signal's number, or an error."""
+    """Return the ending for a message of the inbox: a signal's number or an error."""
     if isinstance(message, int):
         log.info("stopping signal=%d", message)
         return ExitReason.STOPPED
@@ -37,7 +37,7 @@ def ending_of(message: int | BaseException) -> ExitReason:
 
 
 def death_of(args: threading.ExceptHookArgs) -> BaseException:
-    """What a thread died of, for the inbox; logged here where no later place does."""
+    """Return a dead thread's error for the inbox; logs it if no later place does."""
     error = args.exc_value or RuntimeError("a thread ended without an error")
     name = args.thread.name if args.thread else "?"
     if isinstance(error, AccessRefused):

@@ -1,7 +1,7 @@
 """The lease that one dispatcher holds, and the epoch that guards all of its writes.
 
-Times in the row are the server's; whether the lease is still fresh is told by this machine's
-CLOCK_BOOTTIME, which goes on while the machine sleeps and is never set back.
+Times in the row are the server's. This machine's CLOCK_BOOTTIME decides whether the lease is still
+fresh; it continues while the machine sleeps and is never set back.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 3.0
 RENEW_SECONDS = 1.0
-# A standby asks this often: two small reads, and a clean stop is seen soon after.
+# A standby tries this often: two small reads; it notices a clean stop quickly.
 STANDBY_SECONDS = 0.25
 
 # By whether an import has emptied collections and not filled them yet.
 HOLDERS = {False: "another dispatcher", True: "an import that has not ended"}
 
-# Hidden by ProcSubset=pid: then the unit tells it in the environment.
+# ProcSubset=pid hides it; the unit then passes it in the environment.
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 VACANT: Mapping[str, Any] = {"$expr": {"$lte": ["$until", "$$NOW"]}}
 
 
 def owner_name() -> str:
-    """This process, as no other was ever called: machine and boot, pid, start in ticks."""
+    """Return a unique name of this process: machine and boot, pid, start in ticks."""
     return f"{_machine()}/{os.getpid()}/{_start_ticks(os.getpid())}"
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the owner was surely a process of this boot of this machine, and runs no more."""
+    """Return whether the owner was certainly a process of this boot of this machine and has
+    ended.
+    """
     machine, _, rest = owner.partition("/")
     pid, _, ticks = rest.partition("/")
     if not boot_id() or machine != _machine() or not pid.isdigit():
@@ -59,8 +61,8 @@ def is_dead(owner: str) -> bool:
 def _machine() -> str:
     """The machine, its boot, and the namespaces in which pid and ticks are counted.
 
-    Machines of one image have one machine id, and the pid namespace of init has the same number
-    on each. A boot id is drawn anew by each kernel (random(4)).
+    Machines of one image share a machine id, and init's pid namespace has the same number on each.
+    Each kernel draws a new boot id (random(4)).
     """
     return ".".join(
         (
@@ -84,7 +86,8 @@ def _machine_id() -> str:
 
 
 def boot_id(file: Path = BOOT_ID_FILE) -> str:
-    """This boot of the kernel, without hyphens as systemd writes it (`%b` in systemd.unit(5)).
+    """Return this boot of the kernel, without hyphens as systemd writes it (`%b` in
+    systemd.unit(5)).
 
     Empty where it is not known.
     """
@@ -100,7 +103,7 @@ def _first_word(path: Path) -> str:
 
 
 def _start_ticks(pid: int) -> str | None:
-    """Field 22 of /proc/<pid>/stat (proc(5)), counted behind the name in brackets.
+    """Return field 22 of /proc/<pid>/stat (proc(5)), counted behind the name in brackets.
 
     None where /proc does not show the process, "ended" for a zombie.
     """
@@ -113,7 +116,7 @@ def _start_ticks(pid: int) -> str | None:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is such a process; /proc may hide those of other users (hidepid)."""
+    """Whether the process exists; /proc may hide processes of other users (hidepid)."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -142,13 +145,13 @@ class Lease(BackgroundThread):
         self._fresh_until = 0.0
         self._saw_row = False
         self.epoch = 0
-        self.held_by = "nobody"
-        """Who had it when `try_acquire` failed last, in words."""
+        self.held_by = "no process"
+        """The holder when `try_acquire` failed last, as a text."""
 
     def try_acquire(self) -> bool:
         """Take the lease if it is vacant or its owner is dead; sets `epoch`.
 
-        Raises SetupError where `linedesk init` never ran, StoreUnavailable.
+        Raises SetupError if `linedesk init` never ran, StoreUnavailable.
         """
         with translated():
             row = self._leases.find_one({"_id": DISPATCHER})
@@ -163,7 +166,7 @@ class Lease(BackgroundThread):
             epoch = self._next_epoch()
             self._saw_row = True
             asked = boottime()
-            # One that drew a later epoch may have come and gone since: then this one is stale.
+            # A process with a later epoch may have come and gone since; this one is then stale.
             taken = self._leases.find_one_and_update(
                 {"$and": [claim, {EPOCH: {"$lt": epoch}}]},
                 [{"$set": {OWNER: self._owner, EPOCH: epoch, UNTIL: self._until()}}],
@@ -175,11 +178,11 @@ class Lease(BackgroundThread):
         return True
 
     def is_fresh(self) -> bool:
-        """Whether nobody else can hold it at this moment."""
+        """Whether no other process can hold it at this moment."""
         return boottime() < self._fresh_until
 
     def release(self) -> None:
-        """Stop renewing and leave the lease to whoever waits for it; harmless without one."""
+        """Stop renewing and give up the lease to the next standby; harmless without one."""
         self.abandon()
         if self.epoch == 0:
             return
@@ -190,7 +193,7 @@ class Lease(BackgroundThread):
             )
 
     def abandon(self) -> None:
-        """Stop renewing without giving it back: it is fresh here no more, and free in 3 s."""
+        """Stop renewing without giving it back: it is no longer fresh here, and free in 3 s."""
         self.stop()
         self.join(self._renew_seconds + self._lease_seconds)
         self._fresh_until = 0.0
@@ -198,7 +201,7 @@ class Lease(BackgroundThread):
     def _claim(self, lease: LeaseRecord) -> Document:
         """A filter that matches the row only while it may be taken."""
         if lease.owner and is_dead(lease.owner):
-            # An owner that renews it meanwhile is alive, and the filter no longer matches.
+            # An owner that renews it in the meantime is alive, and the filter no longer matches.
             return {
                 "_id": DISPATCHER,
                 **lease.holding,
@@ -215,9 +218,9 @@ class Lease(BackgroundThread):
         return int(counter[EPOCH])
 
     def _missing(self, what: str) -> Exception:
-        """What is missing was never there, or was dropped: then its holder puts it back."""
+        """Return the error: a row that was never seen is missing; any other was dropped."""
         if self._saw_row:
-            return StoreUnavailable(f"the lease's {what} was dropped: `linedesk init` makes it")
+            return StoreUnavailable(f"the lease's {what} was dropped: run `linedesk init`")
         return SetupError(f"the lease's {what} is missing: run `linedesk init` first")
 
     def _run(self) -> None:
@@ -236,7 +239,7 @@ class Lease(BackgroundThread):
             self.activity.idle()
 
     def renew(self) -> None:
-        """Renew once. Raises Replaced if somebody else took it, StoreUnavailable."""
+        """Renew once. Raises Replaced if another dispatcher took it, StoreUnavailable."""
         asked = boottime()
         with translated():
             answer = self._leases.update_one(
@@ -248,10 +251,11 @@ class Lease(BackgroundThread):
         self._fresh_until = asked + self._lease_seconds
 
     def _made_again(self) -> bool:
-        """Put the row back after a drop of the whole database; False if it is somebody's.
+        """Put the row back after a drop of the whole database; False if another process holds it.
 
-        Only while the lease is fresh: nobody else can have held it then. Raises StoreUnavailable
-        where it is not, and goes on to look for what a person or a restore makes.
+        Only while the lease is fresh: no other process can have held it then. Raises
+        StoreUnavailable if it is not fresh; it then keeps checking for a row that an operator or a
+        restore creates.
         """
         if self._leases.find_one({"_id": DISPATCHER}) is not None:
             return False
@@ -263,7 +267,7 @@ class Lease(BackgroundThread):
             self._leases.update_one(own, [{"$set": {UNTIL: self._until()}}], upsert=True)
         except DuplicateKeyError:
             return False
-        log.error("the leases were dropped and are made again epoch=%d", self.epoch)
+        log.error("the leases were dropped, recreating them epoch=%d", self.epoch)
         return True
 
     def _until(self) -> Document:

@@ -1,6 +1,6 @@
-"""A dispatcher's figures: its metrics, and where their values come from. Nothing asks MongoDB.
+"""A dispatcher's figures: its metrics and their sources. None of them asks MongoDB.
 
-What the pool counts by itself is only read here, once a second, so that no document pays for it.
+The pool's own counts are only read here, once a second, so that no document pays for it.
 """
 
 from __future__ import annotations
@@ -24,45 +24,47 @@ from linedesk.runtime.metrics import (
 from linedesk.store.queue.backlog import Depth
 
 IN_HAND = (
-    Figure("read_documents", "Documents that were read and put in line.", is_count=True),
+    Figure("read_documents", "Documents that were read and queued.", is_count=True),
     Figure("finished_documents", "Documents that were decided.", is_count=True),
     Figure("in_hand_documents", "Documents that are read and not decided, without those in held."),
     Figure(
         "window_documents",
-        "Documents from the oldest one in hand to the newest that was read, decided ones among "
-        "them. Reading pauses at 10000.",
+        "Documents from the oldest undecided one to the newest that was read, decided ones "
+        "included. Reading pauses at 10000.",
     ),
-    Figure("held_documents", "Documents in held: they wait long, and no longer in the window."),
+    Figure(
+        "held_documents", "Documents in held: they have waited so long that they left the window."
+    ),
     Figure("held_keys", "Keys that have documents in held."),
     Figure(
         "waiting_keys",
-        "Keys at rest although they have documents: paused by an operator; again, waiting for the "
-        "next try of the first; save, waiting for a save of progress; held, on their way there.",
+        "Keys with documents that cannot run: paused by an operator; again, waiting for the next "
+        "try of the first; save, waiting for a save of progress; held, moving to held.",
         label="why",
     ),
     Figure("threads", "Threads that decide documents and call LINE."),
-    Figure("busy_threads", "Threads that are at work."),
+    Figure("busy_threads", "Threads that are busy."),
     Figure("abandoned_threads", "Threads whose handler did not return in time.", is_count=True),
     Figure(
         "lost_history",
-        "How often the feed could not go on where it stood, so that recvq was scanned.",
+        "How many times the feed lost its position and recvq was scanned.",
         is_count=True,
     ),
 )
 DEPTH = (
-    Figure("lag_documents", "Documents stored in recvq that the feed has not brought yet."),
-    Figure("lag_seconds", "Age of the oldest document that the feed has not brought yet."),
+    Figure("lag_documents", "Documents stored in recvq that the feed has not delivered yet."),
+    Figure("lag_seconds", "Age of the oldest document that the feed has not delivered yet."),
     Figure("queue_documents", "All documents that are stored and not decided."),
     Figure("oldest_unfinished_seconds", "Age of the oldest document that is not decided."),
     Figure(
         "behind_seconds",
-        "Age of the oldest document that is neither decided nor in held, where what is paused and "
-        "what is stuck alone wait.",
+        "Age of the oldest undecided document outside held. Documents of paused or stuck keys "
+        "wait in held.",
     ),
     Figure("recvq_unread_share", "Share of recvq that is not finished, 0 to 1; at 0.95 it closes."),
     Figure(
         "recvq_left_seconds",
-        "Until recvq would overwrite what is not finished, at the present rate; at most 30 days.",
+        "Until recvq would overwrite unfinished documents, at the present rate; at most 30 days.",
     ),
     Figure(
         "oplog_left_seconds",
@@ -71,57 +73,57 @@ DEPTH = (
     ),
     Figure(
         "retention_measured_seconds",
-        "Of so much of the last hour is the rate of these two; shorter after a start.",
+        "The time over which the rate of these two is measured; up to an hour.",
     ),
 )
 
 
 @dataclass(frozen=True)
 class InHand:
-    """The pool's figures of one moment."""
+    """The pool's figures at one moment."""
 
     documents: int = 0
-    """Read and unfinished, without those in `held`."""
+    """Documents read and unfinished, without those in `held`."""
     window: int = 0
-    """From the oldest of them to the newest that was read: reading pauses at the pool's bound."""
+    """From the oldest of them to the newest that was read; reading pauses at the pool's bound."""
     held: tuple[int, int] = (0, 0)
-    """How many keys have documents in `held`, and how many documents those are."""
+    """The number of keys with documents in `held`, and of those documents."""
     taken: int = 0
-    """Documents put in line since the start."""
+    """Documents read since the start."""
     decided: int = 0
-    """Documents decided since the start, those of `held` among them."""
+    """Documents decided since the start, including those of `held`."""
     paused: int = 0
-    """Keys that an operator has paused, with something to do."""
+    """Keys paused by an operator that have work."""
     deferred: int = 0
-    """Keys of which the first document was tried and waits for its next try."""
+    """Keys whose first document was tried and waits for its next try."""
     saving: int = 0
     """Keys that wait for a save of progress."""
     holding: int = 0
-    """Keys of which documents are on their way into `held`."""
+    """Keys with documents that are moving to `held`."""
 
 
 class PoolCounts(Protocol):
-    """The pool as these figures see it; from any thread."""
+    """The pool as a source of figures; from any thread."""
 
     def in_hand(self) -> InHand:
-        """The figures of this moment."""
+        """The current figures."""
         ...
 
     def busy(self) -> tuple[int, int, int]:
-        """How many threads there are, how many are at something, how many were ever abandoned."""
+        """Return the numbers of threads, of busy threads, and of threads ever abandoned."""
         ...
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the figures of a dispatcher at work come from."""
+    """The sources of an active dispatcher's figures."""
 
     view: PoolCounts
     lost_history: Callable[[], int]
 
 
 class DispatcherMetrics:
-    """Those of one process. A standby has none but that it does not lead."""
+    """The figures of one process. A standby reports only that it does not lead."""
 
     def __init__(
         self, registry: CollectorRegistry | None = None, *, leads: Callable[[], bool]
@@ -143,12 +145,12 @@ class DispatcherMetrics:
         self._in_hand = Measured(registry, IN_HAND)
         self._depth = Measured(registry, DEPTH)
         self._snapshots = MetricsSnapshots(registry)
-        self._lock = threading.Lock()  # for one look at a time
+        self._lock = threading.Lock()  # for one reading at a time
         self._source: Source | None = None
 
     @property
     def latest(self) -> MetricsSnapshot:
-        """The figures of the last look."""
+        """The figures of the last reading."""
         return self._snapshots.latest
 
     @property
@@ -157,11 +159,11 @@ class DispatcherMetrics:
         return self._leads()
 
     def begin(self, source: Source) -> None:
-        """The process is at work: from now on these are looked at, too."""
+        """The process is active: from now on these sources are read, too."""
         self._source = source
 
     def look(self) -> MetricsSnapshot:
-        """Take all figures of this moment; from any thread."""
+        """Read all current figures; from any thread."""
         with self._lock:
             self._leading.set(self._leads())
             if self._source is not None:
@@ -169,7 +171,7 @@ class DispatcherMetrics:
             return self._snapshots.take()
 
     def know(self, depth: Depth | None) -> None:
-        """What was measured last in MongoDB; None: that is not known any more."""
+        """Set the last measurement of the backlog; None if it is not known any more."""
         self._depth.set({} if depth is None else _depth_values(depth))
 
 
@@ -212,5 +214,5 @@ def _depth_values(depth: Depth) -> Values:
 
 
 def _rounded(value: float | None, digits: int = 3) -> float | None:
-    """As a person reads it in the mongo shell."""
+    """Rounded for display in the mongo shell."""
     return None if value is None else round(value, digits)

@@ -1,4 +1,4 @@
-"""The life of a dispatcher: lease, progress, outboxes, feed; and the way back when it stops."""
+"""The life of a dispatcher: lease, progress, outboxes, feed, and the reverse order at the stop."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from linedesk.store.replica_set import require_replica_set
 log = logging.getLogger(__name__)
 
 SUPERVISE_SECONDS = 1.0
-# What closing takes beyond the drain: the last save, and giving back the lease.
+# Closing takes this long in addition to the drain: the last save, and giving back the lease.
 CLOSE_SECONDS = 5.0
-# What an end takes beyond the drain at the longest: two calls of MongoDB, 50 s each, and six joins.
+# The longest end beyond the drain: two calls of MongoDB, 50 s each, and six joins.
 END_SECONDS = 150.0
 
 TAKING_OVER = "taking over"
@@ -55,7 +55,7 @@ TAKING_OVER = "taking over"
 
 @dataclass(frozen=True)
 class DispatcherLimits:
-    """How much at a time, and how long."""
+    """Limits on how much at a time, and on how long."""
 
     threads: int = 20
     documents: int = 10_000
@@ -76,9 +76,9 @@ class DispatcherLimits:
 class Dispatcher:
     """One process's dispatcher. `feed` has a client of its own.
 
-    `inbox` takes the numbers of signals: the first one stops it. `companions` live as long as it
-    holds the lease. `service` is told how it goes. Its figures are on `registry`. `about` stands in
-    its row of `status`. Its `pool`, `reader` and `watchdog` are there once it has taken over.
+    `inbox` receives the numbers of signals: the first one stops it. `companions` live as long as it
+    holds the lease. `service` gets its reports. Its figures are on `registry`. `about` is part of
+    its row of `status`. `pool`, `reader` and `watchdog` exist once it has taken over.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Dispatcher:
         )
 
     def run(self) -> ExitReason:
-        """Run until a signal or a failure; raises SetupError where a person has to act first."""
+        """Run until a signal or a failure; raises SetupError if the operator has to act first."""
         threading.excepthook = self._thread_died
         self.reporter.start()
         try:
@@ -156,11 +156,11 @@ class Dispatcher:
         return self._end(self._supervise())
 
     def _thread_died(self, args: threading.ExceptHookArgs) -> None:
-        """A dead thread stops the process: what it owned would stand still unseen."""
+        """A dead thread stops the process: its work would otherwise stop unnoticed."""
         self._inbox.put(death_of(args))
 
     def _wait_for_lease(self) -> None:
-        """Acquire the lease, as a standby for as long as another one holds it."""
+        """Acquire the lease; wait as a standby while another process holds it."""
         doing, state = "asking for the lease", STARTING
         while not self._startup_wait.until_available(self._lease.try_acquire, doing, state=state):
             standby = f"standby, {self._lease.held_by} holds the lease"
@@ -172,8 +172,8 @@ class Dispatcher:
         log.info("lease acquired epoch=%d", self._lease.epoch)
 
     def _take_over(self) -> None:
-        """Progress first: it sets the epoch, so a predecessor is refused. Nothing here grows with
-        what waits to be sent.
+        """Take over, progress first: that sets the epoch, so a predecessor is refused. No step
+        takes longer with more effects to send.
         """
         self._startup_wait.until_available(self._neighbours.look, TAKING_OVER)
         progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
@@ -181,7 +181,7 @@ class Dispatcher:
         token = self._token_of(start)
         self._starts = self._make_starts(progress, start)
         keys = self._startup_wait.until_available(progress.held.all_keys, TAKING_OVER)
-        # As of no earlier than our own write: what is paused is known before anything is decided.
+        # No older than our own write: pauses are known before any decision.
         control = Control(self._database, seen=progress.held.time)
         self._startup_wait.until_available(lambda: self._starts.set_aside(control), TAKING_OVER)
         pauses = self._startup_wait.until_available(control.read, TAKING_OVER)
@@ -213,10 +213,10 @@ class Dispatcher:
         self.watchdog = self._make_watchdog()
 
     def _token_of(self, start: Start) -> Any:
-        """Where this feed goes on; None where it has to scan recvq."""
+        """Return the position where this feed continues; None if it has to scan recvq."""
         token = start.tracker.token if start.feed == self._feed.name else None
         if start.feed is not None and start.feed != self._feed.name:
-            log.warning("another feed than before, scanning recvq before=%s", start.feed)
+            log.warning("feed type changed, scanning recvq before=%s", start.feed)
         if token is None:
             start.tracker.forget_token()
         return token
@@ -262,14 +262,14 @@ class Dispatcher:
         )
 
     def _back_off(self) -> None:
-        """Where start after start dies, wait a while: another try at once would die as well."""
+        """Wait after many starts that died: another try at once would die as well."""
         seconds = self._starts.back_off_seconds
         if seconds:
             log.error("the process died many times in a row, waiting seconds=%.1f", seconds)
             self._startup_wait.pause(seconds, f"waiting {seconds:.0f} s, the process keeps dying")
 
     def _recvq_closed(self) -> str | None:
-        """Why recvq takes no heartbeat now; raises StoreUnavailable."""
+        """Return why recvq takes no heartbeat now; raises StoreUnavailable."""
         self._guard.look()
         return self._guard.closed
 
@@ -327,11 +327,11 @@ class Dispatcher:
             return ending_of(message)
 
     def stalled(self) -> str | None:
-        """What hangs although it may not, as words for a watchdog; None while all goes on."""
+        """A text for the watchdog: the part that hangs unexpectedly; None if there is none."""
         return self.watchdog.stalled()
 
     def _end(self, ending: ExitReason) -> ExitReason:
-        """No more reading, drain against one deadline, save, give back the lease."""
+        """Stop reading, drain until one deadline, save, and give back the lease."""
         self._say_stopping(self.pool.under_way)
         deadline = time.monotonic() + self._limits.drain_seconds
         for component in self._components:
@@ -347,12 +347,12 @@ class Dispatcher:
         self._saver.join(CLOSE_SECONDS)
         self._delayed_calls.stop()
         self._delayed_calls.join(CLOSE_SECONDS)
-        # Nor is it poison where MongoDB refuses the process.
+        # A refusal by MongoDB does not make the running jobs suspects either.
         if ending in (ExitReason.STOPPED, ExitReason.STUCK, ExitReason.REFUSED):
             self._starts.end()
         if stuck or self.pool.abandoned():
-            # A thread may be calling LINE, an abandoned one in a call that it had begun: whoever
-            # waits takes over once this process is gone, or its lease has run out.
+            # A thread may be calling LINE, even an abandoned one. A standby takes over once this
+            # process has ended or its lease has expired.
             self._lease.abandon()
         else:
             self._release()
@@ -364,7 +364,7 @@ class Dispatcher:
         return ending
 
     def _leave(self, ending: ExitReason) -> ExitReason:
-        """The end of one that never was at work."""
+        """The end of a process that was never active."""
         self._say_stopping(lambda: 0)
         self._release()
         return ending
@@ -379,4 +379,4 @@ class Dispatcher:
         try:
             self._lease.release()
         except (StoreUnavailable, AccessRefused) as error:
-            log.warning("lease not released, it will run out error=%s", error)
+            log.warning("lease not released, it expires by itself error=%s", error)

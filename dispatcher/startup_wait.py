@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 class StartupWait:
-    """Its methods raise Interrupted once `inbox` has something: that ends the process."""
+    """Its methods raise Interrupted once `inbox` has a message: that ends the process."""
 
     def __init__(self, inbox: SimpleQueue[int | BaseException], report: WatchdogReporter) -> None:
         self._inbox = inbox
@@ -39,7 +39,7 @@ class StartupWait:
     def until_available(
         self, action: Callable[[], Found], doing: str, *, state: str = STARTING
     ) -> Found:
-        """What the action returns, once MongoDB lets it; meanwhile `doing` is reported."""
+        """Return the action's result once MongoDB is available; meanwhile `doing` is reported."""
         failures = 0
         self._tell(doing, state)
         while True:
@@ -57,13 +57,13 @@ class StartupWait:
                 return found
 
     def _tell(self, words: str, state: str) -> None:
-        """Only what is new: a standby asks for the lease several times a second."""
+        """Report only changes: a standby asks for the lease several times a second."""
         if words != self._told:
             self._told = words
             self._report.waiting(words, state=state)
 
     def pause(self, seconds: float, doing: str | None = None) -> None:
-        """Wait, unless something arrives; `doing` is reported meanwhile."""
+        """Wait until the time is over or a message arrives; `doing` is reported meanwhile."""
         if doing is not None:
             self._tell(doing, WAITING)
         try:

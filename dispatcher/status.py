@@ -1,7 +1,7 @@
-"""What a dispatcher reports: systemd's status line, its row in `status`, metrics, and `history`.
+"""A dispatcher's reports: systemd's status line, its row in `status`, metrics, and `history`.
 
-It lives from the start of the process to its end, and no work waits for it. `BacklogProbe` asks
-MongoDB for what cannot be told from memory, and checks whether a collection was dropped.
+They run from the start of the process to its end, and no work waits for them. `BacklogProbe` asks
+MongoDB for figures that are not in memory, and checks whether a collection was dropped.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ SHORTEST_LAG_SECONDS = 1.0
 
 
 class StatusLine:
-    """Quick, from any thread; `reason` is why the feed brings nothing, `about` stands in the row
-    as it is.
+    """The status line and row. Quick, from any thread; `reason` is why the feed delivers nothing,
+    `about` is copied into the row.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class StatusLine:
         self._began_at = datetime.now(UTC)
 
     def state(self) -> str:
-        """Whether it does its work, or waits for something that has a name."""
+        """Return whether it works or waits for a known reason."""
         return WORKING if self._figures.leads and self._reason.fresh() is None else WAITING
 
     def words(self) -> str:
-        """What waits for whom first, then the figures that were looked at last."""
+        """Return the wait reasons first, then the figures of the last reading."""
         told = [
             self._reason.fresh(),
             self._leading(),
@@ -94,7 +94,7 @@ class StatusLine:
         return " · ".join(word for word in told if word)
 
     def row(self) -> Document:
-        """What stands in the row beside the figures."""
+        """Return the fields of the row in addition to the figures."""
         waiting = [*self._view.waiting(), *map(dict, self._worker.waiting())]
         return {
             **self._about,
@@ -147,7 +147,7 @@ class ReportingLimits:
     """How often a dispatcher reports, and how long a report waits for MongoDB."""
 
     every_seconds: float = EVERY_SECONDS
-    """The row in `status` is written, and the depth is measured, this often."""
+    """How often the row in `status` is written and the backlog is measured."""
     history_seconds: float = HISTORY_SECONDS
     read_seconds: float = READ_SECONDS
     write_seconds: float = WRITE_SECONDS
@@ -157,8 +157,8 @@ REPORTING_LIMITS = ReportingLimits()
 
 
 class BacklogProbe(BackgroundThread):
-    """Measures the depth once a second; every ten it looks after the collections beside recvq, and
-    writes a row of `history`.
+    """Measures the backlog once a second. Every ten seconds it checks the collections beside recvq
+    and writes a row of `history`.
     """
 
     def __init__(
@@ -182,13 +182,13 @@ class BacklogProbe(BackgroundThread):
     def _run(self) -> None:
         while not self._stop.is_set():
             if not self._tried("depth not measured", self._measure):
-                # What was true a while ago would be taken for what is.
+                # An old measurement would be taken for the present state.
                 self._figures.know(None)
             if (now := time.monotonic()) >= self._note_at:
                 self._note_at = max(self._note_at + self._limits.history_seconds, now)
                 if self._figures.leads:
-                    # First, since the row would make an uncapped `history` where it was dropped.
-                    self._tried("collections not looked after", self._neighbours.look)
+                    # First, because the row would create an uncapped `history` after a drop.
+                    self._tried("collections not checked", self._neighbours.look)
                     self._tried("history not written", self._note)
             self._stop.wait(self._limits.every_seconds)
 
@@ -200,7 +200,9 @@ class BacklogProbe(BackgroundThread):
             self._history.insert_one(history_row(self._figures.latest))
 
     def _tried(self, failed: str, action: Callable[[], None]) -> bool:
-        """Whether the action succeeded; a failure is told once, until it succeeds again."""
+        """Return whether the action succeeded; a failure is reported once, until it succeeds
+        again.
+        """
         try:
             action()
         except (PyMongoError, BSONError, QueueError) as error:
@@ -213,7 +215,7 @@ class BacklogProbe(BackgroundThread):
 
 
 def history_row(now: MetricsSnapshot) -> Document:
-    """A row of `history`; what has no value is null."""
+    """Return a row of `history`; figures without a value are null."""
     row = {"at": now.at, **{name: now.figures.get(name) for name in AS_FIGURES}}
     row[READ_RATE] = now.per_second.get("readDocuments")
     row[DECIDED_RATE] = now.per_second.get("finishedDocuments")
@@ -226,7 +228,7 @@ def history_row(now: MetricsSnapshot) -> Document:
 
 
 def _line_fails(figures: Document) -> int | None:
-    """1 while any host of LINE fails or refuses the token, else 0; None where nothing is known."""
+    """Return 1 while any host of LINE fails or refuses the token, else 0; None if unknown."""
     told = [*(figures.get("breakerOpen") or {}).values(), figures.get("tokenRefused")]
     known = [int(value) for value in told if value is not None]
     return max(known, default=None)
@@ -243,7 +245,7 @@ JOIN_SECONDS = 5.0
 
 
 class StatusReporter:
-    """One process's. `leads` tells whether it holds the lease."""
+    """The reports of one process. `leads` returns whether it holds the lease."""
 
     def __init__(
         self,
@@ -266,14 +268,14 @@ class StatusReporter:
             every_seconds=limits.every_seconds,
             write_seconds=limits.write_seconds,
         )
-        # Of the row that is being written: its words and its figures are of one moment.
+        # Of the row being written: its words and its figures belong to the same moment.
         self._told = self.report.told
         self._probe: BacklogProbe | None = None
-        # Set once the process is at work; read by the row's thread.
+        # Set once the process is active; read by the row's thread.
         self._status_line: StatusLine | None = None
 
     def start(self) -> None:
-        """Tell from now on, of a process that is not at work yet."""
+        """Begin reporting for a process that is not active yet."""
         self.report.told = Reported(figures=self.figures.look())
         self.report.start()
         self._row.start()
@@ -289,7 +291,7 @@ class StatusReporter:
         about: Document,
         stalled: Callable[[], str | None],
     ) -> None:
-        """It is at work; `about` stands in the row, `stalled` is what hangs of it, in words."""
+        """The process is active; `about` is part of the row, `stalled` returns its hanging part."""
         self.figures.begin(Source(view, reader.lost_history))
         self._status_line = status_line = StatusLine(
             self.figures, view, reader.reason, worker, components, about=about
@@ -301,12 +303,12 @@ class StatusReporter:
         self._probe.start()
 
     def stop(self) -> None:
-        """Say that it has ended, and end; may be called twice."""
+        """Report the end, and stop; may be called twice."""
         for part in (self.report, self._probe):
             if part is not None:
                 part.stop()
                 part.join(JOIN_SECONDS)
-        # For the last row, which tells of nothing that is not its own any more.
+        # For the last row: it must not contain figures that are no longer its own.
         self.figures.know(None)
         self.report.told = self.report.told._replace(figures=self.figures.look())
         self._row.stop()

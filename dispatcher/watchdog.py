@@ -1,7 +1,7 @@
-"""Overdue handlers and stalled threads, and the report to the service manager each second.
+"""Finds overdue handlers and stalled threads, and reports to the service manager each second.
 
-The report comes from a thread of its own, since the main thread may be in a call of MongoDB. It
-goes by the activity that other threads note.
+The report comes from a thread of its own, because the main thread may be in a call of MongoDB. It
+uses the activity that other threads note.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from linedesk.runtime.thread import BackgroundThread, Component
 
 log = logging.getLogger(__name__)
 
-# What one job or step takes at the longest, its handler apart. One command of MongoDB: 5 s to
-# select a server and 20 s for its answer, twice, since the driver tries once more. A job makes at
-# most ten of them to settle its record. A step waits up to 60 s for the interval, notes its try,
-# calls LINE in 13 s and writes down the answer. Beyond this a thread hangs where nothing may.
+# The longest time of one job or step, without its handler. One command of MongoDB takes 5 s to
+# select a server and 20 s for its answer, twice, since the driver retries once. A job makes at most
+# ten commands to settle its record. A step waits up to 60 s for the interval, notes its try, calls
+# LINE in 13 s and stores the answer. A thread that takes longer hangs.
 STEP_SECONDS = 600.0
-# The feed brings a document at least this often, be it a heartbeat, or says what it waits for; so
-# it has as long once it waits no more.
+# The feed delivers a document (perhaps a heartbeat) or names a wait reason at least this often.
+# After a wait it has this time again.
 FEED_SECONDS = 90.0
 
 
 class Watchdog:
-    """Looks at the pool, the reader and all the other parts.
+    """Checks the pool, the reader and all other parts.
 
-    `handler_seconds` is how long a handler without a limit of its own may run, `step_seconds` how
-    long any other step of a job may take.
+    `handler_seconds` is the limit of handlers without a limit of their own, `step_seconds` the
+    limit of any other step of a job.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class Watchdog:
         self._reader = reader
         self._worker = worker
         self.parts = parts
-        """Those beside the pool and the reader."""
+        """The parts in addition to the pool and the reader."""
         self._threads = threads
         self._handler_seconds = handler_seconds
         self.feed_seconds = feed_seconds
-        """For how long the feed may bring nothing and give no reason."""
+        """How long the feed may deliver nothing without a wait reason."""
         self._step_seconds = step_seconds
         self._said: str | None = None
 
     def look(self) -> bool:
-        """Look once; False if so many threads are lost that the process has to be restarted."""
+        """Check once; False if so many threads are lost that the process has to be restarted."""
         self._abandon_overdue()
         stall = self.stalled()
         if stall is not None and stall != self._said:
@@ -74,10 +74,10 @@ class Watchdog:
         return self._has_threads_left()
 
     def stalled(self) -> str | None:
-        """What hangs although it may not, in words; None while all goes on.
+        """Return the part that hangs unexpectedly, as a text; None if there is none.
 
-        Every thread is within the limit of its step, and the feed has delivered lately or waits
-        for something that has a name, and has said so lately.
+        Every thread must be within the limit of its step. The feed must have delivered recently, or
+        have named a wait reason recently.
         """
         late = self._pool.hanging(self._handler_seconds, self._step_seconds)
         if late:
@@ -86,7 +86,7 @@ class Watchdog:
             if (stall := part.stalled()) is not None:
                 return stall
         if self._reader.quiet_seconds() > self.feed_seconds and self._reader.reason.fresh() is None:
-            return "the feed brings nothing, not even a heartbeat"
+            return "the feed delivers nothing, not even a heartbeat"
         return None
 
     def _abandon_overdue(self) -> None:
@@ -111,7 +111,7 @@ class Watchdog:
         return False
 
 
-# Each word of a start or a stop is good for so long: thirty of them may get lost.
+# Each report of a start or a stop is valid for this long: thirty of them may get lost.
 MORE_SECONDS = 30.0
 
 STARTING, WAITING, STANDBY, WORKING = "starting", "waiting", "standby", "working"
@@ -121,7 +121,7 @@ Words = Callable[[], str]
 
 
 class Reported(NamedTuple):
-    """What was told last, with the figures that it was made of."""
+    """The last report, with the figures it was made from."""
 
     state: str = STARTING
     words: str = ""
@@ -129,9 +129,9 @@ class Reported(NamedTuple):
 
 
 class WatchdogReporter(BackgroundThread):
-    """One process's; its methods but `stop` are for the main thread.
+    """The reports of one process; its methods except `stop` are for the main thread.
 
-    `look` takes the figures of the moment, and comes before each word.
+    `look` reads the current figures before each report.
     """
 
     def __init__(
@@ -146,29 +146,29 @@ class WatchdogReporter(BackgroundThread):
         self._look = look
         self._main = ThreadActivity("main", limit_seconds=step_seconds)
         self.told = Reported()
-        """The last word; replaced as a whole, for anybody to read."""
-        # So that nothing is told that was overtaken.
+        """The last report; replaced as a whole, so that any thread may read it."""
+        # So that no outdated report is sent.
         self._lock = threading.Lock()
         # Under _lock.
         self._is_ready = False
         self._again: Callable[[], None] = lambda: None
 
     def beat(self) -> None:
-        """The main thread goes on to its next call."""
+        """Note that the main thread continues with its next call."""
         self._main.busy()
 
     def waiting(self, status: str, *, state: str = STARTING) -> None:
-        """Not at work yet; the main thread has to `beat` meanwhile."""
+        """Report that the process is not active yet; the main thread has to `beat` meanwhile."""
         self.beat()
         self._say(lambda: status, lambda: state, stalled=self._main.stalled, tell=self._wait)
 
     def standby(self, status: str) -> None:
-        """Another one is at work, and nobody is to wait for that: this one is ready."""
+        """Report readiness as a standby: no service has to wait until this process leads."""
         self._be_ready(status)
         self.waiting(status, state=STANDBY)
 
     def working(self, status: Words, state: Words, *, stalled: Callable[[], str | None]) -> None:
-        """At work, as long as nothing is `stalled`; the main thread has to `beat`."""
+        """Report work while no part is `stalled`; the main thread has to `beat`."""
         self.beat()
         with self._lock:
             self._look()
@@ -181,7 +181,7 @@ class WatchdogReporter(BackgroundThread):
         )
 
     def stopping(self, status: Words, *, within_seconds: float) -> None:
-        """On the way to the end, for so long at the most."""
+        """Report the stop, which takes at most this long."""
         until = time.monotonic() + within_seconds
         self._say(
             status,
@@ -198,7 +198,7 @@ class WatchdogReporter(BackgroundThread):
         stalled: Callable[[], str | None],
         tell: Callable[[str], None],
     ) -> None:
-        """At once, and again each second."""
+        """Report at once, and again each second."""
 
         def say() -> None:
             figures, why = self._look(), stalled()

@@ -36,7 +36,7 @@ class Problem(BaseModel):
     error: str
 
 
-# What LINE sends, as loosely as it is taken: only the list of events is asked for.
+# LINE's body is accepted loosely: only the list of events is required.
 WEBHOOK: dict[str, Any] = {
     "parameters": [
         {
@@ -67,10 +67,10 @@ WEBHOOK: dict[str, Any] = {
 
 log = logging.getLogger(__name__)
 
-# Each is the same, and making one takes a while.
+# All answers are the same, and building one takes time.
 ACCEPTED = JSONResponse({})
 
-# A proxy that passes a request on says for whom in one of them.
+# A proxy names the original client in one of these headers.
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
@@ -79,43 +79,46 @@ class Store(Protocol):
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be stored at the moment; None when it can."""
+        """Why no document can be stored at the moment; None when storing works."""
 
     @property
     def spool(self) -> dict[str, Any] | None:
-        """What is spooled, in figures; None while all goes the direct way."""
+        """The spool's figures; None while every document goes straight to recvq."""
 
     @property
     def no_spool(self) -> str | None:
-        """Why there is no second store for an outage of MongoDB; None while there is one."""
+        """Why there is no spool for an outage of MongoDB; None while there is one."""
 
     @property
     def trouble(self) -> str | None:
-        """What is not as it should be, and since when, for a person; None when all is well."""
+        """A text for operators: the problem and since when; None when all is well."""
 
     @property
     def hanging(self) -> str | None:
-        """Which of its threads is in a call beyond every bound, for a person; None: none is."""
+        """A text for operators: the thread that exceeds all time limits; None if there is none."""
 
     @property
     def dead(self) -> bool:
-        """Whether it ended without being closed, so that only a new process can store again."""
+        """Whether the store ended without being closed. Only a new process can then store again."""
 
     async def open(self) -> None:
         """Begin; called once, before the first request."""
 
     async def store(self, documents: Sequence[RawBSONDocument], *, deadline: float) -> int:
-        """Store all durably by then, or raise NotStored; returns how many were there already."""
+        """Store all documents durably by the deadline, or raise NotStored.
+
+        Returns how many of them were stored before.
+        """
 
     async def close(self) -> None:
-        """End in an orderly way; called once, after the last request was answered."""
+        """Close in an orderly way; called once, after the last request was answered."""
 
 
 @dataclass(frozen=True)
 class WebhookSettings:
-    """What the callback has to know: whose webhooks it takes, where, and how large.
+    """The settings of the callback: channel, path, limits and token.
 
-    With the token /readyz tells its details to other machines, too.
+    With the token, /readyz also shows its details to other machines.
     """
 
     secrets: tuple[bytes, ...] = field(repr=False)
@@ -124,16 +127,16 @@ class WebhookSettings:
     max_body_bytes: int = 1024 * 1024
     token: str = field(default="", repr=False)
     store_seconds: float = 1.0
-    """What recvq has from a request's arrival. LINE gives up after 2 s, and the rest belongs to the
-    spool (architecture: step 3).
+    """The time that recvq has from a request's arrival. LINE gives up after 2 s; the spool gets the
+    rest (architecture: step 3).
     """
 
 
 class FrontDesk(FastAPI):
-    """FastAPI, but LINE's POSTs pass it by.
+    """FastAPI, but LINE's POSTs bypass its routing.
 
-    What it does around a route was measured to take two fifths of a webhook's time, none of which
-    the callback needs. The route stays, for the description and for 405.
+    FastAPI's work around a route took two fifths of a webhook's time when it was measured. The
+    callback needs none of it. The route remains for the API description and for 405.
     """
 
     def __init__(self, path: str, callback: ASGIApp, **options: Any) -> None:
@@ -156,10 +159,10 @@ def create_app(
     openapi_url: str | None = None,
     figures: FrontdeskMetrics | None = None,
 ) -> FastAPI:
-    """The application of one front desk process.
+    """Return the application of one front desk process.
 
-    It serves no API description unless asked to: only LINE calls it, and nobody else has to be
-    told what is here. `app.openapi()` gives the description all the same.
+    It serves no API description by default, because only LINE calls it. `app.openapi()` always
+    returns the description.
     """
     figures = figures or FrontdeskMetrics()
     callback = Callback(desk, store, figures)
@@ -187,7 +190,7 @@ def create_app(
 
 
 class Callback:
-    """Answers LINE's POSTs: 200 once everything in them is stored, and not a moment before."""
+    """Answers LINE's POSTs: 200 only after every event in them is stored."""
 
     def __init__(self, desk: WebhookSettings, store: Store, figures: FrontdeskMetrics) -> None:
         self._desk = desk
@@ -207,7 +210,7 @@ class Callback:
             documents = await self._documents(request, accept_time)
             duplicates = await self._stored(documents, deadline)
         except Refused as refusal:
-            # A connection that made way is counted already.
+            # An evicted connection is counted already.
             if not made_way(request.scope):
                 reason = f"{refusal.status} {refusal}"
                 self._figures.refuse(refusal.counted_as, reason, _client(request))
@@ -234,7 +237,7 @@ class Callback:
     async def _body(self, request: Request) -> bytes:
         declared = request.headers.get("content-length")
         reading = read_body(request.receive, limit=self._desk.max_body_bytes, declared=declared)
-        # A timer takes a tenth of the callback's time, and most bodies come with their head.
+        # A timer takes a tenth of the callback's time, and most bodies arrive with their head.
         if is_complete(request.scope):
             return await reading
         try:
@@ -244,12 +247,12 @@ class Callback:
             raise TooSlow("body did not arrive in time") from None
 
     async def _stored(self, documents: list[RawBSONDocument], deadline: float) -> int:
-        # LINE's connectivity check has no events, and asks only whether somebody is here.
+        # LINE's connectivity check has no events and only needs an answer.
         return await self._store.store(documents, deadline=deadline) if documents else 0
 
 
 def _refused(refusal: Refused) -> JSONResponse:
-    # Who stopped amid a body has nothing more to say on this connection.
+    # A client that stopped in the middle of a body gets no further request on this connection.
     headers = {"connection": "close"} if isinstance(refusal, TooSlow) else None
     return JSONResponse({"error": str(refusal)}, status_code=refusal.status, headers=headers)
 
@@ -261,7 +264,7 @@ def _client(request: Request) -> str:
 async def _http_problem(
     figures: FrontdeskMetrics, request: Request, error: Exception
 ) -> JSONResponse:
-    """404 and 405 in the same form as every other refusal; Allow comes along in the headers."""
+    """404 and 405 in the form of every other refusal; the Allow header is kept."""
     assert isinstance(error, HTTPException)
     figures.refuse("http", f"{error.status_code} {error.detail}", _client(request))
     body = {"error": error.detail}
@@ -281,7 +284,7 @@ def _lifespan(store: Store) -> Callable[[FastAPI], AbstractAsyncContextManager[N
 
 
 def _add_health(app: FastAPI, store: Store, *, token: str) -> None:
-    """Plain routes, which answer HEAD as well; they are no part of what LINE is offered."""
+    """Plain routes, which also answer HEAD. They are not part of LINE's API."""
 
     async def healthz(request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})
@@ -310,7 +313,7 @@ def _details(store: Store) -> dict[str, Any]:
 
 
 def _is_from_here(request: Request) -> bool:
-    """Whether this machine asks for itself: an address of its own is reached from that address."""
+    """Whether the client is this machine: its address equals the local address."""
     if any(name in request.headers for name in FORWARDED):
         return False
     asking, asked = (request.scope.get(side) or ("",) for side in ("client", "server"))

@@ -1,7 +1,7 @@
-"""What MongoDB and the spool are to the front desk: places that store documents, or say why not.
+"""MongoDB and the spool as stores of the front desk: each stores documents or says why it cannot.
 
-Every error of the driver and of SQLite ends here, as a NotStored whose text may be shown to
-anybody. All calls block, and those of each store belong to a thread of its own.
+Every error of the driver and of SQLite becomes a NotStored here. Its text holds no secret and may
+be shown to any client. All calls block; each store's calls belong to a thread of its own.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ InsertCall = Callable[[Documents, float], Collection[int]]
 SELECTION_SECONDS = 1.0
 SOCKET_SECONDS = 5.0
 PROBE_SECONDS = 1.0
-# How long a spool that cannot be read is not asked again by each insert.
+# After a failed read of the spool, inserts do not read it again for this long.
 UNREADABLE_SECONDS = 1.0
 
 
 def connect_storage(uri: str) -> Client:
-    """A client whose waits are short enough for a request that has one second."""
+    """Return a client whose time-outs suit a request that has one second."""
     return connect(
         uri,
         app_name="linedesk-frontdesk",
@@ -71,9 +71,9 @@ class Recvq:
         return stored.duplicate_indexes
 
     def probe(self) -> None:
-        """Make sure that MongoDB answers, that recvq is capped and has its index, and has room.
+        """Check that MongoDB answers, and that recvq is capped, has its index and has room.
 
-        An insert into a missing recvq would make one that is uncapped, so this comes first.
+        The check comes first because an insert into a missing recvq would create an uncapped one.
         """
         with self._not_stored():
             try:
@@ -85,7 +85,7 @@ class Recvq:
                     raise NotReplicaSet(words) from None
                 raise
             if self._guard.closed is not None:
-                # Maybe no longer: the guard's own next look is up to a second away.
+                # The limit may be over already: the guard's own next check is up to a second away.
                 self._guard.refresh()
         if (reason := self._guard.closed) is not None:
             raise NotStored(reason)
@@ -102,7 +102,7 @@ class Recvq:
         except SetupError as error:
             raise NotStored(str(error)) from error
         except PyMongoError as error:
-            # By name and code only: the server's own words can quote what was to be inserted.
+            # By name and code only: the server's own text can quote the document to insert.
             detail = f"{type(error).__name__} {getattr(error, 'code', None)}"
             raise NotStored("MongoDB refuses, and the log says why", detail=detail) from error
 
@@ -122,9 +122,10 @@ class SpoolStore:
         self._unreadable_until = 0.0
 
     def insert(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
-        """Store all documents in the spool; no duplicates are told there.
+        """Store all documents in the spool; it reports no duplicates.
 
-        An unsend empties its message's copies, which are in front of it as they share its key.
+        An unsend empties the copies of its message. They are ahead of it because they share its
+        key.
         """
         with _spool_errors():
             self._writer.append(documents)
@@ -133,13 +134,13 @@ class SpoolStore:
         return ()
 
     def probe(self) -> None:
-        """Make sure that the spool would store; raises NotStored."""
+        """Check that the spool would store; raises NotStored."""
         with _spool_errors():
             self._writer.probe()
 
     def before(self, insert: InsertCall) -> InsertCall:
-        """This insert into recvq, which stores nothing and raises KeysSpooled while the spool holds
-        anything of its documents' keys.
+        """Wrap this insert into recvq: while the spool holds a document with one of the keys, the
+        insert stores nothing and raises KeysSpooled.
         """
 
         def insert_behind(documents: Documents, timeout_seconds: float) -> Collection[int]:
@@ -152,13 +153,14 @@ class SpoolStore:
         return insert_behind
 
     def close(self) -> None:
-        """Close both connections; they may not be used any longer."""
+        """Close both connections; they must not be used afterwards."""
         self._writer.close()
         self._reader.close()
 
     def _keys_spooled(self, documents: Documents) -> frozenset[Key]:
-        """Those of the keys that the spool holds. A spool that cannot be read stops nothing if it
-        was empty when last seen; if it was not, all might overtake what it holds.
+        """Return those keys that the spool holds. If the spool cannot be read, it counts as empty
+        only if it was empty at the last read. Otherwise new documents might overtake the spooled
+        ones.
         """
         if time.monotonic() < self._unreadable_until:
             return self._unknown(documents)

@@ -1,14 +1,14 @@
-"""Everything that can go wrong at the front desk, split by what the caller does about it.
+"""Every error of the front desk, split by the caller's reaction.
 
 * FrontdeskError
-  * Refused        one request gets this status and reason; nothing of it counts as stored
+  * Refused        one request gets this status and reason; none of its events counts as stored
     * BadRequest     400
     * BadSignature   401
     * TooSlow        408
     * TooLarge       413
     * NotStored      503
-  * KeysSpooled    not for the sender: the documents queue up behind others of their keys
-  * CannotListen   fatal: a person has to change a setting, and the message names it
+  * KeysSpooled    internal: the documents queue up behind others of their keys
+  * CannotListen   fatal: the operator has to change a setting, and the message names it
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class FrontdeskError(Exception):
 
 
 class Refused(FrontdeskError):
-    """A request that is not accepted; the text is the reason, and goes into answer and log.
+    """A request that is not accepted; the text is the reason for the answer and the log.
 
-    It names neither what the request held nor a host, a secret or an expected signature.
+    The text never holds the request's content, a host, a secret or an expected signature.
     """
 
     status: ClassVar[int]
@@ -33,37 +33,37 @@ class Refused(FrontdeskError):
 
 
 class BadRequest(Refused):
-    """The body is not what LINE sends, and sending it again would not help."""
+    """The body is not a LINE webhook; sending it again would not help."""
 
     status = 400
     counted_as = "body"
 
 
 class BadSignature(Refused):
-    """The signature is missing, or was made with none of the channel secrets."""
+    """The signature is missing, or matches none of the channel secrets."""
 
     status = 401
     counted_as = "signature"
 
 
 class TooSlow(Refused):
-    """The body did not arrive while an answer was still worth giving."""
+    """The body did not arrive before LINE's time-out."""
 
     status = 408
     counted_as = "slow"
 
 
 class TooLarge(Refused):
-    """The body, or what it would take in MongoDB, is over the limit."""
+    """The body, or its size in MongoDB, is over the limit."""
 
     status = 413
     counted_as = "size"
 
 
 class NotStored(Refused):
-    """No store confirmed in time, or none is known to; sending it again later may help.
+    """No store confirmed in time; sending it again later may help.
 
-    `detail` is for the log alone.
+    `detail` is for the log only.
     """
 
     status = 503

@@ -1,8 +1,9 @@
-"""Group commit: what arrives while an insert is under way goes together into the next one.
+"""Group commit: requests that arrive during an insert are stored together by the next insert.
 
-All state lives in the event loop, in `frontdesk.store_choice`; each store has one thread that makes
-its blocking calls, one at a time. An idle store inserts at once, a busy one needs one journal flush
-for many requests: after an insert of many it gives those that were answered a moment to come again.
+All state belongs to the event loop and lives in `frontdesk.store_choice`. Each store has one thread
+that makes its blocking calls, one at a time. An idle store inserts at once; a busy store needs one
+journal flush for many requests. After a large insert the next one waits briefly, because the
+clients that were just answered send their next requests soon.
 """
 
 from __future__ import annotations
@@ -38,53 +39,55 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 THREAD_NAME = "frontdesk-commit"
-# How long the next insert waits at most for the clients that the last one answered. Measured with
-# clients that send as soon as they are answered: it accepts 1.5 times as much over 8 connections,
-# 1.35 times over 32, 1.2 times over 128, and as much over 1.
+# How long the next insert waits at most for the clients that the last insert answered. Measured
+# with clients that send as soon as they are answered: throughput is 1.5 times higher over 8
+# connections, 1.35 times over 32, 1.2 times over 128, and unchanged over 1.
 GATHER_SECONDS = 0.003
 
 
 @dataclass(frozen=True)
 class CommitLimits:
-    """How much may wait, and how long what takes."""
+    """Limits on how much may wait, and on how long each step may take."""
 
     bounds: Bounds = field(default_factory=Bounds)
     spool_seconds: float = SPOOL_SECONDS
-    """What the spool gets on top of what recvq was given."""
+    """The time that the spool gets in addition to recvq's."""
     gather_seconds: float = GATHER_SECONDS
-    """What an insert after a large one waits for the clients that it answered."""
+    """How long the insert after a large one waits for the clients that were answered."""
     first_pause_seconds: float = 0.1
     longest_pause_seconds: float = 3.0
-    """Between two probes of a store that is away."""
+    """Pause between two probes of a store that is away."""
     start_seconds: float = 3.0
-    """What a start waits for the only store, or for the spool."""
+    """How long a start waits for the only store, or for the spool."""
     start_recvq_seconds: float = 0.5
-    """What a start waits for MongoDB beside a spool: callers wait, and the spool could take it."""
+    """How long a start waits for MongoDB if there is a spool: requests wait, and the spool could
+    take them.
+    """
     stop_seconds: float = 3.0
-    """What a stop waits for the calls of a store."""
+    """How long a stop waits for the calls of a store."""
     stop_drain_seconds: float = 0.5
-    """What a stop waits for the drain's batch, which MongoDB may never answer; the process that
+    """How long a stop waits for the drain's batch, which MongoDB may never answer. The process that
     drains next begins with the same documents.
     """
     hanging_seconds: float = 15.0
-    """Every call of a store ends by its own time-outs well before this."""
+    """Every call of a store ends by its own time-outs well before this limit."""
 
 
 class BlockingStore(Protocol):
-    """A store, whose calls block and belong to its thread."""
+    """A store whose calls block and belong to its thread."""
 
     def insert(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
-        """Store all; returns the places of those that were there already. Raises NotStored."""
+        """Store all; returns the places of documents that were stored before. Raises NotStored."""
 
     def probe(self) -> None:
-        """Return once it could store; raises NotStored, and always ends within about a second."""
+        """Return once the store could store, or raise NotStored; ends within about a second."""
 
 
 class GroupCommit:
-    """Stores requests durably in recvq, else in the spool, and refuses what neither takes.
+    """Stores requests durably in recvq or else in the spool; refuses requests that neither takes.
 
-    It carries out what `Stores` decides. The `spool` comes with the `drain` that empties it. Its
-    methods belong to one event loop.
+    It carries out the decisions of `Stores`. The `spool` comes with the `drain` that empties it.
+    Its methods belong to one event loop.
     """
 
     def __init__(
@@ -112,22 +115,22 @@ class GroupCommit:
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be stored at the moment, neither here nor there; None when it can."""
+        """Why neither store takes documents at the moment; None when one does."""
         return self._stores.unavailable
 
     @property
     def held(self) -> SpoolContents:
-        """What the spool holds, as it was seen last."""
+        """The spool's content at the last read."""
         return SpoolContents() if self._drain is None else self._drain.held
 
     @property
     def spooled_events(self) -> int:
-        """How many documents it has stored in the spool."""
+        """How many documents this process has stored in the spool."""
         return self._stores.spooled
 
     @property
     def spool(self) -> dict[str, Any] | None:
-        """What the spool holds, for a person; None while it is empty and nothing goes there."""
+        """The spool's content for operators; None while it is empty and recvq takes documents."""
         held = self.held
         if self._spool is None or (self._stores.recvq.is_open and not held.documents):
             return None
@@ -136,31 +139,31 @@ class GroupCommit:
 
     @property
     def no_spool(self) -> str | None:
-        """Why the spool would take nothing; None while it would."""
+        """Why the spool would take no document; None while it would."""
         spool = self._stores.spool
         if spool is None:
-            return "this process was given none"
+            return "this process has no spool"
         return None if spool.reason is None else str(spool.reason)
 
     @property
     def trouble(self) -> str | None:
-        """Which stores are away, and since when, for a person; None when all is well."""
+        """Which stores are away, and since when, for operators; None when all is well."""
         return "; ".join(filter(None, (runner.trouble for runner in self._runners))) or None
 
     @property
     def hanging(self) -> str | None:
-        """Which of its threads is in a call beyond every bound, for a person; None: none is."""
+        """A text for operators: the thread that exceeds all time limits; None if there is none."""
         hanging = next(filter(None, (runner.hanging for runner in self._runners)), None)
         return hanging or (None if self._drain is None else self._drain.hanging)
 
     @property
     def dead(self) -> bool:
-        """Whether a part of it has ended unasked, so that only a new process can store again."""
+        """Whether a part of it ended unexpectedly. Only a new process can then store again."""
         drain_is_dead = self._drain is not None and self._drain.dead
         return drain_is_dead or any(runner.dead for runner in self._runners)
 
     async def open(self) -> None:
-        """Start, and wait a little for the stores to answer; each works as soon as it does."""
+        """Start, and wait briefly for the stores; each store works as soon as it answers."""
         if self._drain is not None:
             self._drain.start()
         for runner in self._runners:
@@ -169,11 +172,11 @@ class GroupCommit:
         await asyncio.gather(*(runner.answered() for runner in self._runners))
 
     async def store(self, documents: Documents, *, deadline: float) -> int:
-        """Store all documents durably; returns how many were known to be there already.
+        """Store all documents durably; returns how many of them were stored before.
 
-        `deadline` is a time of time.monotonic(): until then recvq may confirm them, and a little
-        longer the spool. Raises NotStored when neither does, and at once while neither can or too
-        much waits: then they are not known to be stored.
+        `deadline` is a time of time.monotonic(). recvq has until then to confirm, and the spool a
+        little longer. Raises NotStored when neither confirms, and at once while neither is
+        available or too many requests wait. The documents are then not known to be stored.
         """
         request = _AwaitedRequest(documents, deadline)
         self._stores.arrive(request, time.monotonic())
@@ -187,7 +190,7 @@ class GroupCommit:
                 request.timer.cancel()
 
     async def close(self) -> None:
-        """Finish what waits, in either store, and end all threads; bounded, may be repeated."""
+        """Finish waiting requests in either store and end all threads. Bounded, may be repeated."""
         if self._drain is not None:
             self._drain.stop()
         for runner in self._runners:
@@ -204,11 +207,11 @@ class GroupCommit:
         self._follow()
         task = runner.task
         if task is not None:
-            # MongoDB may be slow to answer the probe, and callers wait for the next process.
+            # MongoDB may be slow to answer the probe, and clients wait for the next process.
             if runner is self._recvq and self._spool is not None and runner.queue.is_probed:
                 task.cancel()
             await asyncio.wait([task], timeout=self._limits.stop_seconds)
-        # A call that outlives its own time-out must not hold up the end of the loop.
+        # A call that exceeds its own time-out must not delay the end of the loop.
         runner.thread.end(wait=task is None or (task.done() and not task.cancelled()))
 
     # --- one store's calls
@@ -247,10 +250,10 @@ class GroupCommit:
         await runner.pause()
         await runner.gather()
 
-    # --- what an event has brought about
+    # --- carrying out decisions
 
     def _follow(self) -> None:
-        """Carry out what the last event has decided: answers, calls, what is told."""
+        """Carry out the last event's decisions: answers, calls and reports."""
         for request in self._stores.take_answered():
             assert isinstance(request, _AwaitedRequest)
             request.settle()
@@ -283,10 +286,10 @@ class GroupCommit:
             request.timer = loop.call_later(left, self._time_out, request, request.deadline)
 
     def _time_out(self, request: _AwaitedRequest, deadline: float) -> None:
-        # A loop may call a little early.
+        # A loop may call slightly early.
         self._stores.expired(request, max(deadline, time.monotonic()))
         self._follow()
-        # Its deadline has moved if it went to the spool, now or before.
+        # Its deadline has moved if the request went to the spool.
         self._set_timer(request)
 
 
@@ -301,7 +304,7 @@ class _AwaitedRequest(PendingRequest):
         self.timer: asyncio.TimerHandle | None = None
 
     def settle(self) -> None:
-        """Pass the answer on, unless the client is gone."""
+        """Pass the answer on, unless the client has left."""
         if self.outcome.done():
             return
         if isinstance(self.answer, int):
@@ -312,7 +315,7 @@ class _AwaitedRequest(PendingRequest):
 
 
 class _Runner:
-    """One store's thread, the task that hands it calls, and what was told of the store."""
+    """One store's thread, the task that gives it calls, and the last report of the store."""
 
     def __init__(
         self,
@@ -349,14 +352,14 @@ class _Runner:
         return self.task is not None and self.task.done() and not self.stop.is_set()
 
     async def answered(self) -> None:
-        """Wait a little for the first answer; without it the store takes nothing."""
+        """Wait briefly for the first answer; until then the store takes no requests."""
         try:
             await asyncio.wait_for(self.first_probe.wait(), self.start_seconds)
         except TimeoutError:
             log.warning('store has not answered yet store="%s"', self.queue.name)
 
     async def pause(self) -> None:
-        """Let a store that failed rest before it is asked again; a stop ends that."""
+        """Let a failed store rest before the next probe; a stop ends the pause."""
         if self.queue.failures:
             longest = self._limits.first_pause_seconds * 2 ** min(self.queue.failures, 10)
             longest = min(longest, self._limits.longest_pause_seconds)
@@ -364,13 +367,15 @@ class _Runner:
                 await asyncio.wait_for(self.stop.wait(), random.uniform(0.5, 1.0) * longest)
 
     async def gather(self) -> None:
-        """Give what was answered a moment to come again; a stop or an outage ends that."""
+        """Wait briefly for the next requests of answered clients; a stop or an outage ends the
+        wait.
+        """
         if not self.queue.has_gathered:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.wake.wait(), self._limits.gather_seconds)
 
     def report(self) -> None:
-        """Tell once of each change of what keeps the store from storing."""
+        """Report each change of the reason why the store takes no requests, once."""
         reason, before = self.queue.reason, self._reported
         if reason is before:
             return
@@ -387,7 +392,7 @@ class _Runner:
 
 
 class CallingThread:
-    """Makes blocking calls one at a time for one event loop, to which its methods belong."""
+    """Makes blocking calls, one at a time, for the event loop that owns it."""
 
     def __init__(self, name: str, *, hanging_seconds: float) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -396,12 +401,12 @@ class CallingThread:
 
     @property
     def hangs(self) -> bool:
-        """Whether the call under way has taken longer than any may."""
+        """Whether the call under way exceeds every time limit."""
         called_at = self._called_at
         return called_at is not None and time.monotonic() - called_at > self._hanging_seconds
 
     async def call(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """What the call returns; raises NotStored whatever goes wrong, and KeysSpooled."""
+        """Return the call's result; every error becomes NotStored, except KeysSpooled."""
         loop = asyncio.get_running_loop()
         self._called_at = time.monotonic()
         try:
@@ -409,14 +414,14 @@ class CallingThread:
         except (NotStored, KeysSpooled):
             raise
         except Exception as error:
-            # Whatever went wrong with one group, the next may do.
+            # An error of one group must not stop the next one.
             log.exception("storing failed")
             raise NotStored("storing failed") from error
         finally:
             self._called_at = None
 
     def end(self, *, wait: bool) -> None:
-        """Let the thread end, after the call under way."""
+        """End the thread after the call under way."""
         self._thread.shutdown(wait=wait, cancel_futures=True)
 
 

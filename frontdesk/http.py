@@ -1,9 +1,9 @@
 """HTTP connections with bounds, and requests that are refused early under a flood.
 
-uvicorn waits without end for the head of a request and does not bound its size; `Connection` ends
-clients that send slowly, too much or nothing. `Overload` refuses a request that has waited for long
-before any work is done for it. At the limits of connections and requests, those that have proved no
-signature make way for newer ones.
+uvicorn waits without limit for the head of a request and does not bound its size. `Connection` ends
+clients that are silent, too slow or send too much. `Overload` refuses a request that waited too
+long before any work is done for it. At the limits of connections and requests, unproved connections
+(without a valid signature yet) are evicted for newer ones.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from frontdesk.metrics import FrontdeskMetrics
 
 REASON = "too many requests at once"
 LATE = "request waited too long for its turn"
-# A connection takes a file descriptor, of which MongoDB and the spool need some, too.
+# A connection takes a file descriptor; MongoDB and the spool need some, too.
 MOST_CONNECTIONS = 4_000
-# So many are under way at most: a second's work of a small machine. More get their refusal from
-# the connection, which takes a tenth of what an answer of the application takes.
+# The limit of requests under way: a second's work of a small machine. Above it the connection
+# itself refuses, which takes a tenth of the time of an answer by the application.
 MOST_REQUESTS = 1_000
-# This part of a limit is freed at a time, since the search reads all connections. It is also the
-# share of an address: what has more of what proved nothing loses its oldest before all others.
+# One in this many places of a limit is freed at a time, because the search reads all connections.
+# It is also the share of one address: an address with more unproved connections loses its oldest
+# ones first.
 PART = 16
-# After a search that found nothing to end, all that comes is refused without another one.
+# After a search that found no candidate, new ones are refused without another search.
 NOTHING_SECONDS = 0.05
 # LINE waits for 2 s, and the stores have until 1.8 s after the arrival.
 LATE_SECONDS = 0.5
@@ -52,39 +53,40 @@ HEADERS = [
 
 
 class RequestStage(Enum):
-    """What a connection waits for, which says whether it may be ended in favour of others."""
+    """The state of a connection, which decides whether it may be evicted for others."""
 
     IDLE = auto()
-    """Its last request is answered, and proved nothing."""
+    """Its last request is answered and was not proved."""
     UNFINISHED = auto()
-    """A handshake, or a head."""
+    """It waits for a handshake or a head."""
     REQUEST = auto()
-    """The rest of a body, or that its answer is read: it takes a request's place as well."""
+    """It waits for the rest of a body, or the client is still reading. It counts as a request, too.
+    """
     KEPT = auto()
-    """Its request is complete, or the last one had a right signature. It is never ended."""
+    """Its request is complete, or its last one had a valid signature. It is never evicted."""
 
 
 class Guest(Protocol):
-    """A connection, as far as its place goes."""
+    """A connection as the eviction sees it."""
 
     @property
     def stage(self) -> RequestStage:
-        """What it waits for."""
+        """The present state."""
 
     @property
     def since(self) -> float:
-        """When its request, or else the connection, began; of time.monotonic()."""
+        """When its request, or else the connection, began; a time of time.monotonic()."""
 
     @property
     def address(self) -> str:
-        """Where it comes from; of a request what a proxy on this machine says."""
+        """The client's address; for a request the address that a proxy on this machine reports."""
 
     def make_way(self) -> None:
-        """End it at once, and be counted neither as a connection nor as a request."""
+        """End it at once; it no longer counts as a connection or a request."""
 
 
 class Overload:
-    """Passes requests on to the application while they come to their turn in time."""
+    """Passes requests on to the application unless they waited too long."""
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class Overload:
             await self._app(scope, receive, send)
 
     def admits_connection(self, guests: Collection[Guest]) -> bool:
-        """Whether there is a place for one more beside these, which may cost some theirs."""
+        """Return whether there is room for one more connection; may evict others."""
         most, ends = (
             self._most_connections,
             (RequestStage.IDLE, RequestStage.UNFINISHED, RequestStage.REQUEST),
@@ -123,9 +125,10 @@ class Overload:
         return len(guests) < most or self._made_room(guests, most, ends)
 
     def admits_request(self, running: int, guests: Collection[Guest], *, proved: bool) -> bool:
-        """Whether there is a place for one more beside so many, which are those of the guests.
+        """Return whether there is room for one more request; may evict others.
 
-        A sender that has proved itself has as many places again, which no stranger takes.
+        `running` requests are under way, those of the guests. Proved senders have as many places
+        again, which unproved ones never take.
         """
         most = self._most_requests
         if running < (2 * most if proved else most):
@@ -149,10 +152,10 @@ class Overload:
 
 
 def first_to_go(guests: Iterable[Guest], *, share: int) -> list[Guest]:
-    """These in the order in which they make way.
+    """Return the guests in the order of their eviction.
 
-    First what an address has beyond its share, then all others. In each the oldest idle ones go
-    before the oldest unfinished ones.
+    Connections beyond an address's share come first, then all others. Within each group the oldest
+    idle ones come before the oldest unfinished ones.
     """
     beyond, within, have = list[Guest](), list[Guest](), Counter[str]()
     newest_first = sorted(guests, key=lambda one: (one.stage is not RequestStage.IDLE, one.since))[
@@ -170,36 +173,36 @@ def _waited_seconds(scope: Scope) -> float:
 
 
 def arrival(scope: Scope, now: float) -> float:
-    """When the request arrived, of time.monotonic(); `now` where the server did not note it."""
+    """When the request arrived, a time of time.monotonic(); `now` if the server did not note it."""
     return float(scope.get("state", {}).get("arrived", now))
 
 
 def is_complete(scope: Scope) -> bool:
-    """Whether its whole body is there, so that reading it waits for nothing."""
+    """Whether the whole body has arrived, which means that reading it never waits."""
     return bool(scope.get("state", {}).get("complete"))
 
 
 def made_way(scope: Scope) -> bool:
-    """Whether its connection was ended in favour of others."""
+    """Whether its connection was evicted."""
     return bool(scope.get("state", {}).get("made_way"))
 
 
-# LINE's heads take under 1 KB; proxies add some.
+# LINE's heads take less than 1 KB; proxies add some.
 HEAD_BYTES = 64 * 1024
-# Requests that wait for the answer to an earlier one; neither LINE nor a proxy sends such. Each
-# holds memory for as long as the client reads no answers.
+# Pipelined requests that wait for an earlier answer; LINE and proxies send none. Each holds memory
+# for as long as the client reads no answers.
 MOST_IN_LINE = 8
-# Only a proxy on this machine may say whom it speaks for; the last one is how it looks to a
-# socket for both IPv4 and IPv6.
+# Only a proxy on this machine may name another client. The last entry is its form on a socket for
+# both IPv4 and IPv6.
 PROXIES = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-# uvicorn's own words on a request that is no HTTP, or asks for an upgrade: a line for each, which
-# is refused and counted here. Its errors stay.
+# uvicorn logs a line for each request that is not HTTP or asks for an upgrade. Those are refused
+# and counted here. uvicorn's errors are still logged.
 _quiet = logging.getLogger(f"{__name__}.uvicorn")
 _quiet.setLevel(logging.ERROR)
 
 
 class Connection(HttpToolsProtocol):
-    """Ends a connection that has sent no complete head in time, and refuses in our form."""
+    """Ends a connection without a complete head in time, and refuses in the front desk's form."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -208,15 +211,15 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self.logger = _quiet
         self.address = "-"
-        # Of the last request whose head was complete.
+        # State of the last request with a complete head.
         self._state: dict[str, Any] = {}
         self._task: asyncio.Task[None] | None = None
         assert isinstance(self.config.app, Overload)
         self._overload = self.config.app
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take it, unless there are too many."""
-        # Under TLS it has the place of its handshake.
+        """Accept the connection unless there are too many."""
+        # Under TLS it takes over the place of its handshake.
         is_tls = transport.get_extra_info("sslcontext") is not None
         admitted = is_tls or self._overload.admits_connection(self._guests)
         super().connection_made(transport)
@@ -226,7 +229,7 @@ class Connection(HttpToolsProtocol):
             self._end(503, "too many connections", counted_as="overload")
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; a head has so many bytes, and so much time from the first one."""
+        """Parse the data; a head is bounded in bytes, and in time from its first byte."""
         if self.transport.is_closing():
             return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
@@ -243,15 +246,15 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
 
     def on_headers_complete(self) -> None:
-        """The head is there, and the request has arrived; too many are refused right here."""
+        """The head is complete: the request has arrived. Above the limit it is refused here."""
         self._in_head = False
         self._stop_clock()
         if self.transport.is_closing():
             return
         sender, before, state = self._sender(), self.address, self.scope["state"]
-        # A proxy's connection may carry one sender's request after another's.
+        # A proxy's connection may carry requests of different senders.
         proved = self._state.get("proved", False) and sender == before
-        # The loop's own clock stands still while it goes through a flood.
+        # The loop's own clock does not advance while the loop works through a flood.
         state.update(arrived=time.monotonic(), proved=proved)
         self.address, self._state = sender, state
         if len(self.pipeline) >= MOST_IN_LINE:
@@ -264,7 +267,7 @@ class Connection(HttpToolsProtocol):
             self._close_with(503, REASON)
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body; what was refused at its head has none."""
+        """Add a part of the body; a request that was refused at its head has none."""
         if not self.transport.is_closing():
             super().on_body(body)
 
@@ -275,18 +278,18 @@ class Connection(HttpToolsProtocol):
             self.scope["state"]["complete"] = not self.cycle.more_body
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other side has closed it, or this one."""
+        """Either side has closed the connection."""
         self._stop_clock()
         super().connection_lost(exc)
 
     @property
     def stage(self) -> RequestStage:
-        """What it waits for. A client that reads no answers holds up its request for ever."""
+        """The present state. A client that reads no answers never finishes its request."""
         if self._state.get("proved"):
             return RequestStage.KEPT
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
-            # With requests in line it is another one, and complete, that is being answered.
+            # With pipelined requests the loop answers another, complete one.
             waits = (cycle.more_body and not self.pipeline) or self.flow.write_paused
             return RequestStage.REQUEST if waits else RequestStage.KEPT
         return RequestStage.UNFINISHED if cycle is None or self._in_head else RequestStage.IDLE
@@ -297,7 +300,7 @@ class Connection(HttpToolsProtocol):
         return self._since
 
     def make_way(self) -> None:
-        """End it for another one; an answer would take as long as that one's."""
+        """Evict it; an answer would cost as much as the newer connection's."""
         self._state["made_way"] = True
         self.connections.discard(self)
         if self._task is not None:
@@ -305,23 +308,23 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def awaited_seconds(self, now: float) -> float:
-        """For how long a request has been on its way: the first one, or the half of a head.
+        """How long a request has been arriving: the first one, or an incomplete head.
 
-        Infinite where none is; `now` is of time.monotonic().
+        Infinite where none is; `now` is a time of time.monotonic().
         """
         return now - self._since if self.cycle is None or self._in_head else math.inf
 
     def ask_to_leave(self) -> None:
-        """The answer to the last of its requests, if it is yet to come, ends it."""
+        """Close after the answer to its last request, if one is still due."""
         if self.cycle is not None:
             self.cycle.keep_alive = False
 
     def abort(self) -> None:
-        """End it, whatever is still under way."""
+        """End it, even with work under way."""
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP in the form of every other refusal."""
+        """Refuse data that is not HTTP in the form of every other refusal."""
         self._end(400, "not an HTTP request", counted_as="http")
 
     @property
@@ -329,7 +332,7 @@ class Connection(HttpToolsProtocol):
         return self.connections  # type: ignore[return-value]
 
     def _sender(self) -> str:
-        """Where the request comes from, whose head is complete."""
+        """The client of the request whose head is complete."""
         peer = self.client[0] if self.client else "-"
         if peer not in PROXIES or not self.config.proxy_headers:
             return peer
@@ -356,7 +359,7 @@ class Connection(HttpToolsProtocol):
         if self._in_head:
             self._end(408, "head did not arrive in time", counted_as="slow")
         else:
-            # Nobody asked anything, or the answer was given while the body still came.
+            # No request began, or the answer was given before the body was complete.
             self.transport.close()
 
     def _end(self, status: int, reason: str, *, counted_as: str) -> None:

@@ -1,7 +1,7 @@
-"""What one front desk has done, and what it holds: the metrics on the registry of its process.
+"""The metrics of one front desk process, on the registry of the process.
 
-The event loop only adds to plain numbers, since a metric of prometheus-client takes ten times as
-long and an answer waits for it. Whoever reads the registry makes metrics of them.
+The event loop only adds to plain numbers. A metric of prometheus-client takes ten times as long,
+and an answer would wait for it. The reader of the registry turns the numbers into metrics.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ REASONS = ("signature", "body", "size", "slow", "store", "overload", "evicted", 
 BOUNDS = (*map(str, SECONDS_BUCKETS), "+Inf")
 
 Reading = Callable[[], float | None]
-"""What a gauge stands at, from any thread; None while it has no value."""
+"""The value of a gauge, from any thread; None while it has none."""
 
 
 class Spooling(Protocol):
-    """What there is to know of a spool."""
+    """The figures of a spool."""
 
     @property
     def held(self) -> SpoolContents:
-        """What it holds."""
+        """The spool's content."""
 
     @property
     def no_spool(self) -> str | None:
-        """Why it takes nothing; None while it would."""
+        """Why the spool takes no documents; None while it would."""
 
     @property
     def spooled_events(self) -> int:
@@ -60,7 +60,7 @@ class Spooling(Protocol):
 
 
 class FrontdeskMetrics:
-    """The counts belong to the event loop; `collect`, the registry's, to whoever asks."""
+    """The counts belong to the event loop; `collect` belongs to the registry's reader."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
@@ -76,7 +76,7 @@ class FrontdeskMetrics:
         self.registry.register(self)
 
     def accepted(self, events: int, duplicates: int, seconds: float) -> None:
-        """Count one request that is answered 200, so long after it arrived."""
+        """Count one request that is answered 200, with its time since arrival."""
         self.accepted_events += events
         self.duplicate_events += duplicates
         if events:
@@ -85,14 +85,14 @@ class FrontdeskMetrics:
             self._stored_seconds += seconds
 
     def refuse(self, counted_as: str, reason: str, client: str) -> None:
-        """Count one request, or connection, as one of REASONS; the log has reason and address."""
+        """Count one request or connection as one of REASONS; the log gets reason and address."""
         self.refused[counted_as] += 1
         self.refusals.note(reason, client)
 
-    # --- what is measured: asked of its owner whenever the registry is read
+    # --- gauges: read from their owner whenever the registry is read
 
     def watch_spool(self, spooling: Spooling, *, max_bytes: int) -> None:
-        """Tell of the spool, which may take so much."""
+        """Measure the spool, which may hold `max_bytes`."""
         self._spooling = spooling
         self._measure(
             "spool_documents",
@@ -120,7 +120,7 @@ class FrontdeskMetrics:
         )
 
     def watch_guard(self, guard: Guard) -> None:
-        """Tell how full recvq is of what nobody has read yet, once it was looked at."""
+        """Measure the unread share of recvq, once it was measured."""
 
         def closed() -> bool | None:
             reason = guard.closed
@@ -139,11 +139,11 @@ class FrontdeskMetrics:
         )
 
     def watch_connections(self, count: Callable[[], int]) -> None:
-        """Tell how many connections are open."""
+        """Measure the number of open connections."""
         self._measure("connections", "Open connections of clients.", count)
 
     def watch_certificate(self, ends: Callable[[], float]) -> None:
-        """Tell until when the certificate is valid; a time of time.time()."""
+        """Measure when the certificate expires; a time of time.time()."""
         self._measure(
             "certificate_ends_seconds",
             "Unix time at which the certificate in use expires; 0 where LINE would not accept it.",
@@ -156,7 +156,7 @@ class FrontdeskMetrics:
     # --- the registry's side
 
     def collect(self) -> Iterator[Metric]:
-        """All figures of this moment."""
+        """All current figures."""
         yield from self._counts()
         for name, help_text, reading in self._gauges:
             value = reading()
@@ -209,7 +209,7 @@ class FrontdeskMetrics:
 
 
 def status_words(snapshot: MetricsSnapshot, *, trouble: str | None) -> str:
-    """The line that a person sees, from the same figures as everybody's."""
+    """The status line for operators, from the same figures as the metrics."""
     figures = snapshot.figures
     spooled = figures.get("spoolDocuments", 0)
     spool = "spool empty" if figures.get("spoolAvailable", 1) else "no spool"
@@ -223,5 +223,5 @@ def status_words(snapshot: MetricsSnapshot, *, trouble: str | None) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """A time of time.time() as a person reads it in a status."""
+    """A time of time.time() in the form of status lines."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

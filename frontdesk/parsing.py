@@ -1,7 +1,7 @@
-"""The bytes of a webhook become documents: body, events, BSON.
+"""Turns the bytes of a webhook into documents: body, events, BSON.
 
-The body is bounded. Unknown types and fields pass untouched, since LINE adds them without notice. A
-document that BSON or MongoDB would refuse is refused here, in the request that brought it.
+The body is bounded. Unknown types and fields pass unchanged, since LINE adds them without notice. A
+document that BSON or MongoDB would refuse is refused here, within the request that brought it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MAX_EVENTS = 10_000
 
 
 async def read_body(receive: Receive, *, limit: int, declared: str | None) -> bytes:
-    """The body of one ASGI request, at most `limit` bytes of it.
+    """Return the body of one ASGI request, at most `limit` bytes.
 
-    `declared` is its Content-Length, so that a body that says it is too large is not read at all.
-    Raises TooLarge as soon as the limit is passed, BadRequest if the sender goes away.
+    `declared` is its Content-Length: a body that declares too large a size is not read at all.
+    Raises TooLarge as soon as the limit is passed, BadRequest if the client disconnects.
     """
     if declared is not None and declared.isascii() and declared.isdecimal():
         _check_size(int(declared), limit)
@@ -50,9 +50,9 @@ async def read_body(receive: Receive, *, limit: int, declared: str | None) -> by
 
 
 def parse_events(body: bytes) -> list[Event]:
-    """The events of a webhook body, as LINE sent them.
+    """Return the events of a webhook body as LINE sent them.
 
-    Raises BadRequest where it is not UTF-8, not JSON, or has no list of objects named events;
+    Raises BadRequest if it is not UTF-8, not JSON, or has no list of objects named events. Raises
     TooLarge for more than MAX_EVENTS of them.
     """
     content = _parse_json(body)
@@ -108,10 +108,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def encode_events(
     events: Sequence[Event], *, channel: str, accept_time: datetime, body: bytes
 ) -> list[RawBSONDocument]:
-    """The recvq documents of one request's events.
+    """Return the recvq documents of one request's events.
 
-    `body` is what they were parsed from: few brackets in it are proof enough of little nesting.
-    Raises BadRequest for what BSON cannot hold, TooLarge for a document over MongoDB's limit.
+    `body` is the source of the events: a body with few brackets cannot be deeply nested. Raises
+    BadRequest for values that BSON cannot hold, TooLarge for a document over MongoDB's limit.
     """
     if body.count(b"{") + body.count(b"[") > MOST_LEVELS:
         _check_nesting(events)
@@ -125,8 +125,8 @@ def _encode(event: Event, channel: str, accept_time: datetime) -> RawBSONDocumen
         log.warning("lone surrogates replaced events=1")
         return _encode(_without_surrogates(event), channel, accept_time)
     except OverflowError:
-        # Refused rather than rounded: no number of LINE's is that large, and a changed one would
-        # go unnoticed.
+        # Refused rather than rounded: LINE sends no such number, and a changed one would go
+        # unnoticed.
         raise BadRequest("an event holds an integer beyond 64 bits") from None
     except BSONError:
         raise BadRequest("an event holds a name that MongoDB cannot store") from None
@@ -136,10 +136,10 @@ def _encode(event: Event, channel: str, accept_time: datetime) -> RawBSONDocumen
 
 
 def _without_surrogates(event: Event) -> Event:
-    """The event with U+FFFD for each half of a surrogate pair that lost its other half.
+    """Return the event with U+FFFD for each lone half of a surrogate pair.
 
-    UTF-8 has no form for such a half. It comes from a text that some client cut inside an emoji,
-    so it is replaced, as browsers do: refusing it would cost everybody else's events in the POST.
+    UTF-8 cannot represent such a half. It comes from a text that a client cut inside an emoji.
+    Browsers replace it as well. Refusing it would lose all other events of the POST.
     """
     text = json.dumps(event, ensure_ascii=False)
     replaced: Event = json.loads(_SURROGATE.sub("\ufffd", text))
@@ -156,6 +156,6 @@ def _check_nesting(events: Iterable[Event]) -> None:
 
 
 def _children(value: dict[str, Any] | list[Any]) -> list[Any]:
-    """What is itself an object or a list among the values directly inside."""
+    """The values directly inside that are themselves objects or lists."""
     values = value.values() if isinstance(value, dict) else value
     return [inner for inner in values if isinstance(inner, (dict, list))]

@@ -1,4 +1,4 @@
-"""One front desk process from the first socket to the last answer."""
+"""The life of one front desk process, from its first socket to its last answer."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = ["Address", "SpoolAt", "serve"]
 
 EXIT_OK = 0
 EXIT_SOFTWARE = 70
-# Longer than a proxy keeps its idle connections (nginx: 60 s), so that never this side closes one
-# at the moment when a webhook is sent on it: LINE would count it as failed.
+# Longer than a proxy keeps idle connections (nginx: 60 s). The proxy therefore always closes first:
+# if this side closed while a webhook was being sent, LINE would count it as failed.
 KEEP_ALIVE_SECONDS = 75
-# Both stores are asked at the start, for three seconds at most.
+# A start probes both stores, for three seconds at most.
 START_SECONDS = 15.0
 BESIDE_SECONDS = 0.5
 SCHEMA_SECONDS = 0.5
@@ -46,7 +46,7 @@ SCHEMA_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class SpoolAt:
-    """The host's spool: its file, and how much of the disk it may take."""
+    """The host's spool: its file and its size limit."""
 
     path: Path
     max_bytes: int
@@ -65,10 +65,10 @@ def serve(
 ) -> int:
     """Take webhooks until SIGTERM or SIGINT; returns the exit code. Belongs to the main thread.
 
-    With `inherited` sockets, which must listen, the address is not bound. Raises CannotListen
-    where a socket, the address or the certificate cannot be used. Without MongoDB it starts all
-    the same, spools what it cannot store there, and refuses what it cannot spool. Its figures are
-    on the registry, and in its row of `status`.
+    With `inherited` sockets, which must listen, the address is not bound. Raises CannotListen if a
+    socket, the address or the certificate cannot be used. A start does not need MongoDB: documents
+    then go to the spool, and requests are refused only if the spool cannot take them. The figures
+    are on the registry and in this process's row of `status`.
     """
     service = service or NoServiceManager()
     service.starting("opening the stores", seconds=START_SECONDS)
@@ -100,8 +100,7 @@ def serve(
             "frontdesk",
             snapshot=lambda: server.snapshot,
             tell=server.tell,
-            # Without recvq nobody has made `status` either, and a row would make it without its
-            # index.
+            # Without recvq, `status` is also missing, and a row would create it without its index.
             may_make=lambda: guard.share is not None,
         )
         beside(row)
@@ -111,8 +110,8 @@ def serve(
 
 @contextlib.contextmanager
 def run_beside(seconds: float = BESIDE_SECONDS) -> Iterator[Callable[[Guard | StatusRow], None]]:
-    """Starts what works on a thread beside the server, and ends it with the process: neither a
-    look nor a row is waited for longer than BESIDE_SECONDS, since nothing depends on either.
+    """Start helpers on threads beside the server, and end them with the process. No other part
+    waits for them: a stop waits at most BESIDE_SECONDS for each.
     """
     started: list[Guard | StatusRow] = []
 
@@ -131,7 +130,7 @@ def run_beside(seconds: float = BESIDE_SECONDS) -> Iterator[Callable[[Guard | St
 
 
 def _require_schema(database: Database[Document]) -> None:
-    """Raise NewerSchema; a MongoDB that does not answer at once is not waited for."""
+    """Raise NewerSchema; does not wait for a MongoDB that does not answer at once."""
     with (
         contextlib.suppress(StoreUnavailable, AccessRefused),
         pymongo.timeout(SCHEMA_SECONDS),
@@ -161,7 +160,7 @@ def _store(
 def server_config(
     desk: WebhookSettings, store: Store, figures: FrontdeskMetrics, **limits: Any
 ) -> uvicorn.Config:
-    """What uvicorn serves, and how; `limits` are those of `Overload`."""
+    """Return uvicorn's configuration; `limits` are those of `Overload`."""
     return uvicorn.Config(
         Overload(create_app(desk, store, figures=figures), figures, **limits),
         http=Connection,

@@ -1,7 +1,7 @@
-"""uvicorn's server with our sockets, signals and end; it reports to the service manager.
+"""uvicorn's server with linedesk's sockets, signals and shutdown; reports to the service manager.
 
-A stop loses no request: clients are asked to leave while they are still served. A socket that
-systemd opened stays open while no front desk runs, so its clients wait for the next one.
+A stop loses no request: clients are still served while they are asked to leave. A socket that
+systemd opened stays open while no front desk runs; its clients wait for the next process.
 """
 
 from __future__ import annotations
@@ -39,36 +39,37 @@ log = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LOOK_SECONDS = 0.02
-# All limits of a stop, and the end of both stores.
+# The sum of all limits of a stop, and the closing of both stores.
 STOP_SECONDS = 20.0
 CLOSE = (b"connection", b"close")
 
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """How often the server reports, and how long what takes. A tick is a tenth of a second."""
+    """How often the server reports, and the limit of each step. A tick is a tenth of a second."""
 
     tell_ticks: int = 10
     certificate_ticks: int = 50
     handshake_seconds: float = HANDSHAKE_SECONDS
     linger_seconds: float = 1.0
-    """A stop goes on as before, so that clients with an open connection leave with an answer."""
+    """A stop first serves on as before: clients with an open connection get an answer and leave."""
     silent_seconds: float = 0.4
-    """A connection that was just accepted has so long to send its request; all others wait for
-    the next process meanwhile, and LINE gives up after 2 s.
+    """The time that a newly accepted connection has to send its request. Meanwhile all other
+    connections wait for the next process, and LINE gives up after 2 s.
     """
     drain_seconds: float = 3.0
-    """Every request ends by itself within its second; this only bounds what a stop waits for."""
+    """Every request ends within its own second; this limit only bounds the stop."""
     close_seconds: float = 0.2
-    """For the other side to close, too; under TLS not every client does."""
+    """The time for the client to close as well; under TLS not every client does."""
 
 
 class FrontdeskServer(uvicorn.Server):
-    """The first signal stops in order, a second one exits at once; SIGHUP reads the certificate.
+    """The first signal stops in order, the second exits at once; SIGHUP reads the certificate
+    again.
 
     It also stops when the store has died, since only a new process could store again. `hanging`
-    says which thread hangs; then the service is told so, and no longer that all is well. Once a
-    second it looks at all figures, for whoever shows them.
+    names a thread that hangs; the service manager is then told of the hang and gets no more
+    keep-alives. Once a second the server collects all figures for `status` and metrics.
     """
 
     def __init__(
@@ -99,11 +100,11 @@ class FrontdeskServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take the signals while serving; uvicorn's own would raise them again after the stop,
+        """Handle the signals while serving. uvicorn's own handler raises them again after the stop,
         and the process would end by SIGTERM instead of with exit code 0.
         """
         before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
-        # On a terminal it means that the terminal is gone.
+        # On a terminal, SIGHUP means that the terminal is gone.
         if not sys.stderr.isatty():
             before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.handle_hangup)
         try:
@@ -113,7 +114,7 @@ class FrontdeskServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop in order; called again, leave at once."""
+        """Stop in order; a second call exits at once."""
         if self.should_exit:
             os._exit(128 + sig)
         self.should_exit = True
@@ -123,7 +124,7 @@ class FrontdeskServer(uvicorn.Server):
         self._hangup = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the store, take connections, and only then say so."""
+        """Open the store and take connections, then report readiness."""
         await super().startup([])
         for listener in sockets or []:
             place = listener.getsockname()[:2]
@@ -136,14 +137,14 @@ class FrontdeskServer(uvicorn.Server):
         self._service.ready(self._words)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second uvicorn asks whether to stop."""
+        """uvicorn calls this ten times a second and stops on True."""
         if self._looking is not None and self._looking.done():
             self._looking.result()
             self._looking = None
             self._tell()
         if counter % self._limits.tell_ticks == 0:
             self._figures.refusals.tell_in_time()
-        # While it reads it says nothing: a word would end the reload, and a disk may hang.
+        # No report during a reload: a report would end it, and a disk may hang.
         if self._looking is None:
             if counter % self._limits.tell_ticks == 0:
                 self._tell()
@@ -151,7 +152,7 @@ class FrontdeskServer(uvicorn.Server):
         return await super().on_tick(counter) or self._store.dead
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See everybody off, then close the stores."""
+        """Let all clients leave, then close the stores."""
         began, connections = time.monotonic(), self._connections
         self._state = "stopping"
         self._words = f"stopping · {self._status()}"
@@ -195,20 +196,20 @@ class FrontdeskServer(uvicorn.Server):
     def _connections(self) -> set[Connection | Handshake]:
         return self.server_state.connections  # type: ignore[return-value]
 
-    # --- telling
+    # --- reporting
 
     @property
     def snapshot(self) -> MetricsSnapshot:
-        """The figures of the last look."""
+        """The figures of the last reading."""
         return self._snapshots.latest
 
     def tell(self) -> Document:
-        """What stands in `status` beside them, from any thread."""
+        """The fields of the row in `status` beside the figures; from any thread."""
         waits = self._state == "working" and self._store.unavailable is not None
         return {"state": "waiting" if waits else self._state, "words": self._words}
 
     def _status(self) -> str:
-        """Look at all figures; returns them as one line."""
+        """Collect all figures; returns them as one line."""
         return status_words(self._snapshots.take(), trouble=self._store.trouble)
 
     def _tell(self) -> None:
@@ -227,12 +228,12 @@ class FrontdeskServer(uvicorn.Server):
     # --- the certificate
 
     def _look(self, counter: int) -> None:
-        """Look for a renewed certificate, off the event loop: disks can be slow."""
+        """Check for a renewed certificate, off the event loop because disks can be slow."""
         certificate = self._certificate
         if self._hangup:
             self._hangup = False
             self._service.reloading()
-            log.info("reading the certificate anew tls=%s", certificate is not None)
+            log.info("reading the certificate again tls=%s", certificate is not None)
             if certificate is None:
                 self._tell()
             else:
@@ -243,7 +244,7 @@ class FrontdeskServer(uvicorn.Server):
     # --- stopping
 
     async def _linger(self) -> None:
-        """Go on with a last answer for everybody, until all who were here have left."""
+        """Keep serving with last answers until all present clients have left."""
         here = set(self._connections)
         state = self.server_state
         state.default_headers = [*state.default_headers, CLOSE]
@@ -252,7 +253,7 @@ class FrontdeskServer(uvicorn.Server):
         await self._until(lambda: here.isdisjoint(self._connections), self._limits.linger_seconds)
 
     async def _see_off(self) -> None:
-        """Wait a moment for requests that may be on their way, then for the answers."""
+        """Wait briefly for requests that may be on their way, then for the answers."""
         connections, limits = self._connections, self._limits
 
         def heard() -> bool:
@@ -273,14 +274,14 @@ class FrontdeskServer(uvicorn.Server):
             await asyncio.sleep(LOOK_SECONDS)
 
 
-# As many connections as may be open come at once; the kernel takes 4,096 (net.core.somaxconn).
+# All connections may arrive at once; the kernel allows 4,096 (net.core.somaxconn).
 BACKLOG = 4096
 EVERYWHERE = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen. With `reuse_port` several processes share the port, each asking for it."""
+    """Where to listen. With `reuse_port` several processes share the port; all must ask for it."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -295,8 +296,8 @@ def listeners(
 ) -> Iterator[Sequence[socket.socket]]:
     """The listening sockets, closed at the end; with inherited ones the address is not bound.
 
-    To close one ends nothing for other processes that hold it. Raises CannotListen with what to
-    change.
+    Closing one does not affect other processes that hold it. Raises CannotListen, which names the
+    setting to change.
     """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(one) for one in inherited]
@@ -310,10 +311,10 @@ def listeners(
 
 
 def allow_connections() -> int:
-    """How many connections there may be at a time.
+    """Return how many connections may be open at a time.
 
-    Each takes a file descriptor, and as many are left for the stores and for what is being closed.
-    The usual limit of 1,024 is raised as far as it may be.
+    Each takes a file descriptor. As many are reserved for the stores and for connections that are
+    closing. The usual limit of 1,024 is raised as far as allowed.
     """
     wanted = 2 * MOST_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -333,7 +334,7 @@ def allow_connections() -> int:
 
 
 def _listen(address: Address) -> socket.socket:
-    """Made here and not by uvicorn: it can share its port, and explain itself."""
+    """Made here and not by uvicorn: the socket can share its port, and errors name the setting."""
     host, port = address.host, address.port
     try:
         family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -361,7 +362,7 @@ def _compare(address: Address, inherited: Sequence[socket.socket]) -> None:
     if any(port == address.port and host in (address.host, *EVERYWHERE) for host, port in places):
         return
     log.warning(
-        "inherited socket is not the one of the settings, which do not count "
+        "inherited socket differs from the settings, the settings are ignored "
         "host=%s port=%d FRONTDESK_HOST=%s FRONTDESK_PORT=%d",
         *places[0],
         address.host,

@@ -20,10 +20,10 @@ def sign(body: bytes, secret: bytes) -> bytes:
 
 
 def verify(body: bytes, signature: bytes, *, secrets: Iterable[bytes]) -> bool:
-    """Whether the signature was made with any of the secrets.
+    """Return whether the signature was made with any of the secrets.
 
-    Each comparison takes constant time and all secrets are compared, so the time taken tells
-    neither how much of a guess was right nor which secret fits.
+    Each comparison takes constant time, and all secrets are compared. The time therefore does not
+    reveal how much of a guess was right or which secret matched.
     """
     fits = False
     for secret in secrets:
@@ -32,7 +32,7 @@ def verify(body: bytes, signature: bytes, *, secrets: Iterable[bytes]) -> bool:
 
 
 def require_signed(body: bytes, signatures: Sequence[str], *, secrets: Iterable[bytes]) -> None:
-    """Raise BadSignature unless the header came once, and with a signature of this body."""
+    """Raise BadSignature unless the header came exactly once and matches this body."""
     if not signatures:
         raise BadSignature("signature is missing")
     if len(signatures) > 1:

@@ -1,7 +1,7 @@
-"""Where the documents of each request are stored: in recvq, else in the spool. Pure.
+"""Decides where the documents of each request are stored: in recvq, else in the spool. Pure.
 
-It keeps what waits for either store, and the state of both. It calls no store, starts no thread
-and reads no clock: its owner does, and reports here how each call ended.
+It keeps the waiting requests and the state of both stores. It calls no store, starts no thread and
+reads no clock. Its owner makes the calls and reports here how each call ended.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from linedesk.store.spool.spool_file import Key, keys_of
 
 Documents = Sequence[RawBSONDocument]
 
-# A time-out says something about a store only if the store had at least this long.
+# A time-out counts against a store only if the store had at least this long.
 FAIR_SECONDS = 0.5
-# The spool gets this long on top of what recvq was given: both have to end before LINE gives up.
+# The spool gets this long in addition to recvq's time: both end before LINE gives up.
 SPOOL_SECONDS = 0.8
 SHORTEST_INSERT_SECONDS = 0.05
-# After an insert of so few requests the next one does not wait: there is little to share.
+# After an insert of this few requests the next one does not wait: the gain is too small.
 SMALL_GROUP = 4
-# So much of what was under way is waited for: the slowest clients would hold up all others.
+# This share of the answered clients is waited for: the slowest ones would delay all others.
 GATHERED_SHARE = 0.9
 STOPPING = "stopping"
 
 
 class StoreState(Enum):
-    """What a store does with a request that arrives."""
+    """How a store treats an arriving request."""
 
     OPEN = "open"
-    """It takes the request."""
+    """It accepts the request."""
     PROBING = "probing"
-    """It is away and takes none until a probe, or the insert under way, succeeds."""
+    """It is away and accepts none until a probe, or the insert under way, succeeds."""
     STOPPING = "stopping"
-    """It takes none, and ends once all that it has taken is answered."""
+    """It accepts none, and ends once all accepted requests are answered."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much may wait for the next insert; what comes beyond is refused at once."""
+    """How much may wait for the next insert; requests beyond are refused at once."""
 
     documents: int = 10_000
     bytes: int = 32 * 1024 * 1024
 
 
 class PendingRequest:
-    """The documents of one webhook, and what became of them.
+    """The documents of one webhook, and their result.
 
     `answer` becomes the number of duplicates among the documents, or the reason why they are not
     known to be stored. `deadline` is monotonic; it moves when the request goes to the spool.
@@ -79,7 +79,7 @@ class PendingRequest:
 
 @dataclass(frozen=True)
 class Insert:
-    """A call that stores all documents within so many seconds."""
+    """A call that stores all documents within the given seconds."""
 
     documents: Documents
     seconds: float
@@ -93,10 +93,10 @@ PROBE = Probe()
 
 
 class StoreQueue:
-    """One store: its state, what waits for its next insert, and the insert under way.
+    """One store: its state, the requests for its next insert, and the insert under way.
 
-    `reason` says why it takes nothing, and is None while it is OPEN. `failures` counts the calls
-    in a row that failed.
+    `reason` says why it accepts no requests; it is None while the store is OPEN. `failures` counts
+    consecutive failed calls.
     """
 
     def __init__(self, name: str, bounds: Bounds) -> None:
@@ -106,22 +106,22 @@ class StoreQueue:
         self.failures = 0
         self.is_called = False
         self.group: list[PendingRequest] = []
-        # Of a group that went to the spool meanwhile, only a success is of interest any more.
+        # The group was handed over to the spool, so only a success of this insert still matters.
         self.is_handed_over = False
         self.waiting: list[PendingRequest] = []
-        # How many requests the next insert had better take; for a moment it waits for them.
+        # How many requests the next insert should contain; the insert waits briefly for them.
         self.awaited = 0
         self._bounds = bounds
         self._documents = self._bytes = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes requests."""
+        """Whether it accepts requests."""
         return self.state is StoreState.OPEN
 
     @property
     def is_away(self) -> bool:
-        """Whether only a call that succeeds opens it again."""
+        """Whether only a successful call opens it again."""
         return self.state is StoreState.PROBING
 
     @property
@@ -131,22 +131,22 @@ class StoreQueue:
 
     @property
     def has_work(self) -> bool:
-        """Whether its thread is idle and has something to do, and no more requests are awaited."""
+        """Whether its thread is idle, has work, and awaits no more requests."""
         return not self.is_called and (self.is_away or (bool(self.waiting) and self.has_gathered))
 
     @property
     def has_gathered(self) -> bool:
-        """Whether all that is awaited is there; at a stop nothing is."""
+        """Whether all awaited requests have arrived; a stop awaits none."""
         return len(self.waiting) >= self.awaited or not self.is_open
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is to be done any more."""
+        """Whether all its work is done."""
         return self.state is StoreState.STOPPING and not self.is_called and not self.waiting
 
     def has_room(self, request: PendingRequest) -> bool:
-        """Whether this one may wait, too. A request that is larger than the bound by itself gets
-        its turn when nothing else waits.
+        """Whether this request may wait, too. A request larger than the bound gets its turn when no
+        other request waits.
         """
         documents = self._documents + len(request.documents)
         size = self._bytes + request.size
@@ -154,7 +154,7 @@ class StoreQueue:
         return within or not self.waiting
 
     def put(self, request: PendingRequest, now: float) -> None:
-        """Let it wait for the next insert, until its deadline."""
+        """Queue the request for the next insert, until its deadline."""
         request.store = self
         request.fair = request.deadline - now >= FAIR_SECONDS
         self._documents += len(request.documents)
@@ -162,42 +162,41 @@ class StoreQueue:
         self.waiting.append(request)
 
     def put_back(self, requests: list[PendingRequest]) -> None:
-        """Let these wait again, in front of all others."""
+        """Queue these again, ahead of all others."""
         self._documents += sum(len(request.documents) for request in requests)
         self._bytes += sum(request.size for request in requests)
         self.waiting[:0] = requests
 
     def take_waiting(self) -> list[PendingRequest]:
-        """All that waits and is not done; nothing waits any more."""
+        """Return all waiting requests that are not done, and clear the queue."""
         waiting, self.waiting = self.waiting, []
         self._documents = self._bytes = 0
         return undone(waiting)
 
     def take_group(self) -> list[PendingRequest]:
-        """What is in the insert under way, is not done, and was not handed over before."""
+        """Return the requests of the insert under way that are not done or handed over."""
         group = [] if self.is_handed_over else undone(self.group)
         self.is_handed_over = True
         return group
 
     def begin(self, group: list[PendingRequest]) -> None:
-        """A call is under way with these."""
+        """Note that a call with these requests is under way."""
         self.is_called, self.group, self.is_handed_over = True, group, False
 
     def end(self) -> list[PendingRequest]:
-        """The call is over; returns all that it was begun with."""
+        """Note the end of the call; returns all its requests."""
         group, self.group, self.is_called = self.group, [], False
         return group
 
 
 class Stores:
-    """Two stores and one order: recvq first, the spool for what recvq does not confirm in time.
+    """Two stores and one order: recvq first, the spool if recvq does not confirm in time.
 
-    While anything of a key is in the spool, or on its way there, what comes later of that key goes
-    behind it. Without a spool, what recvq does not confirm is refused.
+    While any document of a key is in the spool or on its way there, later documents of that key go
+    behind it. Without a spool, requests that recvq does not confirm are refused.
 
-    After an insert of many, recvq has work again only once most of those are back: its owner
-    decides how long it waits for that before it calls `begin`.
-
+    After a large insert, recvq has work again only once most of the answered clients have sent
+    their next requests. The owner decides how long to wait for that before it calls `begin`.
     Each store is in one state. An empty cell cannot be, or changes nothing:
 
     | event | OPEN | PROBING | STOPPING |
@@ -214,12 +213,12 @@ class Stores:
     | stop | STOPPING | STOPPING; gives up, unless an insert is under way | |
     | abandon | STOPPING; gives up all | the same | the same |
 
-    To give up means for recvq with a spool: all that waits or is under way goes there, in its
-    order. Without one, and for the spool itself: the request that expired, or the group of the
-    insert that failed, is refused. Before each insert recvq passes on to the spool what has a key
-    on its way there.
+    To give up means for recvq with a spool: all waiting requests and those under way go there, in
+    their order. Without a spool, and for the spool itself: the request that expired, or the group
+    of the failed insert, is refused. Before each insert, recvq passes requests with a key on its
+    way to the spool on to the spool.
 
-    Its owner calls one method at a time, then answers `take_answered()` and wakes the thread of
+    The owner calls one method at a time, then answers `take_answered()` and wakes the thread of
     each store that `has_work`. At most one call of each store is under way.
     """
 
@@ -236,26 +235,26 @@ class Stores:
         self.spooled = 0
         """How many documents the spool has confirmed."""
         self.is_spooling = False
-        """Whether requests went to the spool since recvq is away."""
+        """Whether requests have gone to the spool since recvq went away."""
         self._spool_seconds = spool_seconds
         self._on_their_way: Counter[Key] = Counter()
         self._answered: list[PendingRequest] = []
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be stored, neither here nor there; None when it can."""
+        """Why neither store accepts requests; None when one does."""
         reasons = [store.reason for store in (self.recvq, self.spool) if store is not None]
         return "; ".join(map(str, reasons)) if all(reasons) else None
 
     def take_answered(self) -> list[PendingRequest]:
-        """The requests that got their answer since this was asked last."""
+        """Return the requests that were answered since the last call."""
         answered, self._answered = self._answered, []
         return answered
 
     # --- requests
 
     def arrive(self, request: PendingRequest, now: float) -> None:
-        """Take a request, or refuse it at once."""
+        """Accept a request, or refuse it at once."""
         if not self.recvq.is_open:
             self._to_spool([request], now, reason=str(self.recvq.reason), is_admitted=False)
         elif self.recvq.has_room(request):
@@ -264,7 +263,7 @@ class Stores:
             self._refuse(request, "too much is waiting to be stored")
 
     def expired(self, request: PendingRequest, now: float) -> None:
-        """Its deadline has passed; nothing happens if it is done, or has a later deadline now."""
+        """Handle a passed deadline; ignored if the request is done or its deadline has moved."""
         if request.is_done or now < request.deadline:
             return
         store = request.store
@@ -278,15 +277,15 @@ class Stores:
             self._refuse(request, str(error))
 
     def left(self, request: PendingRequest) -> None:
-        """Its client is gone, and needs no answer."""
+        """Handle a client that has left and needs no answer."""
         if not request.is_done:
             self._finish(request)
 
     # --- calls of a store
 
     def begin(self, store: StoreQueue, now: float) -> Insert | Probe | None:
-        """What the store's thread has to do now; None if there is nothing yet."""
-        # guard: nobody-is-awaited-twice
+        """Return the next call for the store's thread; None if there is none yet."""
+        # guard: awaited-once
         store.awaited = 0
         # guard: only-a-probe-tells -> if store.is_away and not store.is_handed_over:
         if store.is_away:
@@ -304,12 +303,12 @@ class Stores:
         return Insert(documents, max(left, SHORTEST_INSERT_SECONDS))
 
     def probed(self, store: StoreQueue) -> None:
-        """The probe under way has succeeded."""
+        """Handle a probe that succeeded."""
         store.end()
         self._is_back(store)
 
     def failed(self, store: StoreQueue, error: NotStored, now: float) -> None:
-        """The call under way has failed; the documents of an insert may be stored all the same."""
+        """Handle a call that failed; the documents of an insert may be stored nevertheless."""
         store.failures += 1
         self._is_away(store, error)
         if store is self.recvq and self.spool is not None:
@@ -321,9 +320,9 @@ class Stores:
             self._refuse_all(store.take_waiting(), str(error))
 
     def inserted(self, store: StoreQueue, duplicates: Collection[int]) -> None:
-        """The insert under way has stored all; `duplicates` are the places of what was there.
+        """Handle an insert that stored all; `duplicates` are the places of documents stored before.
 
-        It may have been late for some of its requests; that it succeeded is the best probe.
+        The insert may be too late for some of its requests. Its success is the best probe.
         """
         places = sorted(duplicates)
         group = store.end()
@@ -341,10 +340,10 @@ class Stores:
             self._answer(request, count)
 
     def keys_spooled(self, keys: Iterable[Key], now: float) -> None:
-        """recvq's insert under way has stored nothing, since the spool holds some of these keys.
+        """Handle recvq's insert that stored no document because the spool holds some of these keys.
 
-        After a time-out nothing is left of the group, and the store is PROBING: only a probe tells
-        when the outage is over.
+        After a time-out the group is empty and the store is PROBING. Only a probe shows that the
+        outage is over.
         """
         group = self.recvq.take_group()
         self.recvq.end()
@@ -353,14 +352,14 @@ class Stores:
     # --- the end
 
     def stop(self, store: StoreQueue, now: float) -> None:
-        """Let a store finish what it has taken."""
+        """Let a store finish its accepted requests, and stop it."""
         was_away = store.is_away
         self._stopped(store)
         if was_away and (store.is_probed or not store.is_called):
             self._give_up(store, now)
 
     def abandon(self, store: StoreQueue, now: float) -> None:
-        """Give a store up whose thread begins no call any more."""
+        """Give up a store whose thread makes no more calls."""
         self._stopped(store)
         self._give_up(store, now)
         store.end()
@@ -374,13 +373,13 @@ class Stores:
         else:
             self._refuse_all(store.take_group() + store.take_waiting(), STOPPING)
 
-    # --- what goes to the spool
+    # --- handing over to the spool
 
     def _behind(
         self, group: list[PendingRequest], keys: Iterable[Key], now: float
     ) -> list[PendingRequest]:
-        """Spool those with one of these keys, and those that share a key with one of them, be it
-        in front of it: a request goes to the spool as a whole. Returns the others.
+        """Spool the requests with one of these keys, and those that share a key with them, even
+        ahead of them: a request goes to the spool as a whole. Returns the others.
         """
         behind, found = set(keys), True
         going: set[PendingRequest] = set()
@@ -392,13 +391,14 @@ class Stores:
                     going.add(request)
                     # guard: in-front-too
                     found = True
-        # What recvq had admitted has to find room as what is new does: recvq goes on meanwhile.
+        # Requests that recvq had admitted compete for room like new ones: recvq keeps accepting
+        # meanwhile.
         self._to_spool([r for r in group if r in going], now, reason="", is_admitted=False)
         return [request for request in group if request not in going]
 
     def _hand_over(self, error: NotStored, now: float) -> None:
-        """Spool all that recvq has not confirmed, in its order: what came later of a key must not
-        overtake what could not be confirmed.
+        """Spool all requests that recvq has not confirmed, in their order. Later requests of a key
+        must not overtake unconfirmed ones.
         """
         # guard: all-in-its-order -> requests = self.recvq.take_waiting() + self.recvq.take_group()
         requests = self.recvq.take_group() + self.recvq.take_waiting()
@@ -407,9 +407,10 @@ class Stores:
     def _to_spool(
         self, requests: Iterable[PendingRequest], now: float, *, reason: str, is_admitted: bool
     ) -> None:
-        """The one decision about the spool: these wait for it, or are refused.
+        """Make the only decision about the spool: these requests wait for it, or are refused.
 
-        What recvq `is_admitted` to is bounded already, and may not be overtaken by what is new.
+        Requests that recvq `is_admitted` to are bounded already, and new ones must not overtake
+        them.
         """
         spool = self.spool
         for request in requests:
@@ -435,7 +436,7 @@ class Stores:
         store.failures = 0
         if store.state is not StoreState.STOPPING:
             store.state, store.reason = StoreState.OPEN, None
-            # What still queues up behind others of its keys is no outage.
+            # Requests that still queue behind others of their keys do not count as an outage.
             self.is_spooling = self.is_spooling and store is not self.recvq
 
     def _answer(self, request: PendingRequest, answer: int | NotStored) -> None:
@@ -462,5 +463,5 @@ class Stores:
 
 
 def undone(requests: Iterable[PendingRequest]) -> list[PendingRequest]:
-    """Those that have no answer yet."""
+    """Return the requests that have no answer yet."""
     return [request for request in requests if not request.is_done]

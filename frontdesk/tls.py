@@ -1,7 +1,7 @@
 """The front desk's own TLS: its certificate, the renewed one that replaces it, and the handshake.
 
-A renewal writes two files, so only a certificate and key that fit are taken; the old pair is used
-until then. A handshake counts as a connection and is bounded in time. uvloop's own server counts
+A renewal writes two files. Only a matching certificate and key are used; until then the old pair
+stays in use. A handshake counts as a connection and is bounded in time. uvloop's own server counts
 no connection before its handshake has ended.
 """
 
@@ -27,7 +27,7 @@ from frontdesk.metrics import FrontdeskMetrics, clock_time
 
 log = logging.getLogger(__name__)
 
-# certbot renews when a third of the time is left; when half of that is over something is wrong.
+# certbot renews with a third of the lifetime left. With a sixth left, the renewal has failed.
 LATE_SHARE = 1 / 6
 REMIND_SECONDS = 86_400.0
 
@@ -36,8 +36,8 @@ Print = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True)
 class _Taken:
-    """A pair that fits. `since` and `until` are of time.time(), 0 where nobody will accept it,
-    for the reason `invalid`.
+    """A matching pair. `since` and `until` are times of time.time(), and 0 where no client would
+    accept it, for the reason `invalid`.
     """
 
     context: ssl.SSLContext
@@ -47,12 +47,12 @@ class _Taken:
 
     @property
     def late(self) -> float:
-        """From when on it should have been renewed."""
+        """When it should have been renewed."""
         return self.until - (self.until - self.since) * LATE_SHARE
 
 
 class CertificateFiles:
-    """The pair of files that is in use. `look` and `reread` may be called on any one thread."""
+    """The pair of files in use. `look` and `reread` may be called on any one thread."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Raises CannotListen where the pair cannot be used."""
@@ -72,18 +72,19 @@ class CertificateFiles:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What new handshakes are made with."""
+        """The TLS context of new handshakes."""
         return self._taken.context
 
     @property
     def ends(self) -> float:
-        """Until when it is valid, of time.time(); 0 where nobody accepts it."""
+        """When it expires, a time of time.time(); 0 where no client would accept it."""
         return self._taken.until
 
     def look(self) -> None:
-        """Take what was renewed since the last look, if it fits and has not expired.
+        """Load files that changed since the last check, if they match and have not expired.
 
-        What cannot be used is told once, at the second look: amid a renewal it mends itself.
+        An unusable pair is reported once, at the second check: during a renewal it becomes usable
+        soon.
         """
         now = _print(self._files)
         if now != self._seen:
@@ -91,7 +92,7 @@ class CertificateFiles:
         self._remind()
 
     def reread(self) -> None:
-        """Take what is there now, if it fits; says so if it does not."""
+        """Load the present files if they match; reports it if they do not."""
         self._told = None
         self._replace(_print(self._files), patient=False)
 
@@ -104,7 +105,7 @@ class CertificateFiles:
         if taken.invalid is not None and self._taken.invalid is None:
             self._refuse(now, taken.invalid, patient=patient)
             return
-        # Looked at before the files were read, so a change meanwhile shows at the next look.
+        # The files' state was read before the files: the next check notices a change in between.
         self._taken, self._seen, self._unfit, self._told = taken, now, None, None
         self._reminded = float("-inf")
         self._say()
@@ -113,17 +114,17 @@ class CertificateFiles:
         self._unfit = now
         if not patient and self._told != now:
             self._told = now
-            log.error('certificate cannot be used, the one before stays reason="%s"', reason)
+            log.error('certificate cannot be used, keeping the previous one reason="%s"', reason)
 
     def _say(self) -> None:
         taken = self._taken
         if taken.invalid is None:
-            log.info('certificate taken until="%s"', clock_time(taken.until))
+            log.info('certificate loaded until="%s"', clock_time(taken.until))
         else:
             log.error('certificate will not be accepted by LINE reason="%s"', taken.invalid)
 
     def _remind(self) -> None:
-        """A renewal that never comes must not stay unseen until LINE calls in vain."""
+        """A missing renewal must be noticed before LINE's webhooks fail."""
         taken, now = self._taken, time.time()
         if taken.invalid or now < taken.late or now - self._reminded < REMIND_SECONDS:
             return
@@ -132,7 +133,7 @@ class CertificateFiles:
 
 
 def _print(files: tuple[Path, Path]) -> Print:
-    """What changes with each renewal; the empty one where a file is missing."""
+    """The values that change with each renewal; empty where a file is missing."""
     found = []
     for path in files:
         with suppress(OSError):
@@ -142,14 +143,14 @@ def _print(files: tuple[Path, Path]) -> Print:
 
 
 def _take(certificate: Path, key: Path) -> _Taken:
-    """Load and try them; raises OSError (ssl.SSLError is one) where they do not fit."""
+    """Load and check them; raises OSError (ssl.SSLError is one) where they do not match."""
     for path in (certificate, key):
-        # To read a pipe would wait for ever.
+        # Reading a pipe would wait for ever.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise OSError(f"{path} is no file")
+            raise OSError(f"{path} is not a file")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Without one OpenSSL would ask a terminal for the key's password, and wait.
+    # Without a password OpenSSL would ask on the terminal, and wait.
     context.load_cert_chain(certificate, key, password="")
     try:
         return _Taken(context, *_validity(context, certificate))
@@ -158,9 +159,9 @@ def _take(certificate: Path, key: Path) -> _Taken:
 
 
 def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]:
-    """From when until when it is valid, of time.time().
+    """Return the times of time.time() between which it is valid.
 
-    Shakes hands with ourselves, which shows what a client will say of the certificate.
+    A handshake in memory shows how a client would judge the certificate.
 
     Raises ssl.SSLCertVerificationError where it has expired, or is not one for a server.
     """
@@ -174,9 +175,9 @@ def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]
 
 
 def shown_to(client: ssl.SSLContext, *, by: ssl.SSLContext) -> Mapping[str, Any]:
-    """What `ssl` tells a client of the certificate of a server, by a handshake in memory.
+    """Return the details of a server's certificate as `ssl` gives them to a client.
 
-    Raises ssl.SSLError where they do not agree.
+    The handshake is made in memory. Raises ssl.SSLError where it fails.
     """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     asking = client.wrap_bio(to_client, to_server)
@@ -190,18 +191,18 @@ def shown_to(client: ssl.SSLContext, *, by: ssl.SSLContext) -> Mapping[str, Any]
 
 
 HANDSHAKE_SECONDS = 5.0
-# Who was sent the end of TLS has so long to send it back.
+# How long a client has to answer the end of TLS.
 SHUTDOWN_SECONDS = 1.0
-# So many at a time are accepted before others get their turn.
+# This many are accepted at a time before other work gets its turn.
 ACCEPTS = 64
-# After an accept that failed for want of a descriptor or memory.
+# The pause after an accept that failed for lack of a descriptor or memory.
 PAUSE_SECONDS = 0.1
 
 
 class TlsServer:
-    """Accepts on one listening socket, each connection under the certificate of the moment.
+    """Accepts on one listening socket; each connection uses the certificate of that moment.
 
-    It belongs to the event loop, and has of asyncio.Server what a front desk needs.
+    It belongs to the event loop and has those methods of asyncio.Server that the front desk needs.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class TlsServer:
         self._listener = listener
         self._certificate = certificate
         self._connect = connect
-        # uvicorn's set: what it holds is what a stop has to see off.
+        # uvicorn's set: a stop closes all of its connections.
         self._connections: set[Guest] = state.connections  # type: ignore[assignment]
         self._overload = overload
         self._loop = asyncio.get_running_loop()
@@ -236,7 +237,7 @@ class TlsServer:
         return self._listener.fileno() >= 0
 
     def close(self) -> None:
-        """Accept no more; other processes that hold the socket go on."""
+        """Accept no more; other processes that hold the socket continue."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listener)
@@ -260,12 +261,12 @@ class TlsServer:
                 one.setblocking(False)
                 self._connections.add(Handshake(self, one, str(address[0])))
             else:
-                # An answer would take the very handshake.
+                # An answer would need the very handshake that it refuses.
                 one.close()
                 self.figures.refuse("overload", "too many connections", str(address[0]))
 
     async def agree(self, one: socket.socket) -> None:
-        """Shake hands on it; raises OSError (ssl.SSLError is one) where that fails."""
+        """Make the handshake; raises OSError (ssl.SSLError is one) where it fails."""
         await self._loop.connect_accepted_socket(
             self._connect,
             one,
@@ -275,12 +276,12 @@ class TlsServer:
         )
 
     def ended(self, handshake: Handshake) -> None:
-        """It has become a Connection, or nothing."""
+        """The handshake became a Connection, or failed."""
         self._connections.discard(handshake)
 
 
 class Handshake:
-    """A connection until TLS is agreed on; a stop treats it like any other."""
+    """A connection during its handshake; a stop treats it like any other."""
 
     def __init__(self, server: TlsServer, one: socket.socket, client: str) -> None:
         self._server = server
@@ -291,11 +292,11 @@ class Handshake:
         self._task = self._loop.create_task(self._run(one))
 
     def awaited_seconds(self, now: float) -> float:
-        """For how long its first request has been on its way; `now` is of time.monotonic()."""
+        """How long its first request has been arriving; `now` is a time of time.monotonic()."""
         return now - self.since
 
     def ask_to_leave(self) -> None:
-        """Its first answer, yet to come, will be its last one."""
+        """Close after the first answer, which is still due."""
 
     def shutdown(self) -> None:
         """End it, since the time for handshakes is over."""
@@ -314,8 +315,8 @@ class Handshake:
         try:
             await self._server.agree(one)
         except ConnectionResetError:
-            # Who only looks whether somebody listens does so every few seconds.
-            log.debug("left amid the handshake client=%s", self.address)
+            # Port checks connect and leave every few seconds.
+            log.debug("client left during the handshake client=%s", self.address)
         except OSError as error:
             reason = getattr(error, "reason", None) or type(error).__name__
             self._server.figures.refuse("http", f"handshake failed: {reason}", self.address)

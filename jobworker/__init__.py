@@ -1,1 +1,1 @@
-"""A document is handled by the bot, recorded, and its effects reach LINE."""
+"""The bot handles a document; the decision is recorded, and its effects reach LINE."""

@@ -1,4 +1,4 @@
-"""Putting a worker together from its parts: the only place that knows all of them."""
+"""Builds a worker from its parts: the only module that imports all of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
-# Why no send gets a turn at the gate, for a person.
+# The reason for operators why no send gets a turn at the gate.
 FAILING = "waits: LINE fails, and linedesk tries a single call now and then"
 AWAY_WORDS = {
     BreakerState.OPEN: FAILING,
@@ -86,31 +86,31 @@ STATUS_WORDS = {
 
 @dataclass(frozen=True)
 class LineSettings:
-    """How to reach LINE. Without a `data_base` its data host is the host of the API, too."""
+    """How to reach LINE. Without a `data_base` the API's host is also the data host."""
 
     api_base: str
     token: str
     interval_seconds: float
     threads: int
     concurrency: int = 1
-    """How many calls of a host may be under way at a time."""
+    """The number of calls to a host that may be under way at a time."""
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     data_base: str | None = None
     late_replies_a_day: int = A_DAY
-    """How many paid calls a day late replies of one conversation may cost."""
+    """The number of paid calls a day for late replies of one conversation."""
     handler_seconds: float = 60.0
-    """How long a handler may run that has no limit of its own."""
+    """The time limit of handlers without a limit of their own."""
     send_limits: SendLimits = LIMITS
     breaker_limits: BreakerLimits = BREAKER_LIMITS
     rate_limits: Callable[..., RateLimits] = RateLimits
-    """Makes what holds back the endpoints that answered 429 or were called as often as may be."""
+    """Makes the limiter that holds back endpoints after a 429 or at LINE's rate limit."""
     profile_limits: ProfileLimits = PROFILE_LIMITS
     content_limits: ContentLimits = CONTENT_LIMITS
     loading_animation: bool = True
-    """Whether a user sees that a slow handler is at work."""
+    """Whether a user sees the loading animation while a slow handler runs."""
     loading_limits: LoadingLimits = LOADING_LIMITS
     slow_answers: SlowAnswers = SlowAnswers.PUSH
-    """How an answer goes that comes too late for its reply token."""
+    """How an answer is sent that is too late for its reply token."""
     button_limits: ButtonLimits = BUTTON_LIMITS
     answers_kept_for: timedelta = KEPT_FOR
     """How long an answer waits for a tap."""
@@ -120,7 +120,7 @@ class LineSettings:
 
 
 class LineSide:
-    """All that calls LINE, with one end for it."""
+    """All parts that call LINE, which are stopped and closed together."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class LineSide:
             line.data_base or line.api_base,
             interval_seconds=line.interval_seconds,
             concurrency=line.concurrency,
-            # It still has most of its time when the turn comes.
+            # The handler still has most of its time when its turn comes.
             handler_turn_seconds=line.handler_seconds / 3,
             step=step,
             later=later,
@@ -172,7 +172,9 @@ class LineSide:
 
     @cached_property
     def sdk(self) -> SdkClients:
-        """The SDK's clients, imported when a bot asks for them (`jobworker.sdk.bound_clients`)."""
+        """The SDK's clients, imported when a bot first needs them
+        (`jobworker.sdk.bound_clients`).
+        """
         from jobworker.sdk.gated_client import SdkClients
 
         return SdkClients.of(
@@ -184,7 +186,7 @@ class LineSide:
         )
 
     def sdk_clients(self) -> SdkClients:
-        """The same, as something to be called."""
+        """The SDK's clients as a callable."""
         return self.sdk
 
     def messaging_api(self) -> Any:
@@ -194,7 +196,7 @@ class LineSide:
         return MessagingApi(self.sdk.api)
 
     def stop(self) -> None:
-        """Begin no more calls, and end a download that is under way."""
+        """Begin no more calls, and end a download under way."""
         self._stopping.set()
         self.hosts.close()
 
@@ -209,7 +211,7 @@ class LineSide:
     def fetch(
         self, document: Document, user_id: str, *, done: Callable[[Document | None], None]
     ) -> ProfileFetch:
-        """A sender's profile, not yet asked for."""
+        """Return the fetch of a sender's profile, not yet started."""
         return ProfileFetch(
             document,
             user_id,
@@ -227,7 +229,7 @@ class LineSide:
         *,
         step: Callable[[Callable[[], None]], None],
     ) -> Callable[[Document, HandlerContext], Callable[[], None]]:
-        """What shows users that a handler begins; `load` reads a conversation."""
+        """Return the function that shows users a running handler; `load` reads a conversation."""
         if not self._line.loading_animation:
             return no_animation
         animations = LoadingAnimations(
@@ -244,7 +246,7 @@ class LineSide:
     def buttons(
         self, answers: WaitingAnswers, *, step: Callable[[Callable[[], None]], None]
     ) -> Buttons:
-        """What shows users a button in place of an answer that comes too late."""
+        """Return the part that shows users a button instead of an answer that is too late."""
         return Buttons(
             self.hosts.api.gate,
             answers=answers,
@@ -258,7 +260,7 @@ class LineSide:
 
 
 class BotWorker:
-    """A bot's worker with what calls LINE and the log of calls, and one end for all of them."""
+    """A bot's worker with the parts that call LINE and the log of calls, closed together."""
 
     def __init__(
         self,
@@ -381,12 +383,12 @@ class BotWorker:
 
     @property
     def gate(self) -> Gate:
-        """That of the API's host."""
+        """The gate of the API's host."""
         return self.line.hosts.api.gate
 
     @property
     def breaker(self) -> Breaker:
-        """That of the API's host."""
+        """The breaker of the API's host."""
         return self.line.hosts.api.breaker
 
     def take_over(self, epoch: int) -> None:
@@ -407,20 +409,20 @@ class BotWorker:
         self._worker.did_not_return(job, stack)
 
     def has_room(self) -> bool:
-        """Whether reading may go on."""
+        """Whether reading may continue."""
         return self._worker.has_room()
 
     def status(self) -> str:
-        """What waits for LINE, in words for a person."""
+        """The sends that wait for LINE, as a text for operators."""
         words = f"{len(self.outbox)} to send, {STATUS_WORDS[self.breaker.state]}"
         return words if self._workers is None else f"{words} · {self._workers.status()}"
 
     def workers(self) -> list[Document]:
-        """The worker processes, for operators; none where the bot runs here."""
+        """The worker processes, for operators; empty where the bot runs in this process."""
         return [] if self._workers is None else self._workers.rows()
 
     def broker(self) -> str | None:
-        """What stands between this process and RabbitMQ; None where the bot runs here."""
+        """The trouble between this process and RabbitMQ; None where the bot runs here."""
         return None if self._workers is None else self._workers.broker()
 
     def waiting(self) -> list[Document]:
@@ -436,13 +438,13 @@ class BotWorker:
         return self.outbox.give_up(f"{channel}/{key}", effect_id, cause=RELEASED)
 
     def stop(self) -> None:
-        """Begin no more calls of LINE, and end a download that is under way."""
+        """Begin no more calls of LINE, and end a download under way."""
         self.line.stop()
         if self._workers is not None:
             self._workers.drain()
 
     def close(self) -> None:
-        """Write the last rows and close the connections, once the threads have ended."""
+        """Write the last rows and close the connections, after the threads have ended."""
         if self._workers is not None:
             self._workers.close()
         self.rows.stop()

@@ -1,7 +1,6 @@
-"""Gathers the messages that a handler gets together; `jobworker.bot.gather` says when it has them.
+"""Gathers the messages that a handler gets together; `jobworker.bot.gather` decides when it runs.
 
-Nothing is written while messages are gathered. In a process that dies they are gathered anew by
-the next one.
+Gathering writes nothing. After a crash the next process gathers the messages again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from linedesk.store.redaction import message_id_of, unsent_id_of
 
 
 class Bursts:
-    """What a job does to gather. `later` calls a function when some seconds are over."""
+    """Gathers for jobs. `later` calls a function after some seconds."""
 
     def __init__(
         self,
@@ -36,10 +35,9 @@ class Bursts:
         self._later = later
 
     def gather(self, job: Job, memo: JobMemo, rule: Rule, gather: Gather, talk: Talk) -> bool:
-        """Whether all is there that the handler gets, in `memo.heard`; else the job is parked.
+        """Return whether `memo.heard` has all the handler's messages; otherwise the job is parked.
 
-        A handler that is tried again gets the same messages: what came since then is not among
-        them. Raises StoreUnavailable.
+        A repeated handler gets the same messages, without later ones. Raises StoreUnavailable.
         """
         if not memo.gathered:
             along = self._behind(job, memo, rule, gather, talk)
@@ -52,7 +50,7 @@ class Bursts:
     def _behind(
         self, job: Job, memo: JobMemo, rule: Rule, gather: Gather, talk: Talk
     ) -> Sequence[Document] | None:
-        """The messages that go along with the job's own; None if it waits for more, parked."""
+        """Return the messages that go with the job's own; None if it waits for more, parked."""
         if talk.user_id is None:
             return ()
         memo.gathering = memo.gathering or Gathering(
@@ -71,9 +69,10 @@ class Bursts:
         return following.documents[: found.count]
 
     def _heard(self, job: Job, memo: JobMemo) -> Sequence[Document]:
-        """What the handler gets: all but what was taken back, or will be by an unsend in line.
+        """Return the handler's messages: all except those taken back by an earlier or queued
+        unsend.
 
-        An event that stands there twice, as it may while recvq lacks its index, is given once.
+        An event that is there twice, as it may be while recvq lacks its index, is passed once.
         """
         # guard: unsend-in-line -> in_line = set[str | None]()
         in_line = {unsent_id_of(one) for one in job.following().documents} - {None}
@@ -87,7 +86,7 @@ class Bursts:
         ]
 
     def disband(self, job: Job, memo: JobMemo) -> None:
-        """The job is decided alone; those gathered with it are gathered anew behind it."""
+        """Decide the job alone; the messages gathered with it are gathered again behind it."""
         if memo.gathered:
             job.take_along(0)
         memo.gathered, memo.heard, memo.gathering = (), (), None
@@ -96,7 +95,7 @@ class Bursts:
         wake = memo.wake = object()
 
         def resume() -> None:
-            # An earlier one would cut the pause before another try of the handler.
+            # An earlier one would shorten the pause before another try of the handler.
             if memo.wake is wake:
                 job.resume()
 
@@ -104,6 +103,6 @@ class Bursts:
         self._later(seconds, resume)
 
     def _belongs(self, memo: JobMemo, rule: Rule, talk: Talk, document: Document) -> bool:
-        """Whether the document goes along with the job's own, as far as it is not decided yet."""
+        """Whether the document goes with the job's own, unless it is decided already."""
         is_decided = bool(memo.found_applied) and name_of(document) in memo.found_applied
         return not is_decided and self._bot().gathers(rule, talk, document)

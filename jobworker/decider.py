@@ -1,8 +1,8 @@
 """The worker decides a job, records the decision, and hands its effects to the outbox.
 
-A job may need several runs: while a profile is fetched, while a failed handler waits, or while
-MongoDB does not answer, it is deferred and holds no thread. Once its handler has decided, only the
-record is repeated.
+A job may need several runs: it is deferred and holds no thread while a profile is fetched, a failed
+handler waits, or MongoDB does not answer. After its handler has decided, only the record is
+repeated.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from linedesk.store.records.events import ACCEPT_TIME
 
 @dataclass(frozen=True)
 class DeciderParts:
-    """Handed over by whoever puts the worker together (`jobworker.assembly`)."""
+    """The parts that the decider uses (see `jobworker.assembly`)."""
 
     conversations: Conversations
     outbox: Outbox
@@ -78,28 +78,28 @@ class DeciderParts:
     fetch: Callable[..., ProfileFetch]
     """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
     names: LaterProfiles
-    """Asks for what no answer waits for."""
+    """Fetches profiles that no answer waits for."""
     api: Callable[[], Any]
-    """The SDK's MessagingApi, made when a handler asks for it."""
+    """The SDK's MessagingApi, made when a handler first needs it."""
     later: Callable[[float, Callable[[], None]], None]
     lease_is_fresh: Callable[[], bool]
     runs: Runs
-    """Counts and notes each run of a job."""
+    """Counts and records each run of a job."""
     content: Callable[..., Any] = no_content
-    """Fetches what a user sent: `content(message, to)` (see `jobworker.bot.content`)."""
+    """Fetches a user's content: `content(message, to)` (see `jobworker.bot.content`)."""
     animate: Callable[[Document, HandlerContext], Callable[[], None]] = no_animation
-    """A handler begins: shows it to the user, and returns what has to be called at its end."""
+    """Shows the user that a handler runs; returns the function to call at its end."""
     offer_button: Callable[..., OfferedButton | None] = no_button
-    """A handler is called for an event (`jobworker.sending.button.Buttons.begin`)."""
+    """Called when a handler is called for an event (`jobworker.sending.button.Buttons.begin`)."""
     quota: Callable[[], MonthlyQuota] = MonthlyQuota
-    """What is known of the month's messages; quick."""
+    """The known state of the month's quota; quick."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The bot's own settings."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """The bot's own secrets."""
     masked: Callable[[str], str] = str
-    """Takes every secret out of a text that is stored."""
+    """Masks every secret in a text that is stored."""
 
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ log = logging.getLogger(__name__)
 class Decider:
     """Decides documents with one bot, whose handlers `handlers` calls.
 
-    `tries` is how often a failing handler runs in all. One that may run longer than
+    `tries` is the total number of runs of a failing handler. A handler with a limit above
     `handler_seconds` is a slow one.
     """
 
@@ -129,13 +129,13 @@ class Decider:
         self._bursts = Bursts(handlers.bot, parts.unsends, later=parts.later)
 
     def take_over(self, epoch: int) -> None:
-        """Become the holder of the epoch; the outboxes left behind follow by steps."""
+        """Become the holder of the epoch; steps handle the outboxes of predecessors."""
         self._parts.conversations.epoch = epoch
         self._parts.unsends.take_over()
         self._parts.outbox.take_over()
 
     def has_room(self) -> bool:
-        """Whether the outboxes leave room for more decisions."""
+        """Whether the outboxes have room for more decisions."""
         return self._parts.outbox.has_room
 
     def decide(self, job: Job) -> JobResult:
@@ -143,13 +143,13 @@ class Decider:
         memo = job.memo = job.memo or JobMemo()
         memo.wake = None
         if isinstance(job.document.get("event"), DBRef):
-            # What the driver makes of any object with `$ref` and `$id` in it.
+            # The driver makes this of any object with `$ref` and `$id`.
             job.document["event"] = dict(job.document["event"].as_doc())
         if not is_event(job.document):
-            log.error("not a document of the front desk, passed over id=%s", job.document["_id"])
+            log.error("not a front desk document, skipped id=%s", job.document["_id"])
             return JobResult.DONE
         if memo.call is not None and memo.call.is_abandoned:
-            # Where an operator released it, nobody has told so yet.
+            # If an operator released it, no row says so yet.
             self._parts.runs.abandoned(job.document, memo)
         run = memo.run = JobRun()
         try:
@@ -157,7 +157,7 @@ class Decider:
             if verdict is not JobResult.DEFERRED and asks_for_effect(job.document):
                 self._parts.unsends.deadletters.note_carried_out(job.document)
         except Abandoned:
-            # Counted and noted when it was abandoned.
+            # Counted and recorded when it was abandoned.
             log.warning("abandoned handler returned after all event_id=%s", name_of(job.document))
             return JobResult.DEFERRED
         except WorkerAway as error:
@@ -168,7 +168,7 @@ class Decider:
         return verdict
 
     def _undecided(self, job: Job, memo: JobMemo, run: JobRun, error: Exception) -> JobResult:
-        """MongoDB or the gate is in the way, so the job is parked for a while."""
+        """Park the job for a while, because MongoDB or the gate is not available."""
         memo.store_failures += 1
         pause = pause_seconds(memo.store_failures, most=self._limits.store_pause_seconds)
         run.error = type(error).__name__
@@ -178,7 +178,9 @@ class Decider:
         return JobResult.DEFERRED
 
     def _away(self, job: Job, memo: JobMemo, error: WorkerAway) -> JobResult:
-        """The handler's worker process is away: another one gets the job, which was no try."""
+        """Give the job to another worker process, because its own is away; that is no failed
+        try.
+        """
         if error.worker is not None:
             (memo.died_alone if error.alone else memo.died_with).add(error.worker)
             memo.away = 0
@@ -197,7 +199,7 @@ class Decider:
         return JobResult.DEFERRED
 
     def _decide_or_give_up(self, job: Job, memo: JobMemo, run: JobRun) -> JobResult:
-        """An event whose conversation MongoDB refuses to write becomes a dead letter past it."""
+        """Decide the job; if MongoDB refuses the record, write the dead letter outside of it."""
         try:
             return self._decide(job, memo, run)
         except WriteRefused as error:
@@ -223,12 +225,12 @@ class Decider:
             self._bursts.disband(job, memo)
             return self._finish(job, run, UNHEARD)
         full = self._parts.outbox.waits_for_room
-        # What is condemned sends nothing, and is to be out of the way.
+        # An event to give up sends nothing and should be out of the way.
         if job.given_up_for is None and full(conversation_id(job.document), job.resume):
             job.because = FULL
             return JobResult.DEFERRED
         if memo.decision is None and job.given_up_for is not None:
-            # It is this event that is given up: others are gathered anew.
+            # Only this event is given up: the others are gathered again.
             self._bursts.disband(job, memo)
             decision = given_up(job.document, job.given_up_for, has_sent=memo.has_sent)
             letters = [self._replayable(job.document, one) for one in decision.effects]
@@ -237,19 +239,19 @@ class Decider:
         if memo.decision is None and not self._run_handler(job, memo, run):
             return JobResult.DEFERRED
         decision = self._with_name(job, self._by_its_button(memo))
-        # What the handler has sent by itself is at least not to be sent again.
+        # A handler that has sent by itself must at least not send again.
         if decision.is_empty and not memo.has_sent:
             return self._finish(job, run, run.outcome)
         return self._record(job, decision, run)
 
     def _with_name(self, job: Job, decision: Decision) -> Decision:
-        """A decision to give up also stores the profile that LINE returned for the event.
+        """Add the profile that LINE returned for the event to a decision to give up.
 
-        A handler that succeeded has it among its own changes. This reads the conversation, so it
+        A handler that succeeded has it among its own changes. This reads the conversation, and
         raises StoreUnavailable while MongoDB is away; then only the record is repeated.
         """
         profile = job.memo.profile
-        # A refusal of LINE's has no name to be found by.
+        # LINE's refusal has no name to search for.
         if profile is None or "displayName" not in profile or decision.given_up.is_empty:
             return decision
         talk = self._talk(job.document)
@@ -262,8 +264,8 @@ class Decider:
         )
 
     def _without_handler(self, document: Document) -> Decision | None:
-        """The decision about a replayed effect, a tap for an answer that waits, or what is refused;
-        None for all else.
+        """Return the decision about a replayed effect, a tap for a waiting answer, or a refused
+        event; None for all others.
         """
         load = partial(self._parts.conversations.load, document)
         if (tap := fetched(document, load, now=datetime.now(UTC))) is not None:
@@ -274,13 +276,13 @@ class Decider:
             return decision or refused(document, NO_LETTER)
         if not is_fired_timer(document["event"]) or self._parts.schedule.stands_behind(document):
             return None
-        # One that was given up is put back with the event that its letter holds.
+        # A given-up event is replayed with the event that its letter holds.
         again = letters.replayed_by(document, **{"document.event": {"$eq": document["event"]}})
         return None if again is not None else refused(document, NO_ROW)
 
     def _replayable(self, document: Document, letter: Document) -> Document:
-        """The letter of a replayed send or timer, with the effect itself: its document names the
-        first letter only, which goes a week after the replay.
+        """The letter of a replayed send or timer, with the effect itself. Its document names only
+        the first letter, which is deleted a week after the replay.
         """
         if not asks_for_effect(document):
             return letter
@@ -291,7 +293,7 @@ class Decider:
         return {**rest, "effect": first["effect"]}
 
     def _was_applied(self, document: Document) -> bool:
-        """Whether a predecessor has decided it, who is kept from deciding it from now on."""
+        """Whether a predecessor has decided it. A predecessor cannot decide it from now on."""
         if self._parts.outbox.has_adopted(conversation_id(document)):
             conversation = self._parts.conversations.load(document)
         else:
@@ -303,15 +305,15 @@ class Decider:
         return True
 
     def _adopt(self, document: Document) -> Conversation:
-        """Make the document's conversation this term's, and its outbox known."""
+        """Make the conversation belong to this epoch, and its outbox known."""
         id_ = conversation_id(document)
         stored = self._parts.conversations.adopt(id_, document)
         self._parts.outbox.add(id_, Outbound.of(stored))
         return Conversation.from_document(id_, stored)
 
     def _finish(self, job: Job, run: JobRun, outcome: str | None = None) -> JobResult:
-        """End a job that leaves no record. The first one of a key in a term adopts its
-        conversation, or a predecessor that stands still could record the event hereafter.
+        """End a job without a record. The first one of a key in an epoch adopts its conversation;
+        otherwise a frozen predecessor could still record the event later.
         """
         # guard: first-end-adopts
         if not self._parts.outbox.has_adopted(conversation_id(job.document)):
@@ -325,10 +327,10 @@ class Decider:
         return JobResult.DONE
 
     def _found_applied(self, job: Job, memo: JobMemo, applied: Iterable[str]) -> JobResult | None:
-        """What it means that these names are applied; None if no event of the job is among them.
+        """Return the result if these names are applied; None if no event of the job is among them.
 
-        A predecessor may have gathered fewer messages: each of the others is decided anew. Raises
-        StoreUnavailable where that holds for the job's own.
+        A predecessor may have gathered fewer messages: each of the others is decided again. Raises
+        StoreUnavailable if that is true of the job's own.
         """
         names = {name_of(one) for one in memo.decided_with(job.document)}
         done = names & set(applied)
@@ -344,28 +346,28 @@ class Decider:
         return JobResult.ALREADY_APPLIED
 
     def _outdated(self, job: Job) -> StoreUnavailable:
-        """It is to be decided anew."""
+        """Return the error for a decision that has to be repeated."""
         job.memo.decision = None
         return StoreUnavailable("the conversation was read before its last record")
 
     def _ends_unheard(self, document: Document) -> bool:
-        """Whether no handler is to run: what it is about was taken back or overtaken."""
+        """Whether no handler has to run: its message was taken back, or its timer was overtaken."""
         return self._parts.unsends.ends(document) or self._parts.schedule.overtook(document)
 
     # The handler.
 
     def _run_handler(self, job: Job, memo: JobMemo, run: JobRun) -> bool:
-        """Let the bot decide; False if the job has to wait before it can."""
+        """Let the bot decide; False if the job has to wait first."""
         event = model_of(job.document["event"])
         talk = self._talk(job.document)
         try:
             rule = self._handlers.rule_in(talk, event)
             # guard: gathered-for-this-rule -> never
             if rule != memo.rule:
-                # The state that it stood in was an older one.
+                # The conversation was in an older state.
                 self._bursts.disband(job, memo)
                 memo.rule = rule
-            # Also where the handler fails: its changes are dropped, a `talk.forget` among them.
+            # Also if the handler fails: its changes are dropped, including a `talk.forget`.
             memo.learns, memo.forgets = rule.profile if rule is not None else False, False
             if rule is not None and not self._may_begin(job, memo, rule, talk):
                 return False
@@ -379,11 +381,11 @@ class Decider:
                 talk.know_profile(memo.profile)
             self._note_friendship(talk)
             if rule is not None:
-                # What takes so long by design is worth a push where its token has run out.
+                # A handler that is slow by design is worth a push after its token has expired.
                 talk.may_be_late = rule.limit is not None
                 self._call_handler(job, memo, run, rule, event, talk)
             decision = checked(talk.decision())
-            # What has been sent is not decided anew, whatever state it was decided by.
+            # A message that was sent is not decided again, whatever state it was based on.
             memo.decision = replace(decision, read_n=None) if memo.has_sent else decision
             if talk.forgot:
                 memo.learns, memo.forgets = False, True
@@ -392,8 +394,8 @@ class Decider:
         except (Exception, SystemExit) as error:
             if isinstance(error, NOT_ITS_FAULT) and not memo.has_sent:
                 raise
-            # Around one job: the bot's own errors end here. A thread that took SystemExit for its
-            # end would leave the key behind without a word.
+            # The bot's own errors end here, around one job. If SystemExit ended the thread, the key
+            # would be left behind silently.
             run.outcome, run.error = FAILED, type(error).__name__
             if isinstance(error, HandlerFailed):
                 run.error = error.failure.what
@@ -417,7 +419,7 @@ class Decider:
         return Talk(document, around)
 
     def _may_begin(self, job: Job, memo: JobMemo, rule: Rule, talk: Talk) -> bool:
-        """Whether the handler may begin: it has all that it waits for."""
+        """Whether the handler may begin because all it needs is there."""
         if rule.profile is True and self._waits_for_profile(job, memo, talk):
             return False
         is_slow = rule.limit is not None and rule.limit > self._handler_seconds
@@ -459,11 +461,11 @@ class Decider:
             end_animation()
 
     def _offer_button(self, job: Job, memo: JobMemo) -> None:
-        """Have a button shown some time for what the handler gets, unless it is decided before."""
+        """Arrange a button for the handler's event, to be shown unless it is decided first."""
         if memo.button is not None or self._handlers.bot().sends_by_itself:
             return
         heard = memo.heard_with(job.document)
-        # What a predecessor has noted.
+        # The notes of a predecessor.
         noted = self._parts.conversations.load(job.document).answers if job.again else {}
         document = next((one for one in heard if name_of(one) in noted), answered(heard))
         memo.button = self._parts.offer_button(
@@ -471,7 +473,7 @@ class Decider:
         )
 
     def _by_its_button(self, memo: JobMemo) -> Decision:
-        """What was decided; the answer waits for a tap where the token was spent on a button."""
+        """Return the decision; its answer waits for a tap if a button has used the token."""
         assert memo.decision is not None
         if memo.button is None:
             return memo.decision
@@ -484,11 +486,11 @@ class Decider:
             talk.know_friend(kind == "follow")
 
     def _waits_for_profile(self, job: Job, memo: JobMemo, talk: Talk) -> bool:
-        """Whether the sender's profile is on its way; it is asked for once an event."""
+        """Whether the sender's profile is being fetched; it is fetched once for an event."""
         if memo.profile_asked or talk.user_id is None or talk.reply_token is None:
             return False
         known = is_fresh(talk.profile, datetime.now(UTC))
-        # Only now: reading the conversation may have failed, and then it is asked for again.
+        # Only now: if reading the conversation failed, the profile is requested again.
         memo.profile_asked = True
         if known:
             return False
@@ -502,7 +504,7 @@ class Decider:
         return True
 
     def did_not_return(self, job: Job, stack: str) -> None:
-        """The job's handler was abandoned: a failed try, and the job runs again some time."""
+        """Handle an abandoned handler: a failed try, and the job runs again later."""
         self._parts.runs.abandoned(job.document, job.memo)
         failure = did_not_return(stack, has_sent=job.memo.has_sent)
         if self._handler_failed(job, job.memo, failure):
@@ -551,7 +553,7 @@ class Decider:
             raise StoreUnavailable("the lease is not fresh")
         # guard: names-forgotten-first
         if memo.forgets:
-            # Before the record: what was read before it is not written after it.
+            # Before the record: a profile read earlier is not written afterwards.
             self._parts.names.forget(conversation_id(document))
         messages = _messages_of(memo, document)
         recorded = self._parts.conversations.record(
@@ -579,8 +581,8 @@ class Decider:
         )
 
     def _found_unsent(self, job: Job, memo: JobMemo, run: JobRun) -> JobResult:
-        """The record found a message taken back. Of several the others are handled without it:
-        raises StoreUnavailable.
+        """Handle a record that found a message taken back. The other messages are handled without
+        it: raises StoreUnavailable.
         """
         unsends = self._parts.unsends
         heard = memo.heard_with(job.document)
@@ -590,7 +592,7 @@ class Decider:
         unsends.learn(job.document, self._parts.conversations.load(job.document).unsent)
         memo.decision = None
         if memo.has_sent:
-            # What it has sent by itself would be sent once more.
+            # Its own sends would be made once more.
             memo.heard = [one for one in heard if not unsends.ends(one)]
             failure = Failure(UNSENT_AMONG_THEM + AFTER_A_SEND, "-", "", lasting=True)
             memo.decision = failure.decision(
@@ -604,7 +606,7 @@ UNSENT_AMONG_THEM = "a message handled together with it was taken back"
 
 
 def _messages_of(memo: JobMemo, document: Document) -> dict[str, str | None]:
-    """The names of what is decided together, each with the id of its message if it was heard."""
+    """The names of the events decided together, each with its message's id if it was handled."""
     heard = {
         name_of(one): text_of(one["event"], "message", "id") for one in memo.heard_with(document)
     }
@@ -612,7 +614,7 @@ def _messages_of(memo: JobMemo, document: Document) -> dict[str, str | None]:
 
 
 def _letter_past_its_record(document: Document, error: WriteRefused, memo: JobMemo) -> Document:
-    """The letter of an event of which nothing can be recorded."""
+    """Return the letter of an event that cannot be recorded."""
     log.error("given up event_id=%s cause=%s", name_of(document), error)
     return of_event(
         document,

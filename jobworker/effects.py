@@ -1,8 +1,8 @@
-"""What stands in a conversation's `outbox`, as typed values and as documents: sends, timers, dead
-letters; and in its `call`. Pure.
+"""The contents of a conversation's `outbox` and `call`, as typed values and as documents: sends,
+timers, dead letters. Pure.
 
-Here is what an effect looks like and how it is told from another. What becomes of one is decided
-elsewhere: of a send in `jobworker.sending`, of a timer and of a letter in `jobworker.record`.
+This module defines what an effect looks like. Sends are processed by `jobworker.sending`, timers
+and dead letters by `jobworker.record`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from linedesk.store.records.letters import LetterRecord
 from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE, SET_BY
 from linedesk.store.timers import TIMER
 
-# LINE keeps a retry key for 24 hours from the first request; an hour is kept in reserve.
+# LINE keeps a retry key for 24 hours from the first request; an hour is left as a margin.
 RETRY_KEY_LIFE = timedelta(hours=23)
-# What a row takes over from its effect as it is.
+# Fields that a row copies from its effect.
 TAKEN = ("channel", "key", "name", "n", RUN_AT, "every", "data", "source")
 TRACEBACK_CHARACTERS = 20_000
 
@@ -32,7 +32,7 @@ TRACEBACK_CHARACTERS = 20_000
 
 
 class SendMethod(Enum):
-    """How a send travels: its end point at LINE."""
+    """How a send is made: its endpoint at LINE."""
 
     REPLY = "reply"
     PUSH = "push"
@@ -46,7 +46,7 @@ class SendMethod(Enum):
 
 @dataclass(frozen=True)
 class Send:
-    """One recorded send, as it stands in the outbox or in a dead letter."""
+    """One recorded send, in the outbox or in a dead letter."""
 
     id: str
     event_id: str
@@ -54,26 +54,28 @@ class Send:
     to: str | list[str] | None
     messages: list[dict[str, Any]]
     retry_key: str | None
-    """For a call of its own. None in a letter whose try travelled together with other sends."""
+    """For a call of its own. None in a letter whose try was part of a call with other sends."""
     at: datetime
     token: str | None = None
-    """None also once LINE has said that it is used or too old."""
+    """Also None after LINE reported that it is used or too old."""
     token_from: datetime | None = None
     """When the webhook with the token arrived."""
     until: datetime | None = None
-    """It is not called any more from then on, if it was not before."""
+    """It is not called from then on, unless it was called before."""
     may_be_late: bool = False
-    """Whether it is sent however late, though that costs a push: its handler is a slow one."""
+    """Whether it is sent even if late and at the cost of a push: its handler is a slow one."""
     answer_to: str | None = None
-    """The event whose answer it is, brought by a tap on its button: it is sent as a reply only, and
-    waits for another tap where that cannot be."""
+    """The event whose answer it is, requested by a tap on its button. It is sent only as a reply;
+    otherwise it waits for another tap.
+    """
     tried_at: datetime | None = None
-    """In a letter: when the call began whose outcome is unknown. Its replay under the same key is
-    that call again, and has it too."""
+    """In a letter: when the call of unknown outcome began. Its replay under the same key is that
+    call again and keeps this time.
+    """
     tried_as: SendMethod | None = None
 
     def as_document(self) -> dict[str, Any]:
-        """The effect as it is recorded."""
+        """The effect as a document."""
         tried = {TRIED_AT: self.tried_at, "as": self.tried_as.value if self.tried_as else None}
         return {
             "id": self.id,
@@ -114,11 +116,11 @@ class Send:
 
     @property
     def token_until(self) -> datetime | None:
-        """When its reply token runs out; None for a send that never was a reply."""
+        """When its reply token expires; None for a send that never was a reply."""
         return self.token_from + TOKEN_LIFE if self.token_from else None
 
     def tried(self, call: Call) -> Send:
-        """The send as its letter tells it, after a call of unknown outcome."""
+        """Return the send for its letter, after a call of unknown outcome."""
         key = call.key if len(call.members) == 1 else None
         return replace(self, retry_key=key, tried_at=call.at, tried_as=call.way)
 
@@ -137,10 +139,10 @@ class Call:
     key: str | None = None
     """The retry key; None for a reply."""
     token: str | None = None
-    """The reply token; None for all else."""
+    """The reply token; None for all others."""
 
     def as_document(self) -> dict[str, Any]:
-        """As it stands in the conversation."""
+        """The call as a field of the conversation."""
         return {
             "at": self.at,
             "as": self.way.value,
@@ -164,10 +166,10 @@ class Call:
 def moved(
     entries: Sequence[Any], place: Callable[[int], str], *, has_call: bool = False
 ) -> Document:
-    """What to set in a conversation for the entries of the array that held its outbox before.
+    """Return the changes that convert an outbox in the older form of an array.
 
-    `place` gives an entry's place by its index. A try of unknown outcome becomes the call, unless
-    another one stands there: then it is told by its send, as that of a replay is.
+    `place` returns an entry's place by its index. A try of unknown outcome becomes the call, unless
+    there is another one: then its send holds it, as for a replay.
     """
     changes: Document = {}
     for index, entry in enumerate(entries):
@@ -182,7 +184,7 @@ def moved(
             if entry.get(TRIED_AT):
                 changes["call"] = _call_of(entry, there)
         except (KeyError, TypeError, ValueError):
-            # Made by hand, since linedesk writes them whole.
+            # Edited by hand, since linedesk writes them completely.
             continue
         kept = {name: value for name, value in entry.items() if name not in (TRIED_AT, "as")}
         changes[f"outbox.{there}"] = kept | used_up
@@ -205,18 +207,18 @@ def is_timer(effect: Mapping[str, Any]) -> bool:
 
 
 def is_whole(effect: Mapping[str, Any]) -> bool:
-    """Whether a timer's effect has all that its way to `schedule` needs. Raises KeyError."""
+    """Whether a timer's effect has all fields that `schedule` needs. Raises KeyError."""
     names = (effect[name] for name in ("id", "timer", EVENT_ID, "name", "channel", "key"))
     return bool(row_of(effect)) and all(isinstance(name, str) for name in names)
 
 
 def numbered(effects: Sequence[Document], n: int) -> list[Document]:
-    """The effects, its timers with the number of the record that they become part of."""
+    """Return the effects; its timers get the number of their record."""
     return [{**one, "n": n} if is_timer(one) else one for one in effects]
 
 
 def row_of(effect: Mapping[str, Any]) -> Document:
-    """The update that makes the row of an effect. Raises KeyError for what is none."""
+    """Return the update that makes the row of an effect. Raises KeyError for an invalid one."""
     fields = {**{name: effect[name] for name in TAKEN}, SET_BY: effect[EVENT_ID]}
     if effect[RUN_AT] is None:
         ended = {ENDED_AT: datetime.now(UTC)}
@@ -230,7 +232,9 @@ def row_of(effect: Mapping[str, Any]) -> Document:
 def of_event(
     document: Document, *, cause: str, traceback: str, attempts: int, first_at: datetime
 ) -> Document:
-    """The effect "dead letter" of an event whose handler failed; its `id` is the event's name."""
+    """Return the effect "dead letter" of an event whose handler failed; its `id` is the event's
+    name.
+    """
     return LetterRecord(
         id=name_of(document),
         channel=document["channel"],
@@ -247,7 +251,9 @@ def of_event(
 def of_effect(
     effect: Mapping[str, Any], conversation_id: str, *, cause: str, attempts: int
 ) -> Document:
-    """The effect "dead letter" that a send or timer becomes once given up; its `id` stays."""
+    """Return the effect "dead letter" of a send or timer that is given up; its `id` stays the
+    same.
+    """
     now = datetime.now(UTC)
     channel, _, key = conversation_id.partition("/")
     return LetterRecord(
@@ -264,5 +270,7 @@ def of_effect(
 
 
 def _storable(traceback: str) -> str:
-    """Its end, as text that MongoDB takes whatever the error's message held."""
+    """Return its end as text that MongoDB always accepts, whatever the error's message
+    contained.
+    """
     return traceback[-TRACEBACK_CHARACTERS:].encode(errors="backslashreplace").decode()

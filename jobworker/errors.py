@@ -1,4 +1,4 @@
-"""What can go wrong when a bot is run and LINE is called, split by what the caller does about it.
+"""The errors of running a bot and calling LINE, split by the caller's reaction.
 
 * WorkerError
   * LineError         a call of the LINE API brought no answer
@@ -9,15 +9,15 @@
     * LineAway        LINE is not called for now: it fails, or refuses the access token
   * WorkerAway        the handler's worker process is away, or has lost the job
   * MayArriveTwice    a replay of a send that LINE may have accepted, too old to be proved
-  * NotRunning        an `ApiClient` was used where no worker runs that it could call through
-  * ContentError      a photo, video, voice message or file cannot be had
+  * NotRunning        an `ApiClient` was used outside a running worker
+  * ContentError      a photo, video, voice message or file cannot be downloaded
     * ContentNotReady, ContentFailed   transient: the handler is tried later
     * ContentRefused, with ContentNotFound and ContentGone; ContentTooLarge, ExternalContent
   * Lasting           each further try of the handler would fail in the same way
-  * Passing           no fault of the handler's: it is tried for some minutes, however often
+  * Passing           not the handler's fault: it is tried for some minutes, any number of times
   * BotError          the bot asked for something that cannot be carried out
     * TalkEnded       a talk was used after its handler had ended
-    * NoTimerHandler  a timer rang that no handler of the bot is for
+    * NoTimerHandler  a timer fired that has no handler in the bot
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ class OutcomeUnknown(LineError):
 
 
 class GateClosed(WorkerError):
-    """The process is stopping, or may have been replaced, so LINE is not called."""
+    """The process is stopping or may have been replaced, so LINE is not called."""
 
 
 class LineAway(GateClosed):
-    """The breaker is open, so LINE is not called for now; the same may go later."""
+    """The breaker is open, so LINE is not called for now; a later try may succeed."""
 
 
 class WorkerAway(WorkerError):
     """No worker process runs the handler now; the same job goes to one later.
 
-    `worker` is the id of the one that has lost it. `waits`: the job is resumed when a worker is
-    there for it.
+    `worker` is the id of the one that lost it. `waits`: the job is resumed once a worker is
+    available for it.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class WorkerAway(WorkerError):
 
 
 class NotRunning(WorkerError):
-    """LINE was to be called while no worker runs: at import, or in a process of its own."""
+    """LINE was called without a running worker: at import, or in a separate process."""
 
 
 class TransientError(WorkerError):
-    """No fault of the handler's, and over in a while: it is tried for some minutes."""
+    """Not the handler's fault, and temporary: it is tried for some minutes."""
 
 
 class PermanentError(WorkerError):
@@ -82,7 +82,7 @@ class PermanentError(WorkerError):
 
 
 class ContentError(WorkerError):
-    """What a user sent cannot be had from LINE."""
+    """A user's content cannot be downloaded from LINE."""
 
 
 class ContentNotReady(ContentError, TransientError):
@@ -90,15 +90,15 @@ class ContentNotReady(ContentError, TransientError):
 
 
 class ContentFailed(ContentError, TransientError):
-    """LINE failed, or the connection did, a few times in a row; what had come is thrown away."""
+    """LINE or the connection failed several times in a row; the partial file is deleted."""
 
 
 class ContentRefused(ContentError, PermanentError):
-    """LINE refuses it for good."""
+    """LINE refuses it permanently."""
 
 
 class ContentNotFound(ContentRefused):
-    """LINE does not have it: it never was there, or its time is over (404)."""
+    """LINE does not have it: it never existed, or it has expired (404)."""
 
 
 class ContentGone(ContentRefused):
@@ -110,15 +110,15 @@ class ContentTooLarge(ContentError, PermanentError):
 
 
 class ExternalContent(ContentError, PermanentError):
-    """It lies on somebody else's server, where the bot's own code has to fetch it."""
+    """The content is on an external server; the bot's own code has to fetch it."""
 
 
 class MayArriveTwice(WorkerError):
-    """A try of the send is of unknown outcome, and LINE no longer tells it from a new one."""
+    """A try of the send is of unknown outcome, and LINE can no longer detect a repetition."""
 
 
 class BotError(PermanentError, ValueError):
-    """The bot decided something that cannot be carried out; the handler is to be mended.
+    """The bot's decision cannot be carried out; its handler has to be fixed.
 
     `reason` goes to the log and into the dead letter's cause, so it never quotes a user.
     """
@@ -129,12 +129,12 @@ class BotError(PermanentError, ValueError):
 
 
 class TalkEnded(BotError):
-    """A talk was to send or to set a timer when its handler had ended."""
+    """A talk was used to send or to set a timer after its handler had ended."""
 
 
 class NoTimerHandler(BotError):
-    """A timer rang, and the bot that runs now has no handler of its name."""
+    """A timer fired, and the present bot has no handler of its name."""
 
 
 NOT_ITS_FAULT = (StoreUnavailable, AccessRefused, GateClosed, WorkerAway)
-"""What a handler may meet that says nothing of it: its event is not given up for that."""
+"""Errors that a handler may meet without being at fault: its event is not given up for them."""

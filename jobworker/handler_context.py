@@ -1,7 +1,7 @@
-"""What is known of a handler while it runs: whether it was abandoned, and what it sent by itself.
+"""The state of a running handler: whether it was abandoned, and its own sends.
 
-The handler of an SDK bot calls LINE past the outbox. Such a call is not recorded, so a handler that
-fails after it must not run again.
+The handler of an SDK bot calls LINE without the outbox. Such a call is not recorded, so a handler
+that fails after it must not run again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 
 class Abandoned(WorkerError):
-    """The handler came back too late: another run decides, and this one does nothing more."""
+    """The handler returned too late: another run decides, and this one is discarded."""
 
 
 class HandlerContext:
-    """One call of a handler: whose event it is, and what it has done at LINE by itself.
+    """One call of a handler: its event, and its own calls of LINE.
 
-    `answered` is the event whose reply token is used, where that is another one.
-    `withheld`: a send was refused its turn, whatever the handler made of that.
+    `answered` is the event whose reply token is used, if it is another one. `withheld`: a send was
+    refused its turn, even if the handler ignored that.
     """
 
     def __init__(self, document: Document, *, answered: Document | None = None) -> None:
@@ -36,19 +36,19 @@ class HandlerContext:
         self._accepted: datetime = answered[ACCEPT_TIME]
         self._has_token = text_of(answered, "event", "replyToken") is not None
         self._handling: HandlerCall | None = None
-        # Sends not to be made again; each mark by itself, since a handler may call from several
-        # threads at a time.
+        # Sends that must not be repeated. Each has a mark of its own, since a handler may call from
+        # several threads at a time.
         self._sends: set[object] = set()
         self._at_end = ExitStack()
 
     @property
     def has_sent(self) -> bool:
-        """Whether LINE may have done something that another run of the handler would repeat."""
+        """Whether LINE may have executed a call that another run of the handler would repeat."""
         return bool(self._sends)
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether another run decides by now."""
+        """Whether another run decides instead."""
         return self._handling is not None and self._handling.is_abandoned
 
     def when_abandoned(self, action: Callable[[], object]) -> None:
@@ -58,21 +58,21 @@ class HandlerContext:
 
     @property
     def token_seconds(self) -> float:
-        """How long the event's reply token is still good; 0 once it is not, and without one."""
+        """How long the event's reply token is still valid; 0 if it is not, and without one."""
         if not self._has_token:
             return 0.0
         return max(0.0, TOKEN_LIFE.total_seconds() - self.age_seconds)
 
     @property
     def age_seconds(self) -> float:
-        """How long ago its event was accepted; no less than 0, whatever a clock says."""
+        """How long ago its event was accepted; at least 0, even if clocks differ."""
         return max(0.0, (datetime.now(UTC) - self._accepted).total_seconds())
 
     def begin_send(self) -> object:
-        """Note that a send leaves now; returns its mark. Raises GateClosed if abandoned.
+        """Note that a send begins now; returns its mark. Raises GateClosed if abandoned.
 
-        Noted before the look, and who abandons looks for the note after it has said so: one of the
-        two sees the other, so no send goes out that the next run knows nothing of.
+        The note comes before the check, and abandoning reads the notes after it is declared. One
+        side always sees the other, so the next run knows of every send.
         """
         mark = object()
         self._sends.add(mark)
@@ -83,17 +83,19 @@ class HandlerContext:
         return mark
 
     def forget_send(self, mark: object) -> None:
-        """The send that got this mark may be made again: LINE did nothing, or will not twice."""
+        """Note that the send with this mark may be made again: LINE did not and will not execute
+        it.
+        """
         self._sends.discard(mark)
 
     def at_end(self, action: Callable[[], object]) -> None:
-        """Do something when the handler has ended, however it ends."""
+        """Call this when the handler has ended, with or without an error."""
         self._at_end.callback(action)
 
     @contextmanager
     def under(self, handling: HandlerCall) -> Iterator[None]:
-        """Call the handler inside it. Raises Abandoned at its end, whatever it came to, and
-        GateClosed where it returned although a send of its was refused a turn.
+        """Call the handler inside it. At its end it raises Abandoned, whatever the result, and
+        GateClosed if the handler returned although one of its sends was refused a turn.
         """
         self._handling = handling
         token = _current.set(self)
@@ -106,12 +108,12 @@ class HandlerContext:
             if not handling.end():
                 raise Abandoned("the handler did not return in time")
         if self.withheld:
-            # It may have caught the error; its message would be lost without a word.
+            # The handler may have caught the error; its message would be lost silently.
             raise GateClosed("a send of the handler's was refused its turn")
 
 
-# A context reaches into the coroutines and executors of `asyncio`, other than a thread's own
-# variables; it does not reach into a thread that a handler starts by itself.
+# Unlike a thread's own variables, a context reaches into the coroutines and executors of `asyncio`;
+# it does not reach into a thread that a handler starts itself.
 _current: ContextVar[HandlerContext | None] = ContextVar("call", default=None)
 
 
@@ -121,13 +123,13 @@ def current_call() -> HandlerContext | None:
 
 
 def can_run_again() -> bool:
-    """Whether a handler makes the call that can be run again, since it has sent nothing yet."""
+    """Whether the calling handler can run again, because it has sent nothing yet."""
     current = _current.get()
     return current is not None and not current.has_sent
 
 
 def require_wanted() -> None:
-    """Raise GateClosed where the handler that wants to call LINE was abandoned."""
+    """Raise GateClosed if the calling handler was abandoned."""
     current = _current.get()
     if current is not None and current.is_abandoned:
         raise GateClosed("the handler was abandoned: its event is decided by another run")

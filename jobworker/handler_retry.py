@@ -1,4 +1,4 @@
-"""Whether a handler that failed is tried again, or its event becomes a dead letter."""
+"""Decides whether a failed handler is tried again or its event becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ class RetryLimits:
     """How long a job waits before its next try, and for how long it is tried."""
 
     first_pause_seconds: float = 1.0
-    """Before the second try of a handler; the pause grows with each further one."""
+    """The pause before the second try of a handler; it grows with each further one."""
     longest_pause_seconds: float = 30.0
     store_pause_seconds: float = 5.0
-    """At most, while MongoDB, the gate or a want of workers does not let the job be decided."""
+    """The longest pause while MongoDB, the gate or a lack of workers delays the decision."""
     away_pause_seconds: float = 0.2
-    """While no worker process is free for it; the pause grows with each further look."""
+    """The pause while no worker process is free; it grows with each further check."""
     trying_seconds: float = 6 * 3600.0
-    """A handler is not tried beyond this since its first try: the answer comes too late by then,
-    and all that the user wrote since waits behind it."""
+    """A handler is not tried beyond this time since its first try: the answer would be too late,
+    and all later messages of the user wait behind it.
+    """
     passing_seconds: float = 600.0
-    """The same for a fault of LINE's data host, or a long video, which is to cost no photo."""
+    """The same for a failure of LINE's data host, or a long video, so that no photo is lost."""
 
 
 LIMITS = RetryLimits()
@@ -50,7 +51,7 @@ class Failure:
     lasting: bool
     """Whether each further try would fail in the same way."""
     passing: bool = False
-    """Whether it is over in a while, and no fault of the handler's."""
+    """Whether it is temporary and not the handler's fault."""
 
     def ends_it(
         self, *, failures: int, tries: int, first_at: datetime, limits: RetryLimits = LIMITS
@@ -64,7 +65,7 @@ class Failure:
     def decision(
         self, documents: Iterable[Document], *, attempts: int, first_at: datetime
     ) -> Decision:
-        """The decision to give up what the handler got, after so many tries: a letter for each."""
+        """Return the decision to give up after so many tries: a dead letter for each document."""
         letters = [
             of_event(
                 document,
@@ -79,7 +80,7 @@ class Failure:
 
 
 class HandlerFailed(WorkerError):
-    """A handler that runs in another process failed; `failure` is what it came to there."""
+    """A handler in another process failed; `failure` describes it."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.what)
@@ -87,7 +88,7 @@ class HandlerFailed(WorkerError):
 
 
 def given_up(document: Document, given_up_for: GiveUp, *, has_sent: bool = False) -> Decision:
-    """The decision to give a condemned event up, without another run of its handler."""
+    """Return the decision to give up a condemned event without another run of its handler."""
     cause = given_up_for.cause + has_sent * AFTER_A_SEND
     log.error(
         "given up event_id=%s attempts=%d cause=%s", name_of(document), given_up_for.attempts, cause
@@ -105,10 +106,11 @@ def given_up(document: Document, given_up_for: GiveUp, *, has_sent: bool = False
 def raised(
     error: BaseException, *, has_sent: bool = False, masked: Callable[[str], str] = str
 ) -> Failure:
-    """The handler raised. What LINE would refuse it decides again, so that is tried once; so is
-    one that has sent something by itself, since another try would send it twice.
+    """Return the failure of a handler that raised an error.
 
-    `masked` takes secrets out of what the error quotes: the traceback is stored and exported.
+    A decision that LINE would refuse is repeated by every try, so it is tried once. So is a handler
+    that has sent by itself, since another try would send twice. `masked` removes secrets from the
+    error's text: the traceback is stored and exported.
     """
     return Failure(
         what=_name(error) + has_sent * AFTER_A_SEND,
@@ -120,18 +122,18 @@ def raised(
 
 
 def did_not_return(stack: str, *, has_sent: bool = False) -> Failure:
-    """The handler was abandoned where `stack` shows."""
+    """Return the failure of a handler that was abandoned at `stack`."""
     what = "did not return" + has_sent * AFTER_A_SEND
     return Failure(what=what, place="-", traceback=stack, lasting=has_sent)
 
 
 def _name(error: BaseException) -> str:
-    """Its class, with the reason of a bot's mistake; never what it says."""
+    """The error's class, with the reason of a bot's mistake; never its text."""
     reason = error.reason if isinstance(error, BotError) else ""
     return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised, as file:line; never what it says, which may hold a user's words."""
+    """Where it was raised, as file:line; never its text, which may quote a user."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"

@@ -16,24 +16,24 @@ from linedesk.store.documents import Document
 
 @dataclass(frozen=True)
 class HandlerTry:
-    """One try of a handler: what it gets, and for whom."""
+    """One try of a handler: its event and its conversation."""
 
     job: Job
     memo: JobMemo
     run: JobRun
     rule: Rule
     event: Any
-    """The event's model, or a list of them where messages are gathered."""
+    """The event's model, or a list of them if messages are gathered."""
     talk: Talk
     documents: Sequence[Document]
     context: HandlerContext
 
 
 class Handlers(Protocol):
-    """Knows the bot's rules and calls its handlers."""
+    """The bot's rules and the calls of its handlers."""
 
     def bot(self) -> Bot:
-        """The rules that are in force. Raises WorkerAway where none are known."""
+        """The rules in force. Raises WorkerAway if none are known."""
         ...
 
     def rule_in(self, talk: Talk, event: Any) -> Rule | None:
@@ -41,14 +41,14 @@ class Handlers(Protocol):
         ...
 
     def limit_of(self, rule: Rule) -> float | None:
-        """When the dispatcher gives a handler up, in seconds; None for HANDLER_LIMIT_SECONDS."""
+        """Return the dispatcher's time limit of a handler; None for HANDLER_LIMIT_SECONDS."""
         ...
 
     def call(self, one: HandlerTry) -> None:
-        """Have the handler decide, with the talk.
+        """Run the handler with the talk.
 
-        Raises what the handler raises, HandlerFailed, or WorkerAway where it has to be tried again
-        without a failed try.
+        Raises the handler's error, HandlerFailed, or WorkerAway if it has to be tried again without
+        a failed try.
         """
         ...
 

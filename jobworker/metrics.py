@@ -18,7 +18,7 @@ from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Histogram, Measure
 from linedesk.store.records.calls import MULTICAST, PUSH
 
 OTHER = "other"
-# The words of which LINE's reference makes the paths of its Messaging API.
+# The words in the paths of LINE's Messaging API reference.
 _REFERENCE = """
     v2 bot acquire aggregation alias all audienceGroup batch broadcast bulk byFile channel chat
     click close consumption content control count coupon daily delivery demographic detach
@@ -32,9 +32,9 @@ _FILLED_IN = re.compile(r"\{\w*\}")
 
 
 def endpoint_of(path: str) -> str:
-    """The label of a path or its template; OTHER for what LINE's reference does not know.
+    """Return the label of a path or its template; OTHER for paths outside LINE's reference.
 
-    A bot may call any path, with an id in it, and each would be a series of its own.
+    A bot may call any path with an id in it, and each would be a series of its own.
     """
     template = _FILLED_IN.sub("{}", path)
     parts = template.strip("/").split("/")
@@ -43,30 +43,30 @@ def endpoint_of(path: str) -> str:
     return OTHER
 
 
-# The use of the gate is that of the last so many seconds.
+# The gate's use is measured over this many seconds.
 USE_SECONDS = 10.0
-# By which a push or multicast is counted.
+# The labels of pushes and multicasts.
 COUNTED = {PUSH: "push", MULTICAST: "multicast"}
 # LINE takes up to five messages a call and 500 people a multicast.
 SENDS_BUCKETS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 50.0, 100.0, 500.0)
 GIVEN_UP = ("quota", "late", "expired")
-# Looks closer together than this tell nothing new.
+# Readings closer together than this add no information.
 LEAST_LOOK_SECONDS = 0.1
 NO_STATUS = "none"
 
 
 @dataclass(frozen=True)
 class GateMetrics:
-    """What one host's gate counts."""
+    """The counts of one host's gate."""
 
     turns: Any
     """A counter: calls that got their turn."""
     wait: Any
-    """A histogram of seconds: from the place in the queue to the start of the turn."""
+    """A histogram of seconds: from entering the queue to the start of the turn."""
 
 
 class WorkerMetrics:
-    """All of one worker's, on a registry; without one, on a registry of their own."""
+    """The metrics of one worker, on a registry; without one, on a registry of their own."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._registry = CollectorRegistry() if registry is None else registry
@@ -82,7 +82,7 @@ class WorkerMetrics:
         self.decided = self._each(
             "decided_events",
             "Events decided: recorded with effects, finished without any, found applied by a "
-            "predecessor, or ended unheard, since taken back by the sender or overtaken.",
+            "predecessor, or ended without a handler (taken back by the sender, or overtaken).",
             outcome=("recorded", "finished", "applied", "unheard"),
         )
         self.failed = self._each(
@@ -94,17 +94,19 @@ class WorkerMetrics:
     def _outbox(self) -> None:
         self.dead_letters = self._each(
             "dead_letters",
-            "What was given up, each with its cause in deadletters.",
+            "Effects and events that were given up, each with its cause in deadletters.",
             kind=("event", "send", "timer"),
         )
         self.given_up = self._each(
             "given_up_sends",
-            "Sends given up since the month's messages are used up, as late replies beyond what "
-            "they may cost a day, or since their time was over; each is a dead letter, too.",
+            "Sends given up because the month's messages are used up, as late replies over their "
+            "daily limit, or because they expired; each is a dead letter, too.",
             cause=GIVEN_UP,
         )
         self.kept_letters = self._measured(
-            Figure("dead_letters_kept", "Dead letters that are kept, those replayed of late too."),
+            Figure(
+                "dead_letters_kept", "Dead letters that are stored, also those replayed lately."
+            ),
             Figure("dead_letters_open", "Dead letters that were neither replayed nor dropped."),
         )
         self.outbox_effects = Gauge(
@@ -114,14 +116,14 @@ class WorkerMetrics:
         )
         self.oldest_send = Gauge(
             "linedesk_oldest_send_seconds",
-            "Age of the oldest send that LINE has not taken yet, since its event; 0 without one.",
+            "Age of the oldest send that LINE has not accepted, since its event; 0 without one.",
             registry=self._registry,
         )
         self.send_retries = self._count("send_retries", "Sends that failed and are tried again.")
         self.unproved_replies = self._count(
             "unproved_replies",
-            "Replies of unknown outcome that can be neither proved nor repeated; each may have "
-            "come twice, or not at all (REPLY_UNKNOWN).",
+            "Replies of unknown outcome that cannot be proved or repeated; each may have "
+            "arrived twice, or not at all (REPLY_UNKNOWN).",
         )
         self._ask_quota: Callable[[], Values] = dict
         Measured(
@@ -130,7 +132,7 @@ class WorkerMetrics:
                 Figure("quota_messages", "Messages that LINE's plan allows this month."),
                 Figure(
                     "quota_used_messages",
-                    "Messages of this month: LINE's count and what was sent since.",
+                    "Messages of this month: LINE's count plus the sends since then.",
                 ),
                 Figure(
                     "quota_closed_since_seconds",
@@ -141,7 +143,7 @@ class WorkerMetrics:
         )
         self.unwritten_rows = self._each(
             "unwritten_rows",
-            "Rows of calls and jobs that were left out: MongoDB was away, or too many at a time.",
+            "Rows of calls and jobs that were dropped: MongoDB was away, or too many at a time.",
             collection=("calls", "jobs"),
         )
 
@@ -161,28 +163,28 @@ class WorkerMetrics:
         )
         self._call_sends = Histogram(
             "linedesk_call_sends",
-            "How many sends travelled in a call that LINE took.",
+            "How many sends a call that LINE accepted contained.",
             ["endpoint"],
             buckets=SENDS_BUCKETS,
             registry=self._registry,
         )
         self.counted = self._each(
             "counted_messages",
-            "What LINE counts of calls that it took; a push to a group or room as one, since LINE "
-            "alone knows how many people it reaches.",
+            "Messages that LINE counts for accepted calls; a push to a group or room is one, as "
+            "only LINE knows how many people it reaches.",
             kind=("push", "multicast", "group"),
         )
         self.counted_today = Gauge(
             "linedesk_counted_today_messages",
-            "The same since midnight in Japan, with what earlier processes sent.",
+            "The same since midnight in Japan, including the sends of earlier processes.",
             registry=self._registry,
         )
         self._gate_turns = self._by_host(
-            Counter, "gate_turns", "Calls that were given their turn at the gate."
+            Counter, "gate_turns", "Calls that got a turn at the gate."
         )
         self._gate_wait = Histogram(
             "linedesk_gate_wait_seconds",
-            "From a place in the queue at the gate to the start of the turn.",
+            "From entering the gate's queue to the start of the turn.",
             ["host"],
             buckets=SECONDS_BUCKETS,
             registry=self._registry,
@@ -194,16 +196,16 @@ class WorkerMetrics:
             "interval, 0 to 1.",
         )
         self._gate_waiting = self._by_host(
-            Gauge, "gate_waiting", "How many wait for a turn at the gate."
+            Gauge, "gate_waiting", "Number of tickets that wait for a turn at the gate."
         )
         self._class_waiting = self._by_class(
-            "waiting", "How many of a class wait for a turn at the gate."
+            "waiting", "Number of tickets of a class that wait for a turn at the gate."
         )
         self._class_longest = self._by_class(
-            "longest_seconds", "How long the one of a class has waited that came first."
+            "longest_seconds", "How long the first ticket of a class has waited."
         )
         self._breaker_open = self._by_host(
-            Gauge, "breaker_open", "1 while LINE fails and gets nothing but probes."
+            Gauge, "breaker_open", "1 while LINE fails and only probes are sent."
         )
         self._breaker_pause = self._by_host(
             Gauge, "breaker_pause_seconds", "Until the next call of LINE may begin, while it fails."
@@ -221,20 +223,22 @@ class WorkerMetrics:
         self._call_seconds.labels(endpoint).observe(seconds)
 
     def sent(self, path: str, *, sends: int, people: int | None) -> None:
-        """Count a call that brought messages to LINE; `people` is None where LINE alone knows."""
+        """Count a call whose messages LINE accepted; `people` is None if only LINE knows their
+        number.
+        """
         self._call_sends.labels(endpoint_of(path)).observe(sends)
         kind = COUNTED.get(path)
         if kind is not None:
             self.counted["group" if people is None else kind].inc(1 if people is None else people)
 
     def of_gate(self, host: str) -> GateMetrics:
-        """What the gate of a host counts."""
+        """Return the counts of a host's gate."""
         return GateMetrics(self._gate_turns.labels(host), self._gate_wait.labels(host))
 
     def watch_gate(
         self, host: str, *, used_seconds: Callable[[], float], waiting: Callable[[], int]
     ) -> None:
-        """Ask a gate, whenever the figures are read; `used_seconds` is its use in all."""
+        """Read a gate with the figures; `used_seconds` is its total use."""
         self._gate_use.labels(host).set_function(Use(used_seconds))
         self._gate_waiting.labels(host).set_function(waiting)
 
@@ -246,26 +250,26 @@ class WorkerMetrics:
         waiting: Callable[[], int],
         longest_seconds: Callable[[], float],
     ) -> None:
-        """Ask a gate for one of its classes, whenever the figures are read."""
+        """Read one of a gate's classes with the figures."""
         self._class_waiting.labels(host, name).set_function(waiting)
         self._class_longest.labels(host, name).set_function(longest_seconds)
 
     def watch_breaker(
         self, host: str, is_open: Callable[[], bool], *, pause_seconds: Callable[[], float]
     ) -> None:
-        """Ask a host's breaker whenever the figures are read."""
+        """Read a host's breaker with the figures."""
         self._breaker_open.labels(host).set_function(lambda: float(is_open()))
         self._breaker_pause.labels(host).set_function(lambda: round(pause_seconds(), 3))
 
     def watch_token(self, is_refused: Callable[[], bool]) -> None:
-        """Ask whether LINE refuses the access token, whenever the figures are read."""
+        """Read with the figures whether LINE refuses the access token."""
         self._token_refused.set_function(lambda: float(is_refused()))
 
     def watch_quota(self, ask: Callable[[], Values]) -> None:
-        """Ask what is known of the month's messages, whenever the figures are read."""
+        """Read the month's known figures with the others."""
         self._ask_quota = ask
 
-    # How they are made.
+    # Making metrics.
 
     def _seconds(self, name: str, words: str) -> Histogram:
         return Histogram(
@@ -276,7 +280,7 @@ class WorkerMetrics:
         return Counter(f"linedesk_{name}", words, registry=self._registry)
 
     def _each(self, name: str, words: str, **label: Iterable[str]) -> Mapping[str, Counter]:
-        """A counter for each value of a label, there from the start: 0 is a value, too."""
+        """Return a counter for each value of a label, with 0 from the start."""
         ((of, values),) = label.items()
         counter = Counter(f"linedesk_{name}", words, [of], registry=self._registry)
         return {value: counter.labels(value) for value in values}
@@ -293,10 +297,10 @@ class WorkerMetrics:
 
 
 class Used:
-    """How long something was in use in all, in seconds; under its owner's lock.
+    """The total time of use in seconds; under its owner's lock.
 
-    Every time is monotonic. A use may end in the time to come; one that begins before that is
-    counted from there on.
+    Every time is monotonic. A use may end in the future; one that begins before that end counts
+    from the end on.
     """
 
     def __init__(self) -> None:
@@ -317,16 +321,16 @@ class Used:
             self._since, self._until = None, until
 
     def seconds(self, now: float) -> float:
-        """As of now."""
+        """Return the total at present."""
         to_come = max(0.0, self._until - now)
         under_way = 0.0 if self._since is None else now - max(self._since, self._until)
         return self._ended - to_come + max(0.0, under_way)
 
 
 class Use:
-    """The share of the last USE_SECONDS in which something was in use; any thread may ask.
+    """The share of the last USE_SECONDS that was in use; any thread may ask.
 
-    `used_seconds` tells how long it was in use in all.
+    `used_seconds` returns the total time of use.
     """
 
     def __init__(
@@ -338,11 +342,11 @@ class Use:
         self._used_seconds = used_seconds
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        # Under _lock: looks, with what the use was in all.
+        # Under _lock: readings with the total use.
         self._looks: deque[tuple[float, float]] = deque([(monotonic(), used_seconds())])
 
     def __call__(self) -> float:
-        """As of now; of what is young, of the time that there is."""
+        """Return the present share; shortly after a start, of the time since then."""
         with self._lock:
             now, used = self._monotonic(), self._used_seconds()
             while len(self._looks) > 1 and self._looks[1][0] <= now - USE_SECONDS:
@@ -356,5 +360,5 @@ class Use:
 
 
 def since_ms(moment: datetime) -> float:
-    """Milliseconds from a moment to now, for a log line."""
+    """Return the milliseconds from a moment to now, for a log line."""
     return (datetime.now(UTC) - moment).total_seconds() * 1000

@@ -1,4 +1,4 @@
-"""What has begun and not ended within some seconds, at the cost of one timer for all."""
+"""Finds work that has begun and not ended within some seconds, with one timer for all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 class Overdue(Generic[T]):
-    """Calls `tell` with each thing that has not ended `seconds` after its begin, on the clock's
-    thread. Most end long before, so each of them has no timer of its own.
+    """Calls `tell` with each item that has not ended `seconds` after its begin, on the clock's
+    thread. Most end long before, so no item has a timer of its own.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Overdue(Generic[T]):
         self._looks = False
 
     def begin(self, one: T) -> None:
-        """It begins now."""
+        """The item begins now."""
         with self._lock:
             self._begun[one] = self._monotonic() + self._seconds
             if self._looks:
@@ -42,7 +42,7 @@ class Overdue(Generic[T]):
         self._later(self._seconds, self._look)
 
     def end(self, one: T) -> None:
-        """It has ended; harmless where it was told of, or ended before."""
+        """The item has ended; harmless if it was reported or has ended before."""
         with self._lock:
             self._begun.pop(one, None)
 

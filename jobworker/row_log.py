@@ -1,5 +1,5 @@
-"""Rows that tell of the work, such as those of `calls` and `jobs`: collected in memory, written in
-batches by one thread, and never waited for.
+"""Rows for reporting, such as those of `calls` and `jobs`: collected in memory and written in
+batches by one thread, so that no work waits for them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MOST_WAITING = 10_000
 
 
 class RowLog:
-    """Rows of one collection, from any thread. While MongoDB is away those beyond the bound are
-    dropped, the oldest first; `unwritten` is told how many are never written.
+    """Rows of one collection, from any thread. While MongoDB is away, rows beyond the bound are
+    dropped, the oldest first; `unwritten` gets the number of rows that are never written.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class RowLog:
         return len(self._rows)
 
     def add(self, row: Document) -> None:
-        """Have a row written some time; raises nothing."""
+        """Have a row written later; raises nothing."""
         self._dropped += len(self._rows) == self._rows.maxlen
         self._rows.append(row)
 
     def write(self) -> None:
-        """Insert what waits; for the writer's thread. Raises nothing."""
+        """Insert the waiting rows; for the writer's thread. Raises nothing."""
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
         if not rows:
             return
@@ -58,7 +58,7 @@ class RowLog:
         try:
             self._collection.insert_many(rows, ordered=False)
         except (PyMongoError, BSONError, UnicodeError) as error:
-            # Whatever it is: what only tells of the work must not end it.
+            # Any error: reporting must not end the thread.
             kind = type(error).__name__
             log.warning("rows of %s not written rows=%d error=%s", name, len(rows), kind)
             self._unwritten(len(rows))
@@ -84,6 +84,6 @@ class RowWriter(BackgroundThread):
         self.write()
 
     def write(self) -> None:
-        """Write what waits in all of them; raises nothing."""
+        """Write the waiting rows of all logs; raises nothing."""
         for one in self._logs:
             one.write()

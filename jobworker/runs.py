@@ -1,6 +1,6 @@
-"""One run of a job: what it is counted as, and its row in `jobs`.
+"""One run of a job: its outcome for the metrics, and its row in `jobs`.
 
-A row names the event, times, the outcome and the type of an error, never what people wrote.
+A row names the event, times, the outcome and the type of an error, never a user's text.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from linedesk.store.documents import Document, name_of
 from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.runs import RunRecord
 
-# Of events that came to nothing so many wait at most to be written: at a flood of thousands a
-# second their rows would cost a tenth of the machine, and overwrite within minutes what tells more.
+# At most this many rows of events without a result wait to be written. In a flood of thousands a
+# second, their rows would cost a tenth of the machine and overwrite more useful rows within
+# minutes.
 MOST_PLAIN = 500
 TYPE_CHARACTERS = 40
 
@@ -43,46 +44,46 @@ OWN_DECISIONS = (JobResult.RECORDED, JobResult.DONE)
 
 @dataclass
 class JobMemo:
-    """What the worker remembers of a job between its runs."""
+    """The worker's state of a job between its runs."""
 
     first_at: datetime | None = None
-    """When the handler was tried first."""
+    """When the handler was first tried."""
     tries: int = 0
-    """How often the handler was called."""
+    """How many times the handler was called."""
     failures: int = 0
     passing_failures: int = 0
-    """Those of them that are no fault of the handler's and count as no try."""
+    """Those of them that are not the handler's fault and do not count as tries."""
     store_failures: int = 0
     away: int = 0
-    """How often in a row no worker process was free for it."""
+    """How many times in a row no worker process was free for it."""
     checked: bool = False
     profile: Document | None = None
     profile_asked: bool = False
     learns: Profiles = False
-    """Which names are to be asked for once this is recorded."""
+    """Which names to fetch once this is recorded."""
     forgets: bool = False
     decision: Decision | None = None
     call: HandlerContext | None = None
     """The last call of the handler."""
     button: OfferedButton | None = None
-    """What is shown in place of an answer that comes too late for the event's token."""
+    """The button shown instead of an answer that is too late for the event's token."""
     run: JobRun | None = None
-    """The run that is under way, or was last."""
+    """The run under way, or the last one."""
     rule: Rule | None = None
     """The rule that its last run found."""
     gathering: Gathering | None = None
-    """How far its gathering has come, where its handler gets several messages."""
+    """The state of its gathering, if its handler gets several messages."""
     wake: object | None = None
-    """What resumes it while it gathers; a later one takes its place."""
+    """The wake-up while it gathers; a later one replaces it."""
     gathered: Sequence[Document] = ()
-    """The messages that are decided together, its own first; empty before that is known."""
+    """The messages that are decided together, its own first; empty until they are known."""
     heard: Sequence[Document] = ()
     """Those of them that the handler gets: the others were taken back."""
     died_with: set[str] = field(default_factory=set)
-    """Worker processes that had it in hand and lost it, those that had nothing else apart."""
+    """Worker processes that had it and lost it; separately those that had no other job."""
     died_alone: set[str] = field(default_factory=set)
     found_applied: frozenset[str] = frozenset()
-    """Names of which another process's record was found."""
+    """Names found applied by another process's record."""
 
     @property
     def failed_tries(self) -> int:
@@ -90,16 +91,16 @@ class JobMemo:
         return self.failures - self.passing_failures
 
     def decided_with(self, document: Document) -> Sequence[Document]:
-        """The documents that are decided together with the job's own, which is the first."""
+        """Return the documents decided together with the job's own, which is the first."""
         return self.gathered or (document,)
 
     def heard_with(self, document: Document) -> Sequence[Document]:
-        """Those of them that the handler gets."""
+        """Return those of them that the handler gets."""
         return self.heard if self.gathered else (document,)
 
     @property
     def has_sent(self) -> bool:
-        """Whether the handler has sent something by itself, which no record tells of."""
+        """Whether the handler has sent by itself, which no record shows."""
         return self.call is not None and self.call.has_sent
 
 
@@ -119,26 +120,26 @@ class JobRun:
         self.handler_began: float | None = None
         self.handler_seconds: float | None = None
         self.is_cut_off = False
-        # Where it is another than the verdict tells.
+        # If it differs from the verdict's.
         self.outcome: str | None = None
         self.error: str | None = None
 
     def begin_handler(self) -> None:
-        """The handler is called now."""
+        """Note that the handler is called now."""
         self.handler_began = time.monotonic()
 
     def never_began(self) -> None:
-        """It was not called after all: no worker process was free for it."""
+        """Note that it was not called after all: no worker process was free for it."""
         self.handler_began = None
 
     def end_handler(self) -> None:
-        """It has returned or raised."""
+        """Note that it has returned or raised an error."""
         if self.handler_began is not None:
             self.handler_seconds = time.monotonic() - self.handler_began
 
 
 class Runs:
-    """Counts and notes the runs of all jobs."""
+    """Counts and records the runs of all jobs."""
 
     def __init__(
         self,
@@ -153,12 +154,12 @@ class Runs:
         self.rows = RowLog(collection, unwritten=self._unwritten)
 
     def waited(self, document: Document, at: datetime) -> None:
-        """An event's handler starts for the first time."""
+        """Note that an event's handler starts for the first time."""
         seconds = (at - document[ACCEPT_TIME]).total_seconds()
         self._figures.wait_seconds.observe(max(0.0, seconds))
 
     def ended(self, document: Document, memo: JobMemo, run: JobRun, verdict: JobResult) -> None:
-        """A run has ended; one that neither called the handler nor decided is not worth a row."""
+        """Record a run that has ended; one without a handler's call and a decision gets no row."""
         figures = self._figures
         if run.handler_seconds is not None:
             figures.handler_seconds.observe(run.handler_seconds)
@@ -180,16 +181,16 @@ class Runs:
             self._add_gathered(memo, run, verdict)
 
     def _add_gathered(self, memo: JobMemo, run: JobRun, verdict: JobResult) -> None:
-        """A row for each message that was decided together with the first one."""
+        """Add a row for each message that was decided together with the first one."""
         of_heard = run.outcome or (GATHERED if verdict in OWN_DECISIONS else verdict.value)
         for one in memo.gathered[1:]:
             outcome = of_heard if one in memo.heard else UNHEARD
             self._add(one, memo, run, outcome, 0, first=name_of(memo.gathered[0]))
 
     def abandoned(self, document: Document, memo: JobMemo) -> None:
-        """The handler of the last run was given up; whatever it comes to is not told.
+        """Note that the last run's handler was abandoned; its later result is not reported.
 
-        Harmless a second time, and where the last run called no handler.
+        Harmless a second time, and if the last run called no handler.
         """
         run = memo.run
         if run is None or run.handler_began is None or run.is_cut_off:
@@ -243,13 +244,13 @@ SLOW_ONES = "waiting until another slow handler ends"
 
 
 def failed_words(failures: int, seconds: float) -> str:
-    """So many tries of the handler failed, and there is another one in so many seconds."""
+    """Return the reason after that many failed tries, with the time of the next one."""
     times = "once" if failures == 1 else f"{failures} times"
     return next_try_words(f"the handler failed {times}", seconds)
 
 
 def undecided_words(error: Exception, memo: JobMemo, seconds: float) -> str:
-    """MongoDB or the gate did not let the job be decided; never what the error says."""
+    """Return why the job could not be decided (MongoDB or the gate); never the error's text."""
     if isinstance(error, LineAway):
         what = "LINE is not called for now"
     elif isinstance(error, GateClosed):

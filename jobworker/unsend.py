@@ -1,7 +1,7 @@
 """Messages that their senders took back: remembered, and their stored copies emptied.
 
-An unsend may come before its message, since webhooks arrive in any order, and a resumed stream
-still has a document as it was before it was emptied. So each message is checked before its handler
+An unsend may arrive before its message, since webhooks arrive in any order. A resumed stream still
+has a document as it was before it was emptied. Each message is therefore checked before its handler
 runs. The bot gets the unsend too.
 """
 
@@ -40,12 +40,12 @@ from linedesk.store.redaction import emptying, message_id_of, unsent_id_of
 
 # Message ids that a conversation keeps.
 KEPT = 100
-# Some megabytes of memory. What is beyond them is still caught by the record's own filter.
+# Some megabytes of memory. Older ones are still caught by the record's own filter.
 MOST_KNOWN = 20_000
 
 
 class Unsent:
-    """The unsent messages that this process knows of, the latest ones. Any thread may ask."""
+    """The latest unsent messages that this process knows. Any thread may ask."""
 
     def __init__(self, *, most_known: int = MOST_KNOWN) -> None:
         self._most_known = most_known
@@ -82,7 +82,7 @@ class Notes:
         self._epoch = epoch
 
     def since(self, moment: datetime) -> list[tuple[str, list[str]]]:
-        """Conversations with an unsend since then and their message ids, the latest last."""
+        """Return conversations with an unsend since then and their message ids, the latest last."""
         condition = {UNSENT_AT: {"$gte": moment}}
         with translated():
             rows = list(
@@ -93,7 +93,7 @@ class Notes:
         return [(row["_id"], row.get("unsent") or []) for row in reversed(rows)]
 
     def add(self, document: Mapping[str, Any], message_id: str) -> None:
-        """Note that a message of the document's conversation was taken back; once, if repeated.
+        """Note once that a message of the document's conversation was taken back.
 
         From then on no record of its event is accepted. Raises Replaced for a successor's epoch.
         """
@@ -148,7 +148,9 @@ class Notes:
         }
 
     def _is_noted(self, id_: str, message_id: str) -> bool:
-        """What a note that did not match means; False: try it again (two first events met)."""
+        """Return whether a note without a match is stored; False: try it again (two first events
+        met).
+        """
         with translated():
             found = self._collection.find_one({"_id": id_}, {"epoch": 1, "unsent": 1})
         if found is not None and epoch_of(found) > self._epoch():
@@ -158,7 +160,7 @@ class Notes:
 
 log = logging.getLogger(__name__)
 
-# A message that comes later than this after its unsend is caught by the record's filter, too.
+# The record's filter also catches messages that arrive later than this after their unsend.
 LOADED = timedelta(days=1)
 
 
@@ -181,13 +183,13 @@ class Unsends:
         self._held = durable(database[HELD])
 
     def take_over(self) -> None:
-        """Load what predecessors have noted of late; before any outbox is loaded."""
+        """Load the recent notes of predecessors, before any outbox is loaded."""
         since = datetime.now(UTC) - LOADED
         for id_, message_ids in self._notes.since(since):
             self._unsent.add(id_, message_ids)
 
     def learn(self, document: Document, noted: Iterable[str]) -> None:
-        """Take in the field `unsent` of a conversation that was loaded in any case."""
+        """Use the field `unsent` of a conversation that was loaded anyway."""
         self._unsent.add(conversation_id(document), noted)
 
     def met(self, document: Document) -> None:
@@ -196,10 +198,10 @@ class Unsends:
         log.info("message was unsent, nothing is carried out event_id=%s", name_of(document))
 
     def ends(self, document: Document) -> bool:
-        """Carry out the unsend that the document is, if it is one.
+        """Carry out the unsend if the document is one.
 
-        Returns whether its own message was taken back, so that its job ends without the handler;
-        then its stored copy is empty by now.
+        Returns whether its own message was taken back. Its job then ends without the handler, and
+        its stored copy is already empty.
         """
         taken_back = unsent_id_of(document)
         if taken_back is not None:
@@ -212,16 +214,16 @@ class Unsends:
         return True
 
     def _carry_out(self, document: Document, message_id: str) -> None:
-        """Note it first, so that no copy made from now on is missed; then empty those there are.
+        """Note it first, so that no later copy is missed; then empty the existing ones.
 
-        A letter goes from the outbox to `deadletters`, so they are emptied in this order.
+        A letter moves from the outbox to `deadletters`, so they are emptied in this order.
         """
         try:
             self._notes.add(document, message_id)
         except WriteRefused as error:
-            # Its conversation takes no record either; what is stored of the message goes all the
-            # same, and this process remembers it.
-            log.error("unsend not noted event_id=%s error=%s", name_of(document), error)  # noqa: TRY400
+            # Its conversation accepts no record either. The stored copies are emptied all the same,
+            # and this process remembers the message.
+            log.error("unsend not recorded event_id=%s error=%s", name_of(document), error)  # noqa: TRY400
         self._unsent.add(conversation_id(document), [message_id])
         same = {"channel": document["channel"], "key": document["key"]}
         with translated():
@@ -232,7 +234,7 @@ class Unsends:
         try:
             self._notes.empty_letters(conversation_id(document), message_id)
         finally:
-            # Also where MongoDB refuses the conversation for good.
+            # Also if MongoDB refuses the conversation permanently.
             self.deadletters.empty(document, message_id)
         log.info("message unsent, its copies are empty event_id=%s", name_of(document))
 

@@ -347,19 +347,19 @@ var linedesk = (() => {
       ...titled("", ["last", "conversation", "row"],
         letters.map((row) => [row.lastAt, whose(row), told(row)])),
       "",
-      "linedesk dead show ID tells all of one; linedesk dead replay ID has it handled again",
+      "linedesk dead show ID shows one in full; linedesk dead replay ID handles it again",
     ]);
   };
 
   const help = () =>
     answer({}, [
-      "linedesk.status()               the processes, what each says of itself, and what is paused",
-      "linedesk.lag()                  the dispatcher's lag, its progress, and how far recvq and the oplog reach",
+      "linedesk.status()               the processes with their reports, and the pauses",
+      "linedesk.lag()                  the dispatcher's lag, its progress, and the span of recvq and the oplog",
       "linedesk.story(id)              the rows of one event in order; by its id, our document's, or a message's",
       "linedesk.user(id)               a conversation: state, outbox, timers, held, its last events, runs and calls",
       "linedesk.dead(10)               the newest dead letters",
-      "story and user show what people wrote with { text: true } as a second argument.",
-      "`linedesk status` says what is wrong, and what to do.",
+      "story and user show the users' messages with { text: true } as a second argument.",
+      "`linedesk status` reports problems and what to do.",
       "",
       "views for find(): v_answers, v_calls, v_deadletters, v_events, v_held, v_outbox, v_timers, v_waiting",
       "  db.v_events.find().sort({ $natural: -1 }).limit(20)",

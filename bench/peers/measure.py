@@ -160,9 +160,10 @@ def _worker(name: str, urls: Urls, folder: Path) -> Iterator[None]:
 
 
 def _started(name: str, log: Path, wanted: set[str]) -> dict[str, float]:
-    """When each job started; for one that waits too long, now, since the peer does not keep up.
+    """When each job started; the present time for jobs that wait too long, since the peer cannot
+    keep up.
 
-    Raises BenchFailed where jobs stopped starting.
+    Raises BenchFailed if jobs stopped starting.
     """
     deadline, still, number = time.monotonic() + WAIT_SECONDS, 0.0, -1
     started: dict[str, float] = {}

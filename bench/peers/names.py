@@ -1,4 +1,4 @@
-"""The peers by name: where each one's code and store are, and what it does not promise."""
+"""The peers by name: their code, their store, and the guarantees that they lack."""
 
 from __future__ import annotations
 

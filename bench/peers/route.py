@@ -41,7 +41,7 @@ def app_of(peer: PeerModule, secret: bytes) -> FastAPI:
         given = request.headers.get("x-line-signature", "")
         if not hmac.compare_digest(expected, given.encode()):
             raise HTTPException(400)
-        # JSON, so that a load tells the end of an answer.
+        # JSON, so that a load detects the end of an answer.
         return JSONResponse({}, background=await opened[0](json.loads(body)["events"]))
 
     return app

@@ -1,8 +1,8 @@
 """The servers that hold the peers' jobs, each a throwaway instance on loopback, and their packages.
 
 Programs come from the system, or from apt-get where the bench runs as root; the peers' Python
-packages come from requirements/bench.txt. Instances have their files in temporary folders and ports
-of their own, whatever else of theirs runs on the machine.
+packages come from requirements/bench.txt. Instances have temporary folders and their own ports,
+independent of other instances on the machine.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def install_servers(servers: Collection[str]) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise BenchFailed(f"{', '.join(missing)} not found; install them: {' '.join(command)}")
     print(f"installing {', '.join(missing)}")
-    # Debian starts what it installs, and makes a cluster of PostgreSQL. The bench uses neither.
+    # Debian starts the servers it installs, and makes a PostgreSQL cluster. The bench does not use
+    # them.
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     to_its_end(["apt-get", "update"], "apt-get update", env=quiet)
     to_its_end(command, " ".join(command), env=quiet)
@@ -69,7 +70,7 @@ def install_servers(servers: Collection[str]) -> None:
 
 @contextmanager
 def running(servers: Collection[str]) -> Iterator[dict[str, str]]:
-    """These servers, installed where they are missing; yields the URL of each."""
+    """These servers, installed if missing; yields the URL of each."""
     packages.ensure(*(name for peer in PEERS.values() for name in peer.packages))
     install_servers(servers)
     makers = {"redis": redis, "postgresql": postgresql, "rabbitmq": rabbitmq}

@@ -3,8 +3,7 @@
 Jobs are retried when their worker dies (https://python-rq.org/docs/exceptions/). A worker runs one
 job at a time, each in a child process of its own; for more at a time the documentation has more
 workers (https://python-rq.org/docs/workers/). There is one for each core, since 20 complete fewer
-jobs. They are started by a script that has imported what the jobs need, as its performance notes
-say.
+jobs. A script that has imported the jobs' modules starts them, as its performance notes advise.
 """
 
 from __future__ import annotations

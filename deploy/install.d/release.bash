@@ -90,7 +90,7 @@ copy_companions() {
   local share=$RELEASE/share/linedesk
   mkdir -p "$share" "$RELEASE/share/doc/linedesk" &&
     cp -R "$SOURCE/deploy/systemd" "$SOURCE/deploy/linedesk" "$SOURCE/scripts/inspect.js" "$share/" &&
-    cp "$SOURCE"/docs/*.md "$RELEASE/share/doc/linedesk/" &&
+    cp -R "$SOURCE/docs/." "$RELEASE/share/doc/linedesk/" &&
     chmod -R u=rwX,go=rX "$share" "$RELEASE/share/doc/linedesk"
 }
 

@@ -22,14 +22,14 @@ from dispatcher.feed.feed import (
 from linedesk.store.documents import Document
 from linedesk.store.errors import translate
 
-# Each insert into a full capped collection brings a delete, too: not for this stream. The server
-# looks for these in the oplog itself, so that no other change can blow an event above 16 MB.
+# Each insert into a full capped collection also causes a delete, which this stream leaves out. The
+# server filters in the oplog itself, so no other change can enlarge an event beyond 16 MB.
 SHOWN = ["insert", "drop", "rename", "dropDatabase", "invalidate"]
 PIPELINE = [{"$match": {"operationType": {"$in": SHOWN}}}]
 
-# No token will ever work again after these (MongoDB's error_codes.yml): ChangeStreamHistoryLost,
-# CappedPositionLost, ChangeStreamFatalError, InvalidResumeToken, BSONObjectTooLarge, and 40576,
-# with which older servers say that the resume point is no longer in the oplog.
+# After these errors no token ever works again (MongoDB's error_codes.yml): ChangeStreamHistoryLost,
+# CappedPositionLost, ChangeStreamFatalError, InvalidResumeToken, BSONObjectTooLarge, and 40576.
+# With 40576 older servers report that the resume point is no longer in the oplog.
 LOST_CODES = frozenset({286, 136, 280, 260, 10334, 40576})
 
 
@@ -54,7 +54,7 @@ class ChangeStreamFeed:
         try:
             self._watch(resume_after=token)
         except OperationFailure as error:
-            # All else that the server is asked for never changes, so what it refuses is the token.
+            # All other options are constant, so a refusal is caused by the token.
             raise PositionLost(f"token refused, MongoDB error {error.code}") from error
 
     def open_at(self, time: Timestamp) -> None:
@@ -107,7 +107,7 @@ def _full_name(namespace: Mapping[str, str]) -> str:
 
 
 def _sorted_out(error: PyMongoError) -> Exception:
-    """HistoryLost where the token is dead; StoreUnavailable where opening again is the way."""
+    """Return HistoryLost if the token is lost; StoreUnavailable if opening again may help."""
     if isinstance(error, OperationFailure) and error.code in LOST_CODES:
         return PositionLost(f"MongoDB error {error.code}")
     return translate(error)

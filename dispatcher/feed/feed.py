@@ -1,7 +1,7 @@
-"""The contract of a feed: where documents come from, in order, without polling.
+"""The contract of a feed: it delivers documents in order, without polling.
 
-A feed knows its own kind of position (a token) and hands it on with each document; what is
-saved and when is not its business.
+A feed has its own kind of position (a token) and delivers it with each document. It does not save
+positions.
 """
 
 from __future__ import annotations
@@ -21,62 +21,64 @@ from linedesk.runtime.liveness import RENEW_SECONDS
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 
-# How long one step of a feed may wait for something new, so that a stop is seen within a second.
+# The longest wait of one step for a new document, so that a stop takes effect within a second.
 STEP_SECONDS = 0.5
-# A feed's own client finds a new primary within this, or its caller opens it again; with the
-# driver's 30 s default an open change stream was seen to sit as long after a failover.
+# A feed's own client finds a new primary within this time, or its caller opens the feed again. With
+# the driver's default of 30 s an open change stream was observed to hang that long after a
+# failover.
 SERVER_SELECTION_SECONDS = 1.5
-# An answer that does not come ends a read after this long: a getMore waits STEP_SECONDS only.
+# A read without an answer ends after this long; a getMore waits only STEP_SECONDS.
 SOCKET_SECONDS = 5.0
-# Opening may have to walk through all that others wrote to the oplog since the position.
+# Opening may have to read all other writes in the oplog since the position.
 OPEN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class FeedLimits:
-    """How long the reader of a feed waits for what."""
+    """The time limits of a feed's reader."""
 
     healthy_seconds: float = 5.0
-    """Only a feed that was open for longer begins to fail anew: pauses grow also where each opening
-    succeeds and the next read fails."""
+    """After being open for longer than this, a feed's failures count from zero again. Pauses
+    therefore also grow if each opening succeeds and the next read fails.
+    """
     look_seconds: float = 10.0
-    """recvq is checked this often while it is quiet, since a lost index shows on no feed."""
+    """How often recvq is checked while the feed is quiet, because no feed reports a lost index."""
     slow_read_seconds: float = 2.0
-    """A read that takes longer was not answered in time, and the driver asked again by itself."""
+    """A longer read was not answered in time, and the driver repeated it by itself."""
     heartbeat_after_seconds: float = 30.0
-    """A heartbeat is stored once the feed was quiet for so long."""
+    """A heartbeat is stored after the feed was quiet for this long."""
     heartbeat_back_seconds: float = 30.0
-    """The feed has to bring the heartbeat within this."""
+    """The feed has to deliver the heartbeat within this time."""
     heartbeat_insert_seconds: float = 5.0
     renew_seconds: float = RENEW_SECONDS
-    """A reason to wait counts for so long, unless it is set again."""
+    """A wait reason expires after this time unless it is set again."""
     pause_seconds: Callable[[int], float] = pause_seconds
-    """The pause after so many failures in a row."""
+    """The pause after this many consecutive failures."""
 
 
 FEED_LIMITS = FeedLimits()
 
 
 class PositionLost(Exception):
-    """The feed cannot go on from its token: what came since has to be found by a scan (G9)."""
+    """The feed cannot continue from its token: a scan has to find later documents (G9)."""
 
 
 class RecvqGone(PositionLost):
-    """The collection that was read is another one now, or none; all that came before was read."""
+    """The collection was replaced or removed; all documents before that were read."""
 
     def __init__(self, how: str, *, renamed_to: str | None = None, stays: bool = False) -> None:
         super().__init__(f"recvq was {how}")
         self.renamed_to = renamed_to
-        """Where its documents are now, as `database.collection`; None if that is nowhere else."""
+        """The present place of its documents as `database.collection`; None if there is none."""
         self.stays = stays
         """Whether its documents are in the new recvq."""
 
 
 def gone_by_rename(before: str, after: str, recvq: str) -> RecvqGone:
-    """What a rename means for recvq, which it takes away or replaces; all are full names."""
+    """Return the effect of a rename that removes or replaces recvq. All names are full names."""
     if before == recvq:
         return RecvqGone("renamed", renamed_to=after)
-    # convertToCapped copies into a collection named like this and renames that.
+    # convertToCapped copies into a collection with such a name and renames that.
     if ".convertToCapped." in before:
         return RecvqGone("converted", stays=True)
     return RecvqGone("replaced")
@@ -84,10 +86,10 @@ def gone_by_rename(before: str, after: str, recvq: str) -> RecvqGone:
 
 @contextmanager
 def patiently(client: Client, *, seconds: float) -> Iterator[None]:
-    """Give one opening of a feed so many seconds, but only with a server that answers at once.
+    """Allow one opening of a feed this many seconds, provided that a server answers at once.
 
-    The driver's own time-out for a block counts for finding a server, too: it would not give up.
-    Raises HistoryLost where all that time was not enough: no other try would come any further.
+    The driver's own time-out for a block also covers finding a server, so it would not give up.
+    Raises HistoryLost if the time was not enough: another try would not get further.
     """
     client.admin.command("ping")
     began = time.monotonic()
@@ -108,9 +110,9 @@ def feed_client(
     socket_seconds: float = SOCKET_SECONDS,
     **options: Any,
 ) -> Client:
-    """A client for a feed and nothing else: quick to notice a silent or lost server.
+    """Return a client for a feed only: it notices a silent or lost server quickly.
 
-    The driver repeats nothing by itself: the feed's reader opens again, with growing pauses.
+    The driver repeats no operation by itself: the feed's reader opens again, with growing pauses.
     """
     return connect(
         uri,
@@ -123,7 +125,7 @@ def feed_client(
 
 
 class FeedItem(NamedTuple):
-    """One document, the token with which the feed goes on after it, and its place in time."""
+    """One document, the token to continue after it, and its time."""
 
     document: Document
     token: Any
@@ -131,32 +133,32 @@ class FeedItem(NamedTuple):
 
 
 class Feed(Protocol):
-    """Documents as they are inserted into recvq, on one thread.
+    """Documents in the order of their insertion into recvq, on one thread.
 
-    Every method raises StoreUnavailable when MongoDB cannot be reached, whereupon the feed may
-    be opened again with the same token, and HistoryLost when it cannot go on from there;
-    RecvqGone only after all that was inserted before was read.
+    Every method raises StoreUnavailable when MongoDB cannot be reached; the feed may then be opened
+    again with the same token. It raises HistoryLost when it cannot continue from the token, and
+    RecvqGone only after all earlier inserts were read.
     """
 
     name: str
 
     def open(self, token: Any) -> None:
-        """Go on after `token`."""
+        """Continue after `token`."""
         ...
 
     def open_at(self, time: Timestamp) -> None:
-        """Begin with what was inserted at or after a time of the server."""
+        """Begin with inserts at or after a time of the server."""
         ...
 
     def read(self) -> FeedItem | None:
-        """The next document, after at most STEP_SECONDS; None if there was none."""
+        """Return the next document, after at most STEP_SECONDS; None if there was none."""
         ...
 
     @property
     def token(self) -> Any:
-        """Where the feed stands; after a `read` of None it may have moved past other writes."""
+        """The present position; after a `read` of None it may have moved past other writes."""
         ...
 
     def close(self) -> None:
-        """Give up the cursor; may be called twice."""
+        """Close the cursor; may be called twice."""
         ...

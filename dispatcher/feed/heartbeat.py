@@ -1,4 +1,4 @@
-"""The proof that a quiet feed still delivers: a document of our own that has to come back."""
+"""Proves that a quiet feed still delivers: a stored heartbeat document has to come back."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ log = logging.getLogger(__name__)
 
 
 class Stalled(StoreUnavailable):
-    """The feed does not bring what was surely stored: open it again."""
+    """The feed does not deliver a document that is known to be stored: open it again."""
 
 
 class Heartbeat:
-    """Kept by the thread that reads the feed, which says what it heard.
+    """Used by the thread that reads the feed.
 
-    `recvq` is where a heartbeat goes; `closed` says why nothing may be inserted now, or None.
+    `recvq` receives the heartbeats; `closed` returns the reason why inserts are not allowed, or
+    None.
     """
 
     def __init__(
@@ -42,21 +43,21 @@ class Heartbeat:
         self._limits = limits
         self._monotonic = monotonic
         self._quiet_since = monotonic()
-        # When the one under way was confirmed; None without one.
+        # When the heartbeat under way was confirmed; None without one.
         self._stored_at: float | None = None
         self.refused: str | None = None
-        """Why recvq took none in this quiet; None if it did, or was not asked."""
+        """Why recvq refused a heartbeat during this quiet period; None if it did not."""
 
     def heard(self) -> None:
-        """The feed brought a document, was opened, or was not asked: the quiet begins anew."""
+        """Restart the quiet period: the feed delivered, was opened, or was not read."""
         self._quiet_since = self._monotonic()
         self._stored_at = None
         self.refused = None
 
     def quiet(self) -> None:
-        """The feed was asked and brought nothing.
+        """Handle a read without a document; stores a heartbeat when one is due.
 
-        Raises Stalled if a heartbeat was stored `heartbeat_back_seconds` ago and has not come.
+        Raises Stalled if a heartbeat was stored `heartbeat_back_seconds` ago and was not delivered.
         """
         now = self._monotonic()
         if self._stored_at is not None:
@@ -74,7 +75,7 @@ class Heartbeat:
         try:
             closed = self._closed()
             if closed is not None:
-                # Tried again after another quiet spell; why it is closed is said by the guard.
+                # Tried again after another quiet period; the guard reports why recvq is closed.
                 self.heard()
                 self.refused = f"recvq is closed: {closed}"
                 return

@@ -1,7 +1,7 @@
-"""The feed that tails local.oplog.rs: for servers where a change stream is not wanted.
+"""The feed that tails local.oplog.rs, for servers where a change stream is not wanted.
 
-It reads majority-committed entries only, as a change stream does: an entry that is rolled back
-later is never handed out. A position is the `ts` of an entry.
+Like a change stream it reads majority-committed entries only: it never delivers an entry that is
+rolled back later. A position is the `ts` of an entry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from linedesk.store.client import MAJORITY, Client
 from linedesk.store.documents import RECVQ, Document
 from linedesk.store.errors import StoreUnavailable, translate
 
-# CappedPositionLost: the entry the cursor stood on was truncated while it waited.
+# CappedPositionLost: the cursor's entry was truncated while the cursor waited.
 LOST_CODES = frozenset({136})
 
 
@@ -52,9 +52,9 @@ class OplogFeed:
         self._oplog = client.local.get_collection("oplog.rs", read_concern=MAJORITY)
         self._cursor: Cursor[Document] | None = None
         self._token: Timestamp | None = None
-        # The entry that opening the cursor brought, if any.
+        # The first entry after opening the cursor, if any.
         self._first: Document | None = None
-        # Inserts of an applyOps entry that were not handed out yet.
+        # Inserts of an applyOps entry that are not delivered yet.
         self._rest: deque[FeedItem] = deque()
 
     def open(self, token: Any) -> None:
@@ -63,7 +63,7 @@ class OplogFeed:
         self._tail(token)
 
     def open_at(self, time: Timestamp) -> None:
-        # The oplog's filter says "after"; one tick earlier makes it "at or after".
+        # The filter of the oplog means "after"; one tick earlier makes it "at or after".
         self._tail(_before(time))
 
     def read(self) -> FeedItem | None:
@@ -95,20 +95,24 @@ class OplogFeed:
             ).max_await_time_ms(int(self._step_seconds * 1000))
             with patiently(self._client, seconds=self._open_seconds):
                 self._first = next(self._cursor, None)
-            # Only now that the cursor stands: a find is not sent before its first `next`.
+            # Only now that the cursor is open: a find is not sent before its first `next`.
             self._refuse_gap(after)
         except PyMongoError as error:
             raise _sorted_out(error) from error
         self._token = after
 
     def _refuse_gap(self, after: Timestamp) -> None:
-        """The oldest entry has to be no newer than the position, or something is missing."""
+        """Raise PositionLost if the oldest entry is newer than the position: entries are
+        missing.
+        """
         oldest = self._oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
         if oldest["ts"] > after:
             raise PositionLost(f"the oplog begins at {oldest['ts']}, after {after}")
 
     def _filter(self, after: Timestamp) -> Document:
-        """Inserts into recvq, alone or in a transaction's applyOps; and noops, to move on."""
+        """Select inserts into recvq, also in a transaction's applyOps, and noops to advance the
+        position.
+        """
         return {
             "ts": {"$gt": after},
             "$or": [
@@ -130,12 +134,12 @@ class OplogFeed:
         except PyMongoError as error:
             raise _sorted_out(error) from error
         if entry is None and not self._cursor.alive:
-            # A tailable cursor on a range that holds nothing yet is dead at once (SERVER-13955).
+            # A tailable cursor on an empty range is dead at once (SERVER-13955).
             raise StoreUnavailable("the cursor on the oplog ended")
         return entry
 
     def _readings(self, entry: Document) -> Iterator[FeedItem]:
-        """The inserts of one entry; only the last of them moves the position past the entry."""
+        """Return the inserts of one entry; only the last one moves the position past the entry."""
         found = list(inserts(entry, self._namespace))
         for number, document in enumerate(found, 1):
             token = entry["ts"] if number == len(found) else None
@@ -143,9 +147,9 @@ class OplogFeed:
 
 
 def inserts(entry: Mapping[str, Any], namespace: str) -> Iterator[Document]:
-    """The documents that an oplog entry inserts into a collection, applyOps looked through.
+    """The documents that an oplog entry inserts into a collection, also by applyOps.
 
-    Raises RecvqGone for a drop or rename of the collection: what follows is another one.
+    Raises RecvqGone for a drop or rename: later inserts belong to another collection.
     """
     if entry["op"] == "i" and entry["ns"] == namespace:
         yield entry["o"]
@@ -166,7 +170,7 @@ def _refuse_removal(entry: Mapping[str, Any], namespace: str) -> None:
 
 
 def _sorted_out(error: PyMongoError) -> Exception:
-    """HistoryLost where the position is gone; StoreUnavailable where opening again is the way."""
+    """Return HistoryLost if the position is lost; StoreUnavailable if opening again may help."""
     if isinstance(error, OperationFailure) and error.code in LOST_CODES:
         return PositionLost(f"MongoDB error {error.code}")
     return translate(error)

@@ -1,6 +1,7 @@
-"""The thread that owns the feed, and the state machine that tells it what to do next.
+"""The thread that owns the feed, and the state machine that decides its next step.
 
-It opens the feed, reads it into the pool, opens it again, and scans recvq for what a feed lost.
+It opens the feed, reads it into the pool and opens it again after failures. It scans recvq for
+documents that a feed has lost.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ OPENING = "opening the feed"
 
 
 class ReaderState(Enum):
-    """What the reader does next."""
+    """The reader's next step."""
 
     SCANNING = "scanning"
-    """It has no position: make recvq right, and scan all of it that may be unfinished."""
+    """There is no position: repair recvq, and scan all of it that may be unfinished."""
     OPENING = "opening"
-    """Open the feed at the position, or where the scan began."""
+    """Open the feed at the position, or at the start of the scan."""
     READING = "reading"
     """Read the feed."""
     READING_OLD = "reading the old recvq"
-    """recvq is another one than the feed reads: read on, until all that was stored is visible."""
+    """recvq was replaced: read until all stored documents are visible to the feed."""
     READING_REST = "reading the rest of the old recvq"
-    """All that was stored in the old one is where the feed brings it: read until it is quiet."""
+    """All documents of the old one are visible to the feed: read until the feed is quiet."""
     DRAINING = "draining"
-    """The recvq that was read is gone: what it brought is finished and saved first."""
+    """The old recvq is gone: finish and save its documents first."""
     BACKOFF = "backing off"
-    """Wait, longer with each failure."""
+    """Pause, longer after each failure."""
     STOPPED = "stopped"
 
 
@@ -58,11 +59,11 @@ READS = frozenset({ReaderState.READING, ReaderState.READING_OLD, ReaderState.REA
 
 
 class ReaderMachine:
-    """What the reader does next, and what it has to know for that: no threads, no I/O, no clock.
+    """The reader's next step and the facts it depends on: no threads, no I/O, no clock.
 
-    The reader does what `state` says and tells by a method how it ended. Each cell is the next
-    state; an empty cell cannot happen. RESUME is what the facts ask for once a pause is over:
-    DRAINING if a recvq is gone, else SCANNING without a position, else OPENING.
+    The reader carries out `state` and reports the result by calling a method. Each cell is the next
+    state; an empty cell cannot happen. RESUME is the next state after a pause: DRAINING if a recvq
+    is gone, else SCANNING without a position, else OPENING.
 
     | event | SCANNING | OPENING | READING | READING_OLD | READING_REST | DRAINING | BACKOFF |
     | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -84,24 +85,24 @@ class ReaderMachine:
 
     def __init__(self, token: Any, *, healthy_seconds: float = FeedLimits.healthy_seconds) -> None:
         self.token = token
-        """Where the feed goes on; None if nowhere."""
+        """Where the feed continues; None without a position."""
         self.start: ScanPass | None = None
-        """The scan behind which the feed is to begin, until it was opened there."""
+        """The scan after which the feed has to begin; None once it was opened there."""
         self.seen: Container[Any] = ()
-        """Ids that the last scan met: the stream brings them once more."""
+        """Ids that the last scan met: the stream delivers them once more."""
         self.gone: RecvqGone | None = None
-        """How the recvq that was read went away, until all that it brought is finished."""
+        """How the old recvq was removed, until all of its documents are finished."""
         self.cause: PositionLost | None = None
         """Why the next scan is needed; None at the very first start."""
         self.losses = 0
-        """How often the position was lost."""
+        """How many times the position was lost."""
         self.failures = 0
-        """How often it failed, one shortly after the other: what a pause depends on."""
+        """The number of failures in short succession, which determines the pause."""
         self.is_mute = False
-        """It was opened and brought no heartbeat: opening it again is no reason to wait."""
+        """It was opened and delivered no heartbeat: the next opening needs no pause."""
         self._healthy_seconds = healthy_seconds
         self._is_silent = True
-        # When the feed was opened; None once that has counted.
+        # When the feed was opened; None after that was counted.
         self._opened_at: float | None = None
         self.state = self._resume()
 
@@ -111,69 +112,69 @@ class ReaderMachine:
         return self.state in READS
 
     def scanned(self, start: ScanPass) -> None:
-        """All of recvq that may be unfinished was handed over."""
+        """All documents of recvq that may be unfinished were handed over."""
         self._go(ReaderState.OPENING, ReaderState.SCANNING)
         self.start = start
 
     def opened(self, now: float) -> None:
-        """The feed is open, at the token or where the scan began."""
+        """The feed is open, at the token or at the start of the scan."""
         self._go(ReaderState.READING, ReaderState.OPENING)
         if self.start is not None:
             self.seen, self.start, self.cause = self.start.seen, None, None
         self._opened_at = now
 
     def answered(self) -> bool:
-        """The feed answered a read; whether that is news, after failures."""
+        """The feed answered a read; returns whether it had failed before."""
         is_news, self._is_silent = self._is_silent and self.failures > 0, False
         return is_news
 
     def delivered(self, token: Any) -> None:
-        """The feed or a scan brought a document; without a token the position stays."""
+        """The feed or a scan delivered a document; without a token the position stays."""
         self._go(self.state, ReaderState.SCANNING, *READS)
         self.is_mute = False
         if token is not None:
             self.token = token
 
     def moved(self, token: Any) -> None:
-        """The feed brought nothing, and stands at `token`."""
+        """The feed delivered no document, and its position is `token`."""
         self._go(self.state, *READS)
         self.token = token
 
     def replaced(self) -> None:
-        """recvq is another one than was opened, and the feed has not said so."""
+        """recvq is not the collection that was opened, and the feed has not reported it."""
         self._go(ReaderState.READING_OLD, ReaderState.READING)
 
     def visible(self) -> None:
-        """All that was stored before is where the feed brings it."""
+        """All documents stored before are visible to the feed."""
         self._go(ReaderState.READING_REST, ReaderState.READING_OLD)
 
     def same_again(self) -> None:
-        """recvq is as it should be after all."""
+        """recvq is correct after all."""
         self._go(ReaderState.READING, ReaderState.READING_REST)
 
     def went(self, gone: RecvqGone) -> None:
-        """The recvq that was read is another one now, or none, and was read to its end."""
+        """The old recvq was replaced or removed, and was read to its end."""
         self._go(ReaderState.DRAINING, ReaderState.OPENING, *READS)
         self.gone = gone
 
     def drained(self, now: float) -> None:
-        """All that the old recvq brought is finished and saved under its token."""
+        """All documents of the old recvq are finished and saved under its token."""
         self._fail(now, ReaderState.DRAINING)
         cause, self.gone = self.gone, None
         assert cause is not None, "what is drained is gone"
         self._lose(cause)
 
     def lost(self, cause: PositionLost, now: float) -> None:
-        """The feed cannot go on from its token."""
+        """The feed cannot continue from its token."""
         self._fail(now, ReaderState.OPENING, *READS)
         self._lose(cause)
 
     def unavailable(self, now: float) -> None:
-        """What it was at failed, and may be tried again."""
+        """The present step failed and may be tried again."""
         self._fail(now, ReaderState.SCANNING, ReaderState.OPENING, ReaderState.DRAINING, *READS)
 
     def stalled(self, now: float) -> None:
-        """The feed is open, and does not bring what was surely stored."""
+        """The feed is open but does not deliver a document that is known to be stored."""
         self._fail(now, *READS)
         self.is_mute = True
 
@@ -182,7 +183,7 @@ class ReaderMachine:
         self._go(self._resume(), ReaderState.BACKOFF)
 
     def stopped(self) -> None:
-        """Nothing follows."""
+        """The end; no step follows."""
         self.state = ReaderState.STOPPED
 
     def _resume(self) -> ReaderState:
@@ -197,7 +198,7 @@ class ReaderMachine:
 
     def _fail(self, now: float, *before: ReaderState) -> None:
         self._go(ReaderState.BACKOFF, *before)
-        # A scan is good for one opening only: what it has `seen` may be forgotten by the next.
+        # A scan is valid for one opening only: the next one may forget the ids it has `seen`.
         self.start, self._is_silent = None, True
         opened_at, self._opened_at = self._opened_at, None
         if opened_at is not None and now - opened_at > self._healthy_seconds:
@@ -211,11 +212,10 @@ class ReaderMachine:
 
 
 class FeedReader(BackgroundThread):
-    """Reads the feed into the pool until it is stopped; `ReaderMachine` says what comes next.
+    """Reads the feed into the pool until it is stopped; `ReaderMachine` decides each step.
 
-    `token` is where a predecessor's progress stands in this very feed, None if nowhere.
-    `epoch_began` is the server's time of taking over: what was stored up to then may have been
-    decided by a predecessor.
+    `token` is the saved position of a predecessor in this feed, None without one. `epoch_began` is
+    the server's time of the takeover: a predecessor may have decided documents stored before it.
     """
 
     def __init__(
@@ -246,12 +246,12 @@ class FeedReader(BackgroundThread):
         self._machine = ReaderMachine(token, healthy_seconds=limits.healthy_seconds)
         self._looked_at = -math.inf
         self.reason = WaitReason(renew_seconds=limits.renew_seconds)
-        """Why the feed brings nothing for now, if that has a name."""
+        """Why the feed delivers no documents at present, if there is a known reason."""
         self.delivered_at = time.monotonic()
-        """Monotonic time of the last document that came, heartbeats included."""
+        """Monotonic time of the last document, heartbeats included."""
 
     def quiet_seconds(self) -> float:
-        """For how long it has brought nothing, not even a heartbeat, and named no reason."""
+        """Return how long the feed has delivered nothing, without a known reason."""
         return time.monotonic() - max(self.delivered_at, self.reason.renewed_at)
 
     @property
@@ -260,7 +260,7 @@ class FeedReader(BackgroundThread):
         return self._machine.reads
 
     def lost_history(self) -> int:
-        """How often the feed could not go on where it stood, since the start of the process."""
+        """How many times the feed lost its position since the start of the process."""
         return self._machine.losses
 
     def _run(self) -> None:
@@ -304,7 +304,7 @@ class FeedReader(BackgroundThread):
         self._stop.wait(self._limits.pause_seconds(self._machine.failures))
         self._machine.paused()
 
-    # A position that is lost, and a recvq that is gone.
+    # Lost positions and replaced recvqs.
 
     def _forget_position(self, cause: PositionLost) -> None:
         name = self._feed.name
@@ -318,7 +318,7 @@ class FeedReader(BackgroundThread):
             self._machine.scanned(start)
 
     def _is_over(self) -> bool:
-        """Asked with each row of a scan, which may take long before the first is handed over."""
+        """Asked at each row of a scan: it may take long until the first document is handed over."""
         self.reason.set(SCANNING)
         return self._stop.is_set()
 
@@ -328,12 +328,12 @@ class FeedReader(BackgroundThread):
         self._recovery.report(gone)
 
     def _drain(self) -> None:
-        """Until all that the old recvq brought is finished and saved, its token is kept: after a
-        crash the oplog still brings what recvq lost.
+        """Keep the token until all documents of the old recvq are finished and saved: after a crash
+        the oplog still has the documents that recvq lost.
         """
         gone = self._machine.gone
         assert gone is not None, "only what is gone is drained"
-        self.reason.set(f"{gone}: what it brought has to be finished")
+        self.reason.set(f"{gone}: its documents have to be finished")
         # guard: finished-before-made-anew -> never
         if self._pool.standing()[0] > 0:
             self._stop.wait(DRAIN_LOOK_SECONDS)
@@ -356,7 +356,7 @@ class FeedReader(BackgroundThread):
         self._machine.opened(time.monotonic())
         self._heartbeat.heard()
         if not self._machine.is_mute:
-            # The outage is over: from now on the feed has its time to bring something.
+            # The outage is over: the feed now has its full time to deliver.
             self.reason.set(OPENING)
         self._look()
 
@@ -381,9 +381,9 @@ class FeedReader(BackgroundThread):
         self.reason.set(why)
 
     def _may_read(self) -> bool:
-        """Whether there is room for one more, after a short wait for it."""
+        """Return whether there is room for one more document, after a short wait for it."""
         if not self._has_room():
-            self.reason.set("too much waits to be carried out")
+            self.reason.set("too many effects wait to be carried out")
             self._stop.wait(ROOM_SECONDS)
             return False
         if not self._pool.wait_for_room(ROOM_SECONDS):
@@ -406,7 +406,7 @@ class FeedReader(BackgroundThread):
         document, token, stored_at = item
         self._delivers(token, None)
         if not has_a_place(document):
-            log.error("not a document of the front desk, passed over id=%s", document["_id"])
+            log.error("not a front desk document, skipped id=%s", document["_id"])
             self._pool.move(token)
         elif document["_id"] in self._machine.seen:
             self._pool.move(token)
@@ -424,7 +424,7 @@ class FeedReader(BackgroundThread):
         return item
 
     def _be_quiet(self) -> None:
-        """What is done while the feed brings nothing; raises StoreUnavailable, RecvqGone."""
+        """The work while the feed is quiet; raises StoreUnavailable, RecvqGone."""
         self._heartbeat.quiet()
         if self._machine.state is ReaderState.READING_OLD:
             self._rescan.wait_until_visible()
@@ -436,7 +436,7 @@ class FeedReader(BackgroundThread):
         self.reason.set(self._heartbeat.refused)
 
     def _look(self) -> None:
-        """See whether recvq is right, and mend at once what is mended in place."""
+        """Check recvq; repair at once whatever can be repaired in place."""
         wrong = self._repair.look()
         self._looked_at = time.monotonic()
         if wrong in ANOTHER:
@@ -445,7 +445,7 @@ class FeedReader(BackgroundThread):
             self._recovery.apply()
 
     def _look_again(self) -> None:
-        """End the stream of a recvq that is another one now, since all of the old one was read."""
+        """End the stream of a replaced recvq, once all of the old one was read."""
         wrong = self._repair.look()
         if wrong in ANOTHER:
             raise RecvqGone(f"found {wrong}")

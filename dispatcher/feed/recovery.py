@@ -1,7 +1,7 @@
-"""What is done about lost history (G9), and about a recvq that was dropped, renamed or converted.
+"""Handles lost history (G9), and a recvq that was dropped, renamed or converted.
 
-Whatever is done here may end anywhere by a kill: the token is forgotten durably before anything
-else, and every later step looks at what is there.
+A kill may end each step. The token is therefore forgotten durably first, and every later step
+checks the present state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCANNING = "scanning recvq"
 
 @dataclass
 class ScanCount:
-    """Counts what a scan hands over."""
+    """Counts the documents that a scan hands over."""
 
     take: Callable[[Document], bool]
     documents: int = 0
@@ -40,7 +40,7 @@ class ScanCount:
 
 
 class Recovery:
-    """Makes recvq right and scans it, for the thread that reads the feed."""
+    """Repairs and scans recvq for the thread that reads the feed."""
 
     def __init__(self, rescan: Rescan, pool: Pool, saver: Saver, repair: CollectionRepair) -> None:
         self._rescan = rescan
@@ -49,7 +49,9 @@ class Recovery:
         self._repair = repair
 
     def report(self, gone: RecvqGone) -> None:
-        """Log that recvq is gone, how much of it is in hand, and where the rest is."""
+        """Log that recvq is gone, how many of its documents are unfinished, and where the
+        rest is.
+        """
         in_hand, after = self._pool.standing()
         level = logging.WARNING if gone.stays else logging.ERROR
         log.log(level, _words(gone), gone, in_hand, after, gone.renamed_to or "-")
@@ -61,11 +63,11 @@ class Recovery:
         take: Callable[[Document], bool],
         is_over: Callable[[], bool],
     ) -> ScanPass | None:
-        """Make recvq right, and hand all of it that may be unfinished to `take`.
+        """Repair recvq, and pass all documents that may be unfinished to `take`.
 
-        `take` returns False for a document that is known. `cause` is None at the very first start.
-        The stream has to begin with the pass that is returned; None if `is_over` said so, which is
-        asked again and again. Raises StoreUnavailable.
+        `take` returns False for a known document. `cause` is None at the very first start. Returns
+        the pass at which the stream has to begin; None if `is_over`, which is asked repeatedly,
+        returned True. Raises StoreUnavailable.
         """
         if not self._saver.save():
             raise StoreUnavailable("the lost position could not be forgotten durably")
@@ -73,7 +75,8 @@ class Recovery:
         if is_over():
             return None
         began, count = time.monotonic(), ScanCount(take)
-        # One step under the pool's lock: what finishes during the scan must not look new to it.
+        # One step under the pool's lock: documents that finish during the scan must not look new to
+        # it.
         after = self._pool.begin_scan()
         log.info("scanning recvq after=%s", after)
         last = self._rescan.scan(after, count, is_over, told=isinstance(cause, RecvqGone))
@@ -98,7 +101,7 @@ class Recovery:
             return
         if wrong in ANOTHER and not isinstance(cause, RecvqGone):
             log.error(
-                "recvq is not the one that was read: what it held and nobody had read is gone "
+                "recvq was replaced: documents that were stored and not read are lost "
                 "found=%s after=%s",
                 wrong,
                 self._pool.standing()[1],
@@ -107,23 +110,23 @@ class Recovery:
         if wrong in ANOTHER:
             # The whole database may have been dropped.
             done += self._repair.apply_neighbours()
-        log.warning("recvq made right again found=%s done=%s", wrong, ", ".join(done))
+        log.warning("recvq repaired found=%s done=%s", wrong, ", ".join(done))
 
 
 def _words(gone: RecvqGone) -> str:
-    """The log line for a recvq that is gone; the order of its values is always the same."""
+    """Return the log line for a lost recvq; its values always have the same order."""
     if gone.renamed_to:
         return (
-            "%s: what it brought is handled; what was stored and never read stays where it was "
-            "renamed to, behind after: insert those documents into recvq to have them handled "
+            "%s: documents that were read are handled; unread ones stay in the renamed collection, "
+            "behind the document `after`: insert them into recvq to have them handled "
             "in_hand=%d after=%s renamed_to=%s"
         )
     if gone.stays:
         return (
-            "%s: what it brought is handled, then all that it holds is looked at "
+            "%s: documents that were read are handled, then the new recvq is scanned "
             "in_hand=%d after=%s renamed_to=%s"
         )
     return (
-        "%s: what it brought is handled; what was stored and never read is lost with it, its "
-        "number is unknown in_hand=%d after=%s renamed_to=%s"
+        "%s: documents that were read are handled; documents that were stored and not read are "
+        "lost, their number is unknown in_hand=%d after=%s renamed_to=%s"
     )

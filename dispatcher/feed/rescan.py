@@ -1,10 +1,11 @@
-"""What to do when a feed has no position: find by scans what it can no longer tell (G9).
+"""Scans recvq for the documents that a feed without a position can no longer deliver (G9).
 
-The order is what makes it safe. First a time T of the server is taken, then a causally
-consistent majority read that waits until all up to T is visible, and only then a stream from T:
-without the wait, a stored document was seen to be in neither.
+The order of steps makes this safe. First, T is taken from the server's clock. Then a causally
+consistent majority read waits until all writes up to T are visible. Only then a stream begins at T.
+Without the wait, a stored document was observed to be missing from both scan and stream.
 
-Reading documents again by `_id`: from recvq, and from the oplog what recvq no longer holds.
+The module also reads documents again by `_id`: from recvq, and from the oplog if recvq no longer
+has them.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ log = logging.getLogger(__name__)
 
 KEPT_IDS = 10_000
 LONG_PASS_DOCUMENTS = 5_000
-# CappedPositionLost and CursorNotFound: the scan was overtaken, and begins anew from progress.
+# CappedPositionLost and CursorNotFound: the scan was overtaken; it begins again from progress.
 OVERTAKEN_CODES = frozenset({136, 43})
 
 
 class Superseded(StoreUnavailable):
-    """The scan's cursor was lost: begin again from what is finished by now."""
+    """The scan's cursor was lost: begin again from the documents finished by now."""
 
 
 @dataclass
 class ScanPass:
-    """One scan of recvq from some way behind a document to the newest."""
+    """One scan of recvq, from some places before a document to the newest."""
 
     operation_time: Timestamp
     seen: OrderedDict[Any, None] = field(default_factory=OrderedDict)
@@ -50,7 +51,7 @@ class ScanPass:
     started: float = field(default_factory=time.monotonic)
 
     def note(self, id_: Any) -> None:
-        """Remember that the pass met this document; the oldest beyond the bound are forgotten."""
+        """Remember that the pass met this document; forgets the oldest ids beyond the bound."""
         self.read += 1
         self.last = id_
         self.seen[id_] = None
@@ -58,7 +59,7 @@ class ScanPass:
             self.seen.popitem(last=False)
 
     def is_long(self, window_seconds: float) -> bool:
-        """Whether the stream from its T might already be too old, or its ids too many."""
+        """Whether the stream from its T may be too old already, or its ids too many."""
         took = time.monotonic() - self.started
         return self.read > LONG_PASS_DOCUMENTS or took > window_seconds / 10
 
@@ -66,7 +67,7 @@ class ScanPass:
 class Rescan:
     """Scans of recvq; `collection` belongs to the feed's client.
 
-    `window_seconds` is how far back the oplog reaches; without it the server is asked.
+    `window_seconds` is the time span of the oplog; without it the server is asked.
     """
 
     def __init__(self, collection: Collection[Any], *, window_seconds: float | None = None) -> None:
@@ -75,7 +76,7 @@ class Rescan:
         self._client = collection.database.client
 
     def now(self) -> Timestamp:
-        """The server's operation time: what was stored before is at or before it."""
+        """The server's operation time: earlier writes have this time or an earlier one."""
         try:
             with self._client.start_session() as session:
                 return self._time(session)
@@ -88,7 +89,7 @@ class Rescan:
         return session.operation_time
 
     def wait_until_visible(self) -> None:
-        """Wait until all that was stored by now is on a majority, where a feed brings it.
+        """Wait until all writes until now are on a majority, where a feed can deliver them.
 
         Raises StoreUnavailable if that takes longer than the client's socket time-out.
         """
@@ -107,13 +108,12 @@ class Rescan:
         *,
         told: bool = False,
     ) -> ScanPass | None:
-        """Hand every document that may be unfinished to `take`, until a pass is short enough.
+        """Pass every document that may be unfinished to `take`, until a pass is short enough.
 
-        Returns the last pass: stream from its `operation_time`, dropping what it has `seen`.
-        None if `stopped` said so, which is asked with each document that is read, and with each
-        that is counted on the way back to the start. Raises StoreUnavailable: nothing is lost by
-        beginning again. That `after` is not in recvq is an error in the log, unless the reason was
-        `told`.
+        Returns the last pass: stream from its `operation_time` and drop the ids it has `seen`.
+        Returns None if `stopped` returned True; it is asked at each document read, and at each one
+        counted on the way back to the start. Raises StoreUnavailable: a new scan loses no document.
+        If `after` is not in recvq, an error is logged, unless the reason was `told`.
         """
         if after is not None and not told:
             self._complain_if_gone(after)
@@ -123,7 +123,7 @@ class Rescan:
             one = self._pass(after, before, take, stopped)
             if one is None or not one.is_long(window_seconds):
                 return one
-            log.info("recvq scanned, once more for what came meanwhile documents=%d", one.read)
+            log.info("recvq scanned, scanning again for newer ones documents=%d", one.read)
             before, after = one, one.last
 
     def _complain_if_gone(self, after: Any) -> None:
@@ -154,9 +154,7 @@ class Rescan:
                     if stopped():
                         return None
                     if not has_a_place(document):
-                        log.error(
-                            "not a document of the front desk, passed over id=%s", document["_id"]
-                        )
+                        log.error("not a front desk document, skipped id=%s", document["_id"])
                         continue
                     one.note(document["_id"])
                     if before is None or document["_id"] not in before.seen:
@@ -171,7 +169,9 @@ class Rescan:
     def _documents(
         self, after: Any, session: ClientSession, stopped: Callable[[], bool]
     ) -> Iterator[Document]:
-        """recvq in natural order, from some way before `after`; all of it if that is gone."""
+        """Read recvq in natural order, from some places before `after`; all of it if that is
+        gone.
+        """
         record = self._anchor(after, session, stopped)
         if record is None:
             yield from self._collection.find({}, session=session).sort("$natural", 1)
@@ -183,9 +183,9 @@ class Rescan:
     def _anchor(
         self, after: Any, session: ClientSession, stopped: Callable[[], bool]
     ) -> tuple[int, int] | None:
-        """Record id SAFE_ORDER_SLACK places before `after`, and its distance to the end.
+        """Return the record id SAFE_ORDER_SLACK places before `after`, and its distance to the end.
 
-        None if `after` is not in recvq. Only `_id`s travel, from the newest backwards.
+        None if `after` is not in recvq. Transfers only `_id`s, from the newest backwards.
         """
         if after is None or self._collection.find_one({"_id": after}, session=session) is None:
             return None
@@ -205,11 +205,11 @@ class Rescan:
         return (record, distance) if behind >= 0 else None
 
     def _from(self, anchor: tuple[int, int], session: ClientSession) -> Iterator[Document]:
-        """Documents from the anchor on.
+        """Return the documents from the anchor on.
 
-        MongoDB offers no start in the middle of a natural order but `skip`. What is overwritten
-        between counting and reading shifts the places, so the first record id is checked: if
-        the anchor was jumped over, the scan starts further back.
+        `skip` is MongoDB's only way to start in the middle of a natural order. Overwritten
+        documents shift the places between counting and reading, so the first record id is checked.
+        If the anchor was skipped, the scan starts further back.
         """
         record, distance = anchor
         total = int(self._collection.estimated_document_count())
@@ -227,7 +227,7 @@ class Rescan:
         yield from (document for document in found if document["$recordId"] >= record)
 
     def _oplog_window_seconds(self) -> float:
-        """How far back the oplog reaches, by its oldest and newest entry."""
+        """Return the time span of the oplog, by its oldest and newest entry."""
         oplog = self._client.local["oplog.rs"]
         try:
             ends = [
@@ -235,26 +235,27 @@ class Rescan:
                 for direction in (1, -1)
             ]
         except PyMongoError as error:
-            # The oldest entry may have been truncated meanwhile.
+            # The oldest entry may have been truncated in the meantime.
             raise _superseded_or(error) from error
         return float(max(1, ends[1] - ends[0]))
 
 
 def _superseded_or(error: PyMongoError) -> Exception:
-    """Superseded where the cursor was lost; else as `translate` has it."""
+    """Return Superseded if the cursor was lost; otherwise the error that `translate` returns."""
     if isinstance(error, OperationFailure) and error.code in OVERTAKEN_CODES:
         return Superseded(f"MongoDB error {error.code}")
     return translate(error)
 
 
-# Nothing but its time is indexed in an oplog, so a large one is read for long.
+# An oplog is indexed only by time, so reading a large one takes long.
 OPLOG_SECONDS = 10.0
 
 
 def recall(database: Database[Any], ids: Sequence[Any]) -> Mapping[Any, Document]:
-    """The documents of these ids; what is left out is nowhere. Raises StoreUnavailable.
+    """Return the documents of these ids; ids without a document are left out. Raises
+    StoreUnavailable.
 
-    After a drop of recvq, what it held is still in the oplog, until that rolls over.
+    After a drop of recvq, its documents remain in the oplog until that rolls over.
     """
     with translated():
         rows = database[RECVQ].find({"_id": {"$in": list(ids)}})
@@ -267,7 +268,7 @@ def recall(database: Database[Any], ids: Sequence[Any]) -> Mapping[Any, Document
 
 
 def _from_oplog(database: Database[Any], ids: Sequence[Any]) -> Mapping[Any, Document]:
-    """An insert into a capped collection is an entry of its own, never one in an applyOps."""
+    """An insert into a capped collection is an entry of its own, never part of an applyOps."""
     oplog = database.client.local.get_collection("oplog.rs", read_concern=MAJORITY)
     namespace = f"{database.name}.{RECVQ}"
     entries = oplog.find(

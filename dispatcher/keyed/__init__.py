@@ -1,1 +1,1 @@
-"""Documents reach threads: in order by key, with pauses, `held`, and saves."""
+"""Documents reach threads in order by key, with pauses, `held`, and saves."""

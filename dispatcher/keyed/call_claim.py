@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 class CallClaim:
-    """A call of the bot's handler: of the two, its return and its being abandoned, one counts.
+    """A call of the bot's handler, which ends once: it returns or is abandoned.
 
-    `limit_seconds` is how long it may run; None for as long as any handler.
+    `limit_seconds` is its time limit; None for the limit of all handlers.
     """
 
     __slots__ = ("_action", "_claim", "is_abandoned", "limit_seconds", "since")
@@ -20,15 +20,15 @@ class CallClaim:
         self.limit_seconds = limit_seconds
         self.is_abandoned = False
         self._action: Callable[[], object] | None = None
-        # Acquired once and never released: of the two ends only one can.
+        # Acquired once and never released: only one of the two ends succeeds.
         self._claim = threading.Lock()
 
     def end(self) -> bool:
-        """The handler returned; False if it was abandoned before, and then it decides nothing."""
+        """The handler returned; False if it was abandoned before, and its decision is discarded."""
         return self._claim.acquire(blocking=False)
 
     def abandon(self) -> bool:
-        """Give up waiting for it; False if it has returned."""
+        """Abandon the call; False if it has returned."""
         # guard: one-end-of-a-handler
         if not self._claim.acquire(blocking=False):
             return False
@@ -38,7 +38,7 @@ class CallClaim:
         return True
 
     def when_abandoned(self, action: Callable[[], object]) -> None:
-        """Call this once it is abandoned, at once if it was; perhaps twice."""
+        """Call this when the call is abandoned, or at once if it was; possibly twice."""
         self._action = action
         if self.is_abandoned:
             action()

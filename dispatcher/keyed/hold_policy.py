@@ -1,8 +1,8 @@
-"""Which documents wait so long that they have to leave the window for `held`. Pure.
+"""Decides which documents wait so long that they have to move from the window to `held`. Pure.
 
-A key is set aside by its own fault only: a document that waits because every thread is busy stays
-where it is, else any flood would move recvq into `held`. What is paused moves soon, so that
-progress goes on without it.
+A key is held only if its own events are slow. A document that waits because all threads are busy
+stays in the window; otherwise any flood would move recvq into `held`. Paused documents move soon,
+so that progress can advance past them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dispatcher.keyed.queues import MOST_WHOLE, KeyQueue, KeyQueues
 HELD_AFTER_SECONDS = 60.0
 PAUSED_AFTER_SECONDS = 1.0
 LOOKS = 60
-"""How often the keys are looked at in `HELD_AFTER_SECONDS`."""
-# A key is slow by itself whose first document has been under way for this part of that time.
+"""How many times the keys are checked within `HELD_AFTER_SECONDS`."""
+# A key is slow if its first document has been under way for this share of that time.
 SLOW_PART = 0.1
 
 
 class HoldPolicy:
-    """`bound` is the pool's; with 0 seconds nothing is ever held."""
+    """`bound` is the pool's; with 0 seconds no document is ever held."""
 
     def __init__(
         self,
@@ -31,16 +31,18 @@ class HoldPolicy:
         self._paused_after = min(after_seconds, paused_after_seconds)
         self._bound = bound
         self.look_seconds = min(1.0, max(0.01, after_seconds / LOOKS))
-        """How often `due` is worth its while."""
-        # Waits count from here on at the earliest: what MongoDB held up is no key's fault.
+        """How often `due` needs to be called."""
+        # Waits count from here at the earliest: delays caused by MongoDB are no key's fault.
         self._counts_from = 0.0
 
     def excuse(self, now: float) -> None:
-        """MongoDB did not take a save: the time until now counts for no document."""
+        """MongoDB refused a save: the time until now counts for no document."""
         self._counts_from = now
 
     def due(self, queues: KeyQueues, now: float) -> list[tuple[KeyQueue, int]]:
-        """How many documents of which keys have to move; what comes before them goes along."""
+        """Return how many documents of each key have to move; earlier documents of a key
+        move, too.
+        """
         oldest = queues.tracker.oldest
         crowded = len(queues.tracker) * 2 > self._bound
         after = self._paused_after if queues.pauses else self._after
@@ -67,7 +69,7 @@ class HoldPolicy:
         return self._waited(queue, now, self._after)
 
     def _waited(self, queue: KeyQueue, now: float, seconds: float) -> int:
-        """How many of the key's documents have waited for so long."""
+        """Return how many of the key's documents have waited at least this long."""
         count = 0
         for job in queue.in_window():
             if now - max(job.slot.since, self._counts_from) < seconds:
@@ -76,12 +78,12 @@ class HoldPolicy:
         return count
 
     def _is_slow(self, queues: KeyQueues, queue: KeyQueue, now: float) -> bool:
-        """Whether it waits for itself: for a thread it would wait only while all are busy."""
+        """Whether the key delays itself: it waits for a thread only while all are busy."""
         if queues.first_ready is None:
             return True
         return 0 < queue.begun < now - self._after * SLOW_PART
 
     def _takes_too_long(self, queue: KeyQueue) -> bool:
-        """Whether at the pace since the last look its last document would wait too long."""
+        """Whether its last document would wait too long at the pace since the last check."""
         decided, queue.looked = queue.decided - queue.looked, queue.decided
         return queue.in_hand * self.look_seconds > decided * self._after

@@ -1,10 +1,10 @@
 """A fixed pool of named threads that decides documents key by key.
 
-Jobs of one key run one at a time in the order they were put in; different keys run in parallel.
-What a key waits for is the account of `KeyQueues`, under the pool's one lock. After each change of
-it the pool wakes those that have work now: an idle thread, the saver, the reader. Steps (work
-without a key) go before new jobs, and jobs never occupy the last thread. The pool knows neither
-MongoDB nor LINE; what it reads again it is handed by functions.
+Jobs of one key run one at a time in the order of arrival; different keys run in parallel.
+`KeyQueues` records what each key waits for, under the pool's one lock. After each change the pool
+wakes the threads that have work now: an idle thread, the saver, the reader. Steps (work without a
+key) come before new jobs, and jobs never occupy the last thread. The pool knows neither MongoDB nor
+LINE; functions that read documents again are passed in.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from linedesk.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 LOAD_AGAIN_SECONDS = 1.0
-# At most this part of the threads runs slow handlers.
+# At most one in this many threads runs slow handlers.
 SLOW_PART = 2
 ReadAgain = Callable[[Sequence[Any]], Mapping[Any, Document]]
 Later = Callable[[float, Callable[[], None]], None]
 
 
 class Pool:
-    """See the module's words.
+    """The pool of threads that the module describes.
 
-    `decide` is the worker's function, `load` reads documents of recvq again by `_id`, `later`
-    calls a function when some seconds are over. `bound` is the most documents from the oldest
-    unfinished to the newest in hand. What a job or step raises ends its thread: that is for
-    `threading.excepthook`, since the process has to stop then. With `held`, what waits longer
-    than `held_after_seconds` leaves the window, where it is paused after `paused_after_seconds`;
-    `held_keys` are those an earlier process left there. `now` is a monotonic clock.
+    `decide` is the worker's function, `load` reads documents of recvq again by `_id`, `later` calls
+    a function after some seconds. `bound` is the limit of documents from the oldest unfinished to
+    the newest one. An exception of a job or step ends its thread and reaches
+    `threading.excepthook`; the process has to stop then. With `held`, documents that wait longer
+    than `held_after_seconds` leave the window; paused ones leave it after `paused_after_seconds`.
+    `held_keys` are keys that an earlier process left there. `now` is a monotonic clock.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Pool:
             self._suspects.meet_held((key.channel, key.key))
             self._queues.put_held(key)
 
-    # Its life.
+    # The pool's life.
 
     def start(self) -> None:
         """Start the threads."""
@@ -122,13 +122,13 @@ class Pool:
             thread.wake.set()
 
     def join(self, deadline: float) -> list[str]:
-        """Wait for the threads until the monotonic deadline; says what those left are doing."""
+        """Wait for the threads until the monotonic deadline; returns what the remaining ones do."""
         return self._threads.join(deadline)
 
     def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
-        """Give up the threads whose handler runs longer than its limit; others take their place.
+        """Abandon the threads whose handler exceeds its limit, and replace them.
 
-        `limit_seconds` is for handlers without a limit of their own. The jobs are deferred, and
+        `limit_seconds` applies to handlers without a limit of their own. The jobs are deferred, and
         have to be resumed.
         """
         with self._lock:
@@ -145,39 +145,39 @@ class Pool:
         return lost
 
     def _replace(self, lost: Sequence[Thread]) -> None:
-        # A fresh thread looks for work at once, under the lock.
+        # A new thread takes work at once, under the lock.
         for thread in lost:
             self._threads.replace(thread)
 
     def abandoned(self) -> list[str]:
-        """What the abandoned threads were doing that have still not returned."""
+        """Return the jobs of abandoned threads that have still not returned."""
         return [thread.doing for thread in self._threads.abandoned]
 
     def busy_longer_than(self, seconds: float) -> list[str]:
-        """What the threads do that have been at one job or step for longer than that."""
+        """Return the work of the threads that have been at one job or step for longer than that."""
         return [thread.doing for thread in self._threads.busy_longer_than(seconds)]
 
     def hanging(self, limit_seconds: float, step_seconds: float) -> list[str]:
-        """What the threads do that have been at it for longer than any handler and step may take.
+        """Return the work of the threads that exceed the limits of handlers and steps.
 
-        `limit_seconds` is for handlers without a limit of their own.
+        `limit_seconds` applies to handlers without a limit of their own.
         """
         return [thread.doing for thread in self._threads.hanging(limit_seconds, step_seconds)]
 
     def under_way(self) -> int:
-        """How many threads are at a job or step."""
+        """How many threads are working on a job or step."""
         return len(self._threads.busy_longer_than(0))
 
     @property
     def suspects_are_through(self) -> bool:
-        """Whether all that an earlier process may have died of is decided."""
+        """Whether all events that may have killed an earlier process are decided."""
         with self._lock:
             return self._suspects.are_through
 
     # Intake.
 
     def wait_for_room(self, timeout_seconds: float) -> bool:
-        """Wait until another document may be put in; False if it still may not."""
+        """Wait until there is room for another document; False if there still is none."""
         with self._lock:
             if len(self._tracker) >= self._bound and not self._stopped:
                 self._wait_for_room += 1
@@ -186,7 +186,7 @@ class Pool:
             return len(self._tracker) < self._bound and not self._stopped
 
     def put(self, document: Document, token: Any, *, again: bool) -> bool:
-        """Take a document in hand; False if it is known already: in hand or finished."""
+        """Accept a document; False if it is known already: unfinished or finished."""
         key = (document.get("channel"), document.get("key"))
         if self._scanning and self._is_held(key, document["_id"]):
             return False
@@ -203,7 +203,7 @@ class Pool:
         return True
 
     def _is_held(self, key: Any, id_: Any) -> bool:
-        """Whether a document that a scan met is in `held`; one held long ago the ring forgot.
+        """Whether a document that a scan met is in `held`; the ring forgets old ones.
 
         Raises StoreUnavailable.
         """
@@ -212,7 +212,7 @@ class Pool:
         return may_be and self._held is not None and self._held.has(id_)
 
     def put_finished(self, document: Document, token: Any) -> None:
-        """Enter a document that needs no decision, such as a heartbeat: finished at once."""
+        """Enter a document that needs no decision, such as a heartbeat: it is finished at once."""
         with self._lock:
             slot = self._tracker.take(document["_id"], token)
             if slot is not None:
@@ -220,12 +220,14 @@ class Pool:
         self.changed.set()
 
     def standing(self) -> tuple[int, Any]:
-        """How many documents are in hand, and the one up to which all is finished."""
+        """Return the number of unfinished documents, and the last one before the first
+        unfinished.
+        """
         with self._lock:
             return len(self._tracker), self._tracker.after
 
     def move(self, token: Any) -> None:
-        """The feed stands at `token` with nothing new before it."""
+        """The feed's position is `token`, without new documents before it."""
         with self._lock:
             self._tracker.move(token)
             self._all_is_read()
@@ -238,31 +240,33 @@ class Pool:
         self.changed.set()
 
     def begin_scan(self) -> Any:
-        """The document behind which a scan begins; what is in hand is not taken again by it."""
+        """Return the document after which a scan begins; the scan does not take known documents
+        again.
+        """
         with self._lock:
             self._scanning = True
             # guard: scan-begins-in-one-step -> return self._tracker.after
             return self._tracker.begin_scan()
 
     def end_scan(self) -> None:
-        """The scan has come to its end."""
+        """The scan has ended."""
         with self._lock:
             self._scanning = False
             self._tracker.end_scan()
 
     def allow(self, jobs: int) -> None:
-        """So many jobs may be at work at a time; the number of threads bounds it, too."""
+        """Limit the number of jobs at a time; the number of threads limits it, too."""
         with self._lock:
             self._most_jobs = min(self._threads_for_jobs, jobs)
             self._signal()
 
     def step(self, step: Step) -> None:
-        """Have a thread do `step` before any new job."""
+        """Run `step` on a thread before any new job."""
         with self._lock:
             self._steps.append(step)
             self._signal()
 
-    # What jobs ask.
+    # Called by jobs.
 
     def resume(self, what: QueuedJob | Load | Recall) -> None:
         """It may be repeated (see `linedesk.contract.Job`)."""
@@ -271,7 +275,7 @@ class Pool:
             self._signal()
 
     def following(self, job: QueuedJob) -> Following:
-        """What stands behind the job (see `linedesk.contract.Job`)."""
+        """Return the documents behind the job (see `linedesk.contract.Job`)."""
         with self._lock:
             found = self._queues.following(job)
             is_watched = self._suspects.is_watched(job.queue.key)
@@ -279,7 +283,7 @@ class Pool:
             return replace(found, room=0 if is_watched else found.room, is_reading=is_reading)
 
     def take_along(self, job: QueuedJob, count: int) -> int:
-        """So many of the documents behind the job are decided with it."""
+        """Decide up to this many of the documents behind the job together with it."""
         with self._lock:
             return self._queues.take_along(job, count)
 
@@ -288,24 +292,27 @@ class Pool:
         with self._lock:
             return self._queues.take_slow_place(job)
 
-    # What operators order.
+    # Orders of operators.
 
     @property
     def pauses(self) -> Pauses:
-        """What is obeyed at this moment."""
+        """The pauses in force at this moment."""
         return self._queues.pauses
 
     def obey(self, pauses: Pauses) -> None:
-        """From now on no job begins that these cover; all others may. One at work goes on."""
+        """From now on no job covered by these pauses begins; all others may. Running jobs
+        continue.
+        """
         with self._lock:
             self._queues.obey(pauses)
             self._signal()
 
     def give_up(self, channel: str, key: str, name: str) -> bool:
-        """Have the event become a dead letter if it is the first in line of its conversation.
+        """Turn the event into a dead letter if it is the first of its conversation.
 
-        True as long as that is under way, so it has to be asked again: a run that has decided
-        already goes on to its end, and what only `held` has is read first. The key may be paused.
+        Returns True while that is under way, so the caller has to ask again. A run that has decided
+        already continues to its end, and documents that only `held` has are read first. The key may
+        be paused.
         """
         with self._lock:
             queue = self._queues.get((channel, key))
@@ -314,7 +321,7 @@ class Pool:
                 return not self._suspects.all_met
             head = queue.head
             if head is None or (head.document is None and head.name != name):
-                # Which document comes first shows once it is read.
+                # The first document is known only after it is read.
                 lost = []
             elif head.name != name:
                 return not self._suspects.all_met or (head.again and queue.may_have(name))
@@ -329,15 +336,15 @@ class Pool:
         self._replace(lost)
         return True
 
-    # What the saver does.
+    # The saver's side.
 
     @property
     def look_seconds(self) -> float:
-        """How often `plan_moves` is worth its while."""
+        """How often `plan_moves` needs to be called."""
         return self._policy.look_seconds
 
     def plan_moves(self) -> None:
-        """See whether anything has waited so long that it has to leave the window."""
+        """Find the documents that have waited so long that they have to leave the window."""
         now = self._now()
         with self._lock:
             self._queues.want_moved(self._policy.due(self._queues, now))
@@ -346,9 +353,9 @@ class Pool:
             self.changed.set()
 
     def begin_save(self) -> SavePlan | None:
-        """What to save, and what moves to `held` with it; None if nothing changed.
+        """Return the data to save and the documents to move to `held`; None if nothing changed.
 
-        Raises StoreUnavailable: what was to move is read the next time.
+        Raises StoreUnavailable: documents to move are then read the next time.
         """
         with self._lock:
             chosen = self._queues.choose()
@@ -367,7 +374,7 @@ class Pool:
         _report_lost(lost)
 
     def saved(self, plan: SavePlan) -> None:
-        """The plan is durable: the keys that waited for it may decide on."""
+        """The plan is durable: keys that waited for it may continue."""
         with self._lock:
             self._queues.saved(plan)
             self.urgent.clear()
@@ -379,15 +386,15 @@ class Pool:
             log.info("documents held documents=%d keys=%d", len(rows), len(keys))
 
     def not_saved(self, plan: SavePlan | None) -> None:
-        """The save failed or its outcome is unknown: the next one has to cover all of it."""
+        """The save failed or its outcome is unknown: the next one has to cover it as well."""
         with self._lock:
             if plan is not None:
                 self._queues.not_saved(plan)
             self._policy.excuse(self._now())
-        # Without it a key that waits for the save would wait until something else finishes.
+        # Otherwise a key that waits for the save would wait until another document finishes.
         self.changed.set()
 
-    # What the threads do.
+    # The threads' side.
 
     def _work(self, me: Thread) -> None:
         while (work := self._next(me)) is not None:
@@ -401,7 +408,7 @@ class Pool:
             me.since = None
 
     def _next(self, me: Thread) -> Run | Load | Recall | Step | None:
-        """The next work, after a sleep if there is none; None once the pool has stopped."""
+        """Return the next work, sleeping until there is some; None once the pool has stopped."""
         while True:
             with self._lock:
                 if self._stopped or me.is_abandoned:
@@ -423,7 +430,7 @@ class Pool:
         assert work is not None, "a key is ready"
         is_suspect = self._suspects.begin(work.queue.key)
         if is_suspect and self._suspects.alone:
-            # Any of what the earlier process may have decided and not saved comes before it.
+            # An earlier process may have decided any of its documents without saving that.
             self._queues.save_each(work.queue)
         if isinstance(work, Run):
             work.job.suspect = is_suspect
@@ -441,13 +448,13 @@ class Pool:
                 return
             me.work = None
             self._suspects.end(run.queue.key, decided=is_decided)
-            # This thread takes the next work itself, and wakes another one then.
+            # This thread takes the next work itself, and then wakes another one.
             self._tell()
         if is_decided and not self.changed.is_set():
             self.changed.set()
 
     def _read(self, me: Thread, work: Load | Recall) -> None:
-        """Read what comes next in a key's queue; where MongoDB is away it is tried again."""
+        """Read the next documents of a key's queue; repeated while MongoDB is away."""
         me.work = work
         try:
             if isinstance(work, Load):
@@ -457,7 +464,7 @@ class Pool:
         except StoreUnavailable:
             with self._lock:
                 self._end_reading(me, work, decided=False)
-                self._queues.not_read(work, "MongoDB does not give the document")
+                self._queues.not_read(work, "MongoDB does not return the document")
                 self._signal()
             self._later(LOAD_AGAIN_SECONDS, lambda: self.resume(work))
 
@@ -467,7 +474,7 @@ class Pool:
         rows = self._held.slice(key, above=load.above, upto=load.upto, most=load.most)
         with self._lock:
             vanished = self._queues.loaded(load, rows)
-            # Where `held` had nothing of the key any more, there is nothing left to decide.
+            # If `held` has no more documents of the key, no decision is due.
             self._end_reading(me, load, decided=load.queue.is_done)
             self._signal()
         if vanished > 0:
@@ -486,7 +493,7 @@ class Pool:
     # Under the lock.
 
     def _all_is_read(self) -> None:
-        """All that was stored before this start is in hand."""
+        """All documents stored before this start are in the pool."""
         if not self._suspects.all_met:
             self._suspects.close()
             self._queues.all_is_read()
@@ -496,15 +503,15 @@ class Pool:
         self._suspects.end(work.queue.key, decided=decided)
 
     def _signal(self) -> None:
-        """Wake what has work now; called last in every change, each of which wakes one thread at
-        most: a thread that takes work wakes the next.
+        """Wake the threads that have work now; called last in every change. Each call wakes at most
+        one thread: a thread that takes work wakes the next.
         """
         if self._idle and (self._steps or self._may_begin_job()):
             self._idle.pop().wake.set()
         self._tell()
 
     def _tell(self) -> None:
-        """Tell the saver and the reader what they have to do now."""
+        """Wake the saver and the reader if they have work now."""
         if self._queues.save_is_urgent and not self.urgent.is_set():
             self.urgent.set()
         if self._wait_for_room and len(self._tracker) < self._bound:
@@ -525,6 +532,6 @@ def _report_lost(lost: Sequence[QueuedJob]) -> None:
 
 
 def _first_at(job: QueuedJob) -> datetime:
-    """When it ran first; now, if it never did."""
+    """When it first ran; now, if it never did."""
     ago = time.monotonic() - job.begun if job.begun else 0.0
     return datetime.now(UTC) - timedelta(seconds=ago)

@@ -1,7 +1,7 @@
-"""The key queues: which documents are in hand, in what order, and what each key waits for.
+"""The key queues: the unfinished documents, their order, and what each key waits for.
 
-Pure: no lock, no threads, no I/O, and nothing here calls back. The pool calls one method under its
-lock and then derives from the state which threads to wake (`dispatcher.keyed.pool`).
+Pure: no lock, no threads, no I/O and no callbacks. The pool calls one method under its lock and
+then derives from the state which threads to wake (`dispatcher.keyed.pool`).
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
 from linedesk.store.records.held import HeldRecord
 
-# A conversation remembers the last 100 names it applied, its newest too (architecture: step 7).
+# A conversation remembers the last 100 names it applied, including the newest (architecture: step
+# 7).
 MOST_UNSAVED = 99
-# Documents of one key kept whole; of later ones only the `_id` is kept (architecture: step 5).
+# Documents of one key kept as a whole; for later ones only the `_id` is kept (architecture: step
+# 5).
 MOST_WHOLE = 100
-# One transaction moves so many documents to `held`, and about so many bytes.
+# One transaction moves this many documents to `held`, and about this many bytes.
 MOST_MOVED = 200
 MOST_MOVED_BYTES = 4 * 1024 * 1024
-# While others are ready, each so-manieth key that begins is one of them.
+# While other keys are ready, one in this many keys that begin is one of them.
 SHARE_OF_OTHERS = 5
-# Why a document stands in `held`.
+# Why a document is in `held`.
 WHY_PAUSED = "paused"
 WHY_SLOW = "waiting behind a slow handler"
 WHY_DEFERRED = "set aside"
 
 
 class KeyState(Enum):
-    """What a key waits for; see `KeyQueues` for the transitions. The first that is true counts."""
+    """The state of a key; see `KeyQueues` for the transitions. The first true one applies."""
 
     RUNNING = "a thread has its first document, or reads its next ones"
     DEFERRED = "its first document was tried and waits for `resume`"
@@ -50,12 +52,12 @@ class KeyState(Enum):
     UNSAVED = "it decides nothing more before a save"
     READY = "a thread may take it"
 
-    # An Enum hashes its name by a Python function, and a state is looked up seven times an event.
+    # Enum hashes its name with a Python function, and a state is looked up seven times an event.
     __hash__ = object.__hash__
 
 
 class ReadyLine(Enum):
-    """Where a ready key stands; see `KeyQueues.first_ready`."""
+    """The line of a ready key; see `KeyQueues.first_ready`."""
 
     ANSWER = "its first event waits for an answer that is free"
     OTHER = "all others"
@@ -65,42 +67,42 @@ class ReadyLine(Enum):
 
 
 class JobOwner(Protocol):
-    """What a job's own methods ask, from any thread; see `linedesk.contract.Job`."""
+    """The calls of a job's own methods, from any thread; see `linedesk.contract.Job`."""
 
     def resume(self, what: QueuedJob) -> None:
         """Let the job run again."""
         ...
 
     def following(self, job: QueuedJob) -> Following:
-        """What stands behind the job."""
+        """Return the documents behind the job."""
         ...
 
     def take_along(self, job: QueuedJob, count: int) -> int:
-        """So many of the documents behind the job are decided with it."""
+        """Decide up to this many of the documents behind the job together with it."""
         ...
 
     def take_slow_place(self, job: QueuedJob) -> bool:
-        """Whether one more slow handler may run."""
+        """Return whether one more slow handler may run."""
         ...
 
 
 class QueuedJob:
-    """A document in hand: the job of its worker, and its place in queue and tracker."""
+    """An unfinished document: its worker's job, and its place in queue and tracker."""
 
-    # As most of them stay: to set each one costs as much as all else of putting a document in.
+    # Class attributes hold the usual values: setting each one would double the cost of a put.
     memo: Any = None
     handling: CallClaim | None = None
     given_up_for: GiveUp | None = None
     tries = 0
-    """How often its handler was called."""
+    """How many times its handler was called."""
     suspect = False
-    """Whether an earlier process may have died of it (`dispatcher.keyed.suspects`)."""
+    """Whether it may have killed an earlier process (`dispatcher.keyed.suspects`)."""
     is_slow = False
-    """Whether its handler may hold its thread for longer than others."""
+    """Whether its handler may occupy its thread for longer than others."""
     listens = False
     """Whether each further document of its key resumes it."""
     held_n: int | None = None
-    """Its `n` in `held`, once it is to be there."""
+    """Its `n` in `held`, once it has to be there."""
     begun = 0.0
     """Monotonic seconds of its first run; 0 before."""
     because: str | None = None
@@ -116,33 +118,35 @@ class QueuedJob:
         owner: JobOwner,
     ) -> None:
         self.queue = queue
-        # None while only the `_id` is kept; a worker never sees it so.
+        # None while only the `_id` is kept; a worker never gets it in that form.
         self.document: Document = document  # type: ignore[assignment]
         self.slot = slot
         self.again = again
         self._owner = owner
 
     def following(self) -> Following:
-        """What stands behind it; from now on each further document of its key resumes it."""
+        """Return the documents behind it; from now on each further document of its key
+        resumes it.
+        """
         return self._owner.following(self)
 
     def take_along(self, count: int) -> int:
-        """Have so many of the documents that follow be decided with it; how many these are."""
+        """Decide up to this many of the following documents with it; returns their number."""
         return self._owner.take_along(self, count)
 
     def take_slow_place(self) -> bool:
-        """Whether a handler that may hold its thread for long may begin now."""
+        """Return whether a handler that may occupy its thread for long may begin now."""
         return self._owner.take_slow_place(self)
 
     def begin_handler(self, limit_seconds: float | None = None) -> CallClaim:
-        """The handler begins, on this thread: from now on it may be found overdue."""
+        """Note that the handler begins on this thread: from now on it can be overdue."""
         self.tries += 1
         self.listens = False
         self.handling = CallClaim(limit_seconds)
         return self.handling
 
     def unsaved(self) -> Sequence[str]:
-        """Names of the key's documents decided without a record since the last save."""
+        """Names of the key's documents that were decided without a record since the last save."""
         return [name for _, name in self.queue.names]
 
     def resume(self) -> None:
@@ -161,12 +165,12 @@ class QueuedJob:
 
 
 def _is_whole(job: QueuedJob) -> bool:
-    """Whether more than its `_id` is kept."""
+    """Whether the whole document is kept, not only its `_id`."""
     return job.document is not None
 
 
 class Run:
-    """One run of a job on a thread. An object of its own, so that no run ends for another."""
+    """One run of a job on a thread; an object of its own, so that no run can end another."""
 
     __slots__ = ("job", "news", "queue", "resumed")
 
@@ -174,9 +178,9 @@ class Run:
         self.job = job
         self.queue = job.queue
         self.resumed = False
-        """A resume that came before the run was deferred: it is repeated as soon as it is."""
+        """A resume that arrived during the run: the run is repeated as soon as it is deferred."""
         self.news = False
-        """The same, by what came behind it: that counts only as long as the job listens."""
+        """The same for a further document; it counts only while the job listens."""
 
     @property
     def name(self) -> str:
@@ -185,7 +189,7 @@ class Run:
 
 
 class Load:
-    """A thread reads a key's next documents from `held`: the `most` first of a range of `n`."""
+    """A thread reads a key's next documents from `held`: the first `most` of a range of `n`."""
 
     __slots__ = ("above", "because", "begun", "most", "queue", "upto")
 
@@ -199,7 +203,7 @@ class Load:
 
     @property
     def name(self) -> str:
-        """What is read, for a log line."""
+        """The documents to read, for a log line."""
         return f"held/{self.queue.key[1]}"
 
 
@@ -216,14 +220,15 @@ class Recall:
 
     @property
     def name(self) -> str:
-        """The first of them, for a log line."""
+        """The first document's id, for a log line."""
         return self.jobs[0].name
 
 
 class KeyQueue:
-    """The documents of one key, first come, first served.
+    """The documents of one key, in order of arrival.
 
-    In order: `jobs`, then what only `held` has, of `n` above `last` up to `top`, then `behind`.
+    In order: `jobs`, then the documents that only `held` has (`n` above `last` up to `top`), then
+    `behind`.
     """
 
     __slots__ = (
@@ -238,53 +243,54 @@ class KeyQueue:
         self.behind: deque[QueuedJob] = deque()
         self.last = -1
         self.top = top
-        # How many of its documents `held` has, in hand or not.
+        # How many of its documents `held` has, including those in `jobs`.
         self.held = 0
         self.running: Run | Load | Recall | None = None
-        # What was deferred, and waits for its `resume`.
+        # The deferred work that waits for its `resume`.
         self.waits: QueuedJob | Load | Recall | None = None
-        # Whether documents of it are on their way into `held`.
+        # Whether documents of it are moving into `held`.
         self.moving = False
         # Whether its first document may begin although its key is paused.
         self.bypass = False
-        # So many of the documents behind its first one are decided with it; they stay in hand.
+        # How many of the documents behind its first one are decided with it; they stay in `jobs`.
         self.along = 0
-        # So many of its next documents wait each for the save of the one before.
+        # How many of its next documents wait each for the save of the previous one.
         self.save_each = 0
-        # How many it ever decided, how many of them are saved, and how many the last look saw.
+        # How many it has decided in total, how many of them are saved, and how many at the last
+        # check.
         self.decided = 0
         self.saved = 0
         self.looked = 0
-        # Numbers and names of those decided without a record and not saved.
+        # Numbers and names of documents decided without a record and not saved.
         self.names: list[tuple[int, str]] = []
-        # Where it stands while it is ready, since it became so.
+        # Its line since it became ready.
         self.line = ReadyLine.OTHER
-        # The set in which it stands: written by `KeyQueues._place` alone.
+        # The set that contains it: written by `KeyQueues._place` only.
         self.state: KeyState | None = None
 
     @property
     def in_hand(self) -> int:
-        """How many of its documents are in hand."""
+        """How many of its documents are unfinished and in memory."""
         return len(self.jobs) + len(self.behind)
 
     @property
     def is_stored(self) -> bool:
-        """Whether `held` has documents that come before `behind` and are not in hand."""
+        """Whether `held` has documents that come before `behind` and are not in `jobs`."""
         return self.last < self.top
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing to decide."""
+        """Whether no decision is due."""
         return not self.jobs and not self.is_stored
 
     @property
     def head(self) -> QueuedJob | None:
-        """Its first document, if that is in hand."""
+        """Its first document, if that is in memory."""
         return self.jobs[0] if self.jobs else None
 
     @property
     def line_of_head(self) -> ReadyLine:
-        """Where its first event belongs; one that came with a token waits for a free answer."""
+        """The line of its first event; an event with a reply token waits for a free answer."""
         head = self.head
         if head is None or head.document is None:
             return ReadyLine.OTHER
@@ -295,7 +301,7 @@ class KeyQueue:
 
     @property
     def begun(self) -> float:
-        """Monotonic seconds of when its first document, or its reading, first began; 0 before."""
+        """Monotonic seconds when its first document, or its reading, first began; 0 before."""
         if self.jobs:
             return self.jobs[0].begun
         reading = self.running or self.waits
@@ -307,12 +313,12 @@ class KeyQueue:
         return self.waits.because if self.waits is not None else None
 
     def in_window(self) -> Iterator[QueuedJob]:
-        """The jobs that the window still counts, in order: they end the queue."""
+        """The jobs that count in the window, in order: they are at the end of the queue."""
         for jobs in (self.jobs, self.behind):
             yield from (job for job in jobs if job.held_n is None and not job.slot.finished)
 
     def may_have(self, name: str) -> bool:
-        """Whether the event may be among its documents; not all of them are read."""
+        """Whether the event may be among its documents, which are not all read."""
         return self.is_stored or any(
             job.document is None or job.name == name
             for jobs in (self.jobs, self.behind)
@@ -320,13 +326,14 @@ class KeyQueue:
         )
 
     def settle(self) -> None:
-        """What was moving is durable: of it only the first document stays in hand, and what is
-        decided with it.
+        """The moved documents are durable: only the first one, and those decided with it, stay in
+        memory.
         """
         self.moving = False
         if self.jobs and not self.is_stored:
-            # It may be with a thread, or about to be resumed. One that came first only while the
-            # others were moving may be an `_id`, and is read from `held` as they are.
+            # A thread may have it, or it may be about to be resumed. If it became the first while
+            # the others were moving, it may be only an `_id`; it is then read from `held` like
+            # them.
             is_whole = self.jobs[0].document is not None or self.jobs[0].held_n is None
             # guard: taken-along-stays-in-hand -> first = [self.jobs.popleft()] if is_whole else []
             first = [self.jobs.popleft() for _ in range(1 + self.along)] if is_whole else []
@@ -339,7 +346,7 @@ class KeyQueue:
         self.close_up()
 
     def close_up(self) -> None:
-        """Where `held` has nothing more of it, those behind that follow."""
+        """Let the documents in `behind` follow once `held` has no more of the key."""
         if self.behind and not self.is_stored:
             self.jobs.extend(self.behind)
             self.behind.clear()
@@ -347,29 +354,30 @@ class KeyQueue:
 
 @dataclass(frozen=True)
 class SavePlan:
-    """What one save makes durable; answered once, by `saved` or `not_saved`."""
+    """The content of one save; answered once, by `saved` or `not_saved`."""
 
     snapshot: ProgressSnapshot
     marks: Mapping[KeyQueue, int]
-    """How many each key had decided."""
+    """How many documents each key had decided."""
     settles: bool
     """Whether documents move to `held` with it."""
 
 
 class KeyQueues:
-    """The account of all keys.
+    """The state of all keys.
 
-    A key is in one state at a time (`KeyState`), computed from its facts by `_place`; every method
-    changes facts and calls it. What is not in the table cannot be, or changes nothing.
+    A key is in one state at a time (`KeyState`), which `_place` computes from its facts. Every
+    method changes facts and then calls it. Combinations outside the table cannot happen or have no
+    effect.
 
     | event | in | what follows |
     | --- | --- | --- |
     | put | IDLE | append, place |
     | put | all others | append |
     | put | RUNNING, DEFERRED, of a job that listens | append; as resume(job) |
-    | next | READY | RUNNING: a Load if nothing is in hand, a Recall of an `_id`, else a Run |
-    | take_along(job) | RUNNING, of this job | these stay in hand, and end with the job |
-    | decided(run) | RUNNING, this run | the first document goes, with those taken along; place |
+    | next | READY | RUNNING: a Load if none is in memory, a Recall of an `_id`, else a Run |
+    | take_along(job) | RUNNING, of this job | these stay in memory, and end with the job |
+    | decided(run) | RUNNING, this run | its document and those taken along are removed; place |
     | decided(run) | else | refused: the late end of an abandoned run |
     | take_slow_place(job) | RUNNING, of this job | a slow run from now on, or refused: then |
     | | | the deferred job is READY again, and begins when a slow run has ended |
@@ -377,17 +385,17 @@ class KeyQueues:
     | abandoned(run) | RUNNING, this run | DEFERRED, though it was resumed meanwhile |
     | resume(job) | RUNNING, of this job | noted in the run |
     | resume(job) | DEFERRED, of this job | place |
-    | loaded, recalled | RUNNING | what was read is in hand, what is nowhere goes; place |
+    | loaded, recalled | RUNNING | the documents are in memory, missing ones are skipped; place |
     | not_read | RUNNING | DEFERRED |
     | obey(pauses) | PAUSED, UNSAVED, READY | place |
     | let_pass | DEFERRED, PAUSED, UNSAVED, READY | past a pause once; resumed; place |
     | let_pass | RUNNING, of a job | the same, if the run is deferred |
     | choose | all | moving; place: READY becomes UNSAVED |
-    | saved(plan) | all | marks; what moved leaves the hand but for the first; place |
+    | saved(plan) | all | marks; moved documents leave memory, except the first; place |
     | not_saved(plan) | all | nothing: the next plan covers the same and more |
 
-    `tracker` is the window, `held_bound` the most documents of `held` in hand. `owner` is what a
-    job's own methods ask, on the thread that calls them; without one they ask the queues. At most
+    `tracker` is the window, `held_bound` limits the documents of `held` in memory. `owner` answers
+    a job's own methods, on the thread that calls them; without an owner the queues answer. At most
     `most_slow` runs are slow at a time.
     """
 
@@ -415,34 +423,34 @@ class KeyQueues:
         self._in: dict[KeyState, OrderedDict[KeyQueue, None]] = {
             state: OrderedDict() for state in KeyState
         }
-        # Those that are ready, apart.
+        # The ready keys, by line.
         self._ready: dict[ReadyLine, OrderedDict[KeyQueue, None]] = {
             line: OrderedDict() for line in ReadyLine
         }
         self._answers, self._others, self._slow = (self._ready[line] for line in ReadyLine)
-        # How many that wait for an answer began in a row while others were ready.
+        # How many keys of the line ANSWER began in a row while others were ready.
         self._passed = 0
-        # Keys that decided something which is not saved.
+        # Keys with decisions that are not saved.
         self._dirty: dict[KeyQueue, None] = {}
-        # Ids of decided documents that `held` still has.
+        # Ids of decided documents that are still in `held`.
         self.gone: list[Any] = []
-        # What has to move to `held`: so many documents of a key; then the batch that is under way.
+        # Documents that have to move to `held`: a number for each key, then the batch under way.
         self._to_move: dict[KeyQueue, int] = {}
         self._chosen: list[QueuedJob] = []
         self._moving: list[KeyQueue] = []
         self._rows: list[Document] = []
         self.held_keys = 0
         self.held_documents = 0
-        # Since the start of the process: documents put in, and documents decided.
+        # Documents put in, and documents decided, since the start of the process.
         self.taken = 0
         self.decided_documents = 0
-        # Keys whose first document was ever deferred, in the order in which that happened first.
+        # Keys whose first document was ever deferred, in the order of their first deferral.
         self.tried: dict[KeyQueue, None] = {}
 
-    # What others ask.
+    # Queries.
 
     def in_state(self, state: KeyState) -> Iterator[KeyQueue]:
-        """The keys of a state; those that came first are first."""
+        """The keys in a state, in the order in which they entered it."""
         return iter(self._in[state])
 
     def count(self, state: KeyState) -> int:
@@ -453,9 +461,9 @@ class KeyQueues:
     def first_ready(self) -> KeyQueue | None:
         """The key that `next` would begin; None if none may begin.
 
-        A slow one goes as soon as another slow one has ended: it has waited for that. Of the rest
-        one whose event waits for an answer goes first, so that no person waits behind the events of
-        a thousand timers. Each fifth time another one goes that is ready.
+        A slow key begins as soon as another slow run has ended. Otherwise keys of the line ANSWER
+        come first, so that no user waits behind the events of a thousand timers. Every fifth start
+        goes to another ready key.
         """
         # guard: half-of-the-threads-for-slow -> if self._slow:
         if self._slow and self.slow < self._most_slow:
@@ -466,33 +474,35 @@ class KeyQueues:
 
     @property
     def slow(self) -> int:
-        """How many slow runs there are."""
+        """The number of slow runs."""
         runs = (queue.running for queue in self._in[KeyState.RUNNING])
         return sum(isinstance(run, Run) and run.job.is_slow for run in runs)
 
     @property
     def waiting_for_slow(self) -> Iterator[KeyQueue]:
-        """The keys that wait until a slow run ends, in their order."""
+        """The keys that wait until a slow run ends, in order."""
         return iter(self._slow)
 
     @property
     def running(self) -> int:
-        """How many keys a thread is at."""
+        """The number of keys that have a thread."""
         return len(self._in[KeyState.RUNNING])
 
     @property
     def save_is_urgent(self) -> bool:
-        """Whether a key waits for a save, or more has to move than the last batch took."""
+        """Whether a key waits for a save, or more documents have to move than the last batch
+        took.
+        """
         return bool(self._in[KeyState.UNSAVED] or self.has_to_move)
 
     @property
     def has_to_move(self) -> bool:
-        """Whether a save has to follow at once."""
+        """Whether another save has to follow at once."""
         return bool(self._to_move or self._moving)
 
     @property
     def is_moving(self) -> bool:
-        """Whether a batch is on its way into `held`."""
+        """Whether a batch is moving into `held`."""
         return bool(self._moving)
 
     @property
@@ -506,7 +516,7 @@ class KeyQueues:
         return queue is not None and queue.held > 0
 
     def get(self, key: Any) -> KeyQueue | None:
-        """The queue of a key that is known."""
+        """The queue of a known key."""
         return self._by_key.get(key)
 
     def all(self) -> Iterable[KeyQueue]:
@@ -517,12 +527,12 @@ class KeyQueues:
         """Whether a pause covers the key."""
         return bool(self.pauses.rows) and self.pauses.covers(*queue.key)
 
-    # Documents come.
+    # Documents arrive.
 
     def put(
         self, document: Document, token: Any, *, key: Any, again: bool, now: float
     ) -> QueuedJob | None:
-        """Take a document in hand; None if it is known already: in hand or finished."""
+        """Accept a document; None if it is known already: unfinished or finished."""
         slot = self.tracker.take(document["_id"], token)
         if slot is None:
             return None
@@ -542,11 +552,11 @@ class KeyQueues:
         return job
 
     def put_held(self, held: HeldKey) -> None:
-        """A key of which `held` has documents, none of them in hand."""
+        """Enter a key with documents in `held`, none of them in memory."""
         queue = KeyQueue((held.channel, held.key), top=held.top)
         self._by_key[queue.key] = queue
         self._count_held(queue, held.count)
-        # Where progress was removed by hand, its count begins anew, and theirs does not.
+        # If progress was removed by hand, its count starts again while theirs does not.
         self.tracker.held = max(self.tracker.held, held.top + 1)
         self._place(queue)
 
@@ -615,7 +625,7 @@ class KeyQueues:
             self.tracker.finish_held(job.slot.id)
 
     def following(self, job: QueuedJob) -> Following:
-        """What stands directly behind the job, which listens for more from now on."""
+        """Return the documents directly behind the job, which listens for more from now on."""
         queue = job.queue
         job.listens = True
         rest = islice(queue.jobs, 1, None)
@@ -624,7 +634,7 @@ class KeyQueues:
         return Following(documents, self._room(queue), is_cut=is_cut, is_reading=False)
 
     def take_along(self, job: QueuedJob, count: int) -> int:
-        """So many of the documents behind the job are decided with it; returns how many."""
+        """Decide up to this many of the documents behind the job with it; returns their number."""
         queue = job.queue
         whole = sum(1 for _ in takewhile(_is_whole, islice(queue.jobs, 1, 1 + count)))
         # guard: room-for-all-names -> queue.along = whole
@@ -632,22 +642,24 @@ class KeyQueues:
         return queue.along
 
     def _room(self, queue: KeyQueue) -> int:
-        """How many more than one the key may decide at once before a save."""
+        """How many further documents the key may decide at once before a save."""
         # guard: one-by-one-behind-a-suspect
         if queue.save_each:
-            # Any of them may be what an earlier process died of.
+            # Any of them may have killed an earlier process.
             return 0
         return max(0, self._most_unsaved - (queue.decided - queue.saved) - 1)
 
     def all_is_read(self) -> None:
-        """What was stored before this process began is in hand: jobs that listen are resumed."""
+        """All documents stored before this process began are in memory: listening jobs are
+        resumed.
+        """
         for state in (KeyState.DEFERRED, KeyState.RUNNING):
             for queue in list(self._in[state]):
                 if queue.jobs and queue.jobs[0].listens:
                     self._tell(queue)
 
     def _tell(self, queue: KeyQueue) -> None:
-        """Resume the first job, which listens."""
+        """Resume the first job if it listens."""
         job = queue.jobs[0]
         if queue.waits is job:
             queue.waits = None
@@ -656,9 +668,10 @@ class KeyQueues:
             queue.running.news = True
 
     def take_slow_place(self, job: QueuedJob) -> bool:
-        """Whether the job's run may go on as a slow one; else it begins anew once there is a place.
+        """Return whether the job's run may continue as a slow one; else it begins again when a slow
+        run ends.
 
-        Those that wait for one already come first.
+        Jobs that already wait for that come first.
         """
         run = job.queue.running
         if job.is_slow or not (isinstance(run, Run) and run.job is job):
@@ -678,7 +691,7 @@ class KeyQueues:
         return True
 
     def abandoned(self, run: Run) -> None:
-        """Its thread was given up: a resume that came before counts for nothing."""
+        """Its thread was abandoned: an earlier resume has no effect."""
         self._defer(run.queue, run.job)
 
     def _defer(self, queue: KeyQueue, waits: QueuedJob | Load | Recall | None) -> None:
@@ -689,7 +702,7 @@ class KeyQueues:
         self._place(queue)
 
     def resume(self, what: QueuedJob | Load | Recall) -> None:
-        """It may be repeated; one that runs is repeated as soon as its run is deferred."""
+        """Resume the work; may be repeated. A running job is repeated once its run is deferred."""
         queue = what.queue
         if queue.waits is what:
             queue.waits = None
@@ -698,18 +711,18 @@ class KeyQueues:
             queue.running.resumed = True
 
     def save_each(self, queue: KeyQueue) -> None:
-        """Each of the key's next decisions waits for the save of the one before.
+        """Make each of the key's next decisions wait for the save of the previous one.
 
-        So many as an earlier process may have decided and not saved.
+        This applies to as many decisions as an earlier process may have made without saving them.
         """
         queue.save_each = self._most_unsaved + 1
 
-    # Threads read.
+    # Reading.
 
     def loaded(self, load: Load, rows: Sequence[Document]) -> int:
-        """`held` had these rows of the load's range.
+        """Handle rows that `held` returned for the load's range.
 
-        Returns how many have vanished from it by other hands: they are not waited for.
+        Returns how many rows have vanished from it, removed by others: they are not waited for.
         """
         queue = load.queue
         queue.running = None
@@ -728,12 +741,12 @@ class KeyQueues:
         return vanished
 
     def recalled(self, recall: Recall, documents: Mapping[Any, Document]) -> list[QueuedJob]:
-        """These documents were found again; returns those that are nowhere, and are passed over."""
+        """Handle documents that were read again; returns the missing ones, which are skipped."""
         queue = recall.queue
         queue.running = None
         lost: list[QueuedJob] = []
         for job in recall.jobs:
-            # On its way into `held` it may have been read, and recvq have lost it since.
+            # It may have been read while moving into `held`, and recvq may have lost it since.
             if job.document is None and not job.slot.finished:
                 found = documents.get(job.slot.id)
                 if found is None:
@@ -745,12 +758,12 @@ class KeyQueues:
         return lost
 
     def not_read(self, work: Load | Recall, because: str) -> None:
-        """MongoDB did not give the documents: the key waits until it is resumed."""
+        """MongoDB did not return the documents: the key waits until it is resumed."""
         work.because = because
         self._defer(work.queue, work)
 
     def _pass_over(self, lost: Iterable[QueuedJob]) -> None:
-        """recvq does not have them any more, and nothing else does."""
+        """Skip documents that no store has any more."""
         for job in lost:
             queue = job.queue
             if queue.head is job:
@@ -759,19 +772,19 @@ class KeyQueues:
             self.decided_documents += 1
             self.tracker.finish(job.slot)
 
-    # Operators order.
+    # Orders of operators.
 
     def obey(self, pauses: Pauses) -> None:
-        """From now on no job begins that these cover; all others may."""
+        """From now on no job covered by these pauses begins; all others may."""
         self.pauses = pauses
         for state in (KeyState.READY, KeyState.UNSAVED, KeyState.PAUSED):
             for queue in list(self._in[state]):
                 self._place(queue)
 
     def let_pass(self, queue: KeyQueue) -> None:
-        """Its first document may begin once, paused or not; one that is deferred is resumed."""
+        """Let its first document begin once, even if paused; resumes a deferred one."""
         if isinstance(queue.running, Load | Recall):
-            # Which document comes first is known only when it is read.
+            # The first document is known only after it is read.
             return
         queue.bypass = True
         if queue.running is not None:
@@ -779,16 +792,16 @@ class KeyQueues:
         queue.waits = None
         self._place(queue)
 
-    # Documents move to `held`.
+    # Moves to `held`.
 
     def want_moved(self, counts: Iterable[tuple[KeyQueue, int]]) -> None:
-        """So many documents of each of these keys have to move."""
+        """Note how many documents of each of these keys have to move."""
         self._to_move.update(counts)
 
     def choose(self) -> list[QueuedJob]:
-        """The documents that move next; their keys decide nothing more until that is settled.
+        """Return the documents that move next; their keys make no decision until that is settled.
 
-        Empty while a batch is under way. Those of which only the `_id` is kept have to be read.
+        Empty while a batch is under way. Documents kept only as an `_id` have to be read.
         """
         if self._moving:
             return list(self._chosen)
@@ -796,7 +809,7 @@ class KeyQueues:
             queue, count = self._to_move.popitem()
             room = self._most_moved - len(self._chosen)
             chosen = list(islice(queue.in_window(), min(count, room)))
-            # Of fewer than that nothing is left, and none may be chosen twice.
+            # Fewer than that means that the key has no more; none may be chosen twice.
             if count > len(chosen) == room:
                 self._to_move[queue] = count - room
             if chosen:
@@ -807,15 +820,16 @@ class KeyQueues:
         return list(self._chosen)
 
     def move(self, read: Mapping[Any, Document], at: datetime) -> list[QueuedJob]:
-        """Make the batch of what was chosen; `read` has those of which only the `_id` was kept.
+        """Make the batch of the chosen documents; `read` has those that were kept only as an `_id`.
 
-        Returns those that are nowhere, and are passed over.
+        Returns the missing ones, which are skipped.
         """
         chosen, self._chosen = self._chosen, []
         size, stopped = 0, set[KeyQueue]()
         lost: list[QueuedJob] = []
         for job in chosen:
-            # One decided meanwhile needs no place; the rest of a key that had to stop stays.
+            # A document decided in the meantime needs no place; after a stop the rest of its key
+            # stays.
             if job.slot.finished or job.queue in stopped:
                 continue
             document = job.document if job.document is not None else read.get(job.slot.id)
@@ -863,10 +877,10 @@ class KeyQueues:
             queue.settle()
             self._place(queue)
 
-    # Saves.
+    # Saving.
 
     def begin_save(self) -> SavePlan | None:
-        """What to save now; None if nothing changed."""
+        """Return the data to save now; None if nothing changed."""
         if not (self.tracker.changed or self._rows or self.gone):
             return None
         return SavePlan(
@@ -876,7 +890,7 @@ class KeyQueues:
         )
 
     def saved(self, plan: SavePlan) -> None:
-        """The plan is durable: the keys that waited for it may decide on."""
+        """The plan is durable: keys that waited for it may continue."""
         self.tracker.saved(plan.snapshot)
         del self.gone[: len(plan.snapshot.gone)]
         if plan.settles:
@@ -893,10 +907,10 @@ class KeyQueues:
         """It may not be durable: the next plan covers all of it, with the same rows."""
         self.tracker.not_saved()
 
-    # The one place.
+    # Placing keys.
 
     def _place(self, queue: KeyQueue) -> None:
-        """Compute the key's state, and put it into that set; at rest and saved it is forgotten."""
+        """Compute the key's state and put it into that set; an idle, saved key is removed."""
         state, before = self._state_of(queue), queue.state
         if state is not before:
             if before is not None:
@@ -935,11 +949,13 @@ class KeyQueues:
 
     @property
     def _slice_size(self) -> int:
-        """How many documents of a key to read from `held` at once, so that all keep to a bound."""
+        """How many documents of a key to read from `held` at once, so that all stay within the
+        bound.
+        """
         return max(1, min(self._most_whole, self._held_bound // max(1, self.held_keys)))
 
     def _count_held(self, queue: KeyQueue, change: int) -> None:
-        """So many documents more of the key are in `held`."""
+        """Change the number of the key's documents in `held`."""
         was = queue.held
         queue.held += change
         self.held_documents += change

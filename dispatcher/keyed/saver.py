@@ -1,4 +1,6 @@
-"""The thread that saves progress by group commit: one write covers all that finished meanwhile."""
+"""The thread that saves progress by group commit: one write covers all documents finished before
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,15 @@ from linedesk.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-# Saves are at least this far apart unless a key waits for one; after a crash, what finished in
-# that time is read again and found in `applied`.
+# Saves are at least this far apart unless a key waits for one. After a crash, documents finished
+# since the last save are read again and found in `applied`.
 PACE_SECONDS = 0.05
-# A feed that is quiet moves its token on; it is saved this often so that it never grows old.
+# A quiet feed's token advances; it is saved this often so that it never gets old.
 QUIET_SECONDS = 10.0
 
 
 class Saver(BackgroundThread):
-    """Saves the pool's progress until it is stopped, and once more then."""
+    """Saves the pool's progress until it is stopped, and once more at the end."""
 
     def __init__(
         self,
@@ -45,13 +47,13 @@ class Saver(BackgroundThread):
         self._saving = threading.Lock()
 
     def stop(self) -> None:
-        """Save what is left and end; may be called twice, and before `start`."""
+        """Save the rest and end; may be called twice, and before `start`."""
         super().stop()
         self._pool.changed.set()
         self._pool.urgent.set()
 
     def save(self) -> bool:
-        """Save once, if there is anything to save; False if it is not known to be saved."""
+        """Save once if anything changed; False if it is not known to be saved."""
         with self._saving:
             return self._save()
 
@@ -73,8 +75,8 @@ class Saver(BackgroundThread):
         return True
 
     def _wait(self) -> None:
-        """Until there is something to save, the feed was quiet for long, or it is to end: another
-        thread that saves may take back what `stop` has set.
+        """Wait until there is data to save, the quiet time is over, or the thread has to end.
+        Another thread that saves may clear what `stop` has set.
         """
         deadline = time.monotonic() + self._quiet_seconds
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
@@ -83,7 +85,7 @@ class Saver(BackgroundThread):
             self._look()
 
     def _look(self) -> None:
-        """See what has to move to `held`; that takes longer with more keys, so not each time."""
+        """Find documents to move to `held`; slower with more keys, so not every time."""
         now = time.monotonic()
         if now - self._looked_at >= self._pool.look_seconds:
             self._looked_at = now

@@ -1,13 +1,14 @@
 """Finds a document whose job kills the whole process, by running suspects alone.
 
-A job that was running when a process died was the first of its key, and stored before the next
-start: such documents are suspects. From the third start on that meets suspects, with no clean
-end and no start that saw all of its suspects through in between, each of them runs alone and is
-named in `progress.trying` before it runs. The one that three starts found named there is given
-up. A suspect that is decided clears its key; once all are cleared nothing runs alone any more.
+A job that ran when a process died was the first of its key, and was stored before the next start:
+such documents are suspects. Starts that meet suspects are counted. A clean end, or a start that
+decides all of its suspects, resets the count. From the third counted start on, each suspect runs
+alone and is named in `progress.trying` before it runs. A suspect that three starts have found named
+there is given up. A decided suspect clears its key; once all are cleared, jobs run in parallel
+again.
 
 A conversation with a proved poison event is watched for a day: each of its events is named in
-`progress.watched` before it runs. A start that finds one named there pauses the conversation.
+`progress.watched` before it runs. A start that finds a named event there pauses the conversation.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ ALONE_FROM_START = 3
 MOST_FOUND = 3
 NAME_AGAIN_SECONDS = 1.0
 WATCHED_FOR = timedelta(days=1)
-# `progress.watched` is written whole before each event of a watched conversation.
+# `progress.watched` is written as a whole before each event of a watched conversation.
 MOST_WATCHED = 50
-# Where this many conversations have poison at a time the fault is the bot's: beyond them nothing
-# more is given up, and a conversation is paused with all of its events.
+# With poison in this many conversations at a time the bot is at fault. Further events are not given
+# up; their conversations are paused instead.
 MOST_CONDEMNED = 10
-# From the tenth start in a row on that gave nothing up a process waits before it begins.
+# From the tenth consecutive start without a dead letter on, a process waits before it begins.
 BACK_OFF_AFTER_STARTS = 9
 MOST_BACK_OFF_SECONDS = 15.0
 
@@ -49,9 +50,9 @@ PAUSED_BY = "dispatcher"
 class CrashSuspects:
     """The keys whose first document is a suspect. Pure; its caller holds the pool's lock.
 
-    `alone` is whether suspects run alone. A predecessor had at most `most` documents in hand, so
-    beyond as many keys nothing is suspect, but for the keys of `held`. A key of which `watches` is
-    true is suspect with each document, and not waited for.
+    `alone` is whether suspects run alone. A predecessor had at most `most` unfinished documents, so
+    only that many keys are suspect, in addition to the keys of `held`. A key for which `watches`
+    returns True is suspect with each document, and never waited for.
     """
 
     def __init__(
@@ -68,22 +69,22 @@ class CrashSuspects:
         self._running: Any = None
 
     def meet(self, key: Any) -> None:
-        """The key's first document is one that was stored before this start."""
+        """The key's first document was stored before this start."""
         if self._left > 0:
             self._left -= 1
             self.meet_held(key)
 
     def meet_held(self, key: Any) -> None:
-        """The key has documents in `held`, and its first one may be what a predecessor died of."""
+        """The key has documents in `held`, and its first one may have killed a predecessor."""
         if not self._watches(key):
             self._keys.add(key)
 
     def close(self) -> None:
-        """All that was stored before this start is in hand."""
+        """All documents stored before this start are in memory."""
         self._left = 0
 
     def may_begin(self, key: Any, jobs: int) -> bool:
-        """Whether the key's job may begin next to `jobs` others."""
+        """Whether the key's job may begin beside `jobs` others."""
         if not self.alone or self.are_through:
             return True
         # guard: suspects-run-alone -> return True
@@ -97,7 +98,7 @@ class CrashSuspects:
         return key in self._keys or self._watches(key)
 
     def begin(self, key: Any) -> bool:
-        """The key's job begins; whether it is a suspect."""
+        """The key's job begins; returns whether it is a suspect."""
         if not self._is_suspect(key):
             return False
         if self.alone:
@@ -113,19 +114,19 @@ class CrashSuspects:
 
     @property
     def all_met(self) -> bool:
-        """Whether all that was stored before this start is in hand, as far as it can be known."""
+        """Whether all documents stored before this start are in memory, as far as can be known."""
         return self._left == 0
 
     @property
     def are_through(self) -> bool:
-        """Whether every suspect of this start is known, and decided."""
+        """Whether every suspect of this start is known and decided."""
         return self._left == 0 and not self._keys
 
 
 class StartCounter:
     """Counts the starts and names the suspects, durably, for one process.
 
-    `decide` is the worker's, `later` calls a function when some seconds are over.
+    `decide` is the worker's function, `later` calls a function after some seconds.
     """
 
     def __init__(
@@ -143,13 +144,13 @@ class StartCounter:
         self._later = later
         self._step = step
         self._replaced = replaced
-        # Of the thread that supervises; a worker's step ends it.
+        # Of the supervising thread; a worker's step clears it.
         self._is_resetting = False
         self._starts = start.starts + 1
         self.alone = self._starts >= ALONE_FROM_START
         self._is_reset = start.starts == 0 and start.trying is None
         self._lock = threading.Lock()
-        # All below under _lock, but for looking up one key.
+        # All below under _lock, except for looking up one key.
         self._counted = False
         self._known: dict[str, Trying] = {}
         self._named: Trying | None = None
@@ -164,14 +165,16 @@ class StartCounter:
 
     @property
     def back_off_seconds(self) -> float:
-        """How long to wait before anything begins: 0 but where start after start dies."""
+        """Return how long to wait before any work begins: 0 unless many starts in a row have
+        died.
+        """
         beyond = self._starts - BACK_OFF_AFTER_STARTS
         if beyond <= 0:
             return 0.0
         return growing_seconds(beyond, first=1.0, most=MOST_BACK_OFF_SECONDS)
 
     def set_aside(self, control: Control) -> None:
-        """Pause the watched conversations of which a predecessor died; before anything begins.
+        """Pause the watched conversations that killed a predecessor; before any work begins.
 
         Raises StoreUnavailable, Replaced.
         """
@@ -187,50 +190,56 @@ class StartCounter:
         why = f"poison: event {name} took the process down, as one before it did"
         try:
             if control.pause(scope, by=PAUSED_BY, why=why):
-                log.error("paused, it keeps killing the process scope=%s event_id=%s", scope, name)
+                log.error(
+                    "conversation paused, its events keep killing the process scope=%s event_id=%s",
+                    scope,
+                    name,
+                )
         except AccessRefused as error:
-            # A role from before: `linedesk init` sets it. Till then each event has to be given up.
-            log.error('not paused, given up event_id=%s reason="%s"', name, error)  # noqa: TRY400
+            # An old role; `linedesk init` updates it. Until then each event has to be given up.
+            log.error(  # noqa: TRY400
+                'conversation not paused, event given up event_id=%s reason="%s"', name, error
+            )
             self._known[name] = Trying(name, MOST_FOUND, watched.since)
 
     def watches(self, key: Any) -> bool:
-        """Whether the key's events are named each time before they run."""
+        """Whether each of the key's events is named before it runs."""
         found = self._watched.get(key)
         return found is not None and _is_fresh(found)
 
     def decide(self, job: QueuedJob) -> JobResult:
-        """As the worker's; a suspect is counted or named first, and that is durable."""
+        """Run the worker's `decide`; a suspect is first counted or named durably."""
         if not job.suspect:
             return self._decide(job)
         try:
             ended = self._note(job)
         except StoreUnavailable as error:
             log.warning("suspect not named, trying again event_id=%s error=%s", job.name, error)
-            job.because = "MongoDB does not take the name of what may have killed the process"
+            job.because = "MongoDB does not store the name of the suspect event"
             self._later(NAME_AGAIN_SECONDS, job.resume)
             return JobResult.DEFERRED
         verdict = self._decide(job)
         try:
             ended(verdict is not JobResult.DEFERRED)
         except StoreUnavailable as error:
-            # The next name, or `reset`, takes its place.
+            # The next name, or `reset`, replaces it.
             log.warning("suspect not cleared event_id=%s error=%s", job.name, error)
         return verdict
 
     def begin_anew(self) -> None:
-        """All suspects are through: have a worker count the next start as the first.
+        """All suspects are decided: have a worker count the next start as the first.
 
-        The thread that supervises waits for no answer of MongoDB.
+        The supervising thread never waits for MongoDB.
         """
         if not self._is_resetting and not self._is_reset:
             self._is_resetting = True
             self._step(lambda: self._reporting(self.reset))
 
     def end(self) -> None:
-        """The end is clean, whatever still runs: the next start counts as the first.
+        """The end is clean, even with jobs still running: the next start counts as the first.
 
-        No conversation is paused for what ran. Where MongoDB is away the next start counts as one
-        more.
+        No conversation is paused for running jobs. While MongoDB is away the next start counts as
+        one more.
         """
         self._reporting(self._end)
 
@@ -245,7 +254,7 @@ class StartCounter:
             self._is_resetting = False
 
     def reset(self) -> None:
-        """From now on the next start counts as the first. Raises StoreUnavailable, Replaced."""
+        """Count the next start as the first. Raises StoreUnavailable, Replaced."""
         with self._lock:
             if self._is_reset:
                 return
@@ -260,9 +269,9 @@ class StartCounter:
                 self._note_watched(*(replace(one, running=None) for one in running))
 
     def _note(self, job: QueuedJob) -> Callable[[bool], None]:
-        """Name the suspect where that is called for, else count this start if it is not counted.
+        """Name the suspect if required; otherwise count this start if it is not counted.
 
-        Returns what to call when its run has ended, with whether it is decided.
+        Returns a function to call when its run has ended, with whether it is decided.
         """
         known = self._known.get(job.name)
         is_proved = known is not None and known.starts >= MOST_FOUND
@@ -278,7 +287,7 @@ class StartCounter:
         return lambda decided: None
 
     def _name(self, job: QueuedJob, known: Trying, *, is_proved: bool) -> Callable[[bool], None]:
-        # One of its own for each run, which tells a late end of an earlier one apart.
+        # A separate object for each run, which identifies a late end of an earlier one.
         trying = replace(known)
         if is_proved:
             if self._is_the_bots(job.queue.key):
@@ -295,12 +304,12 @@ class StartCounter:
         return partial(self._clear, trying)
 
     def _clear(self, trying: Trying, decided: bool) -> None:
-        """Its run has ended; unless another was named since, nobody dies of it now."""
+        """The run finished: clear the recorded suspect unless a newer one has replaced it."""
         with self._lock:
             if decided:
                 self._known.pop(trying.name, None)
                 if trying.starts >= MOST_FOUND:
-                    # It is given up, so the next start has something else to die of.
+                    # It is given up, so the next start would die of another event.
                     self._starts = min(self._starts, ALONE_FROM_START)
             # guard: late-end-of-a-suspect
             if self._named is not trying:
@@ -309,24 +318,24 @@ class StartCounter:
             self._progress.note_starts(self._starts, None)
 
     def _is_the_bots(self, key: Any) -> bool:
-        """Whether so many conversations have poison that the fault cannot be the key's."""
+        """Whether so many conversations have poison that the bot must be at fault."""
         return len(self._watched.keys() - {key}) >= MOST_CONDEMNED
 
     def _begin_watching(self, key: Any, running: str | None = None) -> None:
         channel, name = key
-        # Else it is no conversation, and no pause covers just this one.
+        # Otherwise it is no conversation, and no pause covers just this one.
         if isinstance(channel, str) and isinstance(name, str) and channel and name:
             self._note_watched(Watched(channel, name, _now(), running))
 
     def _watch(self, job: QueuedJob) -> Callable[[bool], None]:
-        """Name the event of a watched conversation, which runs beside others."""
+        """Name the event of a watched conversation; it runs beside others."""
         key = job.queue.key
         with self._lock:
             if (found := self._watched.get(key)) is not None:
                 self._note_watched(replace(found, running=job.name))
             else:
                 self._begin_watching(key, job.name)
-            # One of its own for each run, which tells a late end of an earlier one apart.
+            # A separate object for each run, which identifies a late end of an earlier one.
             return partial(self._unwatch, self._watched.get(key))
 
     def _unwatch(self, named: Watched | None, decided: bool) -> None:
@@ -335,7 +344,7 @@ class StartCounter:
                 self._note_watched(replace(named, running=None))
 
     def _note_watched(self, *changed: Watched) -> None:
-        """Write these down as they are now; what is watched for longest goes if they are many."""
+        """Record these as they are now; above the limit the longest watched one is dropped."""
         watched = {**self._watched, **{one.of: one for one in changed}}
         by_age = sorted(watched.values(), key=lambda one: one.since)[-MOST_WATCHED:]
         self._progress.note_watched(by_age)

@@ -1,7 +1,7 @@
-"""The threads of the pool, and what becomes of one whose handler does not return.
+"""The threads of the pool, and the replacement of those whose handler does not return.
 
-Python cannot end a thread from outside. A thread whose handler is overdue is abandoned: another
-takes its place, and whatever its handler comes to later is thrown away.
+Python cannot end a thread from outside. A thread with an overdue handler is abandoned: another one
+takes its place, and a later result of its handler is discarded.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dispatcher.keyed.queues import Load, QueuedJob, Recall, Run
 
 
 class Thread(threading.Thread):
-    """One thread of the pool; it sleeps on `wake` when there is nothing for it."""
+    """One thread of the pool; without work it sleeps on `wake`."""
 
     def __init__(self, number: int, work: Callable[[Thread], None]) -> None:
         super().__init__(name=f"worker-{number:02d}", daemon=True)
         self.wake = threading.Event()
         self.work: Run | Load | Recall | None = None
         self.since: float | None = None
-        """When it took what it is at, as a monotonic time; None while it is idle."""
+        """Monotonic time when it took its present work; None while it is idle."""
         self.is_abandoned = False
         self._main = work
 
@@ -33,7 +33,7 @@ class Thread(threading.Thread):
 
     @property
     def doing(self) -> str:
-        """What it is at, for a log line."""
+        """Its present work, for a log line."""
         work = self.work
         return f"thread={self.name} event_id={work.name if work else '-'}"
 
@@ -44,12 +44,12 @@ class Thread(threading.Thread):
 
     @property
     def stack(self) -> str:
-        """Where it stands at this moment, as a traceback shows it; empty once it has ended."""
+        """Its present stack in the form of a traceback; empty once it has ended."""
         frame = sys._current_frames().get(self.ident or 0)
         return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
     def has_been_at_it(self, now: float) -> float:
-        """Seconds since it took what it is at; 0 while it is idle."""
+        """Return the seconds since it took its present work; 0 while it is idle."""
         since = self.since
         return 0.0 if since is None else now - since
 
@@ -59,7 +59,7 @@ class Thread(threading.Thread):
         return self.work.job.handling if isinstance(self.work, Run) else None
 
     def is_overdue(self, limit_seconds: float, now: float) -> bool:
-        """Whether its handler has run longer than its own limit, or else this one."""
+        """Whether its handler has exceeded its own limit, or else this one."""
         handling = self._handling
         if handling is None:
             return False
@@ -67,25 +67,25 @@ class Thread(threading.Thread):
         return now - handling.since > limit
 
     def hangs(self, limit_seconds: float, step_seconds: float, now: float) -> bool:
-        """Whether it has been at it for longer than a handler and any other step may take."""
+        """Whether its present work exceeds the limits of handlers and steps."""
         handling = self._handling
         own = handling.limit_seconds if handling is not None else None
         limit = limit_seconds if own is None else own
         return self.has_been_at_it(now) > limit + step_seconds
 
     def abandon(self) -> bool:
-        """Give it up if its handler still runs."""
+        """Abandon it if its handler still runs."""
         handling = self._handling
         self.is_abandoned = handling is not None and handling.abandon()
         return self.is_abandoned
 
 
 class Threads:
-    """The fixed number of useful threads, and those abandoned that have not returned yet."""
+    """The fixed number of active threads, and the abandoned ones that have not returned yet."""
 
     def __init__(self, number: int, work: Callable[[Thread], None]) -> None:
         self._work = work
-        # Held while a thread is replaced, and while those abandoned are counted.
+        # Held while a thread is replaced, and while abandoned ones are counted.
         self._lock = threading.Lock()
         self._made = 0
         self._useful = [self._make() for _ in range(number)]
@@ -97,7 +97,9 @@ class Threads:
             thread.start()
 
     def join(self, deadline: float) -> list[str]:
-        """Wait for the useful ones until the monotonic deadline; what those left are doing."""
+        """Wait for the active ones until the monotonic deadline; returns the remaining ones'
+        work.
+        """
         for thread in self._useful:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
@@ -105,7 +107,7 @@ class Threads:
 
     @property
     def useful(self) -> list[Thread]:
-        """A copy of the fixed number."""
+        """A copy of the active threads."""
         return list(self._useful)
 
     @property
@@ -115,28 +117,28 @@ class Threads:
 
     @property
     def abandoned(self) -> list[Thread]:
-        """Those whose handler has still not returned."""
+        """The abandoned threads whose handler has still not returned."""
         with self._lock:
             self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
             return list(self._abandoned)
 
     def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
-        """Give up the threads whose handler is overdue; `replace` must follow for each."""
+        """Abandon the threads whose handler is overdue; `replace` must follow for each."""
         now = time.monotonic()
         overdue = (one for one in self._useful if one.is_overdue(limit_seconds, now))
         return [thread for thread in overdue if thread.abandon()]
 
     def abandon_at(self, job: QueuedJob) -> list[Thread]:
-        """Give up the thread that is in this job's handler; `replace` must follow."""
+        """Abandon the thread that runs this job's handler; `replace` must follow."""
         return [thread for thread in self._useful if thread.is_at(job) and thread.abandon()]
 
     def hanging(self, limit_seconds: float, step_seconds: float) -> list[Thread]:
-        """The useful ones that have been at one job or step for longer than any may take."""
+        """The active threads whose job or step exceeds every limit."""
         now = time.monotonic()
         return [one for one in self._useful if one.hangs(limit_seconds, step_seconds, now)]
 
     def replace(self, lost: Thread) -> None:
-        """Have a fresh thread, under a name of its own, do what an abandoned one did."""
+        """Replace an abandoned thread with a new one, which has a name of its own."""
         with self._lock:
             fresh = self._make()
             self._useful[self._useful.index(lost)] = fresh
@@ -144,7 +146,7 @@ class Threads:
         fresh.start()
 
     def busy_longer_than(self, seconds: float) -> list[Thread]:
-        """The useful ones that have been at one job or step for longer than that."""
+        """The active threads that have been at one job or step for longer than that."""
         now = time.monotonic()
         return [thread for thread in self._useful if thread.has_been_at_it(now) > seconds]
 

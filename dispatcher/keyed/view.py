@@ -1,6 +1,7 @@
-"""The pool as its figures show it: what is in hand, what each thread does, which keys wait and why.
+"""The pool for status and metrics: unfinished documents, each thread's work, waiting keys and
+reasons.
 
-Counts are taken under the pool's lock, and only what takes no longer with more documents.
+Counts are taken under the pool's lock; only those whose cost does not grow with the documents.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from linedesk.store.records.events import EVENT_ID
 
 MOST_THREADS = 50
 MOST_WAITING = 20
-# Among so many that were parked first those are looked for that are parked now.
+# The currently deferred keys are searched among this many that were deferred first.
 LOOKED_AT = 10 * MOST_WAITING
 WHY_SLOW_ONES = "waiting until another slow handler ends"
-# A key whose thread is at one job for less does not wait.
+# A key whose thread works on one job for less time does not count as waiting.
 SLOW_SECONDS = 1.0
-# What is in `held` and not in hand waits longer than what is.
+# Documents that are only in `held` have waited longer than those in memory.
 BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
 class PoolView:
-    """Looks at one pool from any thread; `lock` is the pool's.
+    """Reads one pool from any thread; `lock` is the pool's.
 
     A key waits behind a slow handler that has run for `slow_seconds`.
     """
@@ -61,7 +62,7 @@ class PoolView:
         self._queues = queues
 
     def in_hand(self) -> InHand:
-        """The figures of this moment."""
+        """The current figures."""
         queues = self._queues
         with self._lock:
             unsaved = queues.count(KeyState.UNSAVED)
@@ -79,7 +80,7 @@ class PoolView:
             )
 
     def standing(self, ids: Sequence[Any]) -> FeedPosition:
-        """Which of these documents were not read yet, and what else the depth is made of."""
+        """Return which of these documents are not read yet, and the other parts of the backlog."""
         with self._lock:
             tracker = self._queues.tracker
             oldest = tracker.oldest
@@ -92,29 +93,29 @@ class PoolView:
             )
 
     def busy(self) -> tuple[int, int, int]:
-        """How many threads there are, how many are at something, how many were ever abandoned."""
+        """Return the numbers of threads, of busy threads, and of threads ever abandoned."""
         useful = self._threads.useful
         busy = sum(thread.since is not None for thread in useful)
         return len(useful), busy, self._threads.ever_abandoned
 
-    # For a row that a person reads.
+    # For the row in `status`.
 
     def paused(self) -> list[Document]:
-        """What an operator has paused, as it is obeyed at this moment."""
+        """The pauses of operators that are in force."""
         with self._lock:
             return self._queues.pauses.as_rows()
 
     def doing(self) -> list[Document]:
-        """What the busy threads are at, the longest first."""
+        """The work of the busy threads, the longest first."""
         found = [(since, one) for one in self._threads.useful if (since := one.since) is not None]
         found.sort(key=lambda one: one[0])
         return [_doing(thread, since) for since, thread in found[:MOST_THREADS]]
 
     def waiting(self) -> list[Document]:
-        """The keys whose first event arrived longest ago, although a thread would be free.
+        """The keys whose first event arrived longest ago and that wait although threads are free.
 
-        `since` is that arrival, None where the event is not in hand; `try` is how often its handler
-        was called, and `trySince` when the call under way began.
+        `since` is that arrival, None if the event is not in memory. `try` is the number of calls of
+        its handler, and `trySince` is the begin of the present call.
         """
         with self._lock:
             tried = list(islice(self._queues.tried, LOOKED_AT))
@@ -136,7 +137,9 @@ class PoolView:
         return list(islice(self._queues.in_state(state), MOST_WAITING))
 
     def _behind(self, thread: Thread) -> Document | None:
-        """Of a key whose thread has been at it for long, what waits behind its first document."""
+        """Return the documents behind the first one of a key whose thread has been busy for
+        long.
+        """
         work, since = thread.work, thread.since
         if work is None or since is None or time.monotonic() - since < self._slow_seconds:
             return None
@@ -156,7 +159,7 @@ def _doing(thread: Thread, since: float) -> Document:
     if work is not None:
         handling = work.job.handling if isinstance(work, Run) else None
         row["doing"] = "job" if handling is None or handling.is_over else "handler"
-        # What is next in `held` has no name before it is read.
+        # The next document in `held` has no name before it is read.
         row |= _whose(work.queue, None if isinstance(work, Load) else work.name)
     if isinstance(work, Run):
         row |= {"try": work.job.tries, "arrivedAt": _arrived_at(work.job)}
@@ -176,11 +179,11 @@ def _row(queue: KeyQueue, why: str) -> Document:
     head = queue.head
     return {
         **_whose(queue, head.name if head is not None else None),
-        # Of those in `held` the first ones may be in hand as well.
+        # The first ones in `held` may be in memory as well.
         "documents": queue.held + sum(1 for _ in queue.in_window()),
         "held": queue.held,
         "why": why,
-        # Not of its first run, which begins anew with each process.
+        # Without the first run, which begins again in each process.
         "since": _arrived_at(head) if head is not None else None,
         "try": head.tries if head is not None else None,
         "trySince": None,
@@ -188,5 +191,5 @@ def _row(queue: KeyQueue, why: str) -> Document:
 
 
 def _arrived_at(job: QueuedJob) -> datetime:
-    """When its event arrived; where only its `_id` is kept that tells the second."""
+    """Return when its event arrived; to the second, from the `_id`, if only that is kept."""
     return accepted_at({"_id": job.slot.id} if job.document is None else job.document)

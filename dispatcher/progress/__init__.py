@@ -1,1 +1,1 @@
-"""How far everything is finished: the `progress` document and the `held` collection."""
+"""How far all documents are finished: the `progress` document and the `held` collection."""

@@ -1,4 +1,4 @@
-"""The `progress` document: how far everything is finished, guarded by the epoch."""
+"""The `progress` document: how far all documents are finished, guarded by the epoch."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Trying:
 
     @property
     def found_again(self) -> Trying:
-        """As one more start has found it."""
+        """Return it as found by one more start."""
         return replace(self, starts=self.starts + 1)
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A conversation of which an event is proved poison (`dispatcher.keyed.suspects`)."""
+    """A conversation with a proved poison event (`dispatcher.keyed.suspects`)."""
 
     channel: str
     key: str
@@ -52,50 +52,53 @@ class Watched:
 
     @property
     def of(self) -> tuple[str, str]:
-        """The key of its line."""
+        """The key of its queue."""
         return self.channel, self.key
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a dispatcher finds when it takes over."""
+    """The state that a dispatcher finds when it takes over."""
 
     tracker: ProgressTracker
     feed: str | None
-    """The feed that the saved token belongs to; None before the very first start."""
+    """The feed of the saved token; None before the very first start."""
     starts: int = 0
-    """How many starts in a row met unfinished documents and came to no good end."""
+    """The number of consecutive starts that met unfinished documents and ended badly."""
     trying: Trying | None = None
     watched: Sequence[Watched] = ()
     recvq_bytes: int | None = None
-    """How large recvq was when it was last seen; None where nobody noted it."""
+    """The size of recvq when it was last seen; None if it was never noted."""
 
 
 class _Unmatched(Exception):
-    """No row of this epoch is there."""
+    """There is no row of this epoch."""
 
 
 class Progress:
     """Reads and saves `progress` for the holder of one epoch.
 
-    Every write is on a journalled majority and raises Replaced when a higher epoch stands in
-    the document, StoreUnavailable when its outcome is unknown.
+    Every write is on a journalled majority. It raises Replaced when the document has a higher
+    epoch, StoreUnavailable when its outcome is unknown.
     """
 
     def __init__(self, collection: Collection[Any], *, feed: str, epoch: int) -> None:
         self._collection = collection.with_options(write_concern=DURABLE)
         self._feed = feed
         self._epoch = epoch
-        # One thread at a time: who takes over, and then whoever has the saver's lock.
+        # Used by one thread at a time: first by the takeover, then by the holder of the saver's
+        # lock.
         self._session = collection.database.client.start_session()
         self._recvq_bytes: int | None = None
-        # The numbers of the last save that was tried and of the last one that succeeded.
+        # The numbers of the last save that was tried, and of the last one that succeeded.
         self._tried = self._succeeded = 0
         self._writing = threading.Lock()
         self.held = HeldStore(collection.database[HELD])
 
     def take_over(self) -> Start:
-        """Set the epoch and return what a predecessor left; from now on it is refused."""
+        """Set the epoch and return the predecessor's state; the predecessor is refused from
+        now on.
+        """
         # guard: left-transaction-ended
         self._end_left_transaction()
         found = self._claim(self._session)
@@ -117,7 +120,7 @@ class Progress:
         with translated():
             try:
                 found: Document | None = self._collection.find_one_and_update(
-                    # The own epoch matches, too: the outcome of a first try may be unknown.
+                    # Our own epoch matches, too: the outcome of a first try may be unknown.
                     {
                         "_id": DISPATCHER,
                         "epoch": {"$lte": self._epoch},
@@ -135,9 +138,9 @@ class Progress:
         return found
 
     def _end_left_transaction(self) -> None:
-        """Abort what a predecessor's save had begun when it was killed or frozen.
+        """Abort a save that a predecessor had begun when it was killed or frozen.
 
-        MongoDB would keep it for a minute, and nobody else could write `progress` meanwhile.
+        MongoDB would keep it for a minute, and no other process could write `progress` meanwhile.
         """
         mine = {"_id": DISPATCHER, "epoch": {"$lte": self._epoch}}
         with translated():
@@ -147,12 +150,12 @@ class Progress:
                 client.admin.command("killSessions", [{"id": found["session"]}])
 
     def save(self, snapshot: ProgressSnapshot) -> None:
-        """Write what changed: of `ring` and `finished` only the places
+        """Write the changes: of `ring` and `finished` only the places
         (docs/reference/collections.md).
 
-        What goes into `held` or leaves it does so in the same transaction; one whose outcome is
-        unknown may be repeated. Such a save may reach MongoDB after later ones: by its number it
-        is refused there. So is one that tells only changes, where the row was made again.
+        Documents enter and leave `held` in the same transaction; a transaction of unknown outcome
+        may be repeated. Such a save may reach MongoDB after later ones: its number makes MongoDB
+        refuse it. A save that contains only changes is also refused after the row was recreated.
         """
         self._tried += 1
         changes: Document = {
@@ -177,7 +180,7 @@ class Progress:
         else:
             with self._own_row(), transaction(self._session):
                 self.held.write(self._session, snapshot.rows, snapshot.gone)
-                # Last, since this locks progress against every other writer until the end.
+                # Last, because this locks progress against every other writer until the end.
                 self._update(changes, after, self._session)
             self.held.time = self._session.operation_time
         self._succeeded = self._tried
@@ -185,7 +188,7 @@ class Progress:
     def _update(
         self, changes: Document, after: Document | None = None, session: ClientSession | None = None
     ) -> None:
-        """`after` is what the row must be like beside being this epoch's."""
+        """Update the row of this epoch; `after` holds further conditions on the row."""
         condition = {
             "_id": DISPATCHER,
             "epoch": self._epoch,  # guard: epoch-of-the-save
@@ -197,28 +200,28 @@ class Progress:
             raise _Unmatched
 
     def note_starts(self, starts: int, trying: Trying | None) -> None:
-        """Write down the count of starts, and the job that is about to run alone."""
+        """Store the count of starts, and the job that is about to run alone."""
         changes = {"starts": starts, "trying": asdict(trying) if trying is not None else None}
         with self._own_row():
             self._update(changes)
 
     def note_watched(self, watched: Sequence[Watched]) -> None:
-        """Write down which conversations are watched, and which of their events run."""
+        """Store the watched conversations, and their running events."""
         with self._own_row():
             self._update({"watched": [asdict(one) for one in watched]})
 
     def note_recvq_bytes(self, size: int) -> None:
-        """Write down how large recvq is: one that is dropped is made again of that size."""
+        """Store the size of recvq: a dropped one is recreated with that size."""
         self._recvq_bytes = size
         with self._own_row():
             self._update({"recvqBytes": size})
 
     @contextmanager
     def _own_row(self) -> Iterator[None]:
-        """Around a write, any transaction of it included, which raises _Unmatched.
+        """Wrap a write, including its transaction, that raises _Unmatched.
 
-        Raises Replaced where the row belongs to a higher epoch. After a drop of the whole database
-        the row is made again, and StoreUnavailable says that the write has to be repeated.
+        Raises Replaced if the row belongs to a higher epoch. After a drop of the whole database the
+        row is recreated, and StoreUnavailable says that the write has to be repeated.
         """
         try:
             # guard: one-write-at-a-time -> body
@@ -226,15 +229,15 @@ class Progress:
                 yield
             return
         except _Unmatched:
-            # Without the session, which may be another thread's at this moment.
+            # Without the session, which another thread may be using.
             self._claim()
-        log.error("progress was dropped and is made again epoch=%d", self._epoch)
+        log.error("progress was dropped, recreating it epoch=%d", self._epoch)
         raise StoreUnavailable("progress was dropped")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep this process's other writes of the row away: one that came amid a transaction would
-        end it, and the events of a watched conversation are named without a pause.
+        """Keep out this process's other writes of the row: one during a transaction would end it,
+        and the events of a watched conversation are named at any time.
         """
         if not self._writing.acquire(timeout=WTIMEOUT_SECONDS):
             raise StoreUnavailable("another write of progress is under way")

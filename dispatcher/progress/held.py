@@ -1,8 +1,8 @@
 """The `held` collection: documents that wait long, in the order of their key.
 
-Rows come and go only in the transaction that saves `progress` (`dispatcher.progress.document`), so
-that a document is in one place or the other whatever dies when. recvq is capped, hence only read:
-MongoDB takes no write to it in a transaction (error 263).
+Rows are added and removed only in the transaction that saves `progress`
+(`dispatcher.progress.document`). A document is therefore in one place or the other after any crash.
+recvq is capped, and MongoDB takes no write to it in a transaction (error 263): it is only read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from linedesk.store.client import DURABLE, MAJORITY, WTIMEOUT_SECONDS
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, translate, translated
 
-# A transaction that says so was aborted, or nobody knows; either way it may be repeated.
+# A transaction with one of these labels was aborted, or its outcome is unknown; it may be repeated.
 UNSETTLED = ("TransientTransactionError", "UnknownTransactionCommitResult")
 
 
 @dataclass(frozen=True)
 class HeldKey:
-    """A key of which documents are held: how many, and the highest `n` among them."""
+    """A key with held documents: their number, and the highest `n` among them."""
 
     channel: Any
     key: Any
@@ -39,8 +39,8 @@ class HeldKey:
 class HeldStore:
     """Reads and writes of `held`; every method raises StoreUnavailable.
 
-    `time` is the server's time of the last write that has to be seen: after a failover a majority
-    read may for a moment tell of a time before it, and a document not seen would be lost.
+    `time` is the server's time of the last write that must be visible. After a failover a majority
+    read may briefly return an earlier state, and an invisible document would be lost.
     """
 
     def __init__(self, collection: Collection[Any]) -> None:
@@ -49,9 +49,9 @@ class HeldStore:
         self.time: Timestamp | None = None
 
     def all_keys(self) -> list[HeldKey]:
-        """Every key of which anything is held, by the index alone."""
+        """Return every key with held documents, read from the index only."""
         groups: list[Document] = [
-            # As the index has them, which leads the server to read nothing else.
+            # In the order of the index, so that the server reads only the index.
             {"$sort": {"channel": 1, "key": 1, "n": 1}},
             {"$project": {"_id": 0, "channel": 1, "key": 1, "n": 1}},
             {
@@ -70,7 +70,7 @@ class HeldStore:
             ]
 
     def slice(self, key: tuple[Any, Any], *, above: int, upto: int, most: int) -> list[Document]:
-        """The next rows of a key, by `n`."""
+        """Return the next rows of a key, by `n`."""
         channel, name = key
         condition = {"channel": channel, "key": name, "n": {"$gt": above, "$lte": upto}}
         with translated(), self._session() as session:
@@ -83,10 +83,10 @@ class HeldStore:
             return self._collection.find_one({"_id": id_}, {"_id": 1}, session=session) is not None
 
     def write(self, session: ClientSession, rows: Sequence[Document], gone: Sequence[Any]) -> None:
-        """Put rows in and take decided ones out, in the session's transaction.
+        """Add rows and remove decided ones, in the session's transaction.
 
-        A row that is there already is left as it is: the transaction may be a repetition of one
-        whose outcome was unknown. One that was decided meanwhile is in both lists, and goes.
+        An existing row stays unchanged: the transaction may repeat one of unknown outcome. A row
+        that was decided in the meantime is in both lists, and is removed.
         """
         if rows:
             self._collection.bulk_write(
@@ -110,10 +110,10 @@ class HeldStore:
 
 @contextmanager
 def transaction(session: ClientSession) -> Iterator[None]:
-    """One try of a transaction on a journalled majority.
+    """Make one try of a transaction on a journalled majority.
 
-    Raises StoreUnavailable where it was aborted or its outcome is unknown. The server ends what
-    is left of it when the session's next transaction begins.
+    Raises StoreUnavailable if it was aborted or its outcome is unknown. The server ends the rest of
+    it when the session's next transaction begins.
     """
     commit_ms = int(WTIMEOUT_SECONDS * 1000)
     try:

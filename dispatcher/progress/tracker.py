@@ -1,8 +1,8 @@
-"""What of the feed is in hand, and how far everything is finished. Pure: no I/O, no lock.
+"""Which documents of the feed are unfinished, and how far all are finished. Pure: no I/O, no lock.
 
-The window runs from the oldest unfinished document to the newest read one, in feed order. Behind
-it a ring keeps the names of the last 1,000 that were finished, since a scan after lost history
-starts some way behind the window and must know them (architecture: G9).
+The window runs from the oldest unfinished document to the newest read one, in feed order. Behind it
+a ring keeps the names of the last 1,000 finished documents. A scan after lost history starts some
+places behind the window and must recognise them (architecture: G9).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from linedesk.store.documents import Document
 
 RING_SLOTS = 1000
-# What was finished beyond `after` lies at most the window's 10,000 documents ahead of it.
+# Documents finished beyond `after` are at most the window's 10,000 documents ahead of it.
 FORGET_AFTER = 20_000
 KEPT_OUT_OF_HELD = 10_000
 
@@ -28,56 +28,57 @@ class Slot:
     def __init__(self, id: Any, token: Any, *, finished: bool = False) -> None:  # noqa: A002
         self.id = id
         self.token = token
-        # In a place of its own, be it by a decision or by one in `held`.
+        # Finished in its own place, by a decision or by moving to `held`.
         self.finished = finished
-        # Monotonic seconds of when it was put into its line.
+        # Monotonic seconds when it was queued.
         self.since = 0.0
 
 
 @dataclass(frozen=True)
 class ProgressSnapshot:
-    """What one save of progress writes."""
+    """The content of one save of progress."""
 
     token: Any
     after: Any
     finished: list[Any] | dict[int, Any]
-    """What is finished beyond `after`: all of it, or the places that changed, None where left."""
+    """The documents finished beyond `after`: all, or the changed places; None for a freed place."""
     passed: int
     ring: dict[int, Any]
-    """The slots that changed since the last save that succeeded, by their number."""
+    """The slots that changed since the last successful save, by their number."""
     held: int = 0
-    """The next `n` of a document that goes into `held`."""
+    """The next `n` of a document that moves to `held`."""
     rows: Sequence[Document] = ()
-    """What goes into `held` in the same transaction, since it is named finished here."""
+    """The rows to add to `held` in the same transaction, which names them finished."""
     gone: Sequence[Any] = ()
-    """The ids of what is decided, and leaves `held`."""
+    """The ids of decided documents, which leave `held`."""
 
 
 @dataclass
 class ProgressTracker:
-    """The account of the feed's documents; its caller holds the lock."""
+    """The record of the feed's documents; its caller holds the lock."""
 
     token: Any = None
     after: Any = None
     passed: int = 0
     held: int = 0
     unfinished: int = 0
-    """How many documents of the window are not finished; those moved to `held` count as such."""
+    """The number of unfinished documents in the window; those moved to `held` count as finished."""
     _ring: list[Any] = field(default_factory=lambda: [None] * RING_SLOTS)
     _window: deque[Slot] = field(default_factory=deque)
-    # Ids of the window and of the ring, and of what a predecessor had finished beyond `after`.
+    # Ids of the window and of the ring, and of documents that a predecessor finished beyond
+    # `after`.
     _known: set[Any] = field(default_factory=set)
     _finished_before: set[Any] = field(default_factory=set)
-    # Where each of what is finished beyond `after` stands in `progress.finished`, what is not told
-    # yet, and which places were left since. As in the ring, a save tells only what changed.
+    # The places in `progress.finished` of the documents finished beyond `after`, those not saved
+    # yet, and the places freed since. As for the ring, a save contains only the changes.
     _places: dict[Any, int] = field(default_factory=dict)
     _untold: dict[Any, None] = field(default_factory=dict)
     _left: set[int] = field(default_factory=set)
     _free: list[int] = field(default_factory=list)
     _tell_all: bool = True
-    # What was known when the scan under way chose its start: meanwhile the ring passes on.
+    # The ids known when the present scan chose its start: the ring advances during the scan.
     _before_scan: set[Any] = field(default_factory=set)
-    # What came out of `held` decided; its place in the ring may be another's by now.
+    # Documents of `held` that were decided; others may have their places in the ring by now.
     _out_of_held: OrderedDict[Any, None] = field(default_factory=OrderedDict)
     _saved: int = 0
     _restored: int = 0
@@ -95,7 +96,7 @@ class ProgressTracker:
         held: int = 0,
         ring_slots: int = RING_SLOTS,
     ) -> ProgressTracker:
-        """The account as a `progress` document tells it."""
+        """Return the tracker restored from a `progress` document."""
         slots = (list(ring) + [None] * ring_slots)[:ring_slots]
         tracker = cls(
             token=token, after=after, passed=passed, held=held, _ring=slots, _saved=passed
@@ -120,7 +121,7 @@ class ProgressTracker:
         return self._window[0] if self._window else None
 
     def next_held(self) -> int:
-        """The place in `held` of one more document: in feed order, and never given twice."""
+        """Return the place in `held` of one more document: in feed order, never reused."""
         self.held += 1
         return self.held - 1
 
@@ -132,9 +133,9 @@ class ProgressTracker:
             self._out_of_held.popitem(last=False)
 
     def take(self, id_: Any, token: Any) -> Slot | None:
-        """Enter a document that was read; None if it is known: in hand or finished already.
+        """Enter a document that was read; None if it is known already: unfinished or finished.
 
-        `token` is where the feed goes on after it, None while a scan reads without a feed.
+        `token` is the position after it; None while a scan reads without a feed.
         """
         was_finished = id_ in self._finished_before
         if not was_finished and self._knows(id_):
@@ -151,14 +152,14 @@ class ProgressTracker:
         return slot
 
     def has_read(self, id_: Any) -> bool:
-        """Whether a document is in hand or finished, as far back as is known of the latter."""
+        """Whether a document is unfinished or finished, as far back as finished ones are known."""
         return self._knows(id_) or id_ in self._finished_before
 
     def _knows(self, id_: Any) -> bool:
         return id_ in self._known or id_ in self._before_scan or id_ in self._out_of_held
 
     def move(self, token: Any) -> None:
-        """The feed stands at `token` and nothing was read since the last document."""
+        """The feed's position is `token`, and no document was read since the last one."""
         if token is None:
             return
         if self._window:
@@ -168,23 +169,23 @@ class ProgressTracker:
             self._changed = True
 
     def begin_scan(self) -> Any:
-        """Where a scan has to begin: at `after`. What is known now stays so until `end_scan`."""
+        """Return where a scan has to begin: at `after`. Known ids stay known until `end_scan`."""
         self._before_scan = set(self._known)
         return self.after
 
     def end_scan(self) -> None:
-        """The scan has come to its end, and the feed goes on from there."""
+        """The scan has ended, and the feed continues from there."""
         self._before_scan = set()
 
     def forget_token(self) -> None:
-        """The position is lost (G9): no token is saved until a new one comes; `after` stays."""
+        """The position is lost (G9): no token is saved until a new one arrives; `after` stays."""
         self.token = None
         for slot in self._window:
             slot.token = None
         self._changed = True
 
     def finish(self, slot: Slot) -> None:
-        """The document is finished; progress moves over all that is finished without a gap."""
+        """Finish the document; progress advances over all documents finished without a gap."""
         slot.finished = True
         self.unfinished -= 1
         self._changed = True
@@ -202,7 +203,7 @@ class ProgressTracker:
         self.after = slot.id
         self._leave(slot.id)
         if self._finished_before and self.passed - self._restored > FORGET_AFTER:
-            # All that is still in recvq of it has been met again by now.
+            # All of these that are still in recvq have been met again by now.
             for id_ in self._finished_before:
                 self._leave(id_)
             self._finished_before.clear()
@@ -210,7 +211,7 @@ class ProgressTracker:
             self.token = slot.token
 
     def _leave(self, id_: Any) -> None:
-        """It needs no place in `finished` any more, if it had one."""
+        """Free its place in `finished`, if it has one."""
         if id_ in self._untold:
             del self._untold[id_]
         elif id_ in self._places:
@@ -219,7 +220,7 @@ class ProgressTracker:
             self._free.append(place)
 
     def _tell_finished(self) -> list[Any] | dict[int, Any]:
-        """What of `finished` to write: the places that changed, or all where that is less."""
+        """Return the part of `finished` to write: the changed places, or all if that is less."""
         untold, self._untold = self._untold, {}
         left, self._left = self._left, set()
         if self._tell_all or len(left) > len(self._places):
@@ -228,7 +229,7 @@ class ProgressTracker:
             return list(self._places)
         changes: dict[int, Any] = dict.fromkeys(left)
         for id_ in untold:
-            # Without a free place all those below are taken.
+            # Without a free place, all lower places are taken.
             place = self._free.pop() if self._free else len(self._places)
             self._places[id_] = place
             changes[place] = id_
@@ -236,13 +237,14 @@ class ProgressTracker:
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything that the last snapshot did not tell."""
+        """Whether there are changes since the last snapshot."""
         return self._changed
 
     def snapshot(self, rows: Sequence[Document] = (), gone: Sequence[Any] = ()) -> ProgressSnapshot:
-        """What to save now. `saved` must follow once it is durable, `not_saved` otherwise.
+        """Return the data to save. `saved` must follow once it is durable, `not_saved` otherwise.
 
-        `rows` and `gone` are what the same transaction puts into `held` and takes out.
+        `rows` and `gone` are the documents that the same transaction adds to and removes from
+        `held`.
         """
         self._changed = False
         slots = len(self._ring)
@@ -263,5 +265,5 @@ class ProgressTracker:
         self._saved = snapshot.passed
 
     def not_saved(self) -> None:
-        """The last snapshot may not be durable: the next one tells its changes again."""
+        """The last snapshot may not be durable: the next one includes its changes."""
         self._changed = self._tell_all = True

@@ -1,4 +1,4 @@
-"""A bot: which handler runs for which event. Pure; made at import by whoever writes the bot."""
+"""A bot: the rules that select a handler for an event. Pure; the bot author makes it at import."""
 
 from __future__ import annotations
 
@@ -24,44 +24,45 @@ Handler = Callable[[Any, "Talk"], None]
 F = TypeVar("F", bound=Callable[..., None])
 Profiles = bool | Literal["later"]
 
-# Messages that are handled together where a handler does not say how many.
+# The number of messages handled together unless the handler sets another.
 MOST_DEFAULT = 20
-# A handler that runs for longer belongs into another program.
+# A handler that runs longer belongs in another program.
 MOST_LIMIT_SECONDS = 3600.0
-# What a person says or presses in a conversation; all else is news about it.
+# Events in which a user writes or presses something; all others only inform the bot.
 UTTERANCES = (MessageEvent, PostbackEvent)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One handler and what it is for."""
+    """One handler and the events it handles."""
 
     handler: Handler
     profile: Profiles
     """Whether the sender's profile is fetched where it is missing or a day old: before the handler,
-    "later", when the answer is out and the gate has nothing else to do, or not at all."""
+    "later", after the answer while the gate is idle, or not at all."""
     limit: float | None = None
-    """Seconds that the handler may run; None for HANDLER_LIMIT_SECONDS."""
+    """The handler's time limit in seconds; None for HANDLER_LIMIT_SECONDS."""
     gather: Gather | None = None
-    """Which messages the handler gets together, as a list; None where it gets one event."""
+    """Which messages the handler gets together, as a list; None if it gets single events."""
 
 
 class Bot:
-    """Handlers by event and message class, as line-bot-sdk's WebhookHandler knows them.
+    """Handlers by event and message class, as in line-bot-sdk's WebhookHandler.
 
-    With `profiles=True` every handler gets the sender's profile, as far as LINE tells it in
-    time; with `profiles="later"` it is asked for after the answer, for the operator's eyes and the
-    next event. A single rule may say otherwise. With `per_member=True` state, data and timers in a
-    group or room are each member's own. `settings` names the bot's own settings with their
-    defaults (text, int, float or bool); an operator sets them by BOT_SETTINGS, and
-    `talk.settings` tells them. `check_settings` is called with them at the start and raises
-    ValueError, with the name and what would be right, for what the types cannot tell. `secrets`
-    names what the operator must give by BOT_SECRETS, such as another API's key; `talk.secrets` has
-    the values.
+    With `profiles=True` every handler gets the sender's profile, if LINE returns it in time. With
+    `profiles="later"` it is fetched after the answer, for operators and the next event. A rule may
+    override this. With `per_member=True` state, data and timers in a group or room are separate for
+    each member.
+
+    `settings` names the bot's own settings with their defaults (text, int, float or bool). An
+    operator sets them by BOT_SETTINGS, and `talk.settings` has the values. `check_settings` is
+    called with them at the start. It raises ValueError for an invalid value; the text names the
+    setting and the valid values. `secrets` names the values that the operator must give by
+    BOT_SECRETS, such as an API key; `talk.secrets` has them.
     """
 
     sends_by_itself = False
-    """Whether its handlers call LINE on their own, so that the reply token is theirs."""
+    """Whether its handlers call LINE themselves and therefore own the reply token."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Bot:
         self._timers: dict[str, Rule] = {}
         self._timeouts: dict[str, Rule] = {}
         self.has_states = False
-        """Whether some handler is for a state, so that the conversation is asked for it."""
+        """Whether any handler depends on a state, so that the conversation must be read."""
 
     def add(
         self,
@@ -96,15 +97,20 @@ class Bot:
     ) -> Callable[[F], F]:
         """Decorate the handler of an event class and, for MessageEvent, of message classes.
 
-        The classes are those of `linebot.v3.webhooks`. With `state` it runs in that state, or in
-        one of those, only. A later handler of the same classes and state replaces an earlier one.
-        `limit` is how many seconds the handler may run, 3,600 at most, where that is not
-        HANDLER_LIMIT_SECONDS; handlers with a longer limit use at most half of the threads.
+        The classes are those of `linebot.v3.webhooks`. With `state` it runs only in that state, or
+        in one of those. A later handler of the same classes and state replaces an earlier one.
+        `limit` is the handler's time limit in seconds, 3,600 at most; the default is
+        HANDLER_LIMIT_SECONDS. Handlers with a longer limit use at most half of the threads.
 
-        With `gather`, for MessageEvent only, the handler gets a list: the messages of one sender
-        that follow each other directly, once the newest is that many seconds old (30 at most),
-        `most` are there (20 unless told, 2 to 99), anything else comes behind them, or the first is
-        30 s old. Raises BotError.
+        With `gather`, for MessageEvent only, the handler gets a list of directly consecutive
+        messages of one sender. The list ends when one of these is true:
+
+        * its newest message is `gather` seconds old (30 at most),
+        * `most` messages are there (default 20, 2 to 99),
+        * another event follows,
+        * its first message is 30 s old.
+
+        Raises BotError.
         """
         _check_class(event, Event, "bot.add", "MessageEvent")
         for one in _each(message):
@@ -127,11 +133,10 @@ class Bot:
         profile: Profiles | None = None,
         limit: float | None = None,
     ) -> Callable[[F], F]:
-        """Decorate the handler of every event that no other handler is for.
+        """Decorate the handler of every event without another handler.
 
-        With `state` it is the fallback of that state: it takes the messages and postbacks for
-        which the state has no handler of its own, before any handler without a state. `limit` is
-        as in `add`.
+        With `state` it is the fallback of that state. It takes messages and postbacks without a
+        handler in that state, before any handler without a state. `limit` is as in `add`.
         """
 
         def decorate(handler: F) -> F:
@@ -145,8 +150,9 @@ class Bot:
     ) -> Callable[[F], F]:
         """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BotError.
 
-        It is also for names that go on behind a colon, unless they have a handler of their own:
-        that of "ring" is for "ring:1" too. So several can wait at once. `limit` is as in `add`.
+        It also handles names that continue after a colon, unless they have a handler of their own:
+        the handler of "ring" also handles "ring:1". Several timers can therefore wait at once.
+        `limit` is as in `add`.
         """
         checked_name(name)
 
@@ -159,9 +165,9 @@ class Bot:
     def timeout(
         self, state: str, *, profile: Profiles | None = None, limit: float | None = None
     ) -> Callable[[F], F]:
-        """Decorate what runs when the time of `talk.expect(state, within=...)` is over.
+        """Decorate the handler that runs when the time of `talk.expect(state, within=...)` is over.
 
-        The state has been left by then. `limit` is as in `add`. Raises BotError.
+        The conversation has left the state by then. `limit` is as in `add`. Raises BotError.
         """
         checked_state(state)
 
@@ -172,17 +178,17 @@ class Bot:
         return decorate
 
     def rule_in(self, talk: Talk, event: Any) -> Rule | None:
-        """The rule of an event in its conversation; a state whose time is over is left by it."""
+        """Return the rule of an event in its conversation; an expired state is left first."""
         is_time_out = isinstance(event, TimerEvent) and event.name == STATE_TIMER
         if is_time_out and not talk.leave_state(event.data.get("state")):
             return None
         return self.rule_for(event, talk.state if self.has_states else None)
 
     def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
-        """The rule of an event model in a state; None where the bot has nothing to do.
+        """Return the rule of an event model in a state; None if the bot has no handler for it.
 
-        Asked are, in this order: the state's rule of the event's message class, its rule of the
-        event's class, its fallback; then the same without a state. Raises NoTimerHandler.
+        The order is: the state's rule of the event's message class, its rule of the event's class,
+        its fallback; then the same without a state. Raises NoTimerHandler.
         """
         if isinstance(event, TimerEvent):
             return self._rule_of_timer(event)
@@ -199,9 +205,9 @@ class Bot:
         return None
 
     def gathers(self, rule: Rule, talk: Talk, document: Document) -> bool:
-        """Whether a document is a message of the same sender as the talk's, for the same handler.
+        """Return whether a document is a message of the talk's sender for the same handler.
 
-        Of a message that was taken back only the sender is known.
+        For a message that was taken back only the sender is known.
         """
         if not is_event(document):
             return False
@@ -217,7 +223,7 @@ class Bot:
 
     @property
     def rules(self) -> Mapping[tuple[type | None, type | None, str | None], Rule]:
-        """The rules by class of event and of message, and by state; None is for any."""
+        """The rules by class of event and of message, and by state; None means any."""
         return MappingProxyType(self._rules)
 
     @property
@@ -227,7 +233,7 @@ class Bot:
 
     @property
     def timeouts(self) -> Mapping[str, Rule]:
-        """The rules of states whose time is over, by state."""
+        """The rules of expired states, by state."""
         return MappingProxyType(self._timeouts)
 
     def has_timer(self, name: str) -> bool:
@@ -266,7 +272,7 @@ class Bot:
 
 
 def _check_class(one: object, kind: type, where: str, example: str) -> None:
-    """A class that could be met; else its handler would never run, and nobody would see why."""
+    """Raise BotError for a class that no event can have: its handler would never run."""
     if not (isinstance(one, type) and issubclass(one, kind)):
         raise BotError(
             f"{where} takes a class of linebot.v3.webhooks such as {example}, not {one!r:.80}"
@@ -274,7 +280,7 @@ def _check_class(one: object, kind: type, where: str, example: str) -> None:
 
 
 def _gather(event: type, seconds: float | None, most: int | None) -> Gather | None:
-    """What `gather=` and `most=` say. Raises BotError."""
+    """Return the rule for `gather=` and `most=`. Raises BotError."""
     if seconds is None:
         if most is not None:
             raise BotError("most= is for a handler with gather=")
@@ -289,14 +295,14 @@ def _gather(event: type, seconds: float | None, most: int | None) -> Gather | No
 
 
 def _check_seconds(seconds: object, where: str, most: float) -> None:
-    """A number of seconds above 0. Raises BotError."""
+    """Check a number of seconds above 0. Raises BotError."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not (is_number and 0 < seconds <= most):  # type: ignore[operator]
         raise BotError(f"{where} takes seconds above 0, {most:g} at most, not {seconds!r:.80}")
 
 
 def _check_handler(handler: object) -> None:
-    """What runs to its end when it is called, which a coroutine and a generator do not."""
+    """Check that the handler is a plain function, not a coroutine or generator. Raises BotError."""
     if not callable(handler):
         raise BotError(f"a handler is a function, not {handler!r:.80}")
     for is_other in (
@@ -310,7 +316,7 @@ def _check_handler(handler: object) -> None:
 
 
 def _each(one_or_more: Any) -> Sequence[Any]:
-    """A single class or state, or None for any, as the only one of a list."""
+    """Return a single class or state, or None for any, as a list of one."""
     if isinstance(one_or_more, Sequence) and not isinstance(one_or_more, str):
         return one_or_more
     return [one_or_more]

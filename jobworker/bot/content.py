@@ -1,10 +1,8 @@
-"""What users send, brought to a file: photos, videos, voice messages and files.
+"""Downloads the users' content to files: photos, videos, voice messages and files.
 
-LINE keeps them on its data host, for a time that it does not tell. They are streamed in pieces
-under that host's gate, so nothing is in memory as a whole. What breaks off is begun anew, and what
-is not proved whole never stands under its name.
-
-The file that content is written to: under its name only when whole and synced.
+LINE keeps content on its data host for an unspecified time. It is streamed in pieces under that
+host's gate and is never in memory as a whole. An interrupted download begins again, and a file gets
+its final name only when it is complete and synced.
 """
 
 from __future__ import annotations
@@ -50,9 +48,9 @@ from linedesk.runtime.backoff import growing_seconds
 
 @contextmanager
 def file_for(to: str | os.PathLike[str] | None) -> Iterator[tuple[IO[bytes], Path]]:
-    """The file to write, and the path under which it stands at the end, if nothing is raised.
+    """The file to write, and the path that it gets at the end if no error is raised.
 
-    Without a path it is one that goes when the handler ends. Raises OSError.
+    Without a path it is a temporary file that ends with the handler. Raises OSError.
     """
     if to is None:
         with _passing_file() as (part, path):
@@ -60,9 +58,9 @@ def file_for(to: str | os.PathLike[str] | None) -> Iterator[tuple[IO[bytes], Pat
         return
     path = Path(to)
     if path.is_dir():
-        # Else this would come out after the download.
+        # Otherwise this error would come after the download.
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    # Its own name: a run that was abandoned may still be writing.
+    # A name of its own: an abandoned run may still be writing.
     part_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part_path.open("xb") as part:
@@ -77,10 +75,10 @@ def file_for(to: str | os.PathLike[str] | None) -> Iterator[tuple[IO[bytes], Pat
 
 @contextmanager
 def _passing_file() -> Iterator[tuple[IO[bytes], Path]]:
-    """A file that goes when the handler ends."""
+    """A temporary file that ends with the handler."""
     current = current_call()
     if current is None:
-        raise BotError("outside of a handler's own thread content needs a path to go to")
+        raise BotError("outside of a handler's own thread content needs a path")
     handle, name = tempfile.mkstemp(prefix="linedesk-")
     path = Path(name)
     current.at_end(lambda: path.unlink(missing_ok=True))
@@ -89,7 +87,7 @@ def _passing_file() -> Iterator[tuple[IO[bytes], Path]]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name survive a loss of power as well."""
+    """Make the new name survive a loss of power as well."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -101,20 +99,20 @@ ENDPOINT = "/v2/bot/message/{messageId}/content"
 KINDS = ("image", "video", "audio", "file")
 PIECE_BYTES = 64 * 1024
 MOST_BYTES = 1024**3
-# Less than HANDLER_LIMIT_SECONDS by default: the handler is tried later, and asks again.
+# Less than HANDLER_LIMIT_SECONDS by default: the handler is tried again later and repeats the call.
 READY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class ContentLimits:
-    """How long a download may take, and how often it is tried."""
+    """How long a download may take, and how many times it is tried."""
 
     download_seconds: float = 300.0
-    """For all of it: a gigabyte needs 3.5 MB/s."""
+    """The limit of the whole download: a gigabyte needs 3.5 MB/s."""
     read_seconds: float = 10.0
-    """For each of its reads."""
+    """The limit of each read."""
     first_pause_seconds: float = 0.5
-    """Before the second try; the pause grows with each further one."""
+    """The pause before the second try; it grows with each further one."""
     longest_pause_seconds: float = 5.0
     tries: int = 3
 
@@ -124,7 +122,7 @@ LIMITS = ContentLimits()
 
 @dataclass(frozen=True)
 class Content:
-    """A file as the user sent it: where it is, its media type by LINE's word, its bytes."""
+    """A downloaded file: its path, its media type according to LINE, its size in bytes."""
 
     path: Path
     type: str
@@ -132,13 +130,13 @@ class Content:
 
 
 class Broken(Exception):
-    """One try brought nothing, or not all; the next one may."""
+    """One try failed or was incomplete; the next one may succeed."""
 
 
 class ContentDownloads:
-    """Fetches content from the data host. `stopping` ends what is under way.
+    """Fetches content from the data host. `stopping` ends downloads under way.
 
-    Any number of threads may; the gate serves as many at a time as may call.
+    Any number of threads may call it; the gate limits the calls at a time.
     """
 
     def __init__(
@@ -155,7 +153,7 @@ class ContentDownloads:
         self._stopping = stopping
         self._limits = limits
         self._session = requests.Session()
-        # Neither a proxy nor a password of the environment's: the token goes to LINE only.
+        # No proxy or password from the environment: the token goes to LINE only.
         self._session.trust_env = False
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, _TimedAdapter(pool_maxsize=host.gate.concurrency))
@@ -174,11 +172,11 @@ class ContentDownloads:
         ready_seconds: float = READY_SECONDS,
         most_bytes: int = MOST_BYTES,
     ) -> Content:
-        """Bring what a message holds to the file `to`, or to one that goes with the handler.
+        """Download a message's content to the file `to`, or to one that ends with the handler.
 
-        `message` is the SDK's or its id. While LINE still prepares it this waits, up to
-        `ready_seconds` in all, without the gate. Raises ContentError, BotError and GateClosed,
-        and OSError where the file cannot be written.
+        `message` is the SDK's object or its id. While LINE prepares the content this waits, up to
+        `ready_seconds` in all, without the gate. Raises ContentError, BotError and GateClosed, and
+        OSError if the file cannot be written.
         """
         message_id = content_id(message)
         with file_for(to) as (part, path):
@@ -188,7 +186,7 @@ class ContentDownloads:
     def _patiently(
         self, message_id: str, part: IO[bytes], ready_seconds: float, most_bytes: int
     ) -> tuple[str, int]:
-        """Try until it is there: anew where it broke off, later where LINE is preparing it."""
+        """Try until it is complete: again after an interruption, later while LINE prepares it."""
         until = time.monotonic() + ready_seconds
         failures = waits = 0
         while True:
@@ -210,7 +208,7 @@ class ContentDownloads:
             self._pause(waits, most=until - time.monotonic())
 
     def _once(self, message_id: str, part: IO[bytes], most_bytes: int) -> tuple[str, int] | None:
-        """One call, in its turn: type and size of what came; None while LINE prepares it."""
+        """Make one call in its turn; returns type and size, or None while LINE prepares it."""
         current = current_call()
         context = current.context if current else {}
         whose = context.get("key", ENDPOINT)
@@ -228,7 +226,7 @@ class ContentDownloads:
             except Broken:
                 self._host.breaker.failed(whose, began=began)
                 raise
-            # Before the turn ends: the gate asks the breaker then.
+            # Before the turn ends, because the gate asks the breaker then.
             tell(self._host.breaker, status, whose, began=began)
             _require_coming(status)
             return come
@@ -241,11 +239,11 @@ class ContentDownloads:
     def _read(
         self, response: requests.Response, part: IO[bytes], most_bytes: int
     ) -> tuple[str, int]:
-        """Write the body in pieces. Raises Broken where its end is not proved."""
-        # urllib3 raises where less comes than was announced.
+        """Write the body in pieces. Raises Broken unless its end is proved."""
+        # urllib3 raises an error if fewer bytes arrive than announced.
         _require_small(_announced(response), most_bytes)
         size = 0
-        # As they come: a full piece of a slow answer may take long.
+        # As they arrive: a full piece of a slow answer may take long.
         while piece := response.raw.read1(PIECE_BYTES):
             self._require_running()
             require_wanted()
@@ -267,25 +265,26 @@ class ContentDownloads:
 
 
 def content_id(message: Any) -> str:
-    """The id of a message whose content LINE keeps: the SDK's object, LINE's JSON, or the id.
+    """Return the id of a message whose content LINE keeps: from the SDK's object, LINE's JSON, or
+    the id.
 
-    Raises BotError where there is none, ExternalContent where it is not with LINE.
+    Raises BotError if there is none, ExternalContent if LINE does not have the content.
     """
     if isinstance(message, str) and message:
         return message
     kind = message.get("type") if isinstance(message, Mapping) else getattr(message, "type", None)
     raw = message.to_dict() if kind in KINDS and hasattr(message, "to_dict") else message
     if kind not in KINDS or not raw.get("id"):
-        told = f"no photo, video, voice message or file: {type(message).__name__}"
+        told = f"not a photo, video, voice message or file: {type(message).__name__}"
         raise BotError(told, reason="no content")
     provider = raw.get("contentProvider") or {}
     if provider.get("type") == "external":
-        raise ExternalContent("it lies on the server of whoever sent it, see contentProvider")
+        raise ExternalContent("the content is on an external server, see contentProvider")
     return str(raw["id"])
 
 
 def _require_coming(status: int) -> None:
-    """Raise for what is neither the content nor LINE's word that it is being prepared."""
+    """Raise an error unless the status means the content or that LINE is preparing it."""
     if status in (200, 202):
         return
     if status == 401:
@@ -297,12 +296,12 @@ def _require_coming(status: int) -> None:
 
 
 def _announced(response: requests.Response) -> int:
-    """The length that the answer announces; 0 where its body says itself where it ends.
+    """Return the length that the answer announces; 0 if the body marks its own end.
 
-    Raises Broken where neither does: what is cut off would look whole.
+    Raises Broken if neither is there: a truncated body would look complete.
     """
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise Broken("it comes in an encoding that was not asked for")
+        raise Broken("the answer has an encoding that was not requested")
     length = response.headers.get("content-length", "")
     if length.isdecimal():
         return int(length)
@@ -325,12 +324,12 @@ def _broken_where_it_breaks() -> Iterator[None]:
 
 
 class _TimedAdapter(HTTPAdapter):
-    """requests' own, on connections that keep the deadline of a whole call."""
+    """requests' own adapter, on connections that keep the deadline of a whole call."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
         make_timed(self.poolmanager)
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Against the certificates of the machine, as all calls of LINE; requests has its own."""
+        """Use the machine's certificates, as for all calls of LINE; requests has its own."""
         conn.cert_reqs = "CERT_REQUIRED"

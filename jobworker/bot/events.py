@@ -1,8 +1,8 @@
-"""LINE's JSON as the SDK's event model, where the SDK can read it. Pure.
+"""LINE's JSON as the SDK's event model, if the SDK can read it. Pure.
 
-The SDK (3.27) turns a known event with one unknown part into `UnknownEvent` and drops its
-message, token and user; so the raw event always goes along, and what the SDK cannot read at all
-still becomes an `UnknownEvent`.
+The SDK (3.27) turns a known event with one unknown part into `UnknownEvent` and drops its message,
+token and user. The raw event is therefore always passed along. An event that the SDK cannot read at
+all also becomes an `UnknownEvent`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from linedesk.store.timers import TIMER
 
 @dataclass(frozen=True)
 class TimerEvent:
-    """A timer that rang: its name, what was given along when it was set, and when it was due.
+    """A timer that fired: its name, the data it was set with, and when it was due.
 
-    `id` and `n` name the row in `schedule`. A timer that fell due while nothing ran rings late.
+    `id` and `n` name the row in `schedule`. A timer that was due during a downtime fires late.
     """
 
     name: str
@@ -36,13 +36,15 @@ class TimerEvent:
 
     @classmethod
     def from_raw(cls, raw: Mapping[str, Any]) -> TimerEvent:
-        """From an event of `linedesk.store.timers`. Raises KeyError, TypeError for others."""
+        """Return the timer of an event of `linedesk.store.timers`. Raises KeyError, TypeError for
+        others.
+        """
         timer = raw[TIMER]
         return cls(timer["name"], timer["data"], timer[RUN_AT], timer["id"], timer["n"])
 
 
 def is_event(document: Mapping[str, Any]) -> bool:
-    """Whether it has what every document of the front desk has; one typed in a shell may not."""
+    """Whether it has the fields of every front desk document; one typed in a shell may not."""
     return (
         isinstance(document.get("event"), dict)
         and isinstance(document.get(ACCEPT_TIME), datetime)
@@ -56,13 +58,16 @@ def is_fired_timer(raw: Mapping[str, Any]) -> bool:
 
 
 def model_of(raw: Mapping[str, Any]) -> Any:
-    """The SDK's model of an event, UnknownEvent if the SDK cannot read it; our own of a timer."""
+    """Return the SDK's model of an event, UnknownEvent if it cannot be read; linedesk's own of a
+    timer.
+    """
     try:
         if raw.get("type") == TIMER and TIMER in raw:
             return TimerEvent.from_raw(raw)
         return Event.from_dict(raw)
     except (ValueError, KeyError, TypeError, AttributeError):
-        # pydantic's ValidationError is a ValueError; a part of the wrong JSON type raises the rest.
+        # pydantic's ValidationError is a ValueError; a part of the wrong JSON type raises the other
+        # errors.
         return _unknown(raw)
 
 
@@ -70,7 +75,8 @@ def _unknown(raw: Mapping[str, Any]) -> Any:
     try:
         return UnknownEvent.new_from_json_dict(raw)
     except (ValueError, KeyError, TypeError, AttributeError):
-        # Not even what every event has; made without a check, since there is nothing to check.
+        # It lacks even the common fields; made without validation, because there is nothing to
+        # validate.
         return UnknownEvent.construct(
             type=text_of(raw, "type") or "",
             source=None,

@@ -1,4 +1,4 @@
-"""Which messages a handler gets together, and how long the first one waits for the others. Pure."""
+"""Decides which messages a handler gets together, and how long the first one waits. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from linedesk.contract import Following
 from linedesk.store.documents import Document, text_of
 from linedesk.store.records.events import ACCEPT_TIME
 
-# The first message waits no longer: its reply token lives for a minute.
+# The longest wait of the first message: its reply token lives for a minute.
 MOST_SECONDS = 30.0
-# A key decides so many events between two saves of progress at most.
+# A key decides at most this many events between two saves of progress.
 MOST_TOGETHER = 99
 
 
 @dataclass(frozen=True)
 class Gather:
-    """What a rule says: messages are gathered until for `seconds` none has come, `most` at most."""
+    """A rule to gather messages until none has arrived for `seconds`, up to `most` messages."""
 
     seconds: float
     most: int
@@ -27,29 +27,29 @@ class Gather:
 
 @dataclass(frozen=True)
 class Gathered:
-    """How far a gathering has come: `count` messages behind the first one belong to it."""
+    """The present result: `count` messages behind the first one belong to it."""
 
     count: int
     wait_seconds: float
-    """How long to wait for more; 0 where the handler is to run now."""
+    """How long to wait for more; 0 if the handler has to run now."""
 
 
 class Gathering:
     """One first message, from its first run in this process.
 
-    `look` judges by what stands behind it, the first line that is true:
+    `look` decides by the documents behind it; the first true line applies:
 
     | behind the first message | the handler runs |
     | --- | --- |
-    | `most` messages are there, or as many as may be decided together | now |
-    | behind those that belong to it stands anything else, or what is not in hand | now |
+    | `most` messages, or the most that may be decided together | now |
+    | another event, or a document that is not in memory | now |
     | messages that were stored before this process began are still read | in `seconds` at most |
-    | a predecessor may have had the first one in hand | now: it has waited |
+    | a predecessor may have begun to handle the first message | now: it has waited |
     | the first message is 30 s old | now |
     | the newest one is `seconds` old | now |
     | none of these | when one of them is true |
 
-    Ages go by the time of acceptance. A front desk's clock may be ahead of this one: so a message
+    Ages use the time of acceptance. A front desk's clock may be ahead of this one, so a message
     is at least as old as the time since this process saw it first (`clock`, monotonic seconds).
     """
 
@@ -69,7 +69,7 @@ class Gathering:
         now: datetime,
         clock: float,
     ) -> Gathered:
-        """Which of the documents belong to it, and for how long it waits for more."""
+        """Return how many documents belong to it, and how long it waits for more."""
         most = min(self._gather.most - 1, following.room)
         # guard: nothing-is-passed-over ->
         #     found = list(islice(filter(belongs, following.documents), most))
@@ -96,7 +96,7 @@ class Gathering:
 
 
 def answered(documents: Sequence[Document]) -> Document:
-    """The message whose reply token lives longest; the last one accepted where none has a token."""
+    """Return the message whose reply token lives longest; the last one if none has a token."""
     return max(documents, key=lambda one: (_has_token(one), one[ACCEPT_TIME]))
 
 
@@ -105,6 +105,8 @@ def _has_token(document: Document) -> bool:
 
 
 def _age(document: Document, now: datetime, known_seconds: float) -> float:
-    """Seconds since it was accepted; no less than for how long this process knows it."""
+    """Return the seconds since it was accepted; at least the time since this process first
+    saw it.
+    """
     age: float = (now - document[ACCEPT_TIME]).total_seconds()
     return max(age, known_seconds)

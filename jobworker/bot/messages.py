@@ -1,4 +1,4 @@
-"""What a bot may send, as the JSON that LINE takes. Pure."""
+"""Messages that a bot may send, as JSON for LINE. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT_UNITS = 5_000
 
 ZERO_WIDTH_JOINER = "\u200d"
 SKIN_TONES = range(0x1F3FB, 0x1F400)
-# Two of them make a flag; tags name a region's flag; half-width kana have sound marks of their own.
+# Two of them form a flag; tags form a region's flag; half-width kana have separate sound marks.
 FLAG_LETTERS = range(0x1F1E6, 0x1F200)
 TAGS = range(0xE0020, 0xE0080)
 HALF_WIDTH_MARKS = range(0xFF9E, 0xFFA0)
@@ -25,10 +25,10 @@ Message = dict[str, Any]
 
 
 def to_messages(*items: Any) -> list[Message]:
-    """Texts, SDK message objects, LINE's own JSON, or lists of these, as message objects.
+    """Return message objects from texts, SDK message objects, LINE's own JSON, or lists of these.
 
-    A text beyond LINE's limit becomes several messages, cut between characters as people see
-    them. Raises BotError for none, for more than five in all, and for what is no message.
+    A text over LINE's limit becomes several messages, cut between visible characters. Raises
+    BotError for none, for more than five in all, and for objects that are no message.
     """
     messages = [message for item in _flat(items) for message in _one(item)]
     if not messages:
@@ -60,7 +60,7 @@ def _one(item: Any) -> list[Message]:
 
 
 def _as_sent(item: Mapping[str, Any]) -> Message:
-    """A copy with nothing in it but JSON, as LINE will get it."""
+    """A copy that contains only JSON, as LINE will get it."""
     try:
         text = json.dumps(dict(item), ensure_ascii=False, allow_nan=False)
         text.encode()
@@ -71,12 +71,12 @@ def _as_sent(item: Mapping[str, Any]) -> Message:
 
 
 def units(text: str) -> int:
-    """How LINE counts a text: in UTF-16 code units."""
+    """Return the length of a text as LINE counts it: in UTF-16 code units."""
     return len(text) + sum(1 for character in text if ord(character) > 0xFFFF)
 
 
 def split_text(text: str, *, most: int = TEXT_UNITS) -> list[str]:
-    """The text in parts of at most `most` units; joined they are the text again."""
+    """Return the text in parts of at most `most` units; joined they equal the text."""
     if units(text) <= most:
         return [text]
     parts: list[str] = []
@@ -94,9 +94,9 @@ def split_text(text: str, *, most: int = TEXT_UNITS) -> list[str]:
 
 
 def _clusters(text: str) -> Iterator[str]:
-    """Characters with what belongs to them: combining marks, variation, joined emoji.
+    """The visible characters: with combining marks, variation selectors, joined emoji.
 
-    A run that never ends is cut all the same, so that every cluster fits a message.
+    A very long run is cut, so that every cluster fits in a message.
     """
     cluster = ""
     for character in text:

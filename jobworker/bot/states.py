@@ -1,6 +1,6 @@
-"""Where a conversation stands: its state, how long it may last, and the bot's data.
+"""A conversation's state, how long it may last, and the bot's data.
 
-In a group the place is the group's, or each member's own if the bot says so. Pure.
+In a group they belong to the group, or to each member if the bot says so. Pure.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from jobworker.record.conversations import Conversation
 from linedesk.store.documents import Document
 
 STATE_TIMER = "~state"
-"""The timer that ends a state; bots cannot name theirs so."""
+"""The timer that ends a state; bots cannot use such a name."""
 
 
 class StateSlot:
-    """One place of a loaded conversation: the conversation's own, or one member's."""
+    """The state and data in a loaded conversation: the conversation's own, or one member's."""
 
     def __init__(self, conversation: Conversation, *, member: str | None) -> None:
         self._whole = conversation
@@ -30,7 +30,7 @@ class StateSlot:
 
     @property
     def until(self) -> datetime | None:
-        """When the state is left by itself; None where it lasts."""
+        """When the state ends by itself; None if it does not."""
         return self._whole.until if self._member is None else self._fields.get("until")
 
     @property
@@ -48,7 +48,7 @@ class StateSlot:
             self._own.update(state=state, until=until)
 
     def clear(self) -> None:
-        """No state and no data, as at first."""
+        """Clear state and data."""
         if self._member is None:
             self._whole.state, self._whole.until, self._whole.data = None, None, {}
         else:
@@ -56,7 +56,7 @@ class StateSlot:
 
     @property
     def _fields(self) -> MutableMapping[str, Any]:
-        """The member's fields for reading: an empty place leaves nothing behind."""
+        """The member's fields for reading: an empty entry is not stored."""
         return self._whole.states.get(self._member or "", {})
 
     @property
@@ -65,12 +65,12 @@ class StateSlot:
 
 
 def checked_state(state: object) -> str:
-    """A state that a conversation may stand in. Raises BotError."""
+    """Return a valid state. Raises BotError."""
     if not isinstance(state, str) or not state:
         raise BotError(f"a state is a text or None, not {state!r:.50}", reason="invalid state")
     return state
 
 
 def without_empty(states: dict[str, Document]) -> dict[str, Document]:
-    """The members' places without those that hold nothing."""
+    """The members' entries without empty ones."""
     return {who: place for who, place in states.items() if place.get("state") or place.get("data")}

@@ -1,9 +1,7 @@
-"""What a handler has in its hand: the conversation, and the effects that it decides.
+"""The talk that a handler gets: the conversation, and the effects that the handler decides.
 
-Nothing leaves the house while the handler runs: sends and changes are collected, recorded in
-one update, and only then carried out. So a handler that raises has done nothing.
-
-What a talk reaches beyond its event: the conversation, LINE, the time, what the operator set.
+No effect is carried out while the handler runs. Sends and changes are collected, recorded in one
+update, and then carried out. A handler that raises an error has therefore changed nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +29,16 @@ from linedesk.store.records.events import ACCEPT_TIME
 
 
 def no_content(*_: Any, **__: Any) -> Any:
-    """Stands for LINE's data host where there is none."""
+    """Raise BotError: the replacement for LINE's data host where there is none."""
     raise BotError("there is no data host to fetch content from", reason="no content")
 
 
 @dataclass(frozen=True)
 class TalkContext:
-    """What a talk reaches beyond its event.
+    """The services that a talk uses beyond its event.
 
-    `load` reads the conversation, `api` gives the SDK's client, `content` fetches what a user
-    sent, `quota` says what is left of the month, `now` tells the time that timers are set by.
+    `load` reads the conversation, `api` returns the SDK's client, `content` fetches a user's
+    content, `quota` returns the rest of the month, `now` returns the time for timers.
     """
 
     load: Callable[[], Conversation]
@@ -54,10 +52,11 @@ class TalkContext:
 
 
 class Talk:
-    """One event's conversation, as its handler sees it.
+    """One event's conversation, for its handler.
 
-    `raw` is LINE's JSON; `user_id` who caused the event, if LINE says so; `key` the conversation:
-    the group, else the room, else the user. `accepted` is when the webhook arrived.
+    `raw` is LINE's JSON. `user_id` is the user who caused the event, if LINE names one. `key` is
+    the conversation: the group, else the room, else the user. `accepted` is when the webhook
+    arrived.
     """
 
     def __init__(self, document: Document, around: TalkContext) -> None:
@@ -70,7 +69,7 @@ class Talk:
         self.accepted: datetime = document[ACCEPT_TIME]
         self.forgot = False
         self.may_be_late = False
-        """For the worker: whether its replies are sent however late (see LATE_REPLIES_A_DAY)."""
+        """For the worker: whether its replies are sent even if late (see LATE_REPLIES_A_DAY)."""
         self._around = around
         apart = around.per_member and self.user_id is not None and self.user_id != self.key
         self._member = self.user_id if apart else None
@@ -89,11 +88,11 @@ class Talk:
     # Sending.
 
     def reply(self, *messages: Any) -> None:
-        """Answer the event: free while LINE's reply token is good, else as a push.
+        """Answer the event: free while LINE's reply token is valid, otherwise as a push.
 
-        Texts, SDK message objects, LINE's JSON, or lists of these; five in all. What follows at
-        once on an earlier reply joins it, since a token can be used once. An event without a
-        token is answered by a push. Raises BotError for what LINE would refuse.
+        Takes texts, SDK message objects, LINE's JSON, or lists of these; five in all. A reply that
+        directly follows another reply is joined to it, since a token can be used once. An event
+        without a token is answered by a push. Raises BotError for messages that LINE would refuse.
         """
         content = to_messages(*messages)
         if self._joins_last_reply(content):
@@ -106,8 +105,8 @@ class Talk:
     def push(self, *messages: Any, to: str | None = None, until: datetime | None = None) -> None:
         """Send to this conversation, or to another user, group or room; counts to the quota.
 
-        What LINE was not called for by the moment `until`, which has a time zone, is worth nothing
-        any more: it becomes a dead letter with the cause `expired`. Raises BotError.
+        With `until`, a moment with a time zone, a message that was not sent by then becomes a dead
+        letter with the cause `expired`. Raises BotError.
         """
         recipient = self._chat() if to is None else _checked_id(to)
         if until is not None and until.tzinfo is None:
@@ -126,9 +125,9 @@ class Talk:
 
     @property
     def state(self) -> str | None:
-        """Where the conversation stands; any text of the bot's own, None at first.
+        """The conversation's state: any text the bot chooses, None at first.
 
-        With `Bot(per_member=True)` state, data and timers in a group are each member's own.
+        With `Bot(per_member=True)` state, data and timers in a group are separate for each member.
         """
         return self._place.state
 
@@ -141,11 +140,11 @@ class Talk:
         self._place.move(state, None)
 
     def expect(self, state: str, *, within: float) -> None:
-        """Enter a state that is left by itself after `within` seconds.
+        """Enter a state that ends by itself after `within` seconds.
 
-        Entering any state before then, the same one too, ends that time. When it is over, the
+        Entering any state before then, including the same one, cancels that. After the time the
         state is None, and the handler of `bot.timeout(state)` runs, if there is one. Raises
-        BotError for what is no state or no number of seconds.
+        BotError for an invalid state or number of seconds.
         """
         now = self.now
         self._timers.after(within, STATE_TIMER, {"state": checked_state(state)}, now=now)
@@ -153,32 +152,34 @@ class Talk:
 
     @property
     def data(self) -> Document:
-        """What the bot keeps of the conversation; stored as MongoDB stores a document."""
+        """The bot's data for the conversation; stored as a MongoDB document."""
         return self._place.data
 
     @property
     def friend(self) -> bool | None:
-        """Whether the user has the bot as a friend, None while LINE has not said."""
+        """Whether the user is a friend of the bot; None if LINE has not said so."""
         return self._loaded.friend
 
     @property
     def profile(self) -> Document | None:
-        """The sender's profile as LINE told it (displayName, pictureUrl, …), as far as known."""
+        """The sender's profile as LINE returned it (displayName, pictureUrl, …); None if
+        unknown.
+        """
         if self.user_id is None:
-            # Of a group as a whole: the profile in the conversation is the group's own.
+            # For a group as a whole: the profile in the conversation is the group's own.
             return None
         return self._loaded.profile_of(None if self.user_id == self.key else self.user_id)
 
     @property
     def display_name(self) -> str | None:
-        """The sender's name in LINE, as far as known."""
+        """The sender's name in LINE; None if unknown."""
         return (self.profile or {}).get("displayName")
 
     def forget(self) -> None:
-        """Empty what is kept of the conversation's people: profiles, states and data.
+        """Delete the stored personal data of the conversation: profiles, states and data.
 
-        Answers of earlier events that wait for a tap go as well (SLOW_ANSWERS=button). Timers go on
-        waiting; cancel those that are not to ring.
+        Answers of earlier events that wait for a tap are deleted as well (SLOW_ANSWERS=button).
+        Timers remain; cancel those that must not fire.
         """
         loaded = self._loaded
         self.forgot = True
@@ -188,38 +189,39 @@ class Talk:
 
     @property
     def api(self) -> Any:
-        """The SDK's MessagingApi, for reading from LINE: gated, in time, logged.
+        """The SDK's MessagingApi for reading from LINE: gated, with a time limit, logged.
 
-        It waits on this handler's thread. What is sent through it is neither recorded nor
-        repeated after a crash, and a handler that fails after it is not tried again; use `reply`
-        and `push` for that.
+        It waits on this handler's thread. Sends through it are not recorded and not repeated after
+        a crash, and a handler that fails after one is not tried again. Use `reply` and `push` to
+        send.
         """
         return self._around.api()
 
     def content(
         self, message: Any, to: str | os.PathLike[str] | None = None, **bounds: float
     ) -> Any:
-        """What a user sent (image, video, audio, file), streamed from LINE to a file: a Content.
+        """Stream a user's content (image, video, audio, file) from LINE to a file; returns a
+        Content.
 
         `bounds` are `ready_seconds` and `most_bytes` of
-        `jobworker.bot.content.ContentDownloads.fetch`, which says what it raises. It waits on this
+        `jobworker.bot.content.ContentDownloads.fetch`, which lists the errors. It waits on this
         handler's thread.
         """
         return self._around.content(message, to, **bounds)
 
     @property
     def quota(self) -> MonthlyQuota:
-        """What the plan leaves of the month for pushes and multicasts: `limit`, `used`, `left` and
-        `is_closed`. Numbers are None where LINE has not said or sets no limit.
+        """The rest of the month's quota for pushes and multicasts: `limit`, `used`, `left` and
+        `is_closed`. Numbers are None if LINE has not reported them or sets no limit.
 
-        No call is made: LINE's approximate count is up to ten minutes old, and what linedesk has
-        sent since is added.
+        No call is made: LINE's approximate count is up to ten minutes old, and linedesk adds its
+        own sends since then.
         """
         return self._around.quota()
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the operator set of the bot's own settings (see `Bot`)."""
+        """The operator's values of the bot's own settings (see `Bot`)."""
         return self._around.settings
 
     @property
@@ -231,40 +233,40 @@ class Talk:
 
     @property
     def now(self) -> datetime:
-        """The time that timers are set by, in UTC; a test can move it."""
+        """The present time for timers, in UTC; a test can change it."""
         return self._around.now()
 
     def after(self, seconds: float, name: str, /, **data: Any) -> None:
-        """Have the handler of `bot.timer(name)` run once in so many seconds.
+        """Run the handler of `bot.timer(name)` once after this many seconds.
 
-        A timer of the same name in the same conversation replaces the former one. `data` comes
-        back as `event.data`. Raises BotError.
+        A timer of the same name in the same conversation is replaced. The handler gets `data` as
+        `event.data`. Raises BotError.
         """
         self._timers.after(seconds, checked_name(name), data, now=self.now)
 
     def at(self, moment: datetime, name: str, /, **data: Any) -> None:
-        """As `after`, at a moment with a time zone; at once if that is past."""
+        """Like `after`, at a moment with a time zone; at once if that is past."""
         self._timers.at(moment, checked_name(name), data)
 
     def every(self, at: str, name: str, /, *, tz: str = "Asia/Tokyo", **data: Any) -> None:
-        """As `after`, each day at a time such as "07:30" on the clocks of a zone."""
+        """Like `after`, daily at a local time such as "07:30" in a time zone."""
         self._timers.every(at, checked_name(name), data, tz=tz, now=self.now)
 
     def cancel(self, name: str, /) -> None:
-        """End a timer of this conversation; harmless where there is none of that name."""
+        """Cancel a timer of this conversation; harmless if there is none of that name."""
         self._timers.cancel(checked_name(name))
 
     # For the worker.
 
     def timed_by(self, now: Callable[[], datetime]) -> None:
-        """Timers and states go by this time from now on."""
+        """Use this clock for timers and states from now on."""
         self._around = replace(self._around, now=now)
 
     def gathered(self, documents: Sequence[Document]) -> None:
-        """The handler gets these messages together.
+        """Note that the handler gets these messages together.
 
-        `raw` is the newest one from now on, and a reply uses the token that lives longest.
-        `event_id` stays that of the first message.
+        `raw` is then the newest one, and a reply uses the token that lives longest. `event_id`
+        remains that of the first message.
         """
         newest = answered(documents)
         self.raw = documents[-1]["event"]
@@ -272,7 +274,7 @@ class Talk:
         self.accepted = newest[ACCEPT_TIME]
 
     def decision(self) -> Decision:
-        """All that the handler decided; who goes on sending by the talk meets TalkEnded."""
+        """Return all decisions of the handler; a later send by the talk raises TalkEnded."""
         self._ended = True
         changes: Document = {}
         gone: list[str] = []
@@ -281,7 +283,7 @@ class Talk:
             read_n = self._conversation.n
             self._conversation.states = without_empty(self._conversation.states)
             now = self._conversation.fields()
-            # By repr, since True == 1 here and not in MongoDB.
+            # Compared by repr, since True == 1 here and not in MongoDB.
             before = self._before
             changes = {name: now[name] for name in now if repr(now[name]) != repr(before[name])}
             if "members" in changes:
@@ -295,9 +297,9 @@ class Talk:
         return Decision(changes, [*sends, *self._timers.effects()], read_n, gone)
 
     def leave_state(self, state: object) -> bool:
-        """The time of a state is over; False where the conversation stands there no more.
+        """Leave a state whose time is over; False if the conversation has left it before.
 
-        Its timer has rung, so there is none to cancel.
+        Its timer has fired, so there is none to cancel.
         """
         if self._place.until is None or self._place.state != state:
             return False
@@ -305,13 +307,13 @@ class Talk:
         return True
 
     def know_friend(self, friend: bool) -> None:
-        """LINE said whether the user is a friend."""
+        """Note whether LINE reported the user as a friend."""
         self._loaded.friend = friend
 
     def know_profile(self, profile: Mapping[str, Any]) -> None:
-        """LINE told the sender's profile; a conversation keeps those of its last members.
+        """Note the sender's profile from LINE; a conversation keeps those of its last members.
 
-        A profile without a name is LINE's refusal: an older name stays.
+        A profile without a name is LINE's refusal: an older name remains.
         """
         if "displayName" not in profile:
             profile = {**(self.profile or {}), **profile}
@@ -341,9 +343,9 @@ class Talk:
         return len(self._sends[-1].messages) + len(content) <= MOST_MESSAGES
 
     def _chat(self) -> str:
-        """Where the conversation is: its group, room or user."""
+        """The conversation's chat: its group, room or user."""
         if key_of(self.raw) is None:
-            told = "the event has no source, so a send has to say to whom"
+            told = "the event has no source: a send needs a recipient"
             raise BotError(told, reason="no recipient")
         return self.key
 
@@ -356,7 +358,7 @@ class Talk:
         until: datetime | None = None,
     ) -> None:
         if self._ended:
-            raise TalkEnded("the handler has ended: nothing is sent by its talk any more")
+            raise TalkEnded("the handler has ended: its talk sends no more messages")
         reply = way is SendMethod.REPLY
         self._sends.append(
             Send(
@@ -376,9 +378,9 @@ class Talk:
 
 
 def _one_by_one(name: str, before: Document, now: Document, gone: list[str]) -> Document:
-    """What changed in a field, by path; what is missing there now joins `gone`.
+    """Return the changes in a field, by path; missing entries are added to `gone`.
 
-    A busy group's 200 profiles, 42 kB, would else be written with each member it had not known.
+    Otherwise each new member would rewrite all of a busy group's 200 profiles, 42 kB.
     """
     if not now or any("." in key or key.startswith("$") for key in {*before, *now}):
         return {name: now}

@@ -1,6 +1,6 @@
-"""Timers that a handler sets and cancels, as effects: of each name only the last one counts.
+"""Timers that a handler sets and cancels, as effects: only the last one of each name counts.
 
-An effect becomes a row in `schedule` once its record stands; the scheduler lets the row ring. Pure.
+An effect becomes a row in `schedule` after it is recorded; the scheduler fires the row. Pure.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from linedesk.store.timers import TIMER, Daily, timer_id
 
 MOST_TIMERS = 100
 MOST_NAME_LETTERS = 100
-# Far enough for anything that a person waits for, and well inside what a BSON date holds.
+# More than any bot needs, and well within a BSON date.
 MOST_SECONDS = 100 * 366 * 24 * 3600.0
-# What linedesk sets itself begins with it.
+# Names of linedesk's own timers begin with it.
 RESERVED = "~"
 INVALID = "invalid timer"
 
 
 def checked_name(name: object) -> str:
-    """A name that a bot may give a timer. Raises BotError."""
+    """Return a name that a bot may give a timer. Raises BotError."""
     if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME_LETTERS:
-        told = "" if isinstance(name, str) else f", and is no {type(name).__name__}"
+        told = "" if isinstance(name, str) else f", and is not a {type(name).__name__}"
         raise BotError(f"a timer's name has 1 to {MOST_NAME_LETTERS} letters{told}", reason=INVALID)
     if "/" in name or name.startswith(RESERVED):
         raise BotError(
@@ -52,15 +52,15 @@ class Timers:
         self._ended = False
 
     def after(self, seconds: float, name: str, data: Mapping[str, Any], *, now: datetime) -> None:
-        """Ring in so many seconds. Raises BotError."""
+        """Fire in this many seconds. Raises BotError."""
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise BotError(f"not a number of seconds: {type(seconds).__name__}", reason=INVALID)
         if not 0 <= seconds <= MOST_SECONDS:
-            raise BotError("a timer rings in 0 seconds to 100 years", reason=INVALID)
+            raise BotError("a timer fires in 0 seconds to 100 years", reason=INVALID)
         self._set(name, now + timedelta(seconds=seconds), None, data)
 
     def at(self, moment: datetime, name: str, data: Mapping[str, Any]) -> None:
-        """Ring at the moment, at once if it is past. Raises BotError."""
+        """Fire at the moment, at once if it is past. Raises BotError."""
         if not isinstance(moment, datetime) or moment.tzinfo is None:
             raise BotError("a timer's moment is a datetime with a time zone", reason=INVALID)
         try:
@@ -71,7 +71,7 @@ class Timers:
             ) from error
 
     def every(self, at: str, name: str, data: Mapping[str, Any], *, tz: str, now: datetime) -> None:
-        """Ring each day at that time in that zone. Raises BotError."""
+        """Fire each day at that time in that zone. Raises BotError."""
         try:
             daily = Daily.parse(at, tz)
         except (TypeError, ValueError) as error:
@@ -79,11 +79,11 @@ class Timers:
         self._set(name, daily.after(now), daily.as_document(), data)
 
     def cancel(self, name: str) -> None:
-        """Let the timer of that name ring no more; harmless where there is none."""
+        """Cancel the timer of that name; harmless if there is none."""
         self._set(name, None, None, {})
 
     def effects(self) -> Iterator[Document]:
-        """What is to be recorded; `n` is filled in by the record itself. Nothing is set after."""
+        """The effects to record; the record fills in `n`. No timer can be set afterwards."""
         self._ended = True
         yield from self._effects.values()
 
@@ -95,9 +95,9 @@ class Timers:
         data: Mapping[str, Any],
     ) -> None:
         if self._ended:
-            raise TalkEnded("the handler has ended: no timer is set by its talk any more")
+            raise TalkEnded("the handler has ended: its talk sets no more timers")
         row_id = timer_id(self._channel, self._key, name, member=self._member)
-        # A state's is never one too many: who has set all his timers may still leave a state.
+        # A state's timer never exceeds the limit: a bot at its limit can still enter a state.
         is_one_more = row_id not in self._effects and not name.startswith(RESERVED)
         if is_one_more and len(self._effects) >= MOST_TIMERS:
             told = f"one event sets and cancels at most {MOST_TIMERS} timers"
@@ -113,16 +113,16 @@ class Timers:
             "n": None,
             RUN_AT: None if moment is None else _rounded_up(moment),
             "every": every,
-            # As it is now: the bot may go on with what it holds.
+            # A copy, because the bot may change its object later.
             "data": copy.deepcopy(dict(data)),
             "source": self._source,
         }
-        # Anew at the end, so that the effects stand in the order in which they were decided.
+        # Moved to the end, so that the effects are in the order of the decisions.
         self._effects.pop(row_id, None)
         self._effects[row_id] = effect
 
 
 def _rounded_up(moment: datetime) -> datetime:
-    """To the milliseconds of a BSON date, so that no timer rings before its time."""
+    """Round up to the milliseconds of a BSON date, so that no timer fires early."""
     utc = moment.astimezone(UTC)
     return utc + timedelta(microseconds=-utc.microsecond % 1000)

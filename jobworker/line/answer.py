@@ -1,4 +1,4 @@
-"""LINE's answer to one call, and what its status and words say of every kind of call. Pure."""
+"""LINE's answer to one call, and the meaning of its status and words for all calls. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 from linedesk.store.records.calls import LineReason
 
-# LINE tells the meanings of a 429 apart by these words only.
+# LINE distinguishes the meanings of a 429 by these words only.
 MONTHLY_LIMIT = "monthly limit"
 SAME_USER = "same user"
-# How a 400 names what it is about: `messages[0].text`, `to[12]`.
+# How a 400 names the property at fault: `messages[0].text`, `to[12]`.
 PROPERTY = "The property, "
 NAMED = re.compile(r"(messages|to)\[(\d{1,4})\]")
-# What LINE's error body may quote of a request: ids, tokens, URLs, and what people wrote. LINE
-# writes its own words in English, and names properties in single quotes.
-# A quotation may lack its end where the text was cut. Each pattern needs linear time.
+# LINE's error body may quote parts of a request: ids, tokens, URLs, and users' texts. LINE writes
+# its own words in English, and names properties in single quotes. A truncated text may lack the end
+# of a quotation. Each pattern needs linear time.
 QUOTATIONS = (
     re.compile(r"https?://[^\s'\"]+"),
     re.compile(r"\b(?=\w*\d)[\w-]{20,}"),
@@ -30,7 +30,7 @@ QUOTATIONS = (
 SINGLE_QUOTED = re.compile(r"(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*(?:'|$)")
 MASK = "***"
 MOST_REASON = 200
-# So much of a message is masked, the rest is left out.
+# This much of a message is masked, the rest is dropped.
 MOST_MASKED = 2_000
 MOST_DETAILS = 10
 
@@ -44,31 +44,31 @@ class LineAnswer:
     request_id: str | None = None
     retry_after: float | None = None
     whole: bool = True
-    """Whether all of its body came; else the words that decide may be missing."""
+    """Whether the whole body arrived; otherwise decisive words may be missing."""
     began: float = math.inf
-    """When its call began, monotonic; infinite where that is not known, as if just now."""
+    """When its call began, monotonic; infinite if unknown, which counts as now."""
 
 
 def is_no_verdict(status: int) -> bool:
-    """Whether a status says nothing of what LINE did: its own failures, and what LINE's API never
-    answers, so that it comes from something on the way (a redirect, a proxy's time-out).
+    """Whether a status does not tell what LINE did: LINE's own failures, and statuses that LINE's
+    API never returns and that come from a server in between (a redirect, a proxy's time-out).
     """
     return status >= 500 or status < 200 or 300 <= status < 400 or status == 408
 
 
 def is_endpoint_limit(answer: LineAnswer) -> bool:
-    """Whether the answer holds back its endpoint for everybody, not just one user or the month.
+    """Whether the answer limits the endpoint for all calls, not just one user or the month.
 
-    LINE tells the meanings of a 429 apart by their words only; words unknown count as this one.
+    LINE distinguishes the meanings of a 429 by their words only; unknown words count as this one.
     """
     words = answer.text.lower()
     return answer.status == 429 and MONTHLY_LIMIT not in words and SAME_USER not in words
 
 
 def named_in(answer: LineAnswer, part: str) -> list[int]:
-    """Which of the `messages`, or of the recipients (`to`), a 400 names.
+    """Return which of the `messages`, or of the recipients (`to`), a 400 names.
 
-    LINE's reference, "Error responses": `details[].property`; for a recipient of a multicast its
+    LINE's reference, "Error responses": `details[].property`. For a recipient of a multicast its
     example has it in the message, "The property, to[1], in the request body is invalid".
     """
     if answer.status != 400:
@@ -83,9 +83,10 @@ def named_in(answer: LineAnswer, part: str) -> list[int]:
 
 
 def reason_of(answer: LineAnswer) -> LineReason | None:
-    """Why LINE refused a call: `message` and `details` of its error body, bounded and masked.
+    """Return why LINE refused a call: `message` and `details` of its error body, bounded and
+    masked.
 
-    None for a body that is not LINE's, as that of a call which it took.
+    None for a body that is not LINE's error, such as that of a successful call.
     """
     told = {} if answer.status < 300 else _error_body(answer)
     message = told.get("message")
@@ -103,7 +104,7 @@ def reason_of(answer: LineAnswer) -> LineReason | None:
 
 
 def masked(words: str) -> str:
-    """LINE's words without what they may quote of the request; cut where they are long."""
+    """LINE's text without quotations of the request; long texts are cut."""
     words = words[:MOST_MASKED]
     for quotation in QUOTATIONS:
         words = quotation.sub(MASK, words)
@@ -113,12 +114,12 @@ def masked(words: str) -> str:
 
 
 def _masked_words(quotation: re.Match[str]) -> str:
-    """A property's name has no blanks, and stays."""
+    """A property's name has no blanks and remains."""
     return MASK if re.search(r"\s", quotation[0]) else quotation[0]
 
 
 def _error_body(answer: LineAnswer) -> Mapping[str, Any]:
-    """LINE's JSON object; {} where the body is another, or did not come whole."""
+    """LINE's JSON object; {} if the body is something else or incomplete."""
     try:
         told = json.loads(answer.text) if answer.whole else {}
     except (ValueError, RecursionError):

@@ -1,9 +1,9 @@
-"""The circuit breaker of a channel: no calls while LINE fails, or refuses the access token.
+"""The circuit breaker of a channel: no calls while LINE fails or refuses the access token.
 
-It is told of every call's end, under the gate, and tells the gate how long to call nothing. After
-a pause the gate serves one entry, the most urgent: that call is the probe, and its end decides.
-Calls that began before a pause was over decide nothing about it, so many at a time that fail
-together count as one failure.
+The gate reports every call's end to it and asks it how long to make no calls. After a pause the
+gate serves one entry, the most urgent: that call is the probe, and its end decides. Calls that
+began before the end of a pause decide nothing about it, so simultaneous calls that fail together
+count as one failure.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from linedesk.runtime.backoff import growing_seconds
 
 log = logging.getLogger(__name__)
 
-# In a row, and of two conversations at least: a message that LINE always fails on has to stop
-# nobody else's.
+# In a row, and of at least two conversations: a message on which LINE always fails must not stop
+# other conversations.
 FAILURES_TO_OPEN = 5
 
 
 @dataclass(frozen=True)
 class BreakerLimits:
-    """How long nothing is called before the next probe."""
+    """How long no calls are made before the next probe."""
 
     first_pause_seconds: float = 1.0
-    """Before the first probe; the pause grows with each further one."""
+    """The pause before the first probe; it grows with each further one."""
     longest_pause_seconds: float = 60.0
     unauthorized_pause_seconds: float = 60.0
-    """While LINE refuses the access token."""
+    """The pause while LINE refuses the access token."""
 
 
 LIMITS = BreakerLimits()
@@ -45,24 +45,24 @@ class BreakerState(Enum):
     CLOSED = "closed"
     """All calls are made."""
     OPEN = "open"
-    """LINE failed again and again: no call until the pause is over."""
+    """LINE failed repeatedly: no calls until the pause is over."""
     HALF_OPEN = "half-open"
     """The pause is over: the next call is the probe."""
     UNAUTHORIZED = "unauthorized"
-    """LINE refuses the access token: nothing but a probe a minute."""
+    """LINE refuses the access token: only one probe a minute."""
 
 
 class Breaker:
     """One per process and host. Any thread may ask, and calls may end at the same time.
 
-    `began` is the monotonic time at which a call began. One that began before the end of the last
-    pause is *old*: it was under way as the pause began. Without a time it counts as none of these.
+    `began` is the monotonic time at which a call began. A call that began before the end of the
+    last pause is *old*: it was under way as the pause began. A call without a time is not old.
 
     | state | answered | failed | 401 |
     | --- | --- | --- | --- |
-    | CLOSED | the count begins anew | counted; OPEN by FAILURES_TO_OPEN of two | UNAUTHORIZED |
+    | CLOSED | the count begins again | counted; OPEN by FAILURES_TO_OPEN of two | UNAUTHORIZED |
     | OPEN, HALF_OPEN | CLOSED | OPEN, for longer | UNAUTHORIZED |
-    | UNAUTHORIZED | CLOSED | UNAUTHORIZED, anew | UNAUTHORIZED, anew |
+    | UNAUTHORIZED | CLOSED | UNAUTHORIZED, again | UNAUTHORIZED, again |
 
     An old call changes nothing, except that its 401 makes UNAUTHORIZED of any other state.
     """
@@ -93,7 +93,7 @@ class Breaker:
             return self._state
 
     def held_seconds(self) -> float:
-        """How long to begin no call; 0 where one may be made, were it as a probe."""
+        """Return how long to make no calls; 0 if one may be made, even as a probe."""
         with self._lock:
             if self._state is BreakerState.CLOSED:
                 return 0.0
@@ -101,12 +101,12 @@ class Breaker:
 
     @property
     def is_probed(self) -> bool:
-        """Whether no call may be made but one that finds out whether LINE is back."""
+        """Whether only a call that tests whether LINE is back may be made."""
         with self._lock:
             return self._state is not BreakerState.CLOSED
 
     def answered(self, *, began: float = math.inf) -> None:
-        """LINE answered a call, if only with a refusal of that one request."""
+        """LINE answered a call, even if it refused that one request."""
         with self._lock:
             if began < self._until:
                 return
@@ -115,10 +115,10 @@ class Breaker:
             self._failed.clear()
             seconds, probes = self._monotonic() - self._opened_at, self._probes
         if before is not BreakerState.CLOSED:
-            log.info("LINE answers again, calls go on seconds=%.1f probes=%d", seconds, probes)
+            log.info("LINE answers again, calls resume seconds=%.1f probes=%d", seconds, probes)
 
     def failed(self, whose: str, *, began: float = math.inf) -> None:
-        """A call failed on LINE's side or on the way; `whose` names its conversation."""
+        """A call failed at LINE or on the way; `whose` names its conversation."""
         with self._lock:
             # guard: old-calls-decide-nothing
             if began < self._until:
@@ -134,13 +134,13 @@ class Breaker:
             failures, seconds = self._failures, self._until - self._monotonic()
         if opens:
             log.warning(
-                "LINE fails, no calls but probes until it answers failures=%d seconds=%.1f",
+                "LINE fails, only probes are sent until it answers failures=%d seconds=%.1f",
                 failures,
                 seconds,
             )
 
     def unauthorized(self, *, began: float = math.inf) -> None:
-        """LINE refused the access token, which concerns all calls alike."""
+        """LINE refused the access token, which affects all calls."""
         with self._lock:
             before = self._state
             if before is BreakerState.UNAUTHORIZED and began < self._until:
@@ -148,14 +148,16 @@ class Breaker:
             self._hold(BreakerState.UNAUTHORIZED)
         if before is not BreakerState.UNAUTHORIZED:
             log.error(
-                "LINE refuses the channel access token, no calls but one probe a minute: put a "
-                "valid one into LINE_CHANNEL_ACCESS_TOKEN and restart, nothing is lost "
+                "LINE refuses the channel access token, only one probe a minute is sent: set a "
+                "valid LINE_CHANNEL_ACCESS_TOKEN and restart, nothing is lost "
                 "probe_seconds=%.0f",
                 self._limits.unauthorized_pause_seconds,
             )
 
     def _hold(self, state: BreakerState) -> bool:
-        """Under the lock: no calls for a pause; whether they went on until now."""
+        """Under the lock: begin a pause without calls; returns whether calls were allowed
+        before.
+        """
         opens = self._state is BreakerState.CLOSED
         self._probes = 0 if opens else self._probes + 1
         if opens:

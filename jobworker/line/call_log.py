@@ -1,5 +1,5 @@
-"""One row in `calls` per LINE API call: what LINE tells bot makers to keep, since it gives out
-no logs of its own.
+"""One row in `calls` per LINE API call: the data that LINE advises bot makers to log, since it
+offers no logs of its own.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
-# What earlier processes sent today is counted once, in so many of the newest rows: 12 MB.
+# Today's sends of earlier processes are counted once, in this many of the newest rows: 12 MB.
 NEWEST_ROWS = 50_000
 COUNT_SECONDS = 10.0
 AGAIN_SECONDS = 60.0
 
 
 def people_of(endpoint: str, to: Any) -> int | None:
-    """How many people LINE counts for a send that it takes; None where LINE alone knows.
+    """Return how many people LINE counts for a successful send; None if only LINE knows.
 
     LINE's page "Messaging API pricing": the count is of people and not of message objects, and
     replies are free.
@@ -64,20 +64,22 @@ class CallLog(RowLog):
         self._today = Today()
         # When the first call of this process began.
         self._first_at: datetime | None = None
-        # Of the writer's thread: when to count what earlier processes sent.
+        # Used by the writer's thread: when to count the sends of earlier processes.
         self._count_at = -math.inf
         self._figures.counted_today.set_function(self.counted_today)
 
     def counted_today(self) -> int:
-        """How many messages LINE has counted today for calls of linedesk, as far as is known.
+        """Return how many messages LINE has counted today for linedesk's calls, as far as known.
 
-        A push to a group counts as one, since LINE alone knows how many people it reaches.
+        A push to a group counts as one, since only LINE knows how many people it reaches.
         """
         with self._lock:
             return self._today.messages(self._now())
 
     def look(self) -> None:
-        """Count once what earlier processes sent today; raises nothing. For the writer's thread."""
+        """Count the earlier processes' sends of today once; raises nothing. For the writer's
+        thread.
+        """
         if time.monotonic() < self._count_at:
             return
         now = self._now()
@@ -92,7 +94,7 @@ class CallLog(RowLog):
             with pymongo.timeout(COUNT_SECONDS):
                 found = list(self._collection.aggregate(stages, hint={"$natural": -1}))
         except PyMongoError:
-            # What only tells of the work waits until MongoDB answers.
+            # Reporting waits until MongoDB answers.
             self._count_at = time.monotonic() + AGAIN_SECONDS
             return
         self._count_at = math.inf
@@ -111,7 +113,7 @@ class CallLog(RowLog):
     ) -> Iterator[CallRecord]:
         """Note one call; the caller fills in `status`, `request_id` and `reason` from the answer.
 
-        `to` is whom a send goes to, as LINE's API has it.
+        `to` is a send's recipient in the form of LINE's API.
         """
         turn = current_turn()
         row = CallRecord(
@@ -147,7 +149,7 @@ class CallLog(RowLog):
             self.add(row.to_document())
 
     def _took(self, row: CallRecord) -> None:
-        """LINE took a send."""
+        """Count a send that LINE accepted."""
         counted = 1 if row.people is None else row.people
         self._figures.sent(row.endpoint or "", sends=1 + len(row.also), people=row.people)
         with self._lock:

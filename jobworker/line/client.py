@@ -1,8 +1,8 @@
 """The one LINE client of the process: pooled connections, a time-out on every call, no retries.
 
-Foreign errors end here. What was learnt of line-bot-sdk 3.27: without a time-out it waits for
-ever, its retries repeat GETs on their own, a body that is not UTF-8 hides the status, and a 200
-with an unexpected body raises although LINE accepted the message; so sends do without it.
+Foreign errors end here. Sends do not use line-bot-sdk, because of these findings in 3.27. Without a
+time-out it waits for ever. Its retries repeat GETs on their own. A body that is not UTF-8 hides the
+status. A 200 with an unexpected body raises an error although LINE accepted the message.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CALL_SECONDS = 10.0
 MOST_BODY_BYTES = 256 * 1024
 MOST_RETRY_AFTER_SECONDS = 300.0
 
-# What urllib3 raises where the request never left.
+# urllib3's errors for a request that was never sent.
 NEVER_LEFT = (NewConnectionError, ConnectTimeoutError, NameResolutionError)
 
 USER_AGENT = "linedesk"
@@ -48,8 +48,7 @@ class LineClient:
     """Calls the LINE API at `base`, one request each; the caller holds the gate.
 
     `connections` is the number of threads that may call. Every call leaves a row in the log of
-    calls, whatever comes of it, is counted against LINE's rate limits, and tells the breaker how it
-    ended.
+    calls, counts against LINE's rate limits, and reports its end to the breaker.
     """
 
     def __init__(
@@ -169,7 +168,7 @@ class LineClient:
 
 
 def tell(breaker: Breaker, status: int, whose: str, *, began: float = math.inf) -> None:
-    """Tell the breaker of an answer to a call that began at that monotonic time."""
+    """Report the answer to a call, which began at that monotonic time, to the breaker."""
     if status == 401:
         breaker.unauthorized(began=began)
     elif is_no_verdict(status):
@@ -179,9 +178,9 @@ def tell(breaker: Breaker, status: int, whose: str, *, began: float = math.inf) 
 
 
 def _read(response: Any, deadline: float) -> tuple[str, bool]:
-    """The body as text, as far as it comes in time, and whether that is all of it.
+    """Return the part of the body that arrives in time as text, and whether it is complete.
 
-    The status stands whatever becomes of it.
+    The status remains valid in any case.
     """
     data = bytearray()
     with suppress(HTTPError, OSError):
@@ -196,7 +195,9 @@ def _read(response: Any, deadline: float) -> tuple[str, bool]:
 
 
 def _seconds(header: str | None) -> float | None:
-    """A Retry-After in seconds, within reason; LINE documents none, a date in it is left unread."""
+    """Return a Retry-After in seconds, within limits; LINE documents none, and a date is
+    ignored.
+    """
     if not header or not header.isdecimal():
         return None
     return min(float(header), MOST_RETRY_AFTER_SECONDS)
@@ -204,7 +205,7 @@ def _seconds(header: str | None) -> float | None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """urllib3's errors by what they say of the request: never sent, or of unknown outcome."""
+    """Translate urllib3's errors by their meaning: never sent, or of unknown outcome."""
     try:
         yield
     except NEVER_LEFT as error:
@@ -217,7 +218,7 @@ Caller = Callable[[], "LineAnswer"]
 
 
 def answer_or_error(call: Caller) -> LineAnswer | LineError:
-    """The answer of a call, or the error as a value: what it means is decided elsewhere."""
+    """Return a call's answer, or its error as a value, which the caller interprets."""
     try:
         return call()
     except LineError as error:

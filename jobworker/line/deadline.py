@@ -1,7 +1,8 @@
-"""Connections that keep one deadline for a whole call: connecting, writing, every byte of answer.
+"""Connections that keep one deadline for a whole call: connecting, writing, every byte of the
+answer.
 
-urllib3's time-outs are for each read by itself, so headers that drip would hold the gate for as
-long as they like, and it looks names up without any.
+urllib3's time-outs apply to each read. Slowly dripping headers could hold the gate without limit.
+Name look-ups have no time-out at all.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError
 from urllib3.util.ssl_ import create_urllib3_context
 
-# For the name, all of its addresses and the connection to one of them.
+# The limit for the name, all of its addresses and the connection to one of them.
 CONNECT_SECONDS = 3.0
 
 _call = threading.local()
@@ -30,10 +31,9 @@ _call = threading.local()
 
 @contextmanager
 def within(seconds: float, *, step_seconds: float = math.inf) -> Iterator[float]:
-    """Bound all that the thread sends and receives meanwhile; gives the deadline, monotonic.
+    """Limit all sending and receiving of the thread; returns the monotonic deadline.
 
-    What is not through by then ends in a TimeoutError; so does a single step that takes longer
-    than `step_seconds`.
+    Work that exceeds it, and a single step longer than `step_seconds`, raises TimeoutError.
     """
     _call.deadline = time.monotonic() + seconds
     _call.step_seconds = step_seconds
@@ -44,7 +44,7 @@ def within(seconds: float, *, step_seconds: float = math.inf) -> Iterator[float]
 
 
 def sent_at() -> float:
-    """When the thread last wrote something of a call, monotonic; 0 before the first."""
+    """When the thread last sent a part of a call, monotonic; 0 before the first."""
     at: float = getattr(_call, "sent_at", 0.0)
     return at
 
@@ -60,7 +60,7 @@ def _set_timeout(sock: socket.socket) -> None:
 
 
 class TimedSocket(socket.socket):
-    """A socket whose every step has only what is left of the call's time."""
+    """A socket whose every step is limited to the rest of the call's time."""
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
         """As a socket's."""
@@ -91,10 +91,9 @@ class TimedTlsSocket(ssl.SSLSocket):
 
 
 def _connected(connect: Callable[[], socket.socket], *, seconds: float) -> socket.socket | None:
-    """What `connect` makes, or raises; None if it takes longer than `seconds`.
+    """Return the result of `connect`, or raise its error; None if it exceeds `seconds`.
 
-    On a thread of its own, since nothing ends a look-up of a name; a socket that comes too late
-    is closed.
+    It runs on a thread of its own, since a name look-up cannot be ended; a late socket is closed.
     """
     made: SimpleQueue[socket.socket | Exception] = SimpleQueue()
     given_up = threading.Event()
@@ -120,7 +119,7 @@ def _connected(connect: Callable[[], socket.socket], *, seconds: float) -> socke
 
 
 def _close_left(made: SimpleQueue[socket.socket | Exception]) -> None:
-    """Whoever of the two comes later finds the socket."""
+    """Close the socket, on the side that arrives last."""
     while not made.empty():
         left = made.get()
         if isinstance(left, socket.socket):
@@ -137,34 +136,34 @@ class _Connecting(HTTPConnection):
         if made is None:
             raise ConnectTimeoutError(self, f"no connection within {self._connect_seconds} s")
         timed = TimedSocket(made.family, made.type, made.proto, fileno=made.detach())
-        # A socket object begins without, and the handshake of TLS comes before any step of ours.
+        # A new socket has no time-out, and the TLS handshake precedes any step of ours.
         timed.settimeout(self._connect_seconds)
         return timed
 
 
 class TimedHTTPConnection(_Connecting):
-    """urllib3's, on timed sockets."""
+    """urllib3's connection, on timed sockets."""
 
 
 class TimedHTTPSConnection(_Connecting, HTTPSConnection):
-    """urllib3's, on timed sockets."""
+    """urllib3's TLS connection, on timed sockets."""
 
 
 class TimedHTTPPool(HTTPConnectionPool):
-    """urllib3's, of timed connections."""
+    """urllib3's pool, of timed connections."""
 
     ConnectionCls = TimedHTTPConnection
 
 
 class TimedHTTPSPool(HTTPSConnectionPool):
-    """urllib3's, of timed connections."""
+    """urllib3's TLS pool, of timed connections."""
 
     ConnectionCls = TimedHTTPSConnection
 
 
 def make_timed(manager: PoolManager, *, connect_seconds: float = CONNECT_SECONDS) -> None:
-    """Have a pool manager that has not connected yet make timed connections only."""
-    # urllib3 only calls them, and hands to each connection what a pool does not know.
+    """Make a pool manager, not yet connected, use timed connections only."""
+    # urllib3 only calls them, and passes to each connection what a pool does not know.
     pools: dict[str, Any] = {
         "http": partial(TimedHTTPPool, connect_seconds=connect_seconds),
         "https": partial(TimedHTTPSPool, connect_seconds=connect_seconds),
@@ -175,7 +174,7 @@ def make_timed(manager: PoolManager, *, connect_seconds: float = CONNECT_SECONDS
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """One for the process: loading the certificates takes some 40 ms."""
+    """One context for the process: loading the certificates takes some 40 ms."""
     context = create_urllib3_context()
     context.load_default_certs()
     context.sslsocket_class = TimedTlsSocket

@@ -1,11 +1,10 @@
-"""The gate: so many calls of a LINE host at a time, one by default, and the interval between two
+"""The gate: limits the calls of a LINE host at a time (default: one), and the interval between
 starts.
 
-Whose turn it is says `jobworker.line.gate_order`: an answer that is free while its reply token
-lives goes before what can wait. What waits is a ticket, not a blocked thread: when its turn comes,
-a thread of the pool is called for it. A handler that calls LINE on its own thread waits in the same
-order, by `turn`. While LINE must not be called at all, patient tickets wait here and the others are
-refused.
+`jobworker.line.gate_order` decides the order: free answers with a valid reply token come before
+entries that can wait. An entry is a ticket, not a blocked thread; a pool thread is called when its
+turn comes. A handler that calls LINE on its own thread waits in the same order, by `turn`. While
+LINE must not be called at all, patient tickets wait here and the others are refused.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from jobworker.metrics import GateMetrics, Used, WorkerMetrics
 
 log = logging.getLogger(__name__)
 
-# A thread is called this long before its turn, so that what has to be written down before the
-# call does not cost part of the interval.
+# A thread is called this long before its turn, so that the writes before the call do not use up the
+# interval.
 LEAD_SECONDS = 0.005
 LEASE_AGAIN_SECONDS = 0.1
-# No thread waits longer than this for a turn: by then something is wrong.
+# No thread waits longer than this for a turn: a longer wait means a fault.
 TURN_SECONDS = 120.0
 HANDLER_TURN_SECONDS = 20.0
 
@@ -43,27 +42,27 @@ _of_thread = threading.local()
 
 
 def current_turn() -> Turn | None:
-    """The turn that this thread has; None where it has none."""
+    """The turn of this thread; None if it has none."""
     return getattr(_of_thread, "turn", None)
 
 
 class Gate:
-    """See the module's words. `step` has a thread of the pool do something, `later` after a time.
+    """The gate that the module describes. `step` runs a function on a pool thread, `later` after a
+    time.
 
     At most `concurrency` calls are under way at a time. With an interval above 0 their starts are
-    at least that far apart, and one ticket at a time prepares its call; without one as many prepare
-    as may call.
+    at least that far apart, and one ticket at a time prepares its call. Without one, as many
+    prepare as may call.
 
-    `lease_is_fresh` is asked before each call: a process that may have been replaced calls
-    nothing (architecture: G7). `held_seconds` says how long LINE must not be called, `is_probed`
-    whether only one call may find out if it may be again; both may change only by a call (see
-    `jobworker.line.breaker`). `sent_at` says when the thread last sent
-    something: on a busy machine, or while it connects, a call leaves well after its turn began,
-    and LINE would see the next one too close.
+    `lease_is_fresh` is asked before each call: a process that may have been replaced makes no calls
+    (architecture: G7). `held_seconds` returns how long LINE must not be called, `is_probed` whether
+    only one call may test it; both change only by a call (see `jobworker.line.breaker`). `sent_at`
+    returns when the thread last sent data. On a busy machine, or while it connects, a call may be
+    sent well after its turn began, and LINE would see the next one too close.
 
-    A handler that can run again waits `handler_turn_seconds` at most, and comes back later: a queue
-    behind slow downloads would else use up its time, be taken for a failure of its own, and keep
-    the threads from all other work. Other threads wait `thread_turn_seconds` at most.
+    A handler that can run again waits at most `handler_turn_seconds`, and comes back later.
+    Otherwise a queue behind slow downloads would use up its time, count as its own failure, and
+    keep the threads from other work. Other threads wait at most `thread_turn_seconds`.
     """
 
     def __init__(
@@ -113,26 +112,26 @@ class Gate:
 
     @property
     def turn_seconds(self) -> float:
-        """How long after a turn the next one follows of late where many wait: the interval, or
-        what the calls themselves take if that is longer.
+        """The recent time between a turn and the next one while many wait: the interval, or the
+        duration of the calls if that is longer.
         """
         return max(self.interval_seconds, self._call_seconds / self.concurrency)
 
     @property
     def used_seconds(self) -> float:
-        """How long it had no turn to give, since it was made: as many calls were under way as may
-        be, or it kept its interval.
+        """The total time without a turn to give: the limit of calls was reached, or the interval
+        was not over.
         """
         with self._lock:
             return self._used.seconds(self._monotonic())
 
     @property
     def is_closed(self) -> bool:
-        """Whether it begins no more calls."""
+        """Whether it makes no more calls."""
         return self._closed.is_set()
 
     def enter(self, ticket: Ticket) -> None:
-        """Have a ticket wait for its turn. One that was cancelled before does not enter."""
+        """Let a ticket wait for its turn. A cancelled one does not enter."""
         with self._lock:
             away = self._held_seconds() > 0
             may_wait = self._order.enter(ticket, now=self._monotonic(), away=away)
@@ -142,7 +141,7 @@ class Gate:
             ticket.refused(ticket)
 
     def move(self, ticket: Ticket, standing: Standing) -> None:
-        """Let a ticket stand where it does and where `standing` is, by the better of both."""
+        """Give a ticket the better of its present standing and `standing`."""
         with self._lock:
             self._order.move(ticket, standing, now=self._monotonic())
 
@@ -151,22 +150,22 @@ class Gate:
         return self._order.waiting_in(turn_class)
 
     def longest_seconds(self, turn_class: TurnClass) -> float:
-        """How long the ticket of a class has waited that came first; 0 where none waits."""
+        """How long the first ticket of a class has waited; 0 if none waits."""
         with self._lock:
             return self._order.longest_seconds(turn_class, now=self._monotonic())
 
     def turns_before(self, ticket: Ticket) -> int:
-        """How many turns go to others before an answer at the ticket's place."""
+        """Return how many turns others get before an answer at the ticket's place."""
         with self._lock:
             return self._order.turns_before(ticket)
 
     def cancel(self, ticket: Ticket) -> bool:
-        """Take a ticket back; False if it was granted or refused before."""
+        """Cancel a ticket; False if it was granted or refused before."""
         with self._lock:
             return self._order.cancel(ticket)
 
     def close(self) -> None:
-        """Begin no more calls; one under way ends by itself."""
+        """Begin no more calls; a call under way ends by itself."""
         with self._lock:
             self._closed.set()
             refused = self._order.close()
@@ -175,7 +174,7 @@ class Gate:
 
     @contextmanager
     def holding(self, ticket: Ticket) -> Iterator[Turn]:
-        """The turn of a ticket that was granted; another one may have it at its end."""
+        """The turn of a granted ticket; it is released at the end."""
         before = current_turn()
         _of_thread.turn = turn = Turn(self, ticket)
         try:
@@ -186,10 +185,10 @@ class Gate:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the gate for one call made on this thread; for a handler's while its token lives.
+        """Hold the gate for one call on this thread; for a handler's call while its token is valid.
 
-        Raises GateClosed at a stop, where the lease is no longer fresh, for a handler that was
-        abandoned and where others call for too long, LineAway while LINE must not be called.
+        Raises GateClosed at a stop, if the lease is no longer fresh, for an abandoned handler, and
+        after too long a wait. Raises LineAway while LINE must not be called.
         """
         require_wanted()
         ticket = self._wait_for_turn()
@@ -203,7 +202,7 @@ class Gate:
             yield
 
     def _wait_for_turn(self) -> Ticket:
-        """A ticket that was granted. What holds a thread is as urgent as the answer behind it."""
+        """Return a granted ticket. A thread that waits is as urgent as the answer behind it."""
         answered, handler, now = threading.Event(), current_call(), self._monotonic()
         standing = Standing(TurnClass.CHAT, now + PLACE_SECONDS)
         if handler is not None:
@@ -220,7 +219,7 @@ class Gate:
         seconds = self.handler_turn_seconds if can_run_again() else self._thread_turn_seconds
         if not answered.wait(seconds) and self.cancel(ticket):
             raise GateClosed(f"no turn at the gate within {seconds:g} s")
-        # Only now: it may be refused between the end of its wait and its giving up.
+        # Only now: it may be refused between the end of its wait and its cancellation.
         # guard: give-up-then-look
         if ticket.state is TicketState.REFUSED:
             if self.is_closed:
@@ -229,14 +228,14 @@ class Gate:
         return ticket
 
     def _arm(self) -> float | None:
-        """Under the lock: in how many seconds a thread has to serve; None if none has to."""
+        """Under the lock: return in how many seconds a thread has to serve; None if none has to."""
         if not self._order.arm(alone=self._is_probed()):
             return None
         seconds = self._next_start - self._lead_seconds - self._monotonic()
         return max(seconds, self._held_seconds())
 
     def _call_thread(self, seconds: float | None) -> None:
-        """Without the lock: have a thread serve, after so many seconds."""
+        """Without the lock: call a thread to serve after this many seconds."""
         if seconds is None:
             return
         if seconds <= 0:
@@ -245,13 +244,13 @@ class Gate:
             self._later(seconds, lambda: self._step(self._serve))
 
     def _serve(self) -> None:
-        """On a thread of the pool: give a turn to the next ticket."""
+        """On a pool thread: give a turn to the next ticket."""
         if not self._lease_is_fresh():
             self._call_thread(LEASE_AGAIN_SECONDS)
             return
         ticket: Ticket | None = None
         with self._lock:
-            # A call that ended since this thread was called for may have opened the breaker.
+            # A call that ended since this thread was requested may have opened the breaker.
             # guard: held-asked-again -> seconds: float | None = 0.0
             seconds: float | None = self._held_seconds()
             if not seconds:
@@ -283,7 +282,7 @@ class Gate:
         return not self._closed.is_set()
 
     def _may_begin(self, ticket: Ticket) -> bool:
-        """Whether LINE may still be called: the end of another call may have forbidden it."""
+        """Whether LINE may still be called: the end of another call may have opened the breaker."""
         with self._lock:
             return self._order.may_begin(ticket, alone=self._is_probed())
 
@@ -295,7 +294,7 @@ class Gate:
             self._order.begin(ticket)
             self._end_use()
             seconds = self._arm()
-        # Only where more than one call may be under way.
+        # Only if more than one call may be under way.
         self._call_thread(seconds)
         since_last_ms = (now - before) * 1000
         log.debug("turn since_last_access_ms=%.1f waiting=%d", since_last_ms, self.waiting)
@@ -315,7 +314,7 @@ class Gate:
             self._end_use()
             refused = self._order.refuse_impatient() if self._held_seconds() else []
             seconds = self._arm()
-        # First of all: the next turn begins with it.
+        # First, because the next turn begins with it.
         self._call_thread(seconds)
         if began is not None:
             self._figures.turns.inc()
@@ -324,13 +323,13 @@ class Gate:
             one.refused(one)
 
     def _end_use(self) -> None:
-        """Under the lock: it has a turn to give, once its interval is over."""
+        """Under the lock: note that it has a turn to give once its interval is over."""
         if self._order.state is not GateState.HELD:
             self._used.end(max(self._monotonic(), self._next_start))
 
 
 class Turn:
-    """What a holder of the gate may do with it: call once, if it may."""
+    """A holder's turn at the gate: it allows one call."""
 
     def __init__(self, gate: Gate, ticket: Ticket) -> None:
         self.began: float | None = None
@@ -345,7 +344,7 @@ class Turn:
 
     @property
     def turn_class(self) -> TurnClass:
-        """In which class its ticket waited."""
+        """The class in which its ticket waited."""
         return self._ticket.turn_class
 
     @property
@@ -354,12 +353,12 @@ class Turn:
         return 0.0 if self.began is None else self.began - self._ticket.since
 
     def may_call(self) -> bool:
-        """Whether to call, after the wait for the interval; the lease is asked last.
+        """Return whether to call, after the wait for the interval; the lease is asked last.
 
-        False also where LINE must not be called any more, by the end of another call.
+        Also False if the end of another call has opened the breaker.
         """
         return self._gate._may_call(self._ticket)
 
     def begin(self) -> None:
-        """The call begins now; the next one keeps its interval from here on."""
+        """Begin the call; the next one keeps its interval from now on."""
         self.began = self._gate._begin(self._ticket)

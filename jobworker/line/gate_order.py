@@ -1,7 +1,7 @@
-"""The gate's account of its tickets: which one has the turn, and in which order the others follow.
+"""The gate's tickets: which one has the turn, and the order of the others.
 
-Pure: no lock, no thread, no clock, no callback. The gate calls one method under its lock, and does
-what follows from the result once the lock is free.
+Pure: no lock, no thread, no clock, no callback. The gate calls one method under its lock, and acts
+on the result after releasing the lock.
 """
 
 from __future__ import annotations
@@ -15,43 +15,45 @@ from enum import Enum, IntEnum
 
 from linedesk.store.limits import TOKEN_LIFE
 
-# Places that were left are dropped from a heap once they are more than this and the others.
+# Abandoned places are removed from a heap once they exceed this number and the others.
 MOST_LEFT_PLACES = 64
-# Whether tokens are in danger is found out again after so long: with thousands of waiting answers
-# that takes milliseconds.
+# How often it is checked whether tokens are in danger: with thousands of waiting answers the check
+# takes milliseconds.
 CHECK_SECONDS = 0.1
-# What has no reply token takes its place as if it had one that lives for so long.
+# An entry without a reply token is placed as if it had one that lives this long.
 PLACE_SECONDS = TOKEN_LIFE.total_seconds()
 
 
 class TurnClass(IntEnum):
-    """What a turn is worth. A class is served before the next one."""
+    """The value of a turn. A class is served before the next one."""
 
     LIVE = 1
-    """An answer whose reply token is good, and so free; or a read that such an answer waits for."""
+    """An answer with a valid reply token, which is free; or a read that such an answer waits
+    for.
+    """
     CHAT = 2
-    """A push to the chat of the event itself, and what linedesk has to ask LINE now and then."""
+    """A push to the event's own chat, and linedesk's own periodic requests."""
     OTHER = 3
     """A multicast, a push to another chat, a reply that is too late to be free."""
     IDLE = 4
-    """What nothing waits for."""
+    """Work that nothing waits for."""
 
     @property
     def word(self) -> str:
-        """By which it stands in rows, figures and reasons."""
+        """Its name in rows, figures and reasons."""
         return self.name.lower()
 
 
-# While it waits, a class gets each so-manieth turn, however many wait before it.
+# While it waits, a class gets one in this many turns, however many wait in better classes.
 SHARES = {TurnClass.CHAT: 5, TurnClass.OTHER: 20}
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a ticket stands. All times are monotonic seconds.
+    """A ticket's position. All times are monotonic seconds.
 
-    Until `live_until` it is LIVE, at `live_place`; from then on in `turn_class`, at `place`. In a
-    class the earlier place goes first.
+    Until `live_until` it is LIVE, at `live_place`; from then on in `turn_class`, at `place`. Within
+    a class the earlier place comes first.
     """
 
     turn_class: TurnClass
@@ -60,12 +62,12 @@ class Standing:
     """When the last of its tokens is too old."""
     live_place: float = math.inf
     first_until: float = math.inf
-    """When the first of its tokens is too old: that which the next call spends."""
+    """When the first of its tokens is too old: the one that the next call uses."""
     is_full: bool = False
-    """Whether its conversation's outbox is full: it does not count where tokens are in danger."""
+    """Whether its conversation's outbox is full: it does not count when tokens are in danger."""
 
     def with_other(self, other: Standing) -> Standing:
-        """The better of both in everything: what one call for both is worth."""
+        """Return the better of both in each part: the standing of one call for both."""
         turn_class, place = min((self.turn_class, self.place), (other.turn_class, other.place))
         return Standing(
             turn_class,
@@ -77,29 +79,29 @@ class Standing:
         )
 
     def with_token(self, end: float, *, reserve_seconds: float = 0.0) -> Standing:
-        """The same, LIVE until so long before the end of a reply token."""
+        """Return it as LIVE until this long before the end of a reply token."""
         last = end - reserve_seconds
         return replace(self, live_until=last, live_place=end, first_until=last)
 
     def without_token(self) -> Standing:
-        """The same, once its token is too old."""
+        """Return it without its token, which is too old."""
         return Standing(self.turn_class, self.place, is_full=self.is_full)
 
     def not_before(self, place: float) -> Standing:
-        """The same, but at no earlier place."""
+        """Return it with at least this place."""
         return replace(self, place=max(self.place, place), live_place=max(self.live_place, place))
 
     def at(self, now: float) -> Standing:
-        """The same by that time: tokens that are too old by then are worth nothing."""
+        """Return it at that time: tokens that are too old by then do not count."""
         return self if now < self.live_until else self.without_token()
 
     def class_at(self, now: float) -> TurnClass:
-        """In which class it is."""
+        """Its class at that time."""
         return TurnClass.LIVE if now < self.live_until else self.turn_class
 
 
 class TicketState(Enum):
-    """What became of a ticket. The last three are final."""
+    """A ticket's state. The last three are final."""
 
     NEW = "new"
     """It has not reached the gate yet."""
@@ -107,22 +109,22 @@ class TicketState(Enum):
     GRANTED = "granted"
     """It has a turn, or had one."""
     CANCELLED = "cancelled"
-    """Its owner wants no turn any more."""
+    """Its owner has cancelled it."""
     REFUSED = "refused"
-    """The gate is closed, or LINE is away and the ticket does not wait for it."""
+    """The gate is closed, or LINE is away and the ticket does not wait for that."""
 
 
 class GateState(Enum):
-    """What the gate does next; see the table of `Order`."""
+    """The gate's next action; see the table of `Order`."""
 
     FREE = "free"
     """No ticket waits."""
     ARMED = "armed"
-    """A thread was called, for a turn that no ticket has yet."""
+    """A thread was called for a turn that no ticket has yet."""
     HELD = "held"
-    """As many tickets have a turn as may have one."""
+    """The maximum number of tickets have a turn."""
     CLOSED = "closed"
-    """No turn is given any more."""
+    """No more turns are given."""
 
 
 def _ignore(_: Ticket) -> None:
@@ -131,11 +133,11 @@ def _ignore(_: Ticket) -> None:
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """One wish for one turn. The gate calls `granted` or `refused` at most once, without a lock.
+    """One request for one turn. The gate calls `granted` or `refused` at most once, without a lock.
 
-    `patient`: it waits while LINE is away, and only a closed gate refuses it. `is_read`: it asks
-    LINE for what an answer waits for, which then wants a turn as well. `granted` is called on a
-    thread of the pool and may take as long as a call; `refused` has to be quick.
+    `patient`: it waits while LINE is away; only a closed gate refuses it. `is_read`: it reads from
+    LINE for an answer that then wants a turn as well. `granted` is called on a pool thread and may
+    take as long as a call; `refused` has to be quick.
     """
 
     standing: Standing
@@ -145,19 +147,19 @@ class Ticket:
     is_read: bool = False
     state: TicketState = field(default=TicketState.NEW, init=False)
     since: float = field(default=0.0, init=False)
-    """The monotonic time of its entering."""
+    """The monotonic time at which it entered."""
     turn_class: TurnClass = field(default=TurnClass.IDLE, init=False)
-    """In which class it waits, or had its turn."""
+    """The class in which it waits, or had its turn."""
     number: int = field(default=-1, init=False)
-    """That of its entry in the heaps; an entry with another number was left."""
+    """The number of its entry in the heaps; entries with another number are abandoned."""
 
 
 class Order:
     """The tickets at the gate: at most `most` have a turn, the others follow by class and place.
 
-    The gate's state is computed from the facts: whether it was closed, a thread was called for a
-    turn, which tickets have a turn. It is HELD while `most` have one; with `one_begins` also while
-    one that has a turn has not begun its call; once closed while any has one.
+    The gate's state is computed from these facts: whether it was closed, whether a thread was
+    called for a turn, and which tickets have a turn. It is HELD while `most` tickets have one, with
+    `one_begins` also while one of them has not begun its call, and after closing while any has one.
 
     | state | enter | arm | grant | begin | leave | close |
     | --- | --- | --- | --- | --- | --- | --- |
@@ -166,13 +168,13 @@ class Order:
     | HELD | WAITING | - | - | HELD or FREE | FREE, once closed CLOSED | HELD |
     | CLOSED | REFUSED | - | - | - | - | - |
 
-    `-`: the call changes nothing; a closed gate is HELD as long as one has a turn. `begin` and
+    `-`: the call changes nothing; a closed gate is HELD as long as a ticket has a turn. `begin` and
     `leave` are the calls of a holder; those of any other ticket change nothing. While LINE is away
-    an impatient ticket is REFUSED on entering, and by `refuse_impatient`. `close` refuses all that
-    wait.
+    an impatient ticket is REFUSED on entering, and by `refuse_impatient`. `close` refuses all
+    waiting tickets.
 
-    While LINE is probed (`alone`) one ticket at a time gets a turn, the probe, and of those that
-    have a turn only the probe may begin. Calls under way from before do not count: they may last.
+    While LINE is probed (`alone`) one ticket at a time gets a turn, the probe; of the tickets with
+    a turn only the probe may begin. Earlier calls do not count: they may last long.
 
     | ticket | enter | grant | cancel | refused | move |
     | --- | --- | --- | --- | --- | --- |
@@ -180,14 +182,14 @@ class Order:
     | WAITING | - | GRANTED | CANCELLED | REFUSED | takes its new place |
     | GRANTED, CANCELLED, REFUSED | - | - | - | - | - |
 
-    Only a holder can leave, and a ticket that was refused or cancelled never becomes a holder.
-    So a waiter that is dismissed never frees a gate that another one holds.
+    Only a holder can leave, and a refused or cancelled ticket never becomes a holder. A dismissed
+    waiter therefore never frees a gate that another ticket holds.
 
-    The next one is of the best class that waits, except that a class of SHARES gets its share. A
-    turn counts for the shares from its grant on; one in which nothing was called uses none. In a
-    class the line is followed, except in LIVE where that would cost a token although each could be
-    met: then the one that ends first goes. A token that is too old by then leaves LIVE and uses no
-    turn.
+    The next ticket is of the best class that waits, except that a class of SHARES gets its share. A
+    turn counts for the shares from its grant on; a turn without a call does not count. Within a
+    class the order is by place. The exception is LIVE: if that order would cost a token although
+    each could be used in time, the token that ends first comes first. A ticket whose token is too
+    old by then leaves LIVE and uses no turn.
     """
 
     def __init__(self, most: int = 1, *, one_begins: bool = True) -> None:
@@ -196,14 +198,14 @@ class Order:
         self._heaps: dict[TurnClass, list[tuple[float, int, Ticket]]] = {c: [] for c in TurnClass}
         self._waiting = dict.fromkeys(TurnClass, 0)
         self._live: dict[Ticket, None] = {}
-        # Those of LIVE by the end of the token that their next call spends.
+        # Tickets in LIVE by the end of the token that their next call uses.
         self._by_token: list[tuple[float, int, Ticket]] = []
-        # How many turns in a row a class waited through that has a share.
+        # How many turns in a row each class with a share has waited.
         self._passed = dict.fromkeys(SHARES, 0)
         self._numbers = itertools.count()
-        # Those that have a turn, each with the turns that its class had waited through for it.
+        # The holders, each with the number of turns that its class had waited.
         self._holders: dict[Ticket, int] = {}
-        # Those of them that have not begun their call.
+        # The holders that have not begun their call.
         self._preparing: set[Ticket] = set()
         self._probe: Ticket | None = None
         self._is_armed = False
@@ -213,7 +215,7 @@ class Order:
 
     @property
     def state(self) -> GateState:
-        """See the table."""
+        """The present state; see the table."""
         if self._is_closed:
             return GateState.HELD if self._holders else GateState.CLOSED
         if len(self._holders) >= self._most or (self._one_begins and self._preparing):
@@ -230,15 +232,15 @@ class Order:
         return self._waiting[turn_class]
 
     def longest_seconds(self, turn_class: TurnClass, *, now: float) -> float:
-        """How long the ticket of a class has waited that came first; 0 where none waits."""
+        """How long the first ticket of a class has waited; 0 if none waits."""
         heap = self._heaps[turn_class]
         since = (one.since for _, number, one in heap if number == one.number)
         return max(0.0, now - min(since, default=now))
 
     def turns_before(self, ticket: Ticket) -> int:
-        """How many turns go to others before an answer at the ticket's place, by what waits now.
+        """Return how many turns others get before an answer at the ticket's place, at present.
 
-        A read that waits is followed by its answer.
+        A waiting read is followed by its answer.
         """
         place, turns = ticket.standing.live_place, 0
         for other in self._live:
@@ -247,9 +249,9 @@ class Order:
         return turns
 
     def enter(self, ticket: Ticket, *, now: float, away: bool) -> bool:
-        """Have a new ticket wait; False if it is refused. `away`: LINE must not be called for now.
+        """Let a new ticket wait; False if it is refused. `away`: LINE must not be called for now.
 
-        A ticket that is not new does not enter, and is not told so.
+        A ticket that is not new is ignored.
         """
         if ticket.state is not TicketState.NEW:
             return True
@@ -263,9 +265,9 @@ class Order:
         return True
 
     def move(self, ticket: Ticket, standing: Standing, *, now: float) -> None:
-        """Let a ticket stand where it does and where `standing` is, by the better of both.
+        """Give a ticket the better of its present standing and `standing`.
 
-        So it does not matter in which order two moves reach this place.
+        The order of two moves therefore does not matter.
         """
         before = ticket.standing.at(now)
         better = before.with_other(standing.at(now))
@@ -280,7 +282,7 @@ class Order:
             self._drop_left_places()
 
     def cancel(self, ticket: Ticket) -> bool:
-        """Take a ticket back; False if it was granted or refused before."""
+        """Cancel a ticket; False if it was granted or refused before."""
         if ticket.state is TicketState.WAITING:
             ticket.state = TicketState.CANCELLED
             self._leave_line(ticket)
@@ -290,7 +292,7 @@ class Order:
         return ticket.state is TicketState.CANCELLED
 
     def arm(self, *, alone: bool = False) -> bool:
-        """Whether a thread has to be called for a turn; it has to come to `grant`."""
+        """Whether a thread has to be called for a turn; it then has to call `grant`."""
         is_probed = alone and self._probe is not None
         if self.state is not GateState.FREE or not self.waiting or is_probed:
             return False
@@ -298,9 +300,9 @@ class Order:
         return True
 
     def grant(self, *, now: float, turn_seconds: float, alone: bool = False) -> Ticket | None:
-        """The thread came: give a turn to the next ticket; None if there is none.
+        """A thread has arrived: give a turn to the next ticket; None if there is none.
 
-        `turn_seconds`: how long after a turn the next one follows of late. `alone`: LINE is probed.
+        `turn_seconds`: the recent time between two turns. `alone`: LINE is probed.
         """
         if self.state is not GateState.ARMED:
             return None
@@ -328,7 +330,7 @@ class Order:
         self._preparing.discard(ticket)
 
     def leave(self, ticket: Ticket, *, called: bool) -> bool:
-        """A holder's turn is over; False for any other ticket, which changes nothing.
+        """End a holder's turn; False for any other ticket, which changes nothing.
 
         `called`: LINE was called in it.
         """
@@ -356,11 +358,11 @@ class Order:
             self._passed[turn_class] = 0 if turn_class is ticket.turn_class else passed + 1
 
     def refuse_impatient(self) -> list[Ticket]:
-        """Refuse those that do not wait while LINE is away; returns them, the first ones first."""
+        """Refuse the tickets that do not wait while LINE is away; returns them in their order."""
         return self._refuse(lambda ticket: not ticket.patient)
 
     def close(self) -> list[Ticket]:
-        """Give no turn any more; returns those that waited. A turn under way ends by itself."""
+        """Give no more turns; returns the waiting tickets. A turn under way ends by itself."""
         self._is_closed = True
         return self._refuse(lambda ticket: True)
 
@@ -374,14 +376,14 @@ class Order:
             self._rebuild()
         return refused
 
-    # Who is next.
+    # The next ticket.
 
     def _let_late_ones_go(self, now: float) -> None:
-        """Those whose last token is too old by now wait in their other class."""
+        """Move tickets whose last token is too old to their other class."""
         while self._live and (ticket := _first(self._by_token)).standing.first_until <= now:
             standing = ticket.standing
             self._leave_line(ticket)
-            # Of several tokens the last one is known as well.
+            # If there are several tokens, the last one's end is known as well.
             ticket.standing = replace(standing, first_until=standing.live_until).at(now)
             self._push(ticket, ticket.standing.class_at(now))
 
@@ -395,7 +397,7 @@ class Order:
         return (one for one in self._live if not one.standing.is_full)
 
     def _tokens_in_danger(self, now: float, turn_seconds: float) -> bool:
-        """Whether the line would miss a token although all of them could be met."""
+        """Whether serving by place would miss a token although all could be used in time."""
         taken = sum(1 / share for one, share in SHARES.items() if self._waiting[one])
         turn_seconds /= 1 - taken
         last = now + len(self._live) * turn_seconds
@@ -421,7 +423,7 @@ class Order:
     # Places.
 
     def _push(self, ticket: Ticket, turn_class: TurnClass) -> None:
-        """Into the line of the class, which it was in no line of."""
+        """Add it to the line of the class; it is in no line."""
         ticket.number, ticket.turn_class = next(self._numbers), turn_class
         standing = ticket.standing
         place = standing.live_place if turn_class is TurnClass.LIVE else standing.place
@@ -448,7 +450,7 @@ class Order:
 
 
 def _first(heap: list[tuple[float, int, Ticket]]) -> Ticket:
-    """The first that has not left; one has to be there."""
+    """The first entry that is not abandoned; there has to be one."""
     while heap[0][1] != heap[0][2].number:
         heapq.heappop(heap)
     return heap[0][2]

@@ -1,6 +1,6 @@
-"""LINE's hosts as the process reaches them: each with its own gate, and what it fails by itself.
+"""LINE's hosts as the process uses them: each with a gate and a breaker of its own.
 
-A long download holds the data host's gate and no send; five downloads that fail stop no send
+A long download holds the data host's gate and delays no send. Failing downloads stop no send
 either.
 """
 
@@ -26,12 +26,12 @@ class Host:
     gate: Gate
     breaker: Breaker
     name: str = "api"
-    """By which its figures go: api or data."""
+    """The host's label in figures: api or data."""
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Where LINE's API is, and where it serves and takes media."""
+    """The hosts of LINE's API and of media."""
 
     api: Host
     data: Host
@@ -51,7 +51,7 @@ class Hosts:
         breaker_limits: BreakerLimits = LIMITS,
         figures: WorkerMetrics | None = None,
     ) -> Hosts:
-        """The hosts of two bases; bases of one and the same host share its gate."""
+        """Return the hosts of two bases; bases of the same host share its gate."""
         counts = figures or WorkerMetrics()
 
         def host(base: str, name: str) -> Host:

@@ -1,9 +1,9 @@
-"""The loading animation: a user sees in the chat that a slow handler is at work.
+"""The loading animation: shows the user in the chat that a slow handler is running.
 
-LINE shows it in one-to-one chats, to friends, for as long as it is told or until the next message;
-it is free (reference, "Display a loading animation"). No answer depends on it. A call is made only
-while no other call waits at the gate, never after the handler has ended, and it is not repeated if
-it fails.
+LINE shows it in one-to-one chats, to friends, for the requested time or until the next message. It
+is free (reference, "Display a loading animation"). No answer depends on it. A call is made only
+while no other call waits at the gate and before the handler has ended. A failed call is not
+repeated.
 """
 
 from __future__ import annotations
@@ -38,36 +38,38 @@ START = "/v2/bot/chat/loading/start"
 
 @dataclass(frozen=True)
 class LoadingLimits:
-    """When the animation is shown, and how long it may take from others."""
+    """When the animation is shown, and the limits of its calls."""
 
     after_seconds: float = 1.0
     """How long a handler runs before it is shown. Most handlers take milliseconds."""
     shown_seconds: int = 20
-    """What LINE is told: 5 to 60 in steps of five."""
+    """The time requested from LINE: 5 to 60 in steps of five."""
     again_seconds: float = 15.0
-    """From one call that LINE took to the next, so that a wait at the gate leaves no gap."""
+    """Between two successful calls, so that a wait at the gate leaves no gap."""
     read_seconds: float = 0.5
     """For reading whether the user is a friend."""
     call_seconds: float = 2.0
-    """For the call. An answer that is decided meanwhile waits until it has ended."""
+    """For the call. An answer decided meanwhile waits until it has ended."""
     quiet_seconds: float = 60.0
-    """After a call without an answer none is made, so these calls do not open the breaker."""
+    """No calls are made for this time after one without an answer, so they never open the
+    breaker.
+    """
 
 
 LIMITS = LoadingLimits()
 
 
 class ShowState(Enum):
-    """Where the animation of one handler is; see the table of `Show`."""
+    """The state of one handler's animation; see the table of `Show`."""
 
     RESTING = "resting"
-    """The clock has it."""
+    """It waits for the clock."""
     WAITING = "waiting"
-    """It waits for a turn at the gate, or is on its way there."""
+    """It waits for a turn at the gate, or is entering it."""
     CALLING = "calling"
     """A call is under way."""
     LAST_CALL = "last call"
-    """The same, and the handler has ended."""
+    """The same, after the handler has ended."""
     ENDED = "ended"
 
 
@@ -82,20 +84,20 @@ class Show:
     | LAST_CALL | - | - | ENDED | ENDED | - | - |
     | ENDED | - | - | - | - | - | - |
 
-    `-`: nothing changes. Each method returns whether its owner goes on: to the gate, with the call,
-    to the clock. A call that is under way at the handler's end has to end before anything that the
-    handler decided is called, or the animation would be shown after the answer.
+    `-`: nothing changes. Each method returns whether its owner continues: to the gate, with the
+    call, to the clock. A call under way at the handler's end has to end before any of the handler's
+    effects is called; otherwise the animation would be shown after the answer.
     """
 
     def __init__(self) -> None:
         self.state = ShowState.RESTING
 
     def due(self) -> bool:
-        """Its time has come."""
+        """It is time to show the animation."""
         return self._go(ShowState.RESTING, ShowState.WAITING)
 
     def turn(self) -> bool:
-        """The gate's turn has come, and the call is made now."""
+        """The gate gave a turn, and the call is made now."""
         return self._go(ShowState.WAITING, ShowState.CALLING)
 
     def answered(self, *, taken: bool) -> bool:
@@ -105,7 +107,7 @@ class Show:
         return goes_on and taken
 
     def stop(self) -> None:
-        """It is not to be shown any more, for whatever reason."""
+        """The animation must not be shown any more, for any reason."""
         if self.state in (ShowState.RESTING, ShowState.WAITING):
             self.state = ShowState.ENDED
 
@@ -122,7 +124,7 @@ class Show:
 
 
 def may_be_shown(document: Document, call: HandlerContext) -> bool:
-    """Whether the user waits for an answer in a chat that can show it: one-to-one, token alive."""
+    """Whether the user waits for an answer in a chat that can show it: one-to-one, token valid."""
     event = document["event"]
     is_active = text_of(event, "mode") != "standby"
     has_chat = text_of(event, "source", "type") == "user" and text_of(event, "source", "userId")
@@ -130,12 +132,12 @@ def may_be_shown(document: Document, call: HandlerContext) -> bool:
 
 
 def no_animation(_: Document, __: HandlerContext) -> Callable[[], None]:
-    """Stands for `LoadingAnimations.begin` where users are shown nothing."""
+    """Replaces `LoadingAnimations.begin` if animations are off."""
     return lambda: None
 
 
 class LoadingAnimations:
-    """Those of all handlers. `load` reads a conversation, `post` calls LINE."""
+    """The animations of all handlers. `load` reads a conversation, `post` calls LINE."""
 
     def __init__(
         self,
@@ -158,11 +160,11 @@ class LoadingAnimations:
         self._load = load
         self._monotonic = monotonic
         self.young = Overdue(limits.after_seconds, _Animation.due, later=later, monotonic=monotonic)
-        # Written by any thread, as a whole.
+        # Replaced as a whole, by any thread.
         self._quiet_until = -math.inf
 
     def begin(self, document: Document, call: HandlerContext) -> Callable[[], None]:
-        """A handler begins; what is returned has to be called at its end, on its thread."""
+        """Start for a handler; returns the function to call at its end, on its thread."""
         if not may_be_shown(document, call):
             return no_animation(document, call)
         animation = _Animation(document, call, self)
@@ -170,7 +172,7 @@ class LoadingAnimations:
         return animation.end
 
     def is_friend(self, document: Document) -> bool:
-        """Whether the user is known to be a friend; False where MongoDB does not answer in time."""
+        """Whether the user is known to be a friend; False if MongoDB does not answer in time."""
         if document["event"].get("type") == "follow":
             return True
         try:
@@ -181,12 +183,12 @@ class LoadingAnimations:
             return False
 
     def may_call(self) -> bool:
-        """Whether LINE takes such calls, as far as is known."""
+        """Whether LINE accepts such calls, as far as known."""
         is_quiet = self._monotonic() < self._quiet_until
         return not is_quiet and not self._rate_limits.seconds(START)
 
     def call(self, document: Document) -> bool:
-        """The one call, under the gate; whether LINE took it."""
+        """Make the call under the gate; returns whether LINE accepted it."""
         body = {
             "chatId": document["event"]["source"]["userId"],
             "loadingSeconds": self.limits.shown_seconds,
@@ -207,7 +209,7 @@ class LoadingAnimations:
         if not isinstance(answer, LineAnswer) or is_no_verdict(answer.status):
             self._quiet_until = self._monotonic() + self.limits.quiet_seconds
             log.info(
-                "LINE shows no loading animation, none is asked for meanwhile seconds=%.0f",
+                "LINE refuses the loading animation, none is requested for a while seconds=%.0f",
                 self.limits.quiet_seconds,
             )
             return False
@@ -215,7 +217,7 @@ class LoadingAnimations:
 
 
 class _Animation:
-    """The animation of one handler: does what `Show` says."""
+    """The animation of one handler: carries out `Show`."""
 
     def __init__(self, document: Document, call: HandlerContext, all_: LoadingAnimations) -> None:
         self._document = document
@@ -228,7 +230,7 @@ class _Animation:
         self._is_known_friend = False
 
     def due(self) -> None:
-        """On the clock's thread: the handler runs for long, or what is shown ends soon."""
+        """On the clock's thread: the handler has run for long, or the animation ends soon."""
         with self._changed:
             if not self._show.due():
                 return
@@ -238,7 +240,7 @@ class _Animation:
             self._all.step(self._ask_friend)
 
     def end(self) -> None:
-        """The handler has ended: make no call any more, and wait for one that is under way."""
+        """The handler has ended: make no more calls, and wait for one under way."""
         self._all.young.end(self)
         with self._changed:
             self._show.end()
@@ -257,7 +259,7 @@ class _Animation:
             self._show.stop()
 
     def _ask_friend(self) -> None:
-        """On a thread of the pool, before the gate is held."""
+        """On a pool thread, before the gate is held."""
         if self._is_wanted() and self._all.is_friend(self._document):
             self._is_known_friend = True
             self._enter()
@@ -278,7 +280,7 @@ class _Animation:
         self._all.gate.enter(ticket)
 
     def _take_turn(self, ticket: Ticket) -> None:
-        """On a thread of the pool: the gate's turn has come."""
+        """On a pool thread: handle a turn at the gate."""
         with self._all.gate.holding(ticket) as turn:
             if not (self._is_wanted() and self._all.may_call() and turn.may_call()):
                 self._stop()
@@ -297,5 +299,5 @@ class _Animation:
             self._all.later(self._all.limits.again_seconds, self.due)
 
     def _is_wanted(self) -> bool:
-        """Not where another run decides, nor once the handler has sent something by itself."""
+        """False once another run decides or the handler has sent by itself."""
         return not (self._call.is_abandoned or self._call.has_sent)

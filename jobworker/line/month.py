@@ -1,8 +1,9 @@
-"""The month's counted messages: what LINE's plan leaves, and whether pushes are worth a call. Pure.
+"""The month's counted messages: the rest of LINE's quota, and whether pushes are worth a call.
+Pure.
 
 LINE counts pushes and multicasts by the people reached, in calendar months of Japan; replies are
-free (docs, "Messaging API pricing"). Its count is approximate, and includes what LINE's console
-sends (reference, "Get number of messages sent this month").
+free (docs, "Messaging API pricing"). Its count is approximate, and includes the sends of LINE's
+console (reference, "Get number of messages sent this month").
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from jobworker.line.answer import LineAnswer
 # Japan has no summer time.
 TOKYO = timezone(timedelta(hours=9), "Asia/Tokyo")
 DAY_SECONDS = 86_400.0
-# Between two readings, and between two while a refused send waits for one.
+# The pause between two readings, and between two while a refused send waits for one.
 EVERY_SECONDS = 600.0
 SOON_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class MonthlyQuota:
-    """Counted messages of this month, as far as LINE has said."""
+    """The counted messages of this month, as far as LINE has reported them."""
 
     limit: int | None = None
-    """What the plan allows; None while that is unknown, and for a plan without a limit."""
+    """The plan's limit; None while unknown, and for a plan without a limit."""
     used: int | None = None
-    """LINE's approximate count and what linedesk has sent since; None while that is unknown."""
+    """LINE's approximate count plus linedesk's sends since then; None while unknown."""
     is_closed: bool = False
-    """Whether LINE takes no push or multicast any more; replies go on."""
+    """Whether LINE refuses pushes and multicasts; replies still work."""
 
     @property
     def left(self) -> int | None:
-        """How many people can still be reached; None where limit or count is unknown."""
+        """How many people can still be reached; None if limit or count is unknown."""
         if self.is_closed:
             return 0
         if self.limit is None or self.used is None:
@@ -46,7 +47,7 @@ class MonthlyQuota:
 
 
 class MonthState(Enum):
-    """What is known of the month; see the table of `Month`."""
+    """The known state of the month; see the table of `Month`."""
 
     OPEN = "open"
     REFUSED = "refused"
@@ -54,14 +55,14 @@ class MonthState(Enum):
     ASKED = "asked"
     """A reading has begun since then."""
     CLOSED = "closed"
-    """That reading showed that all is used."""
+    """That reading showed that the quota is used up."""
 
 
 class Month:
-    """Whether the month is closed, and what is left of it. One reading is under way at a time.
+    """Whether the month is closed, and the rest of it. One reading is under way at a time.
 
-    A refusal alone does not close the month: LINE also refuses a call that merely does not fit, and
-    while a delivery of its console holds messages back. A reading alone does not close it either,
+    A refusal alone does not close the month. LINE also refuses a call that merely does not fit, and
+    while a delivery of its console reserves messages. A reading alone does not close it either,
     since LINE's count is approximate.
 
     | state | a send is refused | a reading begins | shows room | shows none | fails | a new month |
@@ -71,25 +72,25 @@ class Month:
     | ASKED | - | - | OPEN | CLOSED | REFUSED | OPEN |
     | CLOSED | - | - | OPEN | - | - | OPEN |
 
-    `-`: the state stays. A new month is one by the clock in Japan, in either direction: LINE's
-    counts of another month say nothing, and a wrong clock costs one refused push. A reading that
+    `-`: the state stays. The month changes by the clock in Japan, in either direction: LINE's
+    counts of another month do not apply, and a wrong clock costs one refused push. A reading that
     began in another month has failed. `now` is an aware moment of the wall clock.
     """
 
     def __init__(self) -> None:
         self.state = MonthState.OPEN
         self.closed_since: datetime | None = None
-        """When the reading came that closed the month."""
+        """When the reading arrived that closed the month."""
         self._month: tuple[int, int] | None = None
         self._limit: int | None = None
         self._used: int | None = None
-        # People reached since the reading began that `_used` is from, and since the last one began.
+        # People reached since the reading of `_used` began, and since the last reading began.
         self._paid = 0
         self._paid_since_begin = 0
         self._begun_in: tuple[int, int] | None = None
 
     def quota(self, now: datetime) -> MonthlyQuota:
-        """What is known."""
+        """Return the known figures."""
         self._turn(now)
         used = None if self._used is None else self._used + self._paid
         return MonthlyQuota(self._limit, used, self.state is MonthState.CLOSED)
@@ -101,7 +102,7 @@ class Month:
             self.state = MonthState.REFUSED
 
     def paid(self, people: int, now: datetime) -> None:
-        """LINE took a push or multicast for so many people."""
+        """LINE accepted a push or multicast for this many people."""
         self._turn(now)
         self._paid += people
         self._paid_since_begin += people
@@ -121,7 +122,7 @@ class Month:
             self.failed(now)
             return
         self._limit, self._used = limit, used
-        # LINE's count may have been made before these.
+        # LINE's count may be older than these sends.
         self._paid = self._paid_since_begin
         if limit is None or used < limit:
             if self.state is not MonthState.REFUSED:
@@ -136,16 +137,20 @@ class Month:
             self.state = MonthState.REFUSED
 
     def forget(self) -> None:
-        """The figures are too old. Of a closed month they stay: a count only grows in a month."""
+        """The figures are too old. Those of a closed month remain: a count only grows within a
+        month.
+        """
         if self.state is not MonthState.CLOSED:
             self._limit = self._used = None
 
     def next_seconds(self, now: datetime) -> float:
-        """When to begin the next reading: soon for a refused send, at midnight in Japan at last."""
+        """Return when to begin the next reading: soon for a refused send, at the latest at midnight
+        in Japan.
+        """
         if self.state in (MonthState.REFUSED, MonthState.ASKED):
             return SOON_SECONDS
         today = now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0)
-        # A timer may ring a little early by the wall clock, and would be set again and again.
+        # A timer may fire slightly early by the wall clock, and would be set repeatedly.
         to_midnight = max(1.0, DAY_SECONDS - (now - today).total_seconds())
         return min(EVERY_SECONDS, to_midnight)
 
@@ -153,7 +158,7 @@ class Month:
         self.state, self.closed_since = MonthState.OPEN, None
 
     def _turn(self, now: datetime) -> None:
-        """Forget what was counted in another month; the plan's limit stays."""
+        """Drop the counts of another month; the plan's limit remains."""
         in_japan = now.astimezone(TOKYO)
         month = in_japan.year, in_japan.month
         if self._month not in (None, month):
@@ -163,7 +168,7 @@ class Month:
 
 
 def limit_in(answer: LineAnswer | LineError) -> int | None:
-    """What the plan allows; None for a plan without limit. Raises ValueError for anything else.
+    """Return the plan's limit; None for a plan without one. Raises ValueError for other answers.
 
     LINE's reference, "Get the target limit for sending messages this month".
     """
@@ -176,7 +181,7 @@ def limit_in(answer: LineAnswer | LineError) -> int | None:
 
 
 def used_in(answer: LineAnswer | LineError) -> int:
-    """How many messages LINE has counted. Raises ValueError for anything else."""
+    """Return how many messages LINE has counted. Raises ValueError for other answers."""
     return _count(_json(answer).get("totalUsage"))
 
 

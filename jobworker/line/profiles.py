@@ -1,9 +1,13 @@
-"""Profiles of senders and names of groups, each asked for once a day.
+"""Profiles of senders and names of groups, each fetched once a day.
 
-A name is never worth a late answer. `ProfileFetch` asks before the handler runs, as a step that
-holds no thread: where the gate is too busy for both the profile and the reply within the token's
-life, where LINE refuses or is not called, and 30 s after the event came, the bot runs without a
-name. `LaterProfiles` asks after the answer, while no send waits at the gate.
+A name never delays an answer. `ProfileFetch` runs before the handler, as a step that holds no
+thread. The bot runs without a name in these cases:
+
+* the gate is too busy for both the profile and the reply within the token's life,
+* LINE refuses, or is not called,
+* 30 s have passed since the event arrived.
+
+`LaterProfiles` fetches after the answer, while no send waits at the gate.
 """
 
 from __future__ import annotations
@@ -36,9 +40,9 @@ from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 log = logging.getLogger(__name__)
 
 FRESH = timedelta(days=1)
-# How much of the time left the turns of those who wait may fill, by estimate.
+# The share of the time left that the turns of waiting tickets may fill, by estimate.
 SHARE = 0.8
-# What has a share of the turns beside the answers makes each turn of theirs longer.
+# Other classes with a share of the turns slow down the answers by this factor.
 SLOWER = 1.25
 FIELDS = ("displayName", "pictureUrl", "statusMessage", "language")
 
@@ -49,7 +53,7 @@ PATHS = {
 }
 SUMMARY = "/v2/bot/group/{}/summary"
 
-# A group that is written in all the time records event after event.
+# A group with constant messages records one event after another.
 KEEP_TRIES = 5
 MOST_WANTED = 1_000
 MOST_REMEMBERED = 10_000
@@ -57,23 +61,24 @@ MOST_REMEMBERED = 10_000
 
 @dataclass(frozen=True)
 class ProfileLimits:
-    """How long a name may take, and how seldom names are asked for that no answer waits for."""
+    """The time limits of names, and the rate of names that no answer waits for."""
 
     late_seconds: float = 30.0
     """From this age of the event on, the bot answers without a name
     (docs/explanation/design-notes.md).
     """
     first_pause_seconds: float = 0.5
-    """Before a name that an answer waits for is asked for again; longer with each try."""
+    """The pause before another try for a name that an answer waits for; longer with each try."""
     later_seconds: float = 1.0
-    """Before each name that no answer waits for. The answer of the event is out by then, and such
-    names take a tenth of the gate's turns at most."""
+    """The pause before each name that no answer waits for. By then the event's answer is sent, and
+    such names take at most a tenth of the gate's turns.
+    """
     later_read_seconds: float = 0.5
-    """A send that comes while the conversation is read before such a call waits as long."""
+    """A send that arrives while the conversation is read before such a call waits this long."""
     later_call_seconds: float = 2.0
-    """A send that comes during such a call waits until it has ended."""
+    """A send that arrives during such a call waits until it has ended."""
     first_quiet_seconds: float = 60.0
-    """After such a call without an answer; longer with each in a row."""
+    """The pause after such a call without an answer; longer with each consecutive one."""
     longest_quiet_seconds: float = 3600.0
 
 
@@ -81,7 +86,7 @@ LIMITS = ProfileLimits()
 
 
 def is_fresh(profile: Document | None, now: datetime) -> bool:
-    """Whether a stored profile need not be fetched again."""
+    """Whether a stored profile is recent enough."""
     return profile is not None and now - profile["at"] < FRESH
 
 
@@ -93,16 +98,16 @@ def has_time(
     turn_seconds: float,
     late_seconds: float = LIMITS.late_seconds,
 ) -> bool:
-    """Whether the profile and then the reply would come in time, with so many before them."""
+    """Whether the profile and then the reply would be in time, after that many turns of others."""
     left = (accepted + TOKEN_LIFE - now).total_seconds() * SHARE
     is_late = now >= accepted + timedelta(seconds=late_seconds)
     return not is_late and (turns_before + 2) * turn_seconds * SLOWER <= left
 
 
 class ProfileFetch:
-    """One profile on its way, by a ticket of the gate that does not wait while LINE is away.
+    """One profile fetch, by a ticket of the gate that does not wait while LINE is away.
 
-    `done` is called once, with the profile or None if the bot has to do without.
+    `done` is called once, with the profile or None if the bot has to answer without one.
     """
 
     def __init__(
@@ -138,9 +143,9 @@ class ProfileFetch:
         self._token_end = time.monotonic() + left.total_seconds()
 
     def begin(self) -> None:
-        """Wait for a turn at the gate, but not beyond the time for it."""
+        """Wait for a turn at the gate, within the time limit."""
         if self._late_seconds <= 0:
-            self._without("it came long ago")
+            self._without("the event is too old")
             return
         self._later(self._late_seconds, lambda: self._without("LINE takes too long"))
         self._enter()
@@ -157,12 +162,12 @@ class ProfileFetch:
         self._gate.enter(self._ticket)
 
     def _refused(self, _: Ticket) -> None:
-        # At a stop the event is left to the successor, which asks for the name again.
+        # At a stop the event is left to the successor, which fetches the name again.
         if not self._gate.is_closed:
             self._without("LINE is not called for now")
 
     def _take_turn(self, ticket: Ticket) -> None:
-        """On a thread of the pool: the gate's turn has come."""
+        """On a pool thread: handle a turn at the gate."""
         answer = None
         with self._gate.holding(ticket) as turn:
             if not self._is_worth_it(ticket):
@@ -187,19 +192,19 @@ class ProfileFetch:
             late_seconds=self._limits.late_seconds,
         )
         if not in_time:
-            self._without("no time")
+            self._without("too little time is left")
         elif self._rate_limits.seconds(self._path):
             self._without("rate limit")
         return not self._ended
 
     @property
     def _path(self) -> str:
-        """The endpoint: of a member in a group or room, else of a user."""
+        """The endpoint: of a member in a group or room, otherwise of a user."""
         kind = self._document["event"]["source"].get("type")
         return PATHS[kind if kind in ("group", "room") else "user"]
 
     def _ask(self) -> LineAnswer | LineError:
-        """The one call, under the gate."""
+        """Make the call, under the gate."""
         path = self._path
         parts = [self._user_id] if path == PATHS["user"] else [self._key, self._user_id]
         answer = answer_or_error(
@@ -209,9 +214,9 @@ class ProfileFetch:
         return answer
 
     def _settle(self, answer: LineAnswer | LineError) -> None:
-        """A profile, none for a refusal, and another try for what may pass."""
+        """Handle the answer: a profile, none for a refusal, another try for a temporary error."""
         if isinstance(answer, LineAnswer) and not is_no_verdict(answer.status):
-            # A refused access token and a rate limit say nothing of the user.
+            # A refused access token and a rate limit are unrelated to the user.
             self._end(None if answer.status in (401, 429) else profile_of(answer))
             return
         self._failures += 1
@@ -223,12 +228,12 @@ class ProfileFetch:
             log.info("answering without a name, %s key=%s", why, self._key)
 
     def _end(self, profile: Document | None) -> bool:
-        """Let the bot run with what there is; only the first end counts."""
+        """Let the bot run with the present result; only the first end counts."""
         with self._lock:
             first, self._ended = not self._ended, True
         if first:
             if self._ticket is not None:
-                # One that still waits would count as a read whose answer is to come.
+                # A ticket that still waits would count as a read with an answer to follow.
                 self._gate.cancel(self._ticket)
             self._done(profile)
         return first
@@ -239,9 +244,9 @@ class ProfileFetch:
 
 
 def profile_of(answer: LineAnswer) -> Document:
-    """What LINE told, with the time it did; without a name where it refused or told garbage.
+    """Return LINE's profile with its time; without a name if LINE refused or the answer is invalid.
 
-    A refusal is kept like a profile, so that the same user is not asked for with every message.
+    A refusal is kept like a profile, so that the same user is not requested with every message.
     """
     now = datetime.now(UTC)
     try:
@@ -250,14 +255,14 @@ def profile_of(answer: LineAnswer) -> Document:
         told = {}
     if not isinstance(told, dict):
         told = {}
-    # A group's summary calls it so.
+    # The field's name in a group's summary.
     told.setdefault("displayName", told.get("groupName"))
     return {**{n: told[n] for n in FIELDS if isinstance(told.get(n), str)}, "at": now}
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A name to be asked for; `member` is None for that of the user or group itself."""
+    """A name to fetch; `member` is None for the name of the user or group itself."""
 
     conversation: str
     member: str | None
@@ -270,11 +275,11 @@ class _Wanted:
 
 
 class LaterProfiles:
-    """Names that no answer waits for, one a second at most, by one ticket of the gate at a time.
+    """Names that no answer waits for: at most one a second, by one ticket of the gate at a time.
 
-    It goes last there, and asks for nothing while LINE is not called, or for a while after a call
-    without an answer. What it could not learn is wanted again by the next event. Any thread may
-    call `want` and `forget`.
+    The ticket is last in the order. It fetches nothing while LINE is not called, or for a while
+    after a call without an answer. The next event requests missing names again. Any thread may call
+    `want` and `forget`.
     """
 
     def __init__(
@@ -302,7 +307,7 @@ class LaterProfiles:
         self._quiet_until = 0.0
 
     def want(self, document: Document, *, sender: bool) -> None:
-        """Ask for the name of the event's group, and of its sender if `sender` says so."""
+        """Fetch the name of the event's group, and of its sender if `sender` is true."""
         with self._lock:
             if time.monotonic() < self._quiet_until:
                 return
@@ -314,7 +319,7 @@ class LaterProfiles:
             self._again()
 
     def forget(self, conversation: str) -> None:
-        """Write no name into a conversation that is emptied of its people next."""
+        """Write no name into a conversation whose personal data is about to be deleted."""
         with self._lock:
             for names in (self._wanted, self._known):
                 for name in [name for name in names if name[0] == conversation]:
@@ -347,7 +352,7 @@ class LaterProfiles:
             self._is_asking = False
 
     def _take_turn(self, ticket: Ticket) -> None:
-        """On a thread of the pool: the gate's turn has come."""
+        """On a pool thread: handle a turn at the gate."""
         with self._lock:
             wanted = next(iter(self._wanted.values()), None)
         answer = None
@@ -365,14 +370,14 @@ class LaterProfiles:
             self._settle(asked, read, answer)
 
     def _read(self, wanted: _Wanted | None) -> Conversation | None:
-        """The conversation of a name that may be asked for now."""
+        """Return the conversation of a name that may be fetched now."""
         if wanted is None or self._rate_limits.seconds(wanted.path):
             return None
         try:
             with pymongo.timeout(self._limits.later_read_seconds):
                 return self._conversations.with_people(wanted.conversation)
         except StoreUnavailable as error:
-            log.info("names are not asked for, MongoDB is away error=%s", error)
+            log.info("names are not fetched, MongoDB is away error=%s", error)
             return None
 
     def _to_be_asked(self, wanted: _Wanted, read: Conversation | None) -> _Wanted | None:
@@ -383,11 +388,11 @@ class LaterProfiles:
             if profile is not None and is_fresh(profile, datetime.now(UTC)):
                 self._remember(wanted, profile["at"])
                 return None
-            # Not where it was forgotten since it was taken, which the reading may have missed.
+            # Not if it was forgotten since it was taken, which the reading may have missed.
             return self._wanted.get((wanted.conversation, wanted.member))
 
     def _ask(self, wanted: _Wanted) -> LineAnswer | LineError:
-        """The one call, under the gate."""
+        """Make the call, under the gate."""
         answer = answer_or_error(
             lambda: self._get(
                 wanted.path,
@@ -402,14 +407,14 @@ class LaterProfiles:
     def _settle(
         self, wanted: _Wanted, read: Conversation | None, answer: LineAnswer | LineError
     ) -> None:
-        """Keep what LINE told, and go on with the next name."""
+        """Store LINE's answer, and continue with the next name."""
         if not isinstance(answer, LineAnswer) or is_no_verdict(answer.status):
-            # Names alone must neither open the breaker nor hold up what is sent.
+            # Names alone must not open the breaker or delay sends.
             self._keep_quiet()
             return
         with self._lock:
             self._failures = 0
-        # A refused access token and a rate limit say nothing of the name.
+        # A refused access token and a rate limit are unrelated to the name.
         if answer.status not in (401, 429):
             self._keep(wanted, profile_of(answer), read)
         self._next(wanted)
@@ -423,11 +428,11 @@ class LaterProfiles:
                 most=self._limits.longest_quiet_seconds,
             )
             self._quiet_until = time.monotonic() + seconds
-        log.info("LINE tells no names, none is asked for meanwhile seconds=%.0f", seconds)
+        log.info("LINE returns no names, none are fetched for a while seconds=%.0f", seconds)
         self._drop_all()
 
     def _keep(self, wanted: _Wanted, told: Document, read: Conversation | None) -> None:
-        """Write it; where an event was recorded since the conversation was read, read it again."""
+        """Write it; if an event was recorded since the conversation was read, read it again."""
         try:
             for _ in range(KEEP_TRIES):
                 if read is None:
@@ -440,10 +445,10 @@ class LaterProfiles:
                 if self._to_be_asked(wanted, read) is not wanted:
                     return
         except StoreUnavailable as error:
-            log.info("a name is not kept, MongoDB is away error=%s", error)
+            log.info("a name is not stored, MongoDB is away error=%s", error)
 
     def _write(self, wanted: _Wanted, told: Document, read: Conversation) -> bool:
-        # A refusal leaves an older name.
+        # A refusal does not replace an older name.
         profile = (
             told if "displayName" in told else {**(read.profile_of(wanted.member) or {}), **told}
         )
@@ -467,12 +472,12 @@ class LaterProfiles:
 
 
 def _names_in(document: Document, *, sender: bool) -> list[_Wanted]:
-    """The names that an event is about: its sender's, and its group's."""
+    """The names that an event needs: its sender's, and its group's."""
     key, id_ = str(document["key"]), conversation_id(document)
     kind = text_of(document["event"], "source", "type") or ""
     user = text_of(document["event"], "source", "userId")
     wanted = [_Wanted(id_, None, key, SUMMARY)] if kind == "group" else []
-    # In MongoDB a dot or dollar in it would be another place.
+    # In MongoDB a dot or dollar in it would change the path.
     if sender and user is not None and user.isalnum() and kind in PATHS:
         wanted.append(_Wanted(id_, None if user == key else user, key, PATHS[kind]))
     return wanted

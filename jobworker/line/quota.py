@@ -1,6 +1,6 @@
-"""Asks LINE how many messages its plan allows this month and how many it has counted.
+"""Reads from LINE the month's message limit and how many messages are counted.
 
-What follows from the answers is in `jobworker.line.month`.
+`jobworker.line.month` interprets the answers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from jobworker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 
-# A dispatcher that starts has more urgent calls to make. No push waits for a reading.
+# A starting dispatcher has more urgent calls to make. No push waits for a reading.
 FIRST_SECONDS = 60.0
-# Figures that are older say nothing any more.
+# Older figures are not valid.
 STALE_SECONDS = 1800.0
 
 LIMIT = "/v2/bot/message/quota"
@@ -35,12 +35,12 @@ USED = "/v2/bot/message/quota/consumption"
 class Quota:
     """The month's messages, read every ten minutes, at midnight in Japan, and after a refused send.
 
-    A reading is two calls, each by a ticket in the class of the pushes, so a busy gate makes them,
-    too. The second call is made only after LINE answered the first, so these endpoints alone never
-    open the breaker. A reading that fails is repeated only for a refused send, after a minute.
+    A reading is two calls, each by a ticket in the class of the pushes, so it is also made when the
+    gate is busy. The second call is made only after LINE answered the first: these endpoints alone
+    never open the breaker. A failed reading is repeated only for a refused send, after a minute.
 
-    Any thread may ask. `now` is the wall clock, by which LINE's month begins. Nothing is stored: a
-    process that starts in a closed month learns it by its first refused push.
+    Any thread may ask. `now` is the wall clock, which determines LINE's month. Nothing is stored: a
+    process that starts in a closed month learns this by its first refused push.
     """
 
     def __init__(
@@ -66,22 +66,22 @@ class Quota:
         self._begun_at = -math.inf
         self._told_at = -math.inf
         self._was_closed = False
-        # Of the reading under way, by one thread after the other.
+        # Of the reading under way; used by one thread after the other.
         self._limit: int | None = None
         self._when_closed: Callable[[], None] | None = None
         figures.watch_quota(self._figures)
 
     def when_closed(self, act: Callable[[], None]) -> None:
-        """Have `act` called each time that the month closes; it has to be quick."""
+        """Call `act` each time that the month closes; it has to be quick."""
         self._when_closed = act
 
     def start(self) -> None:
-        """Read in a while, and then again and again."""
+        """Read after a while, and then repeatedly."""
         self._plan(FIRST_SECONDS)
 
     @property
     def month(self) -> MonthlyQuota:
-        """What is known of the month; quick."""
+        """The known figures of the month; quick."""
         with self._lock:
             return self._look()
 
@@ -92,7 +92,7 @@ class Quota:
 
     @property
     def left(self) -> int | None:
-        """How many people can still be reached; None where that is unknown or without limit."""
+        """How many people can still be reached; None if unknown or unlimited."""
         return self.month.left
 
     def met(self) -> None:
@@ -103,12 +103,12 @@ class Quota:
         self._plan(max(0.0, seconds))
 
     def paid(self, people: int) -> None:
-        """LINE took a push or multicast for so many people."""
+        """LINE accepted a push or multicast for this many people."""
         with self._lock:
             self._month.paid(people, self._now())
 
     def _look(self) -> MonthlyQuota:
-        """Under the lock: as of now."""
+        """Under the lock: the present figures."""
         if self._monotonic() - self._told_at > STALE_SECONDS:
             self._month.forget()
         found = self._month.quota(self._now())
@@ -138,7 +138,7 @@ class Quota:
     # One reading.
 
     def _plan(self, seconds: float) -> None:
-        """Begin a reading in so many seconds at the latest."""
+        """Begin a reading after at most this many seconds."""
         with self._lock:
             due = self._monotonic() + seconds
             if self._is_reading or due >= self._due:
@@ -149,7 +149,7 @@ class Quota:
     def _read(self, due: float) -> None:
         with self._lock:
             if due != self._due:
-                # An earlier one took its place.
+                # An earlier one has replaced it.
                 return
             self._due, self._is_reading = math.inf, True
         self._enter(LIMIT)
@@ -159,7 +159,7 @@ class Quota:
         self._gate.enter(Ticket(standing, granted=partial(self._take_turn, path)))
 
     def _take_turn(self, path: str, ticket: Ticket) -> None:
-        """On a thread of the pool: the gate's turn has come for one call of the reading."""
+        """On a pool thread: handle a turn for one call of the reading."""
         answer = None
         with self._gate.holding(ticket) as turn:
             if turn.may_call():
@@ -178,7 +178,7 @@ class Quota:
             self._begun_at = self._monotonic()
 
     def _settle(self, path: str, answer: LineAnswer | LineError) -> None:
-        """The limit first, then what is used of it."""
+        """Handle an answer: first the limit, then the number used."""
         try:
             if path == LIMIT:
                 self._limit = limit_in(answer)
@@ -190,7 +190,7 @@ class Quota:
             self._end(None)
 
     def _end(self, used: int | None) -> None:
-        """The reading is over, with LINE's count or in vain; plan the next one."""
+        """End the reading, with or without LINE's count; plan the next one."""
         with self._lock:
             now = self._now()
             if used is None:

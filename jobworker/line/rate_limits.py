@@ -1,8 +1,8 @@
 """LINE's rate limits: how often each endpoint may be called, and which ones answered 429.
 
-LINE counts per channel and endpoint, for whomever the call is (Messaging API reference, "Rate
-limits"). Its buckets may be emptier than those here: other programs use the channel, and a process
-that starts does not know what the one before used. A 429 tells, and empties the bucket here, too.
+LINE counts per channel and endpoint, over all recipients (Messaging API reference, "Rate limits").
+Its buckets may be emptier than those here. Other programs may use the channel, and a starting
+process does not know the use of the previous one. A 429 shows this, and empties the bucket here.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ LONGEST_PAUSE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Rate:
-    """A bucket holds `calls` at most and is refilled by that many in `seconds`, evenly.
+    """A bucket holds at most `calls`, and that many are refilled evenly in `seconds`.
 
-    Source: Messaging API reference, "Rate limits" (buckets since 2026-07-31). That a bucket holds
-    as many calls as are refilled is LINE's example for 60 an hour.
+    Source: Messaging API reference, "Rate limits" (buckets since 2026-07-31). LINE's example for 60
+    an hour says that a bucket holds as many calls as are refilled.
     """
 
     calls: int
     seconds: float = 1.0
 
 
-# Reply, push, profiles, quota and all that is not named below.
+# Reply, push, profiles, quota and all endpoints that are not named below.
 RATE = Rate(2_000)
-# Of the endpoints that linedesk calls. What only a handler calls by itself is not here: nothing
-# holds it back, and the handler gets LINE's 429.
+# The endpoints that linedesk calls. Endpoints that only handlers call are missing: they are not
+# held back, and the handler gets LINE's 429.
 RATES = {
     "/v2/bot/message/multicast": Rate(200),
     "/v2/bot/chat/loading/start": Rate(100),
@@ -47,20 +47,20 @@ RATES = {
 
 
 # A call reaches LINE after it is counted here, and LINE's full bucket takes no refill meanwhile. A
-# bucket that holds a fifth less never runs ahead of LINE's by delays of up to a fifth of `seconds`.
+# bucket smaller by a fifth never runs ahead of LINE's for delays of up to a fifth of `seconds`.
 SHARE = 0.8
 
 
 class Bucket:
     """The calls that an endpoint may still take. Pure; every time is monotonic seconds.
 
-    `at_once` calls may be made by threads that asked before any of them is counted. So a call may
-    be made only while the bucket holds that many, or half of all if that is less.
+    Threads may make `at_once` calls before any of them is counted. A call is therefore allowed only
+    while the bucket holds that many, or half of all if that is less.
 
     | it holds | seconds |
     | --- | --- |
     | enough | 0 |
-    | less | until it holds enough, and one call more for each that was told so before |
+    | less | until it holds enough, plus one call for each earlier waiter |
     """
 
     def __init__(self, rate: Rate, *, at_once: int = 1, now: float) -> None:
@@ -72,22 +72,22 @@ class Bucket:
         self._told = now
 
     def seconds(self, now: float) -> float:
-        """How long to make no call. Each that has to wait gets a time of its own."""
+        """Return how long to make no call. Each waiter gets a time of its own."""
         self._refill(now)
         if self._holds >= self._enough:
             return 0.0
-        # Else all would ask again at once, and all but one in vain.
+        # Otherwise all would ask again at once, and only one would succeed.
         ready = now + (self._enough - self._holds) / self._per_second
         self._told = max(ready, self._told + 1 / self._per_second)
         return self._told - now
 
     def count(self, now: float) -> None:
-        """A call is made."""
+        """Count a call that is made."""
         self._refill(now)
         self._holds -= 1
 
     def empty(self, now: float) -> None:
-        """LINE says that it is empty."""
+        """Empty the bucket, because LINE reports it as empty."""
         self._refill(now)
         self._holds = min(0.0, self._holds)
 
@@ -97,7 +97,7 @@ class Bucket:
 
 
 class RateLimits:
-    """What holds back an endpoint, each named by the template of its path. Any thread may ask.
+    """The limits of each endpoint, named by the template of its path. Any thread may ask.
 
     `at_once`: how many threads may call at the same time.
     """
@@ -121,10 +121,11 @@ class RateLimits:
         self._buckets: dict[str, Bucket] = {}
 
     def seconds(self, endpoint: str) -> float:
-        """How long the endpoint must not be called, by LINE's 429 or its limit; 0 where it may be.
+        """Return how long the endpoint must not be called, by LINE's 429 or its limit; 0 if it may
+        be.
 
         A caller that gets 0 makes its call next, and has it counted. The longest wait for the limit
-        alone is `longest_pause_seconds`; then it has to be asked again.
+        alone is `longest_pause_seconds`; after that the caller has to ask again.
         """
         with self._lock:
             now = self._monotonic()
@@ -134,16 +135,17 @@ class RateLimits:
             return min(self._bucket(endpoint, now).seconds(now), self._longest_pause_seconds)
 
     def count(self, endpoint: str) -> None:
-        """A call of the endpoint is made now."""
+        """Count a call of the endpoint that is made now."""
         with self._lock:
             now = self._monotonic()
             self._bucket(endpoint, now).count(now)
 
     def note(self, endpoint: str, answer: LineAnswer | LineError) -> None:
-        """What a call of the endpoint came to: the limit is used up, or it took a call again.
+        """Note the result of a call of the endpoint: the limit is used up, or a call succeeded.
 
-        It is held back as long as LINE says, else longer with each time in a row. Of calls that
-        began before the end of a pause only what LINE says counts: they were under way together.
+        After a 429 the endpoint is held back for LINE's Retry-After, otherwise longer with each
+        consecutive 429. Of calls that began before the end of a pause only LINE's Retry-After
+        counts: they were under way together.
         """
         if not isinstance(answer, LineAnswer):
             return
@@ -172,14 +174,14 @@ class RateLimits:
         return bucket
 
     def _hold(self, endpoint: str, retry_after: float | None, *, is_old: bool) -> tuple[int, float]:
-        """Under the lock: for which time in a row, and for how long."""
+        """Under the lock: return the number of consecutive times, and the pause."""
         now = self._monotonic()
         self._bucket(endpoint, now).empty(now)
         if is_old:
             self._until[endpoint] = max(self._until[endpoint], now + (retry_after or 0.0))
             return self._limited.get(endpoint, 0), self._until[endpoint] - now
         times = self._limited[endpoint] = self._limited.get(endpoint, 0) + 1
-        # A Retry-After of 0 must not make a hot loop of it.
+        # A Retry-After of 0 must not cause a hot loop.
         seconds = retry_after or growing_seconds(
             times, first=self._first_pause_seconds, most=self._longest_pause_seconds
         )

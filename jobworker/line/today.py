@@ -1,6 +1,6 @@
 """How many messages LINE has counted today. Pure.
 
-A day is Japan's, as LINE's month is.
+A day is Japan's, like LINE's month.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from jobworker.line.month import TOKYO
 
 
 def day_of(moment: datetime) -> date:
-    """The day in Japan; `moment` is aware."""
+    """Return the day in Japan; `moment` is aware."""
     return moment.astimezone(TOKYO).date()
 
 
 def midnight(now: datetime) -> datetime:
-    """When the day began in Japan; `now` is aware."""
+    """Return when the day began in Japan; `now` is aware."""
     return now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
@@ -28,7 +28,7 @@ class Today:
         self._messages = 0
 
     def add(self, messages: int, at: datetime) -> None:
-        """LINE took a call at that moment; one of an earlier day counts for nothing."""
+        """LINE accepted a call at that moment; one of an earlier day is ignored."""
         day = day_of(at)
         if self._day is None or day > self._day:
             self._day, self._messages = day, 0
@@ -36,5 +36,5 @@ class Today:
             self._messages += messages
 
     def messages(self, now: datetime) -> int:
-        """As of now."""
+        """Return the present count."""
         return self._messages if self._day == day_of(now) else 0

@@ -1,1 +1,1 @@
-"""What a decided event leaves in MongoDB: conversations, dead letters, timers."""
+"""The results of decided events in MongoDB: conversations, dead letters, timers."""

@@ -1,9 +1,9 @@
 """Calls that carry the same sends of many conversations: multicasts, each a row of `batches`.
 
-A row is `open` while sends are claimed for it, and `ready` before LINE is called. A claim whose row
-is not there counts for nothing, and only an open row becomes ready. So of a leader and the next
-one, one alone has the sends: the next one adopts the conversations, which ends the claiming, and
-then removes what is open. What is ready is repeated under its key, which is LINE's retry key.
+A row is `open` while sends are claimed for it, and `ready` before LINE is called. A claim without
+its row has no effect, and only an open row becomes ready. A leader and its successor therefore
+never both have the sends. The successor adopts the conversations, which ends the claiming, and then
+removes the open rows. A ready batch is repeated under its key, which is LINE's retry key.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class Batches:
         self._conversations = conversations
 
     def open(self, key: str, at: datetime) -> None:
-        """Begin a batch, before anything is claimed for it."""
+        """Begin a batch, before any send is claimed for it."""
         try:
             with writing_one():
                 self._rows.insert_one({"_id": key, "epoch": self._epoch, STATE: OPEN, "at": at})
         except DuplicateKeyError:
-            # A try before was late.
+            # An earlier try was late.
             return
 
     def claim(self, key: str, at: datetime, wanted: Mapping[str, Sequence[str]]) -> list[str]:
-        """Claim the sends at these places; returns the conversations that are claimed.
+        """Claim the sends at these places; returns the claimed conversations.
 
-        Only chats with a friend, since a multicast reaches no other user and does not say so.
+        Only chats with a friend, since a multicast reaches no other user and does not report that.
         """
         claims = [
             UpdateOne(
@@ -84,7 +84,8 @@ class Batches:
             try:
                 self._collection.bulk_write(claims, ordered=False)
             except BulkWriteError as error:
-                # What MongoDB refuses of one conversation is told where that is called by itself.
+                # An error of a single conversation is reported when that conversation is called by
+                # itself.
                 if not _is_refusal(error):
                     raise StoreUnavailable("a batch is not claimed as a whole") from error
             return [row["_id"] for row in self._collection.find(these, {"_id": 1})]
@@ -99,10 +100,10 @@ class Batches:
         return bool(answer.matched_count)
 
     def end(self, batch: ReadyBatch) -> None:
-        """LINE has it: its sends leave their outboxes, then its row goes.
+        """End a batch that LINE has: its sends leave their outboxes, then its row is removed.
 
-        Raises Replaced where a successor has adopted one of them: it would take the claim for
-        nothing if the row were gone.
+        Raises Replaced if a successor has adopted one of them: without the row the successor would
+        ignore the claim.
         """
         # guard: members-leave-first ->
         #     self.remove(batch.key)
@@ -114,21 +115,21 @@ class Batches:
         self.remove(batch.key)
 
     def call_off(self, key: str, members: Mapping[str, Sequence[str]]) -> None:
-        """Nothing of it has reached LINE: its row goes, then its sends are free.
+        """Cancel a batch that LINE does not have: its row is removed, then its sends are free.
 
-        Raises Replaced where the row is a successor's.
+        Raises Replaced if the row is a successor's.
         """
         self.remove(key)
         self._let_go(key, members)
 
     def left(self) -> list[str]:
-        """The keys of what predecessors left, open or ready."""
+        """Return the keys of the batches that predecessors left, open or ready."""
         with translated():
             return [row["_id"] for row in self._rows.find(self._older, {"_id": 1})]
 
     def take(self, key: str) -> ReadyBatch | None:
-        """Take over a predecessor's batch, and all of its conversations, if it is ready; one that
-        was open is gone from then on. Raises Replaced if it is a successor's.
+        """Take over a predecessor's batch and all of its conversations if it is ready; an open one
+        is removed. Raises Replaced if it is a successor's.
         """
         with writing_one():
             self._rows.delete_one({"_id": key, **self._older, STATE: OPEN})
@@ -136,14 +137,14 @@ class Batches:
         if row is None:
             return None
         batch = _ready(row)
-        # Before it ends each one has to leave it, also one whose outbox is not loaded yet.
+        # Before it ends each conversation has to leave it, even one whose outbox is not loaded yet.
         self._conversations.adopt_all(list(batch.members))
         return batch
 
     def messages(self, batch: ReadyBatch) -> list[Document] | None:
-        """What it sends, from a conversation that it has not left yet; None if it has left all.
+        """Return its messages, from a conversation that is still in it; None if all have left.
 
-        By a write that changes nothing: right after an election a read may lag behind.
+        By a write without changes: right after an election a read may lag behind.
         """
         these = {"_id": {"$in": list(batch.members)}, "call.batch": batch.key}
         with writing_one():
@@ -177,9 +178,9 @@ class Batches:
                 raise StoreUnavailable("a batch has not left all its conversations") from error
 
     def remove(self, key: str) -> None:
-        """Its row goes; what is still claimed for it is free by that.
+        """Remove its row, which frees the sends that are still claimed for it.
 
-        Raises Replaced where it is a successor's: that may call LINE with it.
+        Raises Replaced if it is a successor's, which may call LINE with it.
         """
         with writing_one():
             removed = self._rows.delete_one({"_id": key, "epoch": self._epoch}).deleted_count
@@ -188,8 +189,8 @@ class Batches:
                 self._take_row({"_id": key})
 
     def _take_row(self, which: Document) -> Document | None:
-        """A row that is there, with this epoch; by a write, since right after an election a read
-        may lag behind. Raises Replaced where it is a successor's.
+        """Return an existing row, with this epoch; by a write, since right after an election a read
+        may lag behind. Raises Replaced if it is a successor's.
         """
         row: Document | None = self._rows.find_one_and_update(
             which, {"$max": {"epoch": self._epoch}}, return_document=ReturnDocument.AFTER
@@ -213,6 +214,6 @@ def _ready(row: Mapping[str, Any]) -> ReadyBatch:
 
 
 def _is_refusal(error: BulkWriteError) -> bool:
-    """Whether MongoDB refused single documents for what they are, and has confirmed the others."""
+    """Whether MongoDB refused single documents for their content, and has confirmed the others."""
     codes = {one.get("code") for one in error.details["writeErrors"]}
     return not error.details["writeConcernErrors"] and not codes & TRANSIENT_CODES

@@ -1,10 +1,10 @@
 """The `conversations` collection: one document a conversation, every write guarded by the epoch.
 
-Recording is the one atomic update that decides an event; an update that matches nothing is settled
-by reading. The outbox and the call under way are written only here and, for calls that carry sends
-of several conversations, in `jobworker.record.batches`; for what waited for a tap too long, in
-`jobworker.record.waiting_answers`. Whether MongoDB can hold what a handler
-decided is checked before the record.
+The record is the one atomic update that decides an event; an update without a match is settled by
+reading. The outbox and the call under way are written here. Two modules also write them:
+`jobworker.record.batches` for calls with sends of several conversations, and
+`jobworker.record.waiting_answers` for answers that waited too long for a tap. Before the record it
+is checked whether MongoDB can store the decision.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ log = logging.getLogger(__name__)
 Placed = tuple[str, Document]
 
 SETTLE_TRIES = 5
-# Conversations of which it is known how many names they have.
+# Conversations whose number of names is known.
 MOST_COUNTED = 20_000
-# The numbers below it are for entries of the array that held the outbox before.
+# Lower numbers are for entries of the array in which older releases kept the outbox.
 FIRST_NUMBER = 1_000_000
-# The places of an outbox without what stands there, as a projection.
+# The places of an outbox without its effects, as a projection.
 PLACES = {"$map": {"input": OUTBOX_PAIRS, "in": "$$this.k"}}
 OLDEST = datetime.min.replace(tzinfo=UTC)
-# Profiles of group members kept in one conversation's document; the longest known go first.
+# Profiles of group members kept in one conversation's document; the oldest are removed first.
 MOST_MEMBERS = 200
 
 
 @dataclass
 class Conversation:
-    """What a handler may see and change, as it was loaded for one event."""
+    """The part of a conversation that a handler may see and change, loaded for one event."""
 
     id: str
     profile: Document | None = None
@@ -80,13 +80,13 @@ class Conversation:
     applied: Sequence[str] = ()
     unsent: Sequence[str] = ()
     answers: Mapping[str, Any] = field(default_factory=dict)
-    """Those that wait for a tap, or did (`linedesk.store.records.answers`)."""
+    """Answers that wait for a tap, or did (`linedesk.store.records.answers`)."""
 
     FIELDS = ("profile", "friend", "state", "until", "data", "members", "states")
 
     @classmethod
     def from_document(cls, id_: str, document: Mapping[str, Any] | None) -> Conversation:
-        """The conversation as stored; an empty one where there is none yet."""
+        """Return the conversation as stored; an empty one if there is none yet."""
         found = document or {}
         known = {name: found[name] for name in cls.FIELDS if found.get(name) is not None}
         return cls(
@@ -99,24 +99,24 @@ class Conversation:
         )
 
     def profile_of(self, member: str | None) -> Document | None:
-        """The profile of a member, or of the user or group that the conversation is with."""
+        """Return the profile of a member, or of the user or group of the conversation."""
         return self.profile if member is None else self.members.get(member)
 
     def fields(self) -> Document:
-        """A copy of what a handler may change."""
+        """Return a copy of the fields that a handler may change."""
         return {name: copy.deepcopy(getattr(self, name)) for name in self.FIELDS}
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What one event came to: everything that its record writes."""
+    """The result of one event: all that its record writes."""
 
     changes: Document
     effects: list[Document]
     read_n: int | None = None
-    """The `n` of the conversation that it was decided by; None where that was not asked for."""
+    """The `n` of the conversation on which it is based; None if that does not matter."""
     gone: Sequence[str] = ()
-    """Paths that its record takes away."""
+    """Paths that its record removes."""
 
     @property
     def is_empty(self) -> bool:
@@ -125,20 +125,22 @@ class Decision:
 
     @property
     def sets_timers(self) -> bool:
-        """Whether timers are set or cancelled, which the number of the record keeps in order."""
+        """Whether timers are set or cancelled; the number of the record keeps them in order."""
         return any(is_timer(one) for one in self.effects)
 
     def is_outdated_by(self, n: int) -> bool:
-        """Whether it was decided by what the conversation was before its record of that number."""
+        """Whether it is based on the conversation before its record of that number."""
         return self.read_n is not None and n > self.read_n
 
     def as_record(self, n: int) -> Decision:
-        """The same as the conversation's record of that number, which its timers tell."""
+        """Return it as the conversation's record of that number, which its timers get."""
         return replace(self, effects=numbered(self.effects, n))
 
     @property
     def given_up(self) -> Decision:
-        """What is left of it where nothing may be carried out: that it was given up, if it was."""
+        """Return the rest of it if no effect may be carried out: only that it was given up, if it
+        was.
+        """
         return Decision({}, [one for one in self.effects if one["type"] == DEADLETTER])
 
 
@@ -147,30 +149,30 @@ class Recorded:
     """How a record ended: by this process's own write, or found done and adopted."""
 
     effects: Sequence[Placed] = ()
-    """What this very call wrote into the outbox."""
+    """The effects that this call wrote into the outbox."""
     adopted: Document | None = None
-    """The conversation as stored, when its outbox holds what this process did not know of."""
+    """The conversation as stored, if its outbox holds effects unknown to this process."""
     unsent: bool = False
-    """A message of the events was taken back by its sender: nothing is recorded."""
+    """The sender took a message of the events back: nothing is recorded."""
     outdated: bool = False
-    """Nothing is recorded: the conversation had been read before its last record."""
+    """Nothing is recorded: the conversation was read before its last record."""
     along: bool = False
-    """Found done, and so were the names given along with it."""
+    """It was found done, including the names passed along."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether this very call wrote the record, the names given along with it included."""
+        """Whether this call wrote the record, including the names passed along."""
         return self.adopted is None and not self.unsent
 
     @property
     def outbox(self) -> Outbound:
-        """What is to be carried out from here on."""
+        """Return the effects to carry out from now on."""
         return Outbound(self.effects) if self.adopted is None else Outbound.of(self.adopted)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A conversation's first sends travel in a batch (`jobworker.record.batches`)."""
+    """A conversation's first sends are part of a batch (`jobworker.record.batches`)."""
 
     key: str
     places: Sequence[str]
@@ -178,15 +180,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outbound:
-    """What is to be carried out of a conversation, in order."""
+    """The effects of a conversation to carry out, in order."""
 
     effects: Sequence[Placed] = ()
     call: Call | Claim | None = None
-    """What a predecessor called, or may have."""
+    """A predecessor's call, made or possibly made."""
 
     @classmethod
     def of(cls, conversation: Mapping[str, Any]) -> Outbound:
-        """All that stands in a conversation that was adopted."""
+        """Return all effects in a conversation that was adopted."""
         call = conversation.get("call")
         try:
             if call is not None and "batch" in call:
@@ -194,27 +196,27 @@ class Outbound:
             elif call is not None:
                 call = Call.from_document(call)
         except (KeyError, TypeError, ValueError):
-            # Made by hand, since linedesk writes it whole.
+            # Edited by hand, since linedesk writes it completely.
             log.exception("broken call left in the outbox conversation=%s", conversation["_id"])
             call = None
         return cls(effects_of(conversation), call)
 
 
 class Noted(Enum):
-    """What became of the note of a call."""
+    """The result of noting a call."""
 
     NOTED = "noted"
     GONE = "gone"
-    """Its first send is in the outbox no more."""
+    """Its first send has left the outbox."""
     TOO_MANY_LATE = "too many late"
-    """The conversation has had its late replies of the day."""
+    """The conversation has used up its late replies of the day."""
 
 
 @dataclass(frozen=True)
 class LateCall:
-    """A late reply, of which a conversation has at most so many a day.
+    """A late reply; a conversation has a limited number a day.
 
-    The field `late` has the last day with one, and how many it had.
+    The field `late` has the last day with one, and their number.
     """
 
     day: str
@@ -222,25 +224,25 @@ class LateCall:
 
     @property
     def condition(self) -> Document:
-        """The conversation has one left."""
+        """The condition that the conversation has one left."""
         return {"$or": [{"late.day": {"$ne": self.day}}, {"late.calls": {"$lt": self.most}}]}
 
     @property
     def count(self) -> Document:
-        """What a pipeline sets: one more, the first one of another day."""
+        """The update of a pipeline: one more, or the first one of another day."""
         today = {"$cond": [{"$eq": ["$late.day", self.day]}, "$late.calls", 0]}
         return {"late": {"day": self.day, "calls": {"$add": [today, 1]}}}
 
     def is_used_up(self, conversation: Mapping[str, Any]) -> bool:
-        """Whether it has none left."""
+        """Whether the conversation has none left."""
         late = conversation.get("late") or {}
         return late.get("day") == self.day and late.get("calls", 0) >= self.most
 
 
 class NameCounts:
-    """How many names the conversations written lately have in `applied`, at most.
+    """The highest possible number of names in `applied` for recently written conversations.
 
-    A record takes the oldest away where there may be twice as many as are kept.
+    A record removes the oldest names where there may be twice as many as are kept.
     """
 
     def __init__(self) -> None:
@@ -248,12 +250,14 @@ class NameCounts:
         self._counts: OrderedDict[str, int] = OrderedDict()
 
     def learn(self, id_: str, count: int) -> None:
-        """So many were read."""
+        """Note how many were read."""
         with self._lock:
             self._note(id_, count)
 
     def trims(self, id_: str, more: int) -> bool:
-        """Whether a record of so many more takes the oldest away; also where nothing is known."""
+        """Whether a record with this many more removes the oldest; also if their number is
+        unknown.
+        """
         with self._lock:
             count = self._counts.get(id_, 2 * APPLIED) + more
             is_full = count > 2 * APPLIED
@@ -271,7 +275,7 @@ class Conversations:
     """Reads and writes for the holder of one epoch.
 
     Every method raises StoreUnavailable when MongoDB does not confirm in time, and Replaced when
-    a higher epoch stands in the conversation.
+    the conversation has a higher epoch.
     """
 
     def __init__(self, collection: Collection[Any]) -> None:
@@ -282,7 +286,7 @@ class Conversations:
         self._numbers = itertools.count(FIRST_NUMBER)
 
     def load(self, document: Mapping[str, Any]) -> Conversation:
-        """The conversation that a recvq document belongs to."""
+        """Return the conversation of a recvq document."""
         id_ = conversation_id(document)
         with translated():
             hidden = {"outbox": 0, "pending": 0, NAME_PARTS: 0}
@@ -299,15 +303,16 @@ class Conversations:
         gathered: Mapping[str, str | None] = MappingProxyType({}),
         adopted: bool = True,
     ) -> Recorded:
-        """Decide the event, once and for all.
+        """Decide the event permanently.
 
-        Without `adopted` memory does not know what the conversation's outbox held before.
+        Without `adopted` this process does not know the earlier contents of the conversation's
+        outbox.
 
-        `unsaved` names the key's events decided without a record since the last saved progress:
-        they are applied along, so that none is decided again under the new state. Timers get
-        the `n` that the conversation has by this record. What was decided by a state that is not
-        the last one is not recorded: right after an election reads may lag behind. `gathered` names
-        the events decided together with this one, with the ids of their messages: if any of them is
+        `unsaved` names the key's events decided without a record since the last saved progress.
+        They are applied as well, so that none is decided again under the new state. Timers get the
+        `n` that the conversation has by this record. A decision based on a state other than the
+        last one is not recorded: right after an election reads may lag behind. `gathered` names the
+        events decided together with this one, with the ids of their messages. If any of them is
         applied or unsent, nothing is recorded.
         """
         id_, names = conversation_id(document), [name_of(document), *gathered]
@@ -320,7 +325,7 @@ class Conversations:
         applied = [*unsaved, *names]
         for _ in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
-            # Behind those of a record that came between.
+            # Behind the places of a record that came in between.
             places = [self.next_place() for _ in wanted.effects]
             effects = list(zip(places, wanted.effects, strict=True))
             # guard: number-of-the-record -> as_read = condition
@@ -356,12 +361,12 @@ class Conversations:
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
 
     def _undecided(self, id_: str, names: Sequence[str], message_ids: Sequence[str]) -> Document:
-        """What the conversation is while these events may be recorded in it."""
+        """Return the condition under which these events may be recorded in the conversation."""
         condition: Document = {
             "_id": id_,
             "applied": {"$nin": names},  # guard: decided-once
             **self._mine,  # guard: epoch-of-the-record
-            # What stands in the array goes first, so it is moved before.
+            # Effects in the old array come first, so they are moved before.
             "pending.0": {"$exists": False},
         }
         # guard: unsent-in-the-record
@@ -370,7 +375,7 @@ class Conversations:
         return condition
 
     def _write(self, condition: Document, update: Document) -> Document:
-        """Record it; returns the epoch, and whether the outbox held anything, as it was before."""
+        """Record it; returns the earlier epoch, and whether the outbox was not empty before."""
         with writing_one():
             before: Document | None = self._collection.find_one_and_update(
                 condition, update, {"epoch": 1, "waits": {"$gt": ["$outbox", {}]}}, upsert=True
@@ -378,8 +383,8 @@ class Conversations:
         return before or {}
 
     def _written_together(self, condition: Document, update: Document) -> bool:
-        """Record it in a conversation of this epoch's, whose outbox memory knows; whether it
-        certainly is.
+        """Record it in a conversation of this epoch whose outbox is known in memory; returns
+        whether that is certain.
         """
         there_already = {name: part for name, part in update.items() if name != "$setOnInsert"}
         return self._together.update({**condition, "epoch": self.epoch}, there_already)
@@ -402,17 +407,19 @@ class Conversations:
         )
 
     def next_place(self) -> str:
-        """The place of the next effect that is recorded."""
+        """Return the place of the next effect that is recorded."""
         return self._place(next(self._numbers))
 
     def _place(self, number: int) -> str:
-        """A place in an outbox. They sort in the order of recording: several new fields of one
-        update are stored in the order of their names.
+        """Return a place in an outbox. Places sort in the order of recording, because MongoDB
+        stores several new fields of one update in the order of their names.
         """
         return place_of(self.epoch, number)
 
     def _waiting_for_room(self, id_: str, error: WriteRefused) -> StoreUnavailable:
-        """What a refused record ends with: a wait, if the outbox takes the room and will leave."""
+        """Return the error for a refused record: a wait, if the outbox takes the room and will
+        shrink.
+        """
         with translated():
             waits = self._collection.find_one({"_id": id_, **WITH_OUTBOX}, {"n": 1})
         if error.is_too_large and waits is not None:
@@ -420,7 +427,7 @@ class Conversations:
         return error
 
     def with_people(self, id_: str) -> Conversation | None:
-        """What is known of its people; None where it is not held by this epoch."""
+        """Return its personal data; None if this epoch does not hold it."""
         wanted = {"profile": 1, "members": 1, "friend": 1, "n": 1}
         with translated():
             found = self._collection.find_one({"_id": id_, "epoch": self.epoch}, wanted)
@@ -429,10 +436,11 @@ class Conversations:
     def keep_profile(
         self, read: Conversation, member: str | None, profile: Document, *, drop: str | None = None
     ) -> bool:
-        """Write what LINE told of a member, or of the user or group; `drop` is a member who goes.
+        """Write the profile that LINE returned for a member, or for the user or group; `drop` is a
+        member to remove.
 
-        False where it finds no room, and where something was recorded since it was read: that may
-        have been a `forget`.
+        False if there is no room, and if an event was recorded since it was read: that may have
+        been a `forget`.
         """
         place = "profile" if member is None else f"members.{member}"
         gone = [] if drop is None else [f"members.{drop}"]
@@ -454,10 +462,10 @@ class Conversations:
             return False
 
     def adopt(self, id_: str, document: Mapping[str, Any] | None = None) -> Document:
-        """Set the epoch and return the conversation: no predecessor writes there from then on.
+        """Set the epoch and return the conversation: no predecessor can write it from then on.
 
-        With a recvq document of its own it is made where there is none yet, since a predecessor's
-        record would make it.
+        With a recvq document a missing conversation is created, since a predecessor's record would
+        create it.
         """
         update: Document = {"$set": {"epoch": self.epoch}}
         if document is not None:
@@ -472,7 +480,7 @@ class Conversations:
                         return_document=ReturnDocument.AFTER,
                     )
             except DuplicateKeyError:
-                # It is a successor's, or came between the look and the insert.
+                # It is a successor's, or was inserted after the look-up.
                 self._refuse_successor(id_)
             else:
                 if found is None:
@@ -482,13 +490,13 @@ class Conversations:
         raise StoreUnavailable("the conversation is not adopted: it may be waiting for a majority")
 
     def with_outbox(self) -> list[str]:
-        """The ids of all conversations with an outbox, the oldest record first."""
+        """Return the ids of all conversations with an outbox, the oldest record first."""
         with translated():
             rows = [
                 *self._collection.find(WITH_OUTBOX, {"at": 1}).hint("outbox"),
                 *self._collection.find(WITH_PENDING, {"at": 1}).hint("pending"),
             ]
-        # One that was made by hand may have none.
+        # One created by hand may have none.
         rows.sort(key=lambda row: row["at"] if isinstance(row.get("at"), datetime) else OLDEST)
         return list(dict.fromkeys(row["_id"] for row in rows))
 
@@ -500,7 +508,7 @@ class Conversations:
             )
 
     def adopted(self, ids: Sequence[str]) -> Iterator[Document]:
-        """Conversations that were adopted, each with its outbox, in no order."""
+        """Return adopted conversations, each with its outbox, in no order."""
         wanted = {"epoch": 1, "outbox": 1, "pending": 1, "call": 1}
         with translated():
             for row in self._collection.find({"_id": {"$in": list(ids)}}, wanted):
@@ -510,7 +518,7 @@ class Conversations:
                 yield self._without_array(row)
 
     def _without_array(self, conversation: Document) -> Document:
-        """The conversation with its outbox as an object; until schema 2 it was an array."""
+        """Return the conversation with its outbox as an object; until schema 2 it was an array."""
         if not _has_array(conversation):
             return conversation
         has_call = conversation.get("call") is not None
@@ -532,15 +540,15 @@ class Conversations:
     def note_call(
         self, id_: str, call: Call, late: LateCall | None = None, *, seconds: float | None = None
     ) -> Noted:
-        """Write down the call that is made next, and count it if it is a late reply.
+        """Store the call that is made next, and count it if it is a late reply.
 
-        A call that stands there stays: another one of this process's may be under way, and this
-        write be late. One that memory does not know of was itself written late, and gives way. A
-        `pymongo.timeout` around it should have these `seconds`.
+        A stored call remains: another one of this process may be under way, and this write may be
+        late. A call unknown in memory was itself written late, and is replaced. A `pymongo.timeout`
+        around it should have these `seconds`.
         """
         first, stray = call.members[0], None
         noted = {"$set": {"call": call.as_document()}}
-        # What counts a late reply cannot be repeated.
+        # The update that counts a late reply cannot be repeated.
         if late is None and self._together.update(
             self._may_call(id_, first), noted, seconds=seconds
         ):
@@ -563,7 +571,7 @@ class Conversations:
         raise StoreUnavailable("the call is not written down: it may be waiting for a majority")
 
     def _may_call(self, id_: str, first: str, stray: datetime | None = None) -> Document:
-        """The condition for the note of a call that begins with the send at `first`."""
+        """The condition for noting a call that begins with the send at `first`."""
         condition = {"_id": id_, "epoch": self.epoch, **there([first])}
         # guard: no-call-stands
         condition["call.at"] = {"$in": [None, stray]}
@@ -572,8 +580,8 @@ class Conversations:
     def end_call(
         self, id_: str, call: Call, *, done: Sequence[str] = (), used_up: Sequence[str] = ()
     ) -> None:
-        """The call has LINE's verdict: sends that are done leave, tokens are used up, both by
-        place. What is left is free for another call.
+        """End a call with LINE's verdict: finished sends leave, used tokens are marked, both by
+        place. The rest is free for another call.
         """
         gone = dict.fromkeys((f"outbox.{place}" for place in done), "")
         update: Document = {"$unset": {"call": "", **gone}}
@@ -584,21 +592,21 @@ class Conversations:
     def give_up(
         self, id_: str, letters: Mapping[str, Mapping[str, Any]], call: Call | None = None
     ) -> None:
-        """Have effects "dead letter" stand in the places of what they are about.
+        """Replace effects in their places by effects "dead letter".
 
         That ends their call, if there was one.
         """
         update: Document = {"$set": {f"outbox.{place}": one for place, one in letters.items()}}
         if call is not None:
             update["$unset"] = {"call": ""}
-        # Where the few bytes more find no room, they stand there as they are to the end.
+        # If the few additional bytes do not fit, they remain unchanged until the end.
         with suppress(WriteRefused):
             self._end(id_, call, letters, update)
 
     def put_back(self, id_: str, place: str, name: str, entry: Mapping[str, Any]) -> bool:
-        """Have a send leave the outbox for the entry of that name in `answers`.
+        """Move a send from the outbox to the entry of that name in `answers`.
 
-        False where there is no such entry any more, so nothing would bring it; then it stays.
+        False if there is no such entry, so no tap would bring it; then it stays.
         """
         answer = f"{ANSWERS}.{name}"
         condition = {"_id": id_, "epoch": self.epoch, **there([place]), answer: {"$exists": True}}
@@ -611,7 +619,7 @@ class Conversations:
     def _end(self, id_: str, call: Call | None, places: Iterable[str], update: Document) -> None:
         condition = {"_id": id_, "epoch": self.epoch, **there(places)}
         if call is not None:
-            # A write that comes late ends no later call.
+            # A late write must not end a later call.
             condition["call.at"] = call.at
         if not self._together.update(condition, update):
             with writing_one():
@@ -620,17 +628,17 @@ class Conversations:
                 self._refuse_successor(id_)
 
     def remove(self, id_: str, *places: str) -> None:
-        """Take carried-out effects from the outbox; harmless if they are gone."""
+        """Remove carried-out effects from the outbox; harmless if they are gone."""
         gone = dict.fromkeys((f"outbox.{place}" for place in places), "")
         self._end(id_, None, (), {"$unset": gone})
 
     @property
     def _mine(self) -> Document:
-        """Not held by a successor; one without an epoch was made by hand."""
+        """The condition that no successor holds it; one without an epoch was created by hand."""
         return {"epoch": {"$not": {"$gt": self.epoch}}}
 
     def _read(self, id_: str) -> Document | None:
-        """What a record goes by."""
+        """Return the fields that a record depends on."""
         wanted = {"applied": 1, "epoch": 1, "unsent": 1, "n": 1, "pending": {"$slice": 1}}
         with translated():
             return self._collection.find_one({"_id": id_}, wanted)
@@ -638,9 +646,9 @@ class Conversations:
     def _settled(
         self, id_: str, found: Document | None, names: Sequence[str], message_ids: Sequence[str]
     ) -> Recorded | None:
-        """What a record that did not match means; None: try it again.
+        """Return the result of a record that did not match; None: try it again.
 
-        Two first events met, or a record of a predecessor's came between.
+        Two first events may have met, or a predecessor's record came in between.
         """
         if found is None:
             return None
@@ -654,7 +662,9 @@ class Conversations:
         return None
 
     def _refuse_successor(self, id_: str) -> Document:
-        """What a call goes by. Raises Replaced where the conversation is a successor's."""
+        """Return the fields that a call depends on. Raises Replaced for a successor's
+        conversation.
+        """
         wanted = {"epoch": 1, "call.at": 1, "late": 1, "places": PLACES}
         with translated():
             found: Document = self._collection.find_one({"_id": id_}, wanted) or {}
@@ -667,13 +677,13 @@ class Conversations:
 
 
 def _has_array(conversation: Mapping[str, Any]) -> bool:
-    """Whether effects stand in the array that held the outbox until schema 2."""
+    """Whether there are effects in the array that held the outbox until schema 2."""
     pending = conversation.get("pending")
     return isinstance(pending, list) and bool(pending)
 
 
 def there(places: Iterable[str]) -> Document:
-    """The condition that effects stand in the outbox: a write that comes late makes none anew."""
+    """The condition that effects are in the outbox: a late write must not recreate them."""
     return {f"outbox.{place}": {"$exists": True} for place in places}
 
 
@@ -683,7 +693,7 @@ NOT_STORABLE = "cannot be stored"
 
 
 def checked(decision: Decision) -> Decision:
-    """The decision itself. Raises BotError for what MongoDB could not hold."""
+    """Return the decision itself. Raises BotError if MongoDB could not store it."""
     if decision.is_empty:
         return decision
     if nests_deeper([decision.changes, decision.effects], MOST_LEVELS):

@@ -1,6 +1,6 @@
-"""Dead letters: what was given up, with its cause, and how it is carried out anew.
+"""Dead letters: given-up events and effects with their cause, and their replay.
 
-Writing a letter twice leaves the first. A replay is decided by the effect that the letter holds.
+Writing a letter again leaves the first one. A replay is decided by the effect in the letter.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from linedesk.store.redaction import emptying, message_id_of
 
 log = logging.getLogger(__name__)
 
-# How often, and for how long, it is asked how many letters there are.
+# How often, and how long, MongoDB is asked for the number of letters.
 KEPT_EVERY_SECONDS = 5.0
-# As many as the overview counts.
+# The overview counts up to this number.
 MOST_COUNTED = 10_000
 KEPT_SECONDS = 2.0
-# Letters that grow too old are announced so long before they go.
+# Letters that are too old are announced this long before they are removed.
 NOTICE = timedelta(days=7)
 AGE_EVERY_SECONDS = 3600.0
-# As many ids stand in a row of `audit`.
+# The most ids in one row of `audit`.
 MOST_AT_ONCE = 1_000
 
 
 def emptied(document: Mapping[str, Any], *, at: str = "") -> Document:
     """The fields to set in an event's letter, or in its effect under `at`, after an unsend.
 
-    The traceback goes too: it may quote the message.
+    The traceback is removed, too: it may quote the message.
     """
     return {**emptying(document, at=f"{at}document."), f"{at}traceback": None}
 
@@ -61,7 +61,7 @@ def _kind_of(letter: Mapping[str, Any]) -> str:
 
 
 class DeadLetters:
-    """Writes to `deadletters`; `is_unsent` tells of a document whether its message was taken back.
+    """Writes to `deadletters`; `is_unsent` returns whether a document's message was taken back.
 
     Raises StoreUnavailable.
     """
@@ -78,7 +78,7 @@ class DeadLetters:
         self._figures = figures or WorkerMetrics()
 
     def write(self, letter: Mapping[str, Any]) -> None:
-        """Write a letter under its id, unless it is there: a late writer changes nothing."""
+        """Write a letter under its id, unless it exists: a late writer changes nothing."""
         row = row_of(letter)
         with writing_one():
             answer = self._collection.update_one(
@@ -89,16 +89,17 @@ class DeadLetters:
             if (given_up := self._figures.given_up.get(letter.get("cause") or "")) is not None:
                 given_up.inc()
         document = letter.get("document")
-        # After the write: whichever came first, it or the unsend, one of them sees the other.
+        # After the write: whichever of the write and the unsend is first, the other one sees it.
         # guard: unsent-asked-after-the-write
         if document is not None and self._is_unsent(document):
             self.empty(document, message_id_of(document))
 
     def replayed_by(self, document: Mapping[str, Any], **also: Any) -> Document | None:
-        """The letter that the document is a replay of, if that has begun and is not done yet.
+        """Return the letter that the document is a replay of, if that has begun and is not done
+        yet.
 
-        What a majority confirmed shows a new primary at once by concern local, and by majority
-        maybe later; so local is asked.
+        A new primary has all majority writes, but may show them with read concern majority only
+        later. The read concern is therefore local.
         """
         letter = under_replay(document)
         if letter is None:
@@ -109,7 +110,7 @@ class DeadLetters:
             return local.find_one({**letter, **done, **also})
 
     def note_carried_out(self, document: Mapping[str, Any]) -> None:
-        """Have no further document of that name carry the letter out."""
+        """Prevent any further document of that name from carrying the letter out."""
         letter = under_replay(document)
         if letter is not None:
             with translated():
@@ -131,8 +132,8 @@ class DeadLetters:
 
 
 class KeptLetters:
-    """How many letters there are, asked of MongoDB once in a while by one thread; not known while
-    it is away.
+    """The number of letters, read from MongoDB periodically by one thread; unknown while MongoDB is
+    away.
     """
 
     def __init__(self, collection: Collection[Any], figures: WorkerMetrics) -> None:
@@ -141,7 +142,7 @@ class KeptLetters:
         self._asked_at = -math.inf
 
     def look(self) -> None:
-        """Ask, unless that was a moment ago; raises nothing."""
+        """Read the number, unless it was read recently; raises nothing."""
         now = time.monotonic()
         if now - self._asked_at < KEPT_EVERY_SECONDS:
             return
@@ -151,17 +152,17 @@ class KeptLetters:
                 kept = self._collection.estimated_document_count()
                 left = self._collection.count_documents({REPLAYED_AT: None}, limit=MOST_COUNTED)
         except PyMongoError:
-            # What only tells of the work says nothing then; the work itself says so.
+            # The figure is then unknown; the workers themselves report the outage.
             self._figures.kept_letters.set({})
         else:
             self._figures.kept_letters.set({"dead_letters_kept": kept, "dead_letters_open": left})
 
 
 class Ageing:
-    """Removes dead letters that were neither replayed nor dropped for so many days.
+    """Removes dead letters that were not replayed or dropped within so many days.
 
-    Belongs to one thread. Each is announced a week ahead, in `audit` and in the log; then MongoDB
-    removes it by its `expiresAt`, which a replay or a longer age takes away. The dispatcher itself
+    Belongs to one thread. Each is announced a week ahead, in `audit` and in the log. MongoDB then
+    removes it by its `expiresAt`; a replay or a longer age clears that. The dispatcher itself
     removes nothing.
     """
 
@@ -175,7 +176,7 @@ class Ageing:
         self._look_at = -math.inf
 
     def look(self) -> None:
-        """Announce what goes in a week, unless that was done within the hour; raises nothing."""
+        """Announce the letters to be removed in a week, at most once an hour; raises nothing."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + AGE_EVERY_SECONDS
@@ -185,13 +186,13 @@ class Ageing:
         except PyMongoError as error:
             found = translate(error)
             reason = str(found) if isinstance(found, QueueError) else type(error).__name__
-            log.warning('ages of dead letters not looked at reason="%s"', reason)
+            log.warning('ages of dead letters not checked reason="%s"', reason)
         else:
             if announced == self._most_at_once:
                 self._look_at = -math.inf
 
     def _announce(self, now: datetime) -> int:
-        """Returns how many there were, `most_at_once` at most."""
+        """Return how many there were, at most `most_at_once`."""
         old = now - timedelta(days=self._days) + NOTICE
         self._letters.update_many(
             {EXPIRES_AT: {"$exists": True}, LAST_AT: {"$gte": old}}, {"$unset": {EXPIRES_AT: ""}}
@@ -203,11 +204,11 @@ class Ageing:
             self._audit.insert_one(self._row(ids, now))
             end = {"$set": {EXPIRES_AT: now + NOTICE}}
             self._letters.update_many({"_id": {"$in": ids}, **left}, end)
-            log.warning("dead letters go in a week letters=%d days=%d", len(ids), self._days)
+            log.warning("dead letters expire in a week letters=%d days=%d", len(ids), self._days)
         return len(ids)
 
     def _row(self, ids: list[str], now: datetime) -> Document:
-        """As an operator's act: written down before it is done."""
+        """An act in `audit`: stored before it is carried out."""
         return AuditRecord(
             at=now,
             by="linedesk",
@@ -221,17 +222,18 @@ class Ageing:
 
 
 NO_LETTER = f"{REFUSED}it asks for a send or timer, and no dead letter under replay has one"
-NO_ROW = f"{REFUSED}it is shaped like a timer's ring, and no row of schedule has what it tells"
+NO_ROW = f"{REFUSED}it looks like a fired timer, and no row of schedule matches it"
 
 
 def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = False) -> Document:
-    """The effect of a dead letter as the event `name` is to record it; never a reply any more.
+    """Return the effect of a dead letter for the record of the event `name`; never a reply any
+    more.
 
-    A timer is set or cancelled over whatever was set meanwhile.
+    A timer is set or cancelled regardless of later changes.
 
-    A new retry key only where every try was definitely refused. Where one is of unknown outcome,
-    the same key, under which LINE takes it once, for as long as LINE keeps it (architecture: G5);
-    after that raises MayArriveTwice, unless `force` accepts it.
+    A new retry key is used only if every try was definitely refused. With a try of unknown outcome
+    the key stays the same, as long as LINE keeps it and accepts it once (architecture: G5). After
+    that, raises MayArriveTwice unless `force` accepts it.
     """
     if is_timer(effect):
         return {**effect, "id": f"{name}/timer/{effect['name']}", EVENT_ID: name}
@@ -261,11 +263,10 @@ def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = F
 
 
 def carried_out(document: Mapping[str, Any], letter: Mapping[str, Any] | None) -> Decision | None:
-    """The decision that a replayed effect is, without a handler; None where it is to be refused.
+    """Return the decision of a replayed effect, without a handler; None if it has to be refused.
 
-    `letter` is what the document is a replay of. All that is sent or set stands there: of the
-    document only the moment counts, by which the operator's process judged whether it may arrive
-    twice.
+    `letter` is the letter that is replayed. It holds all that is sent or set. Of the document only
+    the moment counts: the operator's process used it to judge whether the send may arrive twice.
     """
     if letter is None or "effect" not in letter or not is_sound(letter):
         return None
@@ -275,7 +276,7 @@ def carried_out(document: Mapping[str, Any], letter: Mapping[str, Any] | None) -
 
 
 def refused(document: Document, cause: str) -> Decision:
-    """The decision to give up a document that asks for what nothing stands behind."""
+    """Return the decision to give up a document that asks for an effect without a source."""
     log.error("%s event_id=%s", cause, name_of(document))
     now = datetime.now(UTC)
     letter = of_event(document, cause=cause, traceback="", attempts=0, first_at=now)
@@ -283,7 +284,7 @@ def refused(document: Document, cause: str) -> Decision:
 
 
 def is_sound(document: Mapping[str, Any]) -> bool:
-    """Whether the effect in it can be recorded; a hand-made one may not."""
+    """Whether its effect can be recorded; one created by hand may not."""
     try:
         if is_timer(document["effect"]):
             return is_whole(document["effect"])

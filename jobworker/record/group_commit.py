@@ -1,8 +1,8 @@
-"""Group commit of conversations: updates that many threads want at a time travel in one command.
+"""Group commit of conversations: simultaneous updates of many threads share one command.
 
-Each has a condition of its own and changes one document. MongoDB says how many of a command's
-updates matched and not which, so the answer is certain for all of them or for none; a caller whose
-answer is not certain repeats its update by itself, which has to be harmless.
+Each has a condition of its own and changes one document. MongoDB reports how many of a command's
+updates matched, but not which. The answer is therefore certain for all of them or for none. A
+caller without a certain answer repeats its update by itself, which has to be harmless.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pymongo.errors import BulkWriteError, DocumentTooLarge, PyMongoError, Write
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, writing_one
 
-# More at a time would make the first of them wait for the last.
+# With more, the first of them would wait for the last.
 MOST_TOGETHER = 50
 
 
 class _Waiting:
-    """One update on its way; its thread sleeps until `done` is released."""
+    """One update under way; its thread sleeps until `done` is released."""
 
     __slots__ = ("condition", "done", "error", "is_certain", "leads", "update")
 
@@ -42,8 +42,8 @@ class _Waiting:
 class GroupCommit:
     """Updates of single documents of one collection, with its write concern.
 
-    One command is under way at a time: the first caller sends its update at once, those that come
-    meanwhile travel in the next one, which one of them sends for all.
+    One command is under way at a time. The first caller sends its update at once. Later ones share
+    the next command, which one of them sends for all.
     """
 
     def __init__(self, collection: Collection[Any]) -> None:
@@ -56,11 +56,11 @@ class GroupCommit:
     def update(
         self, condition: Document, update: Document, *, seconds: float | None = None
     ) -> bool:
-        """Whether a document certainly matched and was updated; False: nothing is known.
+        """Return whether a document certainly matched and was updated; False: the result is
+        unknown.
 
-        It waits for others no longer than `seconds`; a `pymongo.timeout` around it bounds what it
-        sends itself. Raises StoreUnavailable, and WriteRefused where MongoDB refuses this very
-        update.
+        It waits for others at most `seconds`; a `pymongo.timeout` around it limits its own command.
+        Raises StoreUnavailable, and WriteRefused if MongoDB refuses this update.
         """
         one = _Waiting(condition, update)
         with self._lock:
@@ -86,7 +86,7 @@ class GroupCommit:
         raise StoreUnavailable("other writes take too long")
 
     def _lead(self) -> None:
-        """Send what waits, and have the next one lead."""
+        """Send the waiting updates, and let the next thread lead."""
         with self._lock:
             count = min(len(self._waiting), MOST_TOGETHER)
             together = [self._waiting.popleft() for _ in range(count)]
@@ -108,7 +108,7 @@ class GroupCommit:
         except BulkWriteError as error:
             matched = self._take_errors(together, error)
         except (BSONError, DocumentTooLarge):
-            # One of them cannot be encoded, and the driver does not say which.
+            # One of them cannot be encoded, and the driver does not report which.
             return
         except PyMongoError as error:
             for one in together:
@@ -120,7 +120,7 @@ class GroupCommit:
             one.is_certain = True
 
     def _take_errors(self, together: Sequence[_Waiting], error: BulkWriteError) -> int:
-        """Tell those that were refused; returns how many others matched."""
+        """Report the errors to the refused updates; returns how many others matched."""
         for found in error.details["writeErrors"]:
             together[found["index"]].error = WriteError(found["errmsg"], found["code"], found)
         if error.details["writeConcernErrors"]:

@@ -1,8 +1,8 @@
 """Fills in `nameParts` of conversations, by which operators find people.
 
-A write that changes a name takes `nameParts` away in the same update, so pieces of a name that is
-gone are gone with it. Conversations without the field are then read by its index and given it:
-those of a new name, of an older release, and of a backup.
+A write that changes a name removes `nameParts` in the same update, so no parts of an old name
+remain. Conversations without the field are then found by its index and get it: those with a new
+name, of an older release, and of a backup.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ log = logging.getLogger(__name__)
 
 MISSING = {NAME_PARTS: {"$exists": False}}
 NAMES = ("profile.displayName", "members")
-# A thousand a second at most, with the pause of the thread that calls `look`.
+# At most a thousand a second, with the pause of the thread that calls `look`.
 MOST_AT_ONCE = 500
 LOOK_SECONDS = 1.0
-# MongoDB is away, or the index is not there yet.
+# MongoDB is away, or the index does not exist yet.
 AGAIN_SECONDS = 60.0
 FILL_SECONDS = 10.0
 
 
 class NameParts:
-    """Belongs to one thread. What it writes follows from the document alone, so a write of a
-    predecessor does no harm.
+    """Belongs to one thread. Its writes depend on the document only, so a predecessor's write is
+    harmless.
     """
 
     def __init__(self, database: Database[Any], *, most_at_once: int = MOST_AT_ONCE) -> None:
@@ -45,7 +45,7 @@ class NameParts:
         self._look_at = -math.inf
 
     def look(self) -> None:
-        """Fill in some where any are missing; raises nothing."""
+        """Fill in some that are missing; raises nothing."""
         if time.monotonic() < self._look_at:
             return
         try:
@@ -60,8 +60,8 @@ class NameParts:
                 self._look_at = time.monotonic() + LOOK_SECONDS
 
     def _fill(self) -> int:
-        """Returns how many were missing, `most_at_once` at most."""
-        # By the index or not at all: a look must not read every conversation.
+        """Return how many were missing, at most `most_at_once`."""
+        # By the index or not at all: a check must not read every conversation.
         rows = list(
             self._conversations.find(MISSING, NAMES).hint(NAME_PARTS).limit(self._most_at_once)
         )
@@ -71,7 +71,7 @@ class NameParts:
 
 
 def _filling(row: Mapping[str, Any]) -> UpdateOne:
-    """Unless its names have changed since it was read."""
+    """The update, unless its names have changed since it was read."""
     profile = row.get("profile")
     own = profile.get("displayName") if isinstance(profile, Mapping) else None
     same = {"_id": row["_id"]}

@@ -1,4 +1,4 @@
-"""The one update that decides an event, and what it goes by. Pure."""
+"""The one update that decides an event, and its conditions. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from linedesk.store.documents import Document
 
-# Names of events that a conversation keeps at least. It has up to twice as many: taking the oldest
-# away writes all others anew, also to the oplog.
+# A conversation keeps at least this many names of events, and up to twice as many: removing the
+# oldest rewrites all others, also to the oplog.
 APPLIED = 100
-# What a conversation holds of its people before anything was recorded.
+# The personal data of a conversation before its first record.
 NEW: Mapping[str, Any] = {
     "profile": None,
     "friend": None,
@@ -31,10 +31,10 @@ def update_of(
     trims: bool,
     epoch: int,
 ) -> Document:
-    """What the record of a recvq document writes, also where there is no conversation yet.
+    """Return the update that records a recvq document, even if there is no conversation yet.
 
-    `effects` come with their places in the outbox. `trims`: of the names in `applied` the last ones
-    stay.
+    `effects` come with their places in the outbox. `trims`: only the last names in `applied` are
+    kept.
     """
     fields = {**named(document), **changes}
     sent = {f"outbox.{place}": effect for place, effect in effects}
@@ -49,33 +49,33 @@ def update_of(
 
 
 def unrecorded(document: Mapping[str, Any]) -> Document:
-    """The conversation of a recvq document in which nothing is recorded yet."""
+    """Return the conversation of a recvq document in which nothing is recorded yet."""
     nothing: Document = {"n": 0, "applied": [], "outbox": {}, "at": datetime.now(UTC)}
     return {**NEW, "kind": None, **named(document), **nothing}
 
 
 def n_of(conversation: Mapping[str, Any] | None) -> int:
-    """How many records a conversation has, also one that is not there yet."""
+    """Return how many records a conversation has; 0 for one that does not exist yet."""
     return int((conversation or {}).get("n") or 0)
 
 
 def epoch_of(conversation: Mapping[str, Any]) -> int:
-    """The epoch that stands there; 0 in one that was made by hand and has none."""
+    """Return its epoch; 0 in one created by hand without an epoch."""
     epoch = conversation.get("epoch")
     return epoch if isinstance(epoch, int) else 0
 
 
 def still(n: int | None) -> Document:
-    """The condition that a conversation has as many records; None if it may have any number."""
+    """The condition that a conversation has this many records; any number for None."""
     if n is None:
         return {}
     return {"n": n or {"$in": [0, None]}}
 
 
 def named(document: Mapping[str, Any]) -> Document:
-    """What a document says of its conversation: channel, key and, as far as it tells, kind.
+    """Return a document's fields of its conversation: channel, key and, if known, kind.
 
-    The kind is user, group or room, as LINE's source says.
+    The kind is user, group or room, as in LINE's source.
     """
     names = {"channel": document["channel"], "key": document["key"]}
     source = document["event"].get("source")

@@ -1,7 +1,8 @@
-"""The collection `schedule` as bots change it: timers set and cancelled, and rings overtaken.
+"""The collection `schedule` as bots change it: timers set and cancelled, and fired events
+overtaken.
 
-A row belongs to the record with the highest `n`. So a set or cancel that comes late, again or in
-another order changes nothing.
+A row belongs to the record with the highest `n`. A late, repeated or reordered set or cancel
+therefore changes nothing.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class Schedule:
         self._conversations = database[CONVERSATIONS]
 
     def enter(self, effect: Mapping[str, Any]) -> str | None:
-        """Have the row be as a recorded set or cancel says, unless a later record's is there.
+        """Write a recorded set or cancel to the row, unless the row is of a later record.
 
-        Returns why MongoDB will never take it; None once it, or the later one, stands there.
+        Returns why MongoDB will never accept it; None once it, or a later one, is written.
         """
-        # Not `$lt`: a row without a number, made by hand, would stand in the way for ever.
+        # Not `$lt`: a row without a number, created by hand, would block it permanently.
         condition = {
             "_id": effect["timer"],
             "n": {"$not": {"$gte": effect["n"]}},  # guard: number-of-the-row
@@ -51,22 +52,23 @@ class Schedule:
                     self._rows.update_one(condition, row_of(effect), upsert=True)
                 return None
             except DuplicateKeyError:
-                # Or another one inserted the row between this one's look and its insert.
+                # Or another process inserted the row between the read and the insert.
                 # guard: first-rows-are-read -> body
                 if self._stands(effect["timer"], {"$gte": effect["n"]}, MAJORITY):
-                    log.debug("timer was entered before, or a later one id=%s", effect["id"])
+                    log.debug("timer is already stored, or a later one id=%s", effect["id"])
                     return self._not_counted(effect)
             except (WriteError, BSONError) as error:
                 return f"MongoDB refuses the row: {getattr(error, 'code', type(error).__name__)}"
         raise StoreUnavailable("the timer is not settled: it may be waiting for a majority")
 
     def _not_counted(self, effect: Mapping[str, Any]) -> str | None:
-        """Why its row cannot be from a later record; None if it can, as it should.
+        """Return why its row cannot be of a later record; None if it can, as usual.
 
-        A conversation that was deleted by hand counts anew, and then all its timers came late.
+        A conversation that was deleted by hand counts from the start; all its timers would then be
+        too old.
         """
         with translated():
-            # The row first, since a later record goes to its conversation first.
+            # The row first, since a later record is written to its conversation first.
             rows = self._rows.with_options(read_concern=MAJORITY)
             row = rows.find_one({"_id": effect["timer"]}, {"n": 1})
             conversations = self._conversations.with_options(read_concern=LOCAL)
@@ -76,13 +78,13 @@ class Schedule:
         return "its row in schedule has a number above its conversation's"
 
     def overtook(self, document: Mapping[str, Any]) -> bool:
-        """Whether a timer that rang was set anew or cancelled by a record since it was set."""
+        """Return whether a timer that fired was set again or cancelled by a later record."""
         fired = _fired_timer(document["event"])
         if fired is None:
             return False
         where = conversation_id(document), *fired
-        # A new primary has all that a majority confirmed, but may read on a majority what was
-        # before; what it has beyond that may vanish with it.
+        # A new primary has all majority writes, but may first show an older state to majority
+        # reads; its other writes may be rolled back.
         if not self._is_later(*where, LOCAL):
             return False
         # guard: overtaken-on-a-majority
@@ -92,10 +94,10 @@ class Schedule:
         return True
 
     def stands_behind(self, document: Mapping[str, Any]) -> bool:
-        """Whether the row of a timer's ring has what the ring tells, or is of a later record.
+        """Return whether the row of a fired timer agrees with the event, or is of a later record.
 
-        A row outlives its last ring by a week. Asked with concern local, by which a new primary
-        shows all that a majority confirmed.
+        A row remains for a week after its last event. The read concern is local, with which a new
+        primary shows all majority writes.
         """
         event = document["event"]
         fired = _fired_timer(event)
@@ -109,7 +111,7 @@ class Schedule:
 
     def _is_later(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
         """Whether a set or cancel with such a number is in the outbox or in its row."""
-        # First where they come from, then where they go: so none is missed on its way.
+        # First the source, then the destination: so none is missed while moving.
         # guard: asked-as-they-move ->
         #     return self._stands(row, n, concern) or self._waits(id_, row, n, concern)
         return self._waits(id_, row, n, concern) or self._stands(row, n, concern)
@@ -137,7 +139,7 @@ def _finds(collection: Collection[Any], condition: Document, concern: ReadConcer
 
 
 def _fired_timer(event: Mapping[str, Any]) -> tuple[str, Document] | None:
-    """The row of a timer that rang, and which numbers are later; None for any other event."""
+    """Return the row of a fired timer, and which numbers are later; None for other events."""
     timer = event.get(TIMER) if event.get("type") == TIMER else None
     if not isinstance(timer, Mapping):
         return None

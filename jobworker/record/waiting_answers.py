@@ -1,7 +1,7 @@
 """The field `answers` of the conversations: answers that wait for a tap on their button.
 
-An answer is in one place at a time: here, or in the outbox. Each move is one update, guarded by the
-epoch, so no crash loses or doubles it. One that waits for longer than a day becomes a dead letter.
+An answer is in one place at a time: here or in the outbox. Each move is one update, guarded by the
+epoch, so no crash loses or doubles it. After a day of waiting it becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from linedesk.store.records.events import ACCEPT_TIME
 log = logging.getLogger(__name__)
 
 NOT_FETCHED = "not fetched"
-"""The cause of an answer that was not tapped for within a day."""
-# Beyond it a conversation gets no further button: with its outbox and its data its document stays
-# well below what MongoDB takes.
+"""The cause of an answer without a tap within a day."""
+# Above this size a conversation gets no further button: with its outbox and its data its document
+# stays well below MongoDB's limit.
 MOST_BYTES = 2 * 1024 * 1024
-# The tap of a token that is about to end stays unanswered, and the next one brings the answer.
+# A tap shortly before its token expires stays unanswered; the next one brings the answer.
 TOKEN_RESERVE = timedelta(seconds=3)
 LOOK_EVERY_SECONDS = 3600.0
 LOOK_SECONDS = 10.0
-# Conversations of one look; the next look follows at once where there are more.
+# Conversations of one check; the next check follows at once if there are more.
 MOST_AT_ONCE = 500
 
 NOT_THERE = (
@@ -71,7 +71,7 @@ NOT_THERE = (
 
 
 class ButtonShown(Enum):
-    """What is known of the button of an event that is being decided."""
+    """The known state of the button of an event that is being decided."""
 
     NO = "no"
     """LINE was not asked to show it."""
@@ -88,18 +88,18 @@ class ButtonShown(Enum):
 def kept(
     decision: Decision, document: Mapping[str, Any], shown: ButtonShown, *, now: datetime
 ) -> Decision:
-    """The decision about an event, by what became of its button.
+    """Return the decision about an event, depending on its button.
 
     | the button | the handler's reply | the entry in `answers` |
     | --- | --- | --- |
     | NO | in the outbox | - |
     | REFUSED | in the outbox | goes |
-    | UNKNOWN | in the outbox | taken: a tap on a button that LINE did show brings nothing |
+    | UNKNOWN | in the outbox | taken: a tap on a button that LINE did show has no effect |
     | YES | not in the outbox | waiting, with the reply |
     | any but NO, without a reply | - | goes |
 
-    In the outbox it is a reply as long as its token lives and was not used, else a push. Everything
-    else that was decided stays as it is.
+    In the outbox it is a reply as long as its token is valid and unused, otherwise a push. All
+    other decisions are unchanged.
     """
     name, entry = name_of(document), None
     reply = next((one for one in decision.effects if _is_reply(one)), None)
@@ -121,7 +121,7 @@ def _is_reply(effect: Mapping[str, Any]) -> bool:
 
 def _with_entry(decision: Decision, name: str, entry: Document | None) -> Decision:
     if ANSWERS in decision.changes:
-        # The handler has called `talk.forget`: no other stays.
+        # The handler has called `talk.forget`: other entries are removed.
         entries = {} if entry is None else {name: entry}
         return replace(decision, changes={**decision.changes, ANSWERS: entries})
     if entry is None:
@@ -186,13 +186,13 @@ def _sentence(document: Mapping[str, Any], token: str) -> Send:
         at=accepted,
         token=token,
         token_from=accepted,
-        # It is worth no push.
+        # It is not worth a push.
         until=accepted + TOKEN_LIFE,
     )
 
 
 def waiting_again(send: Send) -> Document:
-    """The entry of an answer that leaves the outbox and waits for another tap."""
+    """Return the entry of an answer that leaves the outbox and waits for another tap."""
     effect = replace(send, token=None, token_from=None, answer_to=None).as_document()
     return {STATE: AnswerState.WAITING.value, "at": send.at, SEND: effect}
 
@@ -203,8 +203,8 @@ def waiting_again(send: Send) -> Document:
 class WaitingAnswers:
     """Writes `answers` for the holder of the epoch, beside the records of `Conversations`.
 
-    Every method raises StoreUnavailable when MongoDB does not confirm in time, WriteRefused where
-    it takes no such document, and Replaced when a higher epoch stands in the conversation.
+    Every method raises StoreUnavailable when MongoDB does not confirm in time, WriteRefused if it
+    refuses the document, and Replaced when the conversation has a higher epoch.
     """
 
     def __init__(self, collection: Collection[Any], conversations: Conversations) -> None:
@@ -213,12 +213,12 @@ class WaitingAnswers:
 
     @property
     def epoch(self) -> int:
-        """That of the conversations; 0 before the process leads."""
+        """The epoch of the conversations; 0 before the process leads."""
         return self._conversations.epoch
 
     def offered(self, document: Mapping[str, Any]) -> bool:
-        """Note that LINE is asked for the event's button. False where it is not to be: the event is
-        decided, its message was taken back, or the conversation keeps too much already.
+        """Note that LINE is asked for the event's button. False if it must not be: the event is
+        decided, its message was taken back, or the conversation already keeps too much.
         """
         id_, name = conversation_id(document), name_of(document)
         entry = {STATE: AnswerState.OFFERED.value, "at": datetime.now(UTC)}
@@ -242,7 +242,7 @@ class WaitingAnswers:
                 with writing_one():
                     self._collection.insert_one({"_id": id_, **fresh})
             except DuplicateKeyError:
-                # Another first event of the conversation came between.
+                # Another first event of the conversation came in between.
                 continue
             return True
         raise StoreUnavailable("the button is not noted: it may be waiting for a majority")
@@ -258,11 +258,13 @@ class WaitingAnswers:
         self._read(id_)
 
     def with_old(self, before: datetime) -> list[str]:
-        """Ids of conversations with an entry from before that moment, MOST_AT_ONCE at most."""
+        """Return the ids of conversations with an entry from before that moment, at most
+        MOST_AT_ONCE.
+        """
         is_date = {"$eq": [{"$type": "$$this.v.at"}, "date"]}
         old = {"$and": [is_date, {"$lt": ["$$this.v.at", before]}]}
         stages: list[Mapping[str, Any]] = [
-            # The partial index lists them, which the condition on `at` brings in.
+            # The partial index lists them, which the condition on `at` makes usable.
             {"$match": {"at": {"$exists": True}, **WITH_ANSWERS}},
             {"$match": {"$expr": {"$ne": [_entries(old), []]}}},
             {"$limit": MOST_AT_ONCE},
@@ -272,8 +274,8 @@ class WaitingAnswers:
             return [row["_id"] for row in self._collection.aggregate(stages)]
 
     def end_old(self, id_: str, before: datetime) -> Document:
-        """Take away the entries from before that moment, and adopt the conversation, which is
-        returned: answers that still waited are dead letters in its outbox by then.
+        """Remove the entries from before that moment, and adopt and return the conversation.
+        Answers that still waited are then dead letters in its outbox.
         """
         found = self._conversations.adopt(id_)
         entries = found.get(ANSWERS) or {}
@@ -291,7 +293,7 @@ class WaitingAnswers:
         update: Document = {"$unset": dict.fromkeys((f"{ANSWERS}.{name}" for name in old), "")}
         if letters:
             update["$set"] = {f"outbox.{place}": one for place, one in letters.items()}
-            # A tap that is being decided by what stood there is decided anew.
+            # A tap that is being decided on the old state is decided again.
             # guard: ended-answers-are-counted
             update["$inc"] = {"n": 1}
         with writing_one():
@@ -304,11 +306,11 @@ class WaitingAnswers:
 
     @property
     def _mine(self) -> Document:
-        """Not held by a successor; one without an epoch was made by hand."""
+        """The condition that no successor holds it; one without an epoch was created by hand."""
         return {"epoch": {"$not": {"$gt": self.epoch}}}
 
     def _read(self, id_: str) -> Document | None:
-        """What an update that matched nothing goes by."""
+        """Return the fields that explain an update without a match."""
         with translated():
             found = self._collection.find_one({"_id": id_}, {"epoch": 1})
         if found is not None and epoch_of(found) > self.epoch:
@@ -327,7 +329,7 @@ def _is_old(name: str, entry: Any, before: datetime) -> bool:
 
 
 class AnswerAges:
-    """Ends what waits for a tap for longer than a day. Belongs to one thread.
+    """Ends entries that have waited for a tap longer than a day. Belongs to one thread.
 
     `add` takes over the outbox of a conversation that was adopted.
     """
@@ -347,7 +349,7 @@ class AnswerAges:
         self._look_at = -math.inf
 
     def look(self) -> None:
-        """Look, unless that was done within the hour; raises nothing."""
+        """Check, at most once an hour; raises nothing."""
         if time.monotonic() < self._look_at or not self._answers.epoch:
             return
         self._look_at = time.monotonic() + self._every_seconds
@@ -355,7 +357,7 @@ class AnswerAges:
             with pymongo.timeout(LOOK_SECONDS):
                 ended = self._end_old(datetime.now(UTC) - self._kept_for)
         except (PyMongoError, QueueError) as error:
-            log.warning("ages of waiting answers not looked at error=%s", type(error).__name__)
+            log.warning("ages of waiting answers not checked error=%s", type(error).__name__)
         else:
             if ended == MOST_AT_ONCE:
                 self._look_at = -math.inf

@@ -1,1 +1,1 @@
-"""Handlers in other processes: jobs go out over a broker, decisions come back."""
+"""Handlers in other processes: jobs are sent over a broker, decisions come back."""

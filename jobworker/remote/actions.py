@@ -1,7 +1,7 @@
-"""What a handler did with its talk, as JSON: noted where it runs, done again at the leader.
+"""A handler's actions with its talk, as JSON: noted where it runs, repeated at the leader.
 
-The leader does it with a talk of its own, so every check, id, retry key and stored time is its
-own, and a decision from outside can ask for nothing that a handler beside it could not.
+The leader repeats them with a talk of its own. Every check, id, retry key and stored time is
+therefore the leader's. A decision from outside cannot ask for more than a local handler's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Action = dict[str, Any]
 
 
 class NotingTalk(Talk):
-    """A talk that notes what is done with it, in order; `friend` and `profile` are the job's."""
+    """A talk that notes its calls in order; `friend` and `profile` are the job's."""
 
     def __init__(self, document: Document, around: TalkContext) -> None:
         super().__init__(document, around)
@@ -43,7 +43,7 @@ class NotingTalk(Talk):
 
     def multicast(self, to: Sequence[str], *messages: Any) -> None:
         content = to_messages(*messages)
-        # A generator gives its users once.
+        # A generator yields its users once.
         users = [to] if isinstance(to, str) else list(to)
         super().multicast(users, *content)
         self._note("multicast", to=users, messages=content)
@@ -92,9 +92,9 @@ class NotingTalk(Talk):
 
 
 class Replay:
-    """Does the actions of a decision with the leader's talk.
+    """Repeats the actions of a decision with the leader's talk.
 
-    `clock` is what that talk asks for the time: `set` moves it to where the handler was.
+    `clock` is that talk's clock: `set` moves it to the handler's time.
     """
 
     def __init__(self, talk: Talk, clock: ActionClock) -> None:
@@ -116,7 +116,7 @@ class Replay:
         }
 
     def carry_out(self, actions: object, data: object = None) -> None:
-        """All of them, in order; then `data` takes the place of the talk's. Raises BotError."""
+        """Carry out all of them in order; then `data` replaces the talk's. Raises BotError."""
         if not isinstance(actions, list) or len(actions) > MOST_ACTIONS:
             raise _invalid(f"actions: a list of at most {MOST_ACTIONS}")
         for number, one in enumerate(actions):
@@ -153,9 +153,9 @@ class Replay:
 
 
 class ActionClock:
-    """The time that an action is done by: the handler's own, within the time that it had.
+    """The time of an action: the handler's own, within the time of its job.
 
-    A worker's clock may be wrong, so no moment before the job went out or after now counts.
+    A worker's clock may be wrong, so the time is never before the job was sent or after now.
     """
 
     def __init__(self, now: Callable[[], datetime], began: datetime) -> None:
@@ -164,7 +164,7 @@ class ActionClock:
         self._moment: datetime | None = None
 
     def set(self, moment: object) -> None:
-        """From now on it is this moment of an action, or where it names none, now."""
+        """Use this moment of an action from now on; without one, the present time."""
         self._moment = None if moment is None else moment_from_json(moment)
 
     def now(self) -> datetime:
@@ -175,7 +175,9 @@ class ActionClock:
 
 
 def changed_data(before: Any, talk: NotingTalk) -> Any:
-    """The talk's data as JSON where they are no more as before; None else. Raises BotError."""
+    """Return the talk's data as JSON if they differ from before; otherwise None. Raises
+    BotError.
+    """
     now = to_json(talk.data)
     return None if repr(now) == repr(before) else now
 

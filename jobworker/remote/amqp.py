@@ -1,10 +1,11 @@
-"""The broker's part of RabbitMQ: one connection that sends, another one that receives.
+"""RabbitMQ as the broker: one connection sends, another one receives.
 
-Two, since RabbitMQ stops reading a connection that publishes while it is short of memory or disk
+Two, since RabbitMQ stops reading from a publishing connection while it is short of memory or disk
 (https://www.rabbitmq.com/docs/alarms). Queues are exclusive and vanish with their connection,
-messages are transient and nothing is acknowledged, so no text of a user outlives its job there.
+messages are transient, and none is acknowledged. No text of a user therefore outlives its job
+there.
 
-A worker sends to the exchange `linedesk.leaders`, which brings a copy to each leader's queue; a
+A worker sends to the exchange `linedesk.leaders`, which delivers a copy to each leader's queue. A
 leader sends through the default exchange to the queue that a worker names.
 """
 
@@ -34,22 +35,22 @@ LEADER_QUEUE, WORKER_QUEUE = "linedesk.leader.", "linedesk.worker."
 HEARTBEAT_SECONDS = 10
 # A TCP connection, and the protocol's greeting.
 CONNECT_SECONDS = 5.0
-# For so long a connection waits while RabbitMQ takes nothing; then another one is tried.
+# A connection waits this long while RabbitMQ blocks it; then another one is tried.
 BLOCKED_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
-# What waits longer is repeated by its sender in any case.
+# Messages that wait longer are repeated by their sender in any case.
 STALE_SECONDS = 3.0
 MOST_WAITING = 10_000
-# For so long a stop sends what waits.
+# A stop sends waiting messages for this long.
 LAST_SECONDS = 1.0
-# A queue whose reader stands still holds no more, for no longer.
+# The limits of a queue whose reader does not read: number and age of messages.
 QUEUE_LIMITS = {
     "x-message-ttl": 60_000,
     "x-max-length-bytes": 256 * 1024 * 1024,
     "x-overflow": "drop-head",
 }
-# A server that takes the connection and does not speak is no AMQPError.
+# A server that accepts the connection and does not answer raises no AMQPError.
 LOST = (AMQPError, AMQPConnectorException, OSError)
 
 
@@ -97,7 +98,7 @@ class AmqpBroker:
 
 
 class _Link:
-    """One connection, made again whenever it is lost."""
+    """One connection, opened again whenever it is lost."""
 
     def __init__(self, urls: Sequence[str], *, name: str, kind: str) -> None:
         self.thread = BackgroundThread(f"amqp-{kind}", self._run)
@@ -143,7 +144,7 @@ class _Link:
             channel = connection.channel()
             self._prepare(channel)
             if self.trouble:
-                log.info("RabbitMQ is back connection=%s", self._kind)
+                log.info("RabbitMQ is connected again connection=%s", self._kind)
             self.trouble, self.is_blocked, self.up_since = "", False, time.monotonic()
             while not self.thread.stop_asked.is_set():
                 self.thread.activity.busy()
@@ -166,7 +167,7 @@ class _Link:
 
     def _unblocked(self, *_: Any) -> None:
         self.is_blocked, self.trouble = False, ""
-        log.info("RabbitMQ takes messages again connection=%s", self._kind)
+        log.info("RabbitMQ accepts messages again connection=%s", self._kind)
 
     def _prepare(self, channel: BlockingChannel) -> None:
         """Before the first `_serve` of a connection."""
@@ -175,7 +176,7 @@ class _Link:
         raise NotImplementedError
 
     def _finish(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
-        """After the last `_serve`, where a stop ends it; quick."""
+        """Called after the last `_serve` if a stop ends it; quick."""
 
 
 class _Receiver(_Link):
@@ -188,7 +189,8 @@ class _Receiver(_Link):
         self.queue = ""
 
     def _prepare(self, channel: BlockingChannel) -> None:
-        # A new name each time: the former queue lives until RabbitMQ misses its connection.
+        # A new name each time: the former queue exists until RabbitMQ notices the loss of its
+        # connection.
         prefix = LEADER_QUEUE if self._leader else WORKER_QUEUE
         queue = f"{prefix}{uuid.uuid4().hex}"
         channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=QUEUE_LIMITS)
@@ -213,7 +215,7 @@ class _Sender(_Link):
         self._look_at = 0.0
 
     def put(self, to: str, body: bytes) -> None:
-        """Send it soon; it is lost where too much waits."""
+        """Send it soon; it is dropped if too many messages wait."""
         with suppress(Full):
             self._waiting.put_nowait((time.monotonic(), to, body))
 
@@ -223,7 +225,7 @@ class _Sender(_Link):
             self._waiting.put_nowait(None)
 
     def _serve(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
-        # What RabbitMQ says of itself is heard in here only.
+        # Reports of RabbitMQ are received only in here.
         if self.is_blocked:
             connection.process_data_events(LOOK_SECONDS)
             return
@@ -239,7 +241,7 @@ class _Sender(_Link):
             self._publish(channel, *item)
 
     def _finish(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
-        """Send what was put before the stop: a worker's last word is that it leaves."""
+        """Send messages from before the stop: a worker's last message says that it leaves."""
         deadline = time.monotonic() + LAST_SECONDS
         with suppress(Empty):
             while not self.is_blocked and time.monotonic() < deadline:
@@ -271,24 +273,24 @@ def _parameters(url: str, name: str) -> pika.URLParameters:
 
 
 def told(error: BaseException) -> str:
-    """The class and what the server answered, without an address's password."""
+    """Return the class and the server's answer, without an address's password."""
     inner = error.args[0] if error.args else None
     cause = getattr(inner, "exception", None) or error
     text = getattr(cause, "reply_text", "") or getattr(cause, "strerror", "") or ""
     if isinstance(cause, (ProbableAccessDeniedError, ProbableAuthenticationError)):
-        # Of these pika has the server's answer as text.
+        # For these errors pika has the server's answer as text.
         text = inner
     return f"{type(cause).__name__}{': ' + str(text)[:200] if text else ''}"
 
 
 def declare(urls: Sequence[str]) -> None:
-    """Make the exchange, where it is not there. Raises AMQPError."""
+    """Create the exchange if it is missing. Raises AMQPError."""
     with pika.BlockingConnection(_parameters(urls[0], "init")) as connection:
         _declare(connection.channel())
 
 
 def can_open(urls: Sequence[str]) -> bool:
-    """Whether a node lets the URL's user in."""
+    """Return whether a node accepts the URL's user."""
     for url in urls:
         with suppress(*LOST):
             pika.BlockingConnection(_parameters(url, "init")).close()

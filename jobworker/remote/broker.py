@@ -1,7 +1,7 @@
-"""What carries messages between the leader and the workers: RabbitMQ, and in tests a fake.
+"""Carries messages between the leader and the workers: RabbitMQ, and in tests a fake.
 
-Nothing rests on a broker: a message may be lost, come twice or late. Jobs that no worker names are
-handed out again, decisions are repeated until the leader has them.
+Correctness does not depend on a broker: a message may be lost, repeated or late. Jobs that no
+worker names are handed out again, and decisions are repeated until the leader has them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Protocol
 from linedesk.runtime.thread import Component
 
 LEADERS = "leaders"
-"""To every leader there is: one, and for a while one that was replaced and does not know it."""
+"""To every leader: usually one, and for a while also a replaced one that has not noticed it."""
 OnMessage = Callable[[bytes], None]
 
 
 @dataclass(frozen=True)
 class BrokerState:
-    """How a process is connected, for a person and for the judgement of silence."""
+    """How a process is connected, for operators and for judging silence."""
 
     up_since: float | None
     """Monotonic time since when it both sends and receives; None while it does not."""
     words: str
-    """What stands in the way; empty where nothing does."""
+    """The trouble with the connection; empty if there is none."""
 
 
 class Broker(Component, Protocol):
@@ -32,19 +32,21 @@ class Broker(Component, Protocol):
 
     @property
     def address(self) -> str:
-        """Where others send to reach this process; it changes with each connection."""
+        """The address at which others reach this process; it changes with each connection."""
         ...
 
     def send(self, to: str, body: bytes) -> None:
-        """Send to an address, or to LEADERS. Never waits and never fails; it may be lost."""
+        """Send to an address, or to LEADERS. Never waits and never fails; the message may be
+        lost.
+        """
         ...
 
     def state(self) -> BrokerState:
-        """How it is connected; quick, from any thread."""
+        """Return how it is connected; quick, from any thread."""
         ...
 
 
 class MakeBroker(Protocol):
-    """Makes a connection for a leader, which gets what is sent to LEADERS, or for a worker."""
+    """Makes a connection for a leader, which receives messages to LEADERS, or for a worker."""
 
     def __call__(self, on_message: OnMessage, *, leader: bool) -> Broker: ...

@@ -1,6 +1,6 @@
-"""Handlers in worker processes, as the decider calls them: a job goes out, a decision comes back.
+"""Handlers in worker processes, for the decider: a job is sent, a decision comes back.
 
-The decision is done again with the leader's own talk, and recorded as any other one.
+The decision is repeated with the leader's own talk, and recorded like any other.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RemoteHandlers:
             raise
 
     def limit_of(self, rule: Rule) -> float | None:
-        """A worker gives its handler up first; the leader does where it says nothing."""
+        """A worker abandons its handler first; the leader does so if the worker is silent."""
         return (rule.limit or self._handler_seconds) + self.workers.limits.grace_seconds
 
     def call(self, one: HandlerTry) -> None:

@@ -1,7 +1,7 @@
-"""A job and its decision: what leader and worker send each other, as JSON.
+"""A job and its decision: the messages between leader and worker, as JSON.
 
-docs/reference/worker-contract.md describes them with their JSON Schema. `job_of` makes a job of the
-leader's talk; `RemoteTalk` is made of it where the handler runs.
+docs/reference/worker-contract.md describes them with their JSON Schema. `job_of` makes a job from
+the leader's talk; `RemoteTalk` is made from it where the handler runs.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.timers import TIMER
 
 CONTRACT = 1
-"""The number of this form of jobs and decisions; leader and worker must have the same."""
+"""The version of this form of jobs and decisions; leader and worker must have the same."""
 MOST_BYTES = 16 * 1024 * 1024
 MOST_TRACEBACK = 20_000
 MOST_WORDS = 500
 DECIDED, FAILED = "decided", "failed"
 MOST_ADDRESS = 200
-# What a message from outside may raise where it is taken apart.
+# The errors that parsing a message from outside may raise.
 NOT_UNDERSTOOD = (
     ValueError,
     KeyError,
@@ -63,7 +63,9 @@ class Job:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Job:
-        """Raises KeyError, TypeError, ValueError for what is no job."""
+        """Return the job of a message. Raises KeyError, TypeError, ValueError for an invalid
+        one.
+        """
         return cls(
             attempt=str(message["attempt"]),
             rule=str(message["rule"]),
@@ -83,7 +85,7 @@ def job_of(
     epoch: int,
     tries: int,
 ) -> dict[str, Any]:
-    """The job of a handler that gets these documents, without an attempt.
+    """Return the job of a handler that gets these documents, without an attempt.
 
     Raises BotError, StoreUnavailable.
     """
@@ -121,9 +123,9 @@ def run_handler(
     masked: Callable[[str], str] = str,
     received: float | None = None,
 ) -> dict[str, Any]:
-    """Run a handler of this process on a job; returns the decision, also of one that raised.
+    """Run a handler of this process on a job; returns the decision, even if it raised an error.
 
-    `received` is the monotonic time at which the job came.
+    `received` is the monotonic time at which the job arrived.
     """
     try:
         since = time.monotonic() if received is None else received
@@ -146,12 +148,14 @@ def decide(
     secrets: Mapping[str, str],
     elapsed: Callable[[], float],
 ) -> dict[str, Any]:
-    """The same, but raises what the handler raises. `elapsed`: seconds since the job came."""
+    """Like `run_handler`, but raises the handler's error. `elapsed`: seconds since the job
+    arrived.
+    """
     talk, events = talk_of(job, settings, secrets, elapsed)
     before = to_json(talk.data)
     handler(events if job.message["together"] else events[0], talk)
     data = changed_data(before, talk)
-    # What MongoDB would refuse is the handler's fault, and is told with its own line.
+    # MongoDB's refusal would be the handler's fault; it is raised here, with the handler's line.
     checked(talk.decision())
     return decided(job.attempt, talk.actions, data)
 
@@ -162,7 +166,7 @@ def talk_of(
     secrets: Mapping[str, str],
     elapsed: Callable[[], float],
 ) -> tuple[NotingTalk, list[Any]]:
-    """The talk of a job and the models of its events. Raises ValueError, KeyError, TypeError."""
+    """Return the talk of a job and its events' models. Raises ValueError, KeyError, TypeError."""
     told = job.message
     began = moment_from_json(told["now"])
     raws = [_event_from_json(one) for one in told["events"]]
@@ -188,7 +192,7 @@ def talk_of(
 
 
 def decided(attempt: str, actions: Sequence[Mapping[str, Any]], data: Any) -> dict[str, Any]:
-    """The message of a decision; `data` is None where the talk's did not change."""
+    """Return the message of a decision; `data` is None if the talk's did not change."""
     message = {"type": "decision", "attempt": attempt, "outcome": DECIDED, "actions": list(actions)}
     if data is not None:
         message["data"] = data
@@ -196,7 +200,7 @@ def decided(attempt: str, actions: Sequence[Mapping[str, Any]], data: Any) -> di
 
 
 def failed(attempt: str, failure: Failure) -> dict[str, Any]:
-    """The message of a handler that failed."""
+    """Return the message of a handler that failed."""
     return {
         "type": "decision",
         "attempt": attempt,
@@ -210,7 +214,7 @@ def failed(attempt: str, failure: Failure) -> dict[str, Any]:
 
 
 def failure_of(decision: Mapping[str, Any], masked: Callable[[str], str]) -> Failure | None:
-    """The failure that a decision tells; None for one that decided. Raises ValueError."""
+    """Return the failure in a decision; None for a successful one. Raises ValueError."""
     outcome = decision.get("outcome")
     if outcome == DECIDED:
         return None
@@ -226,7 +230,7 @@ def failure_of(decision: Mapping[str, Any], masked: Callable[[str], str]) -> Fai
 
 
 def written(message: Mapping[str, Any]) -> bytes:
-    """A decision as a line; one that is too large or no JSON as the failure that says so."""
+    """Return a decision as a line; one that is too large or not JSON becomes a failure."""
     try:
         line = to_line(message)
     except (ValueError, TypeError) as error:
@@ -237,7 +241,7 @@ def written(message: Mapping[str, Any]) -> bytes:
 
 
 def read(line: bytes) -> dict[str, Any]:
-    """The message of a line. Raises ValueError for what is none."""
+    """Return the message of a line. Raises ValueError for an invalid one."""
     if len(line) > 4 * MOST_BYTES:
         raise ValueError(f"{len(line)} bytes")
     message = from_line(line)
@@ -247,7 +251,7 @@ def read(line: bytes) -> dict[str, Any]:
 
 
 def address_of(value: object) -> str:
-    """The address that a message names. Raises ValueError for what no broker has."""
+    """Return the address in a message. Raises ValueError for one that no broker has."""
     if not isinstance(value, str) or not value.isascii() or not 0 < len(value) <= MOST_ADDRESS:
         raise ValueError("address: not one of a queue")
     return value
@@ -264,7 +268,7 @@ def _line(value: object, default: str) -> str:
 
 
 def _event_to_json(event: Document) -> Any:
-    """LINE's JSON as it is; what a timer was given has the forms of stored values."""
+    """LINE's JSON unchanged; a timer's data has the forms of stored values."""
     return {name: to_json(one) if name == TIMER else one for name, one in event.items()}
 
 
@@ -273,7 +277,7 @@ def _event_from_json(event: Mapping[str, Any]) -> Document:
 
 
 def _conversation(told: Mapping[str, Any], raw: Mapping[str, Any]) -> Conversation:
-    """The sender's place alone: it stands as the conversation's own."""
+    """The sender's state and data only, as the conversation's own."""
     profile = told["profile"]
     member = text_of(raw, "source", "userId")
     is_member = member is not None and member != told["key"]

@@ -1,9 +1,9 @@
-"""The leader's side: which workers there are, which attempts are out, and what came of each.
+"""The leader's side: the workers, the attempts under way, and their results.
 
-A thread of the pool takes a place at a worker, sends the job and sleeps until its decision is
-there. A job is never in two places by the leader's will: it has one attempt, named by 128 random
-bits, and what any other attempt decides is dropped. Each second a worker names the attempts that it
-has; what it does not name for a while is handed out again, as is all of a worker that is silent.
+A pool thread takes a place at a worker, sends the job and sleeps until its decision arrives. The
+leader never has a job in two places: it has one attempt, named by 128 random bits, and decisions of
+any other attempt are dropped. Each second a worker names its attempts. An attempt that is not named
+for a while is handed out again, and so are all attempts of a silent worker.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ MOST_NAMED = 10 * MOST_WORKER_THREADS
 
 @dataclass(frozen=True)
 class LeaderLimits:
-    """How long a leader waits for a word of a worker, in seconds."""
+    """How long a leader waits for messages of a worker, in seconds."""
 
     unnamed_seconds: float = 3.0
-    """A worker that speaks does not name an attempt: the job or the decision was lost."""
+    """A worker is heard but does not name an attempt: the job or the decision was lost."""
     silent_seconds: float = 10.0
-    """A worker does not speak at all."""
+    """A worker is not heard at all."""
     look_seconds: float = 1.0
     grace_seconds: float = 10.0
-    """How much longer than its worker the leader waits for a handler that is overdue."""
+    """How much longer than its worker the leader waits for an overdue handler."""
     stop_seconds: float = 5.0
-    """How long handlers that are out may go on when the leader stops."""
+    """How long running handlers may continue when the leader stops."""
     alone_from: int = 2
     most_deaths: int = 3
 
@@ -81,10 +81,10 @@ class WorkerSeen:
     began: float
     """Monotonic time at which it started, by this machine's clock."""
     heard: float
-    """Monotonic time of its last word."""
+    """Monotonic time of its last message."""
     attempts: set[str] = field(default_factory=set)
     strangers: int = 0
-    """Attempts that it names and that are no more this leader's."""
+    """Attempts that it names and that are no longer this leader's."""
     is_leaving: bool = False
 
     @property
@@ -94,7 +94,7 @@ class WorkerSeen:
 
 
 class Attempt:
-    """One hand-out of a job: it ends with a decision, lost, or as nothing that counts any more."""
+    """One hand-out of a job: it ends with a decision, as lost, or without further effect."""
 
     def __init__(self, worker: WorkerSeen, event_id: str, key: str, *, alone: bool) -> None:
         began = time.monotonic()
@@ -104,7 +104,7 @@ class Attempt:
         self.key = key
         self.began = began
         self.named = math.inf
-        """When its worker named it last: no word of it is due before it is sent."""
+        """When its worker last named it; the worker cannot name it before it is sent."""
         self.at = datetime.now(UTC)
         self.alone = alone
         self.over = threading.Event()
@@ -114,7 +114,7 @@ class Attempt:
 
 
 class Workers:
-    """All workers that the leader knows; `places` is told how many jobs may be out at a time."""
+    """All workers that the leader knows; `places` gets the limit of jobs at a time."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Workers:
         self._asked: dict[str, float] = {}
         self._refused: dict[str, str] = {}
         self._version = ""
-        # What waits for a worker of its own, and which of them was woken when.
+        # Jobs that wait for a worker of their own, and when each was woken.
         self._alone: dict[str, Callable[[], None]] = {}
         self._woken: tuple[str, float] | None = None
         self._told_places = -1
@@ -146,10 +146,10 @@ class Workers:
         self.lost_total = 0
         self.dropped_total = 0
 
-    # Its life.
+    # Starting and stopping.
 
     def begin(self, epoch: int) -> None:
-        """Listen for workers; nothing is handed out before one is there."""
+        """Listen for workers; no job is handed out before one is there."""
         self.epoch = epoch
         self._places(0)
         self._told_places = 0
@@ -157,13 +157,13 @@ class Workers:
         self._watch.start()
 
     def drain(self) -> None:
-        """Hand out nothing more; what is out may go on for a moment."""
+        """Hand out no more jobs; those under way may continue for a moment."""
         with self._lock:
             if self._stopping_at is None:
                 self._stopping_at = time.monotonic() + self.limits.stop_seconds
 
     def close(self) -> None:
-        """End the connection; what is out is lost, and the next leader hands it out."""
+        """End the connection; jobs under way are lost, and the next leader hands them out."""
         with self._lock:
             self._stopping_at = 0.0
             for attempt in list(self._attempts.values()):
@@ -182,11 +182,11 @@ class Workers:
             watch.stop_asked.wait(self.limits.look_seconds)
 
     def stalled(self) -> str | None:
-        """Which of its threads hangs, in words; None while all go on."""
+        """A text that names a hanging thread; None if there is none."""
         return self._watch.stalled() or self._broker.stalled()
 
     def status(self) -> str:
-        """How it goes, in words for a person."""
+        """The state as a text for operators."""
         broker = self._broker.state()
         with self._lock:
             usable = self._usable()
@@ -197,13 +197,13 @@ class Workers:
         return f"{words}, {broker.words}" if broker.words else words
 
     def none_words(self) -> str:
-        """Why no worker gets jobs, where none does."""
+        """Why no worker gets jobs."""
         return "no worker can take jobs" if self._workers else "no worker is connected"
 
-    # What the decider asks.
+    # Called by the decider.
 
     def bot(self) -> Bot | None:
-        """The rules that are in force; None until a worker has brought some."""
+        """The rules in force; None until a worker has sent some."""
         return self._bots.get(self._version)
 
     def others(self) -> list[Bot]:
@@ -219,11 +219,11 @@ class Workers:
         resume: Callable[[], None],
         died_with: set[str],
     ) -> Attempt:
-        """A place for a job at a worker; raises WorkerAway where there is none for it now.
+        """Return a place for a job at a worker; raises WorkerAway if there is none now.
 
-        `died_with` are the workers that lost it, which get it only where there is no other. After
-        two of them have vanished it gets a worker of its own, and `resume` is called when there is
-        one.
+        `died_with` are the workers that lost it; they get it only if there is no other. After two
+        of them have vanished it gets a worker of its own, and `resume` is called when one is
+        available.
         """
         with self._lock:
             if self._stopping_at is not None:
@@ -249,8 +249,8 @@ class Workers:
             return attempt
 
     def condemned_by(self, died_with: set[str], died_alone: set[str]) -> int:
-        """How many workers a job took down, where so many of them had nothing else that no more
-        meet it; 0 where it may go on.
+        """Return how many workers a job took down, once enough of them had no other job; no more
+        workers then get it. Returns 0 while it may run.
         """
         with self._lock:
             if self._deaths(died_alone) < self.limits.most_deaths:
@@ -258,9 +258,9 @@ class Workers:
             return self._deaths(died_with | died_alone)
 
     def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send the job and wait for its decision. Raises WorkerAway where it is lost.
+        """Send the job and wait for its decision. Raises WorkerAway if it is lost.
 
-        Where the attempt was ended meanwhile (`end`), raises WorkerAway, too. An attempt that ends
+        Also raises WorkerAway if the attempt was ended meanwhile (`end`). An attempt that ends
         before it is sent is not sent, and no worker has lost it.
         """
         try:
@@ -279,14 +279,14 @@ class Workers:
         raise WorkerAway(attempt.lost or "abandoned", worker=attempt.worker.id, alone=attempt.alone)
 
     def end(self, attempt: Attempt) -> None:
-        """The job's handler is not wanted any more, where it is not over already."""
+        """Cancel the job's handler if it still runs."""
         with self._lock:
             if self._end(attempt, lost="abandoned"):
                 self._abandon(attempt.worker, attempt.id)
                 self._tell_places()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Each worker, for operators."""
+        """Return a row for each worker, for operators."""
         now = time.monotonic()
         with self._lock:
             return [
@@ -329,13 +329,13 @@ class Workers:
             }
 
     def broker(self) -> str:
-        """What stands between this process and the broker; empty where nothing does."""
+        """The trouble between this process and the broker; empty if there is none."""
         return self._broker.state().words
 
-    # What arrives.
+    # Messages.
 
     def _arrived(self, body: bytes) -> None:
-        """On the broker's thread; whatever arrives must not end it."""
+        """On the broker's thread; no message may end it."""
         try:
             message = read(body)
             kind = message["type"]
@@ -349,7 +349,9 @@ class Workers:
                 self._leaving(message)
         except NOT_UNDERSTOOD as error:
             self.dropped_total += 1
-            log.warning("not understood, dropped bytes=%d error=%s", len(body), str(error)[:200])
+            log.warning(
+                "message not understood, dropped bytes=%d error=%s", len(body), str(error)[:200]
+            )
 
     def _beat(self, message: Mapping[str, Any]) -> None:
         now = time.monotonic()
@@ -402,7 +404,7 @@ class Workers:
         return worker
 
     def _hello(self, message: Mapping[str, Any]) -> None:
-        """A worker's rules, for which it was asked."""
+        """Accept a worker's rules, which it was asked for."""
         version = _text(message["bot"], 100)
         # guard: rules-as-asked -> never
         if version not in self._asked or version in self._bots:
@@ -436,7 +438,7 @@ class Workers:
         self._broker.send(address_of(told), to_line(taken))
 
     def _leaving(self, message: Mapping[str, Any]) -> None:
-        """A worker has ended in order; what it still had is handed out, and it is no suspect."""
+        """A worker has ended in order; its remaining jobs are handed out, and it is no suspect."""
         with self._lock:
             worker = self._workers.pop(str(message["worker"]), None)
             if worker is not None:
@@ -465,7 +467,7 @@ class Workers:
             self._end(self._attempts[id_], lost=why)
 
     def _ask(self, worker: WorkerSeen, now: float) -> None:
-        """Ask a worker for its rules, again after a second."""
+        """Ask a worker for its rules; repeated after a second."""
         if now - self._asked.get(worker.bot, float("-inf")) >= self.limits.look_seconds:
             self._asked[worker.bot] = now
             self._broker.send(worker.address, to_line({"type": "introduce"}))
@@ -490,7 +492,7 @@ class Workers:
         return WORKING
 
     def _choose_version(self) -> None:
-        """The version with most threads, of several the one that was started last."""
+        """Choose the version with the most threads; of several, the one started last."""
         known = {one.bot for one in self._workers.values()}
         for versions in (self._asked, self._refused):
             for gone in versions.keys() - known:
@@ -521,7 +523,7 @@ class Workers:
             self._places(places)
 
     def _best(self, key: str, lost_by: set[str]) -> WorkerSeen | None:
-        """The worker that had the key last, else the one with most free places."""
+        """Return the worker that had the key last, otherwise the one with most free places."""
         usable = self._usable()
         reserved = self._reserved(usable)
         free = [one for one in usable if one.free and one.id not in reserved]
@@ -532,7 +534,7 @@ class Workers:
         return found or max(free, key=lambda one: one.free, default=None)
 
     def _reserved(self, usable: list[WorkerSeen]) -> set[str]:
-        """Those that are left to jobs that run alone: where one waits, the least busy worker."""
+        """Workers reserved for jobs that run alone: while one waits, the least busy worker."""
         found = {one.worker.id for one in self._attempts.values() if one.alone}
         if self._alone and usable:
             found.add(min(usable, key=lambda one: (len(one.attempts), one.id)).id)
@@ -552,7 +554,9 @@ class Workers:
         return [one for one in self._usable() if one.free and not one.attempts]
 
     def _wake_alone(self) -> None:
-        """Wake the first that waits for an idle worker, which is kept for it for a moment."""
+        """Wake the first job that waits for an idle worker, which is reserved for it for a
+        moment.
+        """
         if not self._alone or not self._idle_ones():
             return
         now = time.monotonic()
@@ -562,7 +566,7 @@ class Workers:
             # guard: kept-for-the-suspect -> self._alone.pop(event_id)()
             self._alone[event_id]()
         elif now - self._woken[1] > self.limits.unnamed_seconds:
-            # It was paused or released meanwhile.
+            # It was paused or released in the meantime.
             del self._alone[event_id]
             self._woken = None
 
@@ -570,7 +574,7 @@ class Workers:
         return sum(one in self._gone for one in died_with)
 
     def _look(self) -> None:
-        """Give up what is silent."""
+        """Give up silent workers and attempts."""
         now = time.monotonic()
         up_since = self._broker.state().up_since
         with self._lock:
@@ -595,7 +599,7 @@ class Workers:
     def _vanished(self, worker: WorkerSeen, now: float, up_since: float | None) -> None:
         del self._workers[worker.id]
         log.warning("worker vanished name=%s jobs=%d", worker.name, len(worker.attempts))
-        # Where this process was cut off itself, silence tells nothing of the worker.
+        # If this process itself was cut off, silence proves nothing about the worker.
         if up_since is not None and up_since < worker.heard:
             self._gone[worker.id] = None
             if len(self._gone) > MOST_GONE:
@@ -604,7 +608,9 @@ class Workers:
 
 
 def _places(worker: WorkerSeen, *, is_reserved: bool) -> int:
-    """How many jobs may be at a worker; at a reserved one those that it has, or the lone one."""
+    """Return how many jobs a worker may have; for a reserved one its present jobs, or the
+    lone one.
+    """
     most = max(0, worker.threads - worker.strangers)
     return min(most, max(1, len(worker.attempts))) if is_reserved else most
 
@@ -616,7 +622,7 @@ def _named(attempts: object) -> set[str]:
 
 
 def _text(value: object, most: int) -> str:
-    """A text that `status` can store, whatever it was."""
+    """Return a text that `status` can store, whatever the value was."""
     return str(value)[:most].encode("utf-8", "replace").decode()
 
 

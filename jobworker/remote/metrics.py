@@ -1,4 +1,4 @@
-"""The metrics of handlers in worker processes: those of the leader, and those of each worker."""
+"""The metrics of handlers in worker processes: the leader's, and each worker's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF_LEADER = {
 def watch_workers(
     registry: CollectorRegistry | None, ask: Callable[[], Mapping[str, float]]
 ) -> None:
-    """Ask the leader whenever the figures are read."""
+    """Read the leader's numbers with the figures."""
 
     def values() -> Values:
         return {OF_LEADER[name].name: float(value) for name, value in ask().items()}
@@ -42,7 +42,7 @@ def watch_workers(
 
 
 class HandlerMetrics:
-    """Those of a worker process."""
+    """The metrics of a worker process."""
 
     def __init__(self, registry: CollectorRegistry, *, abandoned: Callable[[], int]) -> None:
         self._seconds = Histogram(

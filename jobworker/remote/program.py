@@ -1,9 +1,9 @@
 """A bot in another language: one program for each thread, JSON lines over its standard streams.
 
-Its first line says which version and which rules it has. Then each line that it reads is a job, and
-it answers each with one line, its decision. Its standard error goes to the log. A program that
-ends, hangs, or answers with anything else is killed, and the job has failed once; the next job
-starts another one.
+Its first line has its version and its rules. After that, each line that it reads is a job, and it
+answers each with one line, its decision. Its standard error goes to the log. A program that ends,
+hangs, or writes any other answer is killed, and the job has failed once. The next job starts
+another one.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from linedesk.store.limits import MOST_LEVELS, nests_deeper
 log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 20.0
-# Of a whole message: more than what is stored ever has, and less than Python's own limit.
+# The limit of a whole message: deeper than any stored value, and below Python's own limit.
 MOST_DEPTH = 2 * MOST_LEVELS
 END_SECONDS = 2.0
-# A process that left the program's group may hold its output open: look now and then.
+# A process that left the program's group may hold its output open: check regularly.
 LOOK_SECONDS = 1.0
 CHUNK = 65_536
-# A line of its standard error; what is longer is cut. The last lines are a dead letter's traceback.
+# A line of its standard error; longer ones are cut. The last lines are a dead letter's traceback.
 MOST_LOG = 2_000
 KEPT_LINES = 100
-# What a command that names no program gives; others, as a lack of memory, pass.
+# The errors of a command without a program; others, such as a lack of memory, are temporary.
 NO_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
 DEFAULT_RULES: Mapping[str, Any] = {"perMember": False, "rules": [{"name": "default"}]}
 
 
 class ProgramFailed(Exception):
-    """The program ended, or wrote what it must not; the words name no user's text."""
+    """The program ended, or wrote an invalid line; the text quotes no user."""
 
 
 class WrongProgram(ProgramFailed):
-    """No other start mends it: the command, or the program's contract or rules."""
+    """Another start would not help: the command, or the program's contract or rules, is wrong."""
 
 
 class Program:
@@ -90,7 +90,7 @@ class Program:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for a job: it has not ended, and written nothing unasked."""
+        """Whether it waits for a job: it has not ended, and wrote nothing unasked."""
         return not self._buffer and not self._poll.poll(0)
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ class Program:
             raise ProgramFailed(self._ended()) from error
 
     def receive(self, timeout_seconds: float = float("inf")) -> dict[str, Any]:
-        """The next line. Raises ProgramFailed, also when the time is over."""
+        """Return the next line. Raises ProgramFailed, also after the time-out."""
         deadline = time.monotonic() + timeout_seconds
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
@@ -123,13 +123,13 @@ class Program:
         return found
 
     def kill(self) -> None:
-        """Kill it with all that it has started; its owner thread then gets ProgramFailed."""
+        """Kill it with all its child processes; its owner thread then gets ProgramFailed."""
         self._is_killed = True
         with suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it, and let go of what belongs to it."""
+        """Kill it, and release its resources."""
         self.kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
@@ -147,7 +147,7 @@ class Program:
         self.end()
 
     def errors(self) -> str:
-        """The last lines of its standard error since it was sent something; call it after `end`."""
+        """The last lines of its standard error since it was sent a job; call it after `end`."""
         return "\n".join(list(self._errors))
 
     def _chunk(self, deadline: float, timeout_seconds: float) -> bytes:
@@ -171,7 +171,7 @@ class Program:
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
     def _log(self) -> None:
-        """Read all of it, or the program stands still when the pipe is full."""
+        """Read all of it; otherwise the program blocks when the pipe is full."""
         stream = self._process.stderr
         assert stream is not None, "opened as a pipe"
         with stream, suppress(ValueError, OSError):
@@ -184,7 +184,7 @@ class Program:
 class ProgramBot:
     """See `jobworker.remote.worker.WorkerBot`. `command` is split as a shell does.
 
-    Raises WrongProgram, and ProgramFailed where the program does not start this time.
+    Raises WrongProgram, and ProgramFailed if the program does not start this time.
     """
 
     def __init__(
@@ -221,12 +221,12 @@ class ProgramBot:
             raise WrongProgram(f"has wrong rules: {error}") from error
 
     def open(self) -> ProgramThread:
-        """A program of its own for a thread; it starts with the first job."""
+        """Return a program for a thread; it starts with the first job."""
         first, self._first = self._first, None
         return ProgramThread(self, first)
 
     def start(self) -> Program:
-        """A new program of this version. Raises ProgramFailed."""
+        """Start a new program of this version. Raises ProgramFailed."""
         program, hello = self._begin()
         if self._version(hello) != self.version:
             program.end()
@@ -235,7 +235,7 @@ class ProgramBot:
         return program
 
     def _begin(self) -> tuple[Program, dict[str, Any]]:
-        """A new program, and its hello with rules."""
+        """Start a new program; returns it with its hello, which contains the rules."""
         program = Program(self._command, self._environ)
         try:
             settings, secrets = dict(self._settings), dict(self._secrets)
@@ -250,7 +250,7 @@ class ProgramBot:
         return program, {**hello, "rules": hello.get("rules", DEFAULT_RULES)}
 
     def _version(self, hello: Mapping[str, Any]) -> str:
-        """What the program calls itself, and a hash of its rules and settings."""
+        """Return the program's own version, with a hash of its rules and settings."""
         told = json.dumps([hello["rules"], dict(self._settings)], sort_keys=True)
         name = str(hello.get("version", ""))[:80]
         return f"{name}+{hashlib.sha256(told.encode()).hexdigest()[:8]}"
@@ -262,7 +262,8 @@ class ProgramThread:
     def __init__(self, bot: ProgramBot, program: Program | None) -> None:
         self._bot = bot
         self._lock = threading.Lock()
-        # All below under _lock; but for `abandon` and `close` only the thread itself changes them.
+        # All below under _lock; except for `abandon` and `close`, only the thread itself changes
+        # them.
         self._program = program
         self._is_busy = False
         self._is_over = False
@@ -285,7 +286,7 @@ class ProgramThread:
                 self._end()
 
     def abandon(self) -> None:
-        """Kill the program, so that the thread comes back."""
+        """Kill the program, so that the thread returns."""
         with self._lock:
             self._is_over = True
             if self._program is not None:
@@ -302,7 +303,7 @@ class ProgramThread:
             program.close()
 
     def _running(self) -> Program:
-        """The thread's program, a new one where the last has ended. Raises ProgramFailed."""
+        """Return the thread's program, a new one if the last has ended. Raises ProgramFailed."""
         if self._program is not None:
             if self._program.is_waiting:
                 return self._program
@@ -310,7 +311,7 @@ class ProgramThread:
             self._end()
         program = self._bot.start()
         with self._lock:
-            # It was given up while its program started.
+            # It was abandoned while its program started.
             # guard: given-up-while-it-starts -> body
             if not self._is_over:
                 self._program = program
@@ -319,8 +320,8 @@ class ProgramThread:
         raise ProgramFailed("was killed")
 
     def _checked(self, job: Job, decision: Mapping[str, Any]) -> dict[str, Any]:
-        """The decision, whose content is the leader's to check. Raises ProgramFailed."""
-        # An answer to an earlier job would be that of another user.
+        """Return the decision; the leader checks its content. Raises ProgramFailed."""
+        # An answer to an earlier job would be another user's.
         # guard: answer-of-this-job -> if decision.get("type") != "decision":
         if decision.get("type") != "decision" or decision.get("attempt") != job.attempt:
             raise ProgramFailed("answered something else than a decision of this job")
@@ -335,7 +336,7 @@ class ProgramThread:
 
     def _failure(self, error: ProgramFailed) -> Failure:
         told = self._bot.masked(self._told)
-        # A program that was exchanged is not the handler's fault; the worker ends because of it.
+        # A program that was replaced is not the handler's fault; the worker ends because of it.
         return Failure(f"program {error}", "-", told, lasting=False, passing=self._bot.is_outdated)
 
     def _end(self) -> None:

@@ -23,7 +23,7 @@ NOT_OWN = {*PACKAGES, *sys.stdlib_module_names, "__main__"}
 
 
 class PythonBot:
-    """See `jobworker.remote.worker.WorkerBot`. `settings` and `secrets` are what its talks give."""
+    """See `jobworker.remote.worker.WorkerBot`. Its talks get `settings` and `secrets`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class PythonBot:
         return found.hexdigest()[:12]
 
     def open(self) -> PythonBot:
-        """The same for every thread."""
+        """Return itself: all threads share it."""
         return self
 
     def run(self, job: Job, received: float) -> dict[str, Any]:
@@ -67,14 +67,14 @@ class PythonBot:
         )
 
     def abandon(self) -> None:
-        """Python cannot end a thread."""
+        """Does nothing: Python cannot end a thread."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: there is nothing to close."""
 
 
 def _modules(handlers: Iterable[Callable[..., object]]) -> Iterator[tuple[str, ModuleType]]:
-    """The handlers' modules, and what is loaded of the folders that the bot lies in."""
+    """The handlers' modules, and all loaded modules in the bot's folders."""
     given = filter(None, (inspect.getmodule(inspect.unwrap(one)) for one in handlers))
     own = {module.__name__: module for module in given}
     folders = tuple({folder for one in own.values() if (folder := _folder(one))})
@@ -87,7 +87,7 @@ def _modules(handlers: Iterable[Callable[..., object]]) -> Iterator[tuple[str, M
 def _is_own(name: str, file: str, folders: tuple[str, ...]) -> bool:
     if name.partition(".")[0] in NOT_OWN or not file.endswith(".py"):
         return False
-    # A virtual environment may lie in the bot's folder.
+    # The bot's folder may contain a virtual environment.
     return any(
         file.startswith(one) and INSTALLED.isdisjoint(Path(file.removeprefix(one)).parts)
         for one in folders
@@ -95,7 +95,9 @@ def _is_own(name: str, file: str, folders: tuple[str, ...]) -> bool:
 
 
 def _folder(module: ModuleType) -> str | None:
-    """What holds the module's top-level package; of an installed one only the package itself."""
+    """The folder of the module's top-level package; for an installed one only the package
+    itself.
+    """
     top, *inner = module.__name__.split(".")
     if top in NOT_OWN or not module.__file__:
         return None

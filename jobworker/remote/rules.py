@@ -1,7 +1,7 @@
 """A bot's rules as JSON, so that the leader can choose handlers that run elsewhere.
 
-The leader sees states, gathering, limits and profiles by these rules and runs no code of the bot.
-Types are LINE's names of events and messages, as `message` and `text`. Pure.
+By these rules the leader sees states, gathering, limits and profiles; it runs no code of the bot.
+Types are LINE's names of events and messages, such as `message` and `text`. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobworker.errors import BotError
 
 MOST_RULES = 10_000
 UNKNOWN = "unknown"
-# What a rule of each kind may have; the last kind is for all other events.
+# The fields that a rule of each kind may have; the last kind handles all other events.
 _ALL = ("name", "profile", "limit")
 KINDS: Mapping[str, frozenset[str]] = {
     "timer": frozenset((*_ALL, "timer")),
@@ -43,7 +43,7 @@ _TYPES = {one: type_ for type_, one in (*EVENTS.items(), *MESSAGES.items())}
 
 @dataclass(frozen=True)
 class RemoteHandler:
-    """Stands for a handler of this name in the bot of this version."""
+    """Represents a handler of this name in the bot of this version."""
 
     version: str
     name: str
@@ -53,7 +53,7 @@ class RemoteHandler:
 
 
 def rules_of(bot: Bot) -> tuple[dict[str, Any], Mapping[str, Rule]]:
-    """The bot's rules as JSON, and each rule by its name there."""
+    """Return the bot's rules as JSON, and each rule by its name there."""
     rows, by_name = [], {}
     for number, (where, rule) in enumerate(_every_rule(bot)):
         by_name[str(number)] = rule
@@ -67,7 +67,7 @@ def rules_of(bot: Bot) -> tuple[dict[str, Any], Mapping[str, Rule]]:
 
 
 def bot_of(table: object, version: str) -> Bot:
-    """A bot with these rules, whose handlers are a `RemoteHandler` each. Raises ValueError."""
+    """Return a bot with these rules and a `RemoteHandler` for each. Raises ValueError."""
     if not isinstance(table, Mapping) or not isinstance(table.get("rules"), list):
         raise ValueError("rules: must be a list of rules")
     if len(table["rules"]) > MOST_RULES:
@@ -85,7 +85,7 @@ def bot_of(table: object, version: str) -> Bot:
 def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
     for (event, message, state), rule in bot.rules.items():
         if not {event, message} <= _TYPES.keys() | {None}:
-            # A base class: no event of LINE's is just that, so its handler never runs.
+            # A base class: no LINE event is exactly that, so its handler never runs.
             continue
         named = {"event": event, "message": message}
         where = {name: _TYPES[one] for name, one in named.items() if one is not None}
@@ -125,7 +125,7 @@ def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> Non
 
 
 def _kind_of(row: Mapping[str, Any]) -> str:
-    """Raises ValueError for a field that a rule of its kind does not have."""
+    """Return a rule's kind. Raises ValueError for a field that its kind does not have."""
     if unknown := set(row) - FIELDS:
         raise ValueError(f"unknown field {sorted(unknown)[0]!r:.40}")
     kind = next((one for one in KINDS if one in row), "default")

@@ -1,8 +1,8 @@
-"""Stored values as JSON and back: MongoDB's Extended JSON, where JSON has no form of its own.
+"""Stored values as JSON and back: MongoDB's Extended JSON for values that JSON cannot represent.
 
-Dates are `{"$date": "2026-11-23T01:02:03.004Z"}`, whole numbers beyond 2^53 are
-`{"$numberLong": "9007199254740993"}`, since many languages read a number of JSON as a double. The
-rest follows the relaxed form of https://github.com/mongodb/specifications (extended-json). Pure.
+Dates are `{"$date": "2026-11-23T01:02:03.004Z"}`. Whole numbers beyond 2^53 are `{"$numberLong":
+"9007199254740993"}`, since many languages read a JSON number as a double. The rest follows the
+relaxed form of https://github.com/mongodb/specifications (extended-json). Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bson.errors import BSONError
 
 from jobworker.errors import BotError
 
-# Beyond it a double does not hold every whole number.
+# Beyond it a double cannot represent every whole number.
 MOST_SAFE = 2**53
 _READING = json_util.JSONOptions(tz_aware=True, tzinfo=UTC)
 _WRITING = json_util.JSONOptions(
@@ -27,7 +27,7 @@ _WRITING = json_util.JSONOptions(
 
 
 def to_json(value: Any) -> Any:
-    """A value that MongoDB stores, in JSON's types. Raises BotError for others."""
+    """Return a value that MongoDB stores, in JSON's types. Raises BotError for others."""
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, int):
@@ -47,7 +47,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The value that `to_json` gave. Raises ValueError for a broken form."""
+    """Return the value that was passed to `to_json`. Raises ValueError for an invalid form."""
     if isinstance(value, list):
         return [from_json(each) for each in value]
     if not isinstance(value, dict):
@@ -62,13 +62,13 @@ def from_json(value: Any) -> Any:
 
 
 def moment_to_json(moment: datetime) -> str:
-    """RFC 3339 in UTC, with the milliseconds that MongoDB stores. A date without zone is UTC's."""
+    """RFC 3339 in UTC, with the milliseconds that MongoDB stores. A date without a zone is UTC."""
     utc = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def moment_from_json(text: object) -> datetime:
-    """The moment of an RFC 3339 text. Raises ValueError, also where it has no zone."""
+    """Return the moment of an RFC 3339 text. Raises ValueError, also for one without a zone."""
     if not isinstance(text, str):
         raise ValueError(f"no date: {type(text).__name__}")
     moment = datetime.fromisoformat(text)
@@ -78,17 +78,17 @@ def moment_from_json(text: object) -> datetime:
 
 
 def to_line(message: Mapping[str, Any]) -> bytes:
-    """A message as one line of UTF-8. Raises ValueError for numbers that JSON has no form for."""
+    """Return a message as one line of UTF-8. Raises ValueError for numbers outside JSON."""
     text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # Readers of lines in JavaScript, and others, end a line at these two as well.
+    # JavaScript and other readers of lines also end a line at these two.
     text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    # Half a surrogate pair has no UTF-8; what replaces it is JSON's own escape of it.
+    # Half a surrogate pair has no UTF-8; it is written as JSON's own escape.
     # guard: half-a-surrogate -> return text.encode("utf-8", "surrogatepass")
     return text.encode("utf-8", "backslashreplace")
 
 
 def from_line(line: bytes) -> dict[str, Any]:
-    """The object that a line holds. Raises ValueError for anything else."""
+    """Return the object in a line. Raises ValueError for anything else."""
     try:
         found = json.loads(line.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
     except RecursionError as error:

@@ -1,8 +1,8 @@
 """A worker process: takes jobs from the leader, runs handlers, and repeats each decision until the
 leader has it.
 
-It has no MongoDB and does not call LINE. A handler that does not return is given up as in the
-dispatcher: another thread takes the place of its thread.
+It has no MongoDB and does not call LINE. A handler that does not return is abandoned as in the
+dispatcher: another thread replaces its thread.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from linedesk.store.records.events import EVENT_ID
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 1.0
-# A decision that the leader does not confirm is sent again after so long.
+# A decision that the leader does not confirm is sent again after this long.
 REPEAT_SECONDS = 1.0
-# A leader that says nothing for so long may be followed by one of a lower epoch.
+# After this long without a leader's message, one with a lower epoch may follow.
 LEADER_SILENT_SECONDS = 10.0
-# A leader repeats nothing after this; neither does a worker.
+# A leader repeats nothing after this time, nor does a worker.
 FORGET_SECONDS = 3_600.0
 
 
 class HandlerRunner(Protocol):
-    """What handlers of one thread run in: this process, or a program of the thread's own."""
+    """Runs the handlers of one thread: this process, or a program of the thread's own."""
 
     def run(self, job: Job, received: float) -> dict[str, Any]:
-        """The decision of a job; raises nothing."""
+        """Return the decision of a job; raises nothing."""
         ...
 
     def abandon(self) -> None:
-        """The job's thread is given up: end what can be ended. From another thread."""
+        """The job's thread is abandoned: end what can be ended. From another thread."""
         ...
 
     def close(self) -> None:
-        """No further job comes."""
+        """End; no more jobs follow."""
         ...
 
 
@@ -66,7 +66,7 @@ class WorkerBot(Protocol):
 
     @property
     def version(self) -> str:
-        """Differs between two states of its code."""
+        """Differs between two versions of its code."""
         ...
 
     @property
@@ -76,11 +76,11 @@ class WorkerBot(Protocol):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether its code was exchanged, so that the process has to begin anew."""
+        """Whether its code was replaced, so that the process has to start again."""
         ...
 
     def open(self) -> HandlerRunner:
-        """What a new thread runs its jobs in."""
+        """Return the runner of a new thread's jobs."""
         ...
 
 
@@ -96,7 +96,7 @@ class Held:
     sent: float = 0.0
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its handler has run longer than it may."""
+        """Whether its handler has exceeded its limit."""
         if self.decision is not None or self.began is None:
             return False
         return now - self.began > self.job.limit_seconds
@@ -118,15 +118,16 @@ class RunnerThread(threading.Thread):
 
     @property
     def stack(self) -> str:
-        """Where it stands at this moment."""
+        """Its present stack."""
         frame = sys._current_frames().get(self.ident or 0)
         return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
 
 class WorkerProcess:
-    """Runs jobs on `threads` threads until it is stopped; its own thread beats once a second.
+    """Runs jobs on `threads` threads until it is stopped; its own thread sends a beat once a
+    second.
 
-    `name` is what operators see. `observe` is called with a job's seconds and whether it failed.
+    `name` is for operators. `observe` is called with a job's seconds and whether it failed.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class WorkerProcess:
         self._answered = 0.0
         self._is_refused = ""
 
-    # Its life.
+    # Starting and stopping.
 
     def start(self) -> None:
         """Begin to take jobs."""
@@ -175,7 +176,7 @@ class WorkerProcess:
         self._beats.start()
 
     def leave(self, deadline: float) -> bool:
-        """Take no more jobs, and end those that are under way until the monotonic deadline.
+        """Take no more jobs, and finish those under way until the monotonic deadline.
 
         Returns whether all have ended and the leader has their decisions.
         """
@@ -200,18 +201,18 @@ class WorkerProcess:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the bot's program is another one than at the start."""
+        """Whether the bot's program differs from the one at the start."""
         return self._bot.is_outdated
 
     @property
     def has_threads_left(self) -> bool:
-        """Whether fewer handlers hang for good than there are threads."""
+        """Whether fewer handlers hang permanently than there are threads."""
         with self._lock:
             self._lost = [one for one in self._lost if one.is_alive()]
             return len(self._lost) < self._number
 
     def state(self) -> str:
-        """What it waits for; empty while a leader hears it."""
+        """The reason for waiting; empty while a leader answers."""
         broker = self._broker.state().words
         if broker:
             return broker
@@ -221,20 +222,20 @@ class WorkerProcess:
         return "" if self._answered and heard else "waiting for a dispatcher"
 
     def status(self) -> str:
-        """How it goes, in words for a person."""
+        """The state as a text for operators."""
         with self._lock:
             at_work = sum(one.decision is None for one in self._held.values())
             words = f"{at_work} of {self._number} threads at work"
         return " · ".join(filter(None, (self.state(), words)))
 
     def stalled(self) -> str | None:
-        """Which of its threads hangs, in words; None while all go on."""
+        """A text that names a hanging thread; None if there is none."""
         return self._beats.stalled() or self._broker.stalled()
 
-    # What arrives.
+    # Messages.
 
     def _arrived(self, body: bytes) -> None:
-        """On the broker's thread; whatever arrives must not end it."""
+        """On the broker's thread; no message may end it."""
         try:
             message = read(body)
             kind = message["type"]
@@ -249,7 +250,9 @@ class WorkerProcess:
             elif kind == "welcome":
                 self._welcomed(message)
         except NOT_UNDERSTOOD as error:
-            log.warning("not understood, dropped bytes=%d error=%s", len(body), str(error)[:200])
+            log.warning(
+                "message not understood, dropped bytes=%d error=%s", len(body), str(error)[:200]
+            )
 
     def _take(self, message: Mapping[str, Any]) -> None:
         job = Job.from_message(message)
@@ -271,11 +274,11 @@ class WorkerProcess:
             held = self._drop(attempt, epoch)
             fresh = None if held is None else self._replace(held)
         if fresh is not None:
-            log.warning("handler abandoned, the leader wants it no more attempt=%s", attempt[:8])
+            log.warning("handler abandoned, the leader has cancelled it attempt=%s", attempt[:8])
             fresh.start()
 
     def _drop(self, attempt: str, epoch: int) -> Held | None:
-        """Under the lock. A leader that was replaced speaks for none of its successor's jobs."""
+        """Under the lock. A replaced leader must not cancel its successor's jobs."""
         held = self._held.get(attempt)
         # guard: a-successors-job-stays -> never
         if held is not None and epoch < held.job.epoch:
@@ -289,17 +292,17 @@ class WorkerProcess:
     def _welcomed(self, message: Mapping[str, Any]) -> None:
         epoch, now = int(message["epoch"]), time.monotonic()
         with self._lock:
-            # A lower epoch is that of a leader that was replaced, or of a new database.
+            # A lower epoch is that of a replaced leader, or of a new database.
             if epoch < self._epoch and now - self._answered < LEADER_SILENT_SECONDS:
                 return
             self._epoch, self._answered = epoch, now
         state = str(message.get("state", ""))
         refused = "" if state in (WORKING, STOPPING, SILENT, NEW) else state
         if refused and refused != self._is_refused:
-            log.warning("gets no jobs: %s", refused)
+            log.warning("this worker gets no jobs: %s", refused)
         self._is_refused = refused
 
-    # The threads.
+    # Threads.
 
     def _make(self) -> RunnerThread:
         self._made += 1
@@ -325,7 +328,7 @@ class WorkerProcess:
         self._observe(seconds, decision["outcome"] != "decided")
 
     def _replace(self, held: Held) -> RunnerThread | None:
-        """Under the lock: give up the thread of a job. Returns a fresh one, to be started."""
+        """Under the lock: abandon the thread of a job. Returns a new one, to be started."""
         thread, held.thread = held.thread, None
         if thread is None or thread.is_abandoned:
             return None
@@ -395,7 +398,7 @@ class WorkerProcess:
     def _beat(self) -> None:
         address = self._broker.address
         if not address:
-            # Nothing could reach it yet.
+            # No answer could reach it yet.
             return
         with self._lock:
             message = {

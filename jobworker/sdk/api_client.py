@@ -1,4 +1,4 @@
-"""The ApiClient that a bot takes in the place of line-bot-sdk's."""
+"""The ApiClient that a bot uses instead of line-bot-sdk's."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from linebot.v3.messaging import Configuration
 
 from jobworker.sdk.bound_clients import bound
 
-# What the SDK names its data host.
+# The SDK's name of its data host.
 DATA_HOST = "api-data.line.me"
 
 
 class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
-    """In the place of `linebot.v3.messaging.ApiClient`, for a bot that calls LINE by itself.
+    """Replaces `linebot.v3.messaging.ApiClient`, for a bot that calls LINE itself.
 
     Each call waits for its turn at the gate, has a time-out, is made once and leaves a row in
-    `calls`. Host, token and connections are those of the settings, whatever the Configuration
-    says, so any number of these may be made, at any time; LINE can be called once the worker has
+    `calls`. Host, token and connections are those of the settings, whatever the Configuration says.
+    Any number of clients may therefore be made at any time. LINE can be called once the worker has
     begun. Raises NotRunning before that, GateClosed at a stop, LineAway while LINE fails.
     """
 
@@ -31,7 +31,7 @@ class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
         cookie: str | None = None,
         pool_threads: int = 1,
     ) -> None:
-        # Not the SDK's own: it wants a token, and opens a pool of connections.
+        # Not the SDK's own: it needs a token, and opens a pool of connections.
         self.configuration = configuration or Configuration()
         self.client_side_validation = self.configuration.client_side_validation
         self.pool_threads = pool_threads
@@ -52,7 +52,9 @@ class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
         _request_auth: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """As the SDK's; with `async_req` the call has been made when its result is returned."""
+        """Call like the SDK's; with `async_req` the call is complete when its result is
+        returned.
+        """
         clients = bound()
         headers = {**self.default_headers, **(header_params or {})}
         if self.cookie:
@@ -65,12 +67,12 @@ class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
 
     @classmethod
     def set_default(cls, default: Any) -> None:
-        """Have `MessagingApi()` without a client take this one."""
+        """Make `MessagingApi()` without a client use this one."""
         SdkApiClient.set_default(default)
 
     @classmethod
     def get_default(cls) -> Any:
-        """What `set_default` was given, else a new one."""
+        """Return the client of `set_default`, otherwise a new one."""
         if SdkApiClient._default is None:
             SdkApiClient.set_default(cls())
         return SdkApiClient._default
@@ -78,7 +80,7 @@ class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
 
 @dataclass(frozen=True)
 class _Done:
-    """The result of a call as `async_req` gives it."""
+    """The result of a call in the form of `async_req`."""
 
     answer: Any
 

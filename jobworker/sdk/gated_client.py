@@ -1,7 +1,7 @@
-"""line-bot-sdk's ApiClient through the gate: what an SDK bot's calls of LINE go through.
+"""line-bot-sdk's ApiClient through the gate: an SDK bot's calls of LINE use it.
 
-What the SDK (3.27) does by itself and this does not: wait for ever, repeat GETs, keep the last
-answer's body.
+The SDK (3.27) waits without limit, repeats GETs and keeps the last answer's body. This client does
+none of that.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from linedesk.store.records.calls import CallRecord
 
 # The SDK reads a whole photo or video before it returns.
 DATA_CALL_SECONDS = 30.0
-# POSTs that ask, show or set something, by the templates of their paths: made twice they do no
-# more than once. Others send a message or make something new.
+# POSTs that read, show or set, by the templates of their paths: made twice they have the same
+# effect as once. Others send a message or create an object.
 HARMLESS = (
     "/v2/bot/message/validate/",
     "/v2/bot/message/markAsRead",
@@ -45,7 +45,7 @@ HARMLESS = (
 
 
 def configured(base: str, token: str, *, connections: int) -> Any:
-    """The SDK's configuration of a client that repeats nothing by itself."""
+    """Return the SDK's configuration of a client that repeats nothing by itself."""
     configuration = Configuration(host=base.rstrip("/"), access_token=token)
     configuration.retries = False
     configuration.connection_pool_maxsize = connections
@@ -53,11 +53,10 @@ def configured(base: str, token: str, *, connections: int) -> Any:
 
 
 class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
-    """The SDK's client of one host: through its gate, in time, logged, nothing repeated.
+    """The SDK's client of one host: through its gate, with a time limit, logged, nothing repeated.
 
-    A handler waits for its turn on its own thread. Its connections are shared by all threads. Its
-    calls are counted against LINE's rate limits and not held back by them: the handler gets the
-    429.
+    A handler waits for its turn on its own thread. All threads share its connections. Its calls
+    count against LINE's rate limits and are not held back by them: the handler gets the 429.
     """
 
     def __init__(
@@ -94,11 +93,11 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         super().close()
 
     def call_api(self, resource_path: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        """As the SDK's, but gated and bounded as a whole: by the caller's time-out if it is one
-        number, else by the client's own. Raises GateClosed as well.
+        """Call like the SDK's, but gated and with a limit for the whole call: the caller's time-out
+        if it is one number, otherwise the client's own. Also raises GateClosed.
         """
         limit = kwargs.get("_request_timeout") or self._limit_seconds
-        # The turn ends with this method, so nothing may go on in a thread of the SDK's.
+        # The turn ends with this method, so no work may remain in a thread of the SDK.
         kwargs |= {"_request_timeout": limit, "async_req": None}
         current = current_call()
         sending = _Sending(
@@ -124,13 +123,13 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         self, method: str, path: str, current: HandlerContext | None, body: Any
     ) -> AbstractContextManager[CallRecord]:
         context = current.context if current else {}
-        # A model of the SDK's, or what the bot made itself.
+        # A model of the SDK, or the bot's own object.
         to = body.get("to") if isinstance(body, Mapping) else getattr(body, "to", None)
         return self._calls.noted(method, path, context, host=self._host.name, to=to)
 
     @contextmanager
     def _told(self, call: _UnderWay) -> Iterator[None]:
-        """Note in the row, and tell the breaker, how the call inside ends."""
+        """Report the end of the call inside to the row and to the breaker."""
         self.last_response = None
         try:
             yield
@@ -139,7 +138,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
             call.row.reason = reason_of(LineAnswer(error.status or 0, error.body or ""))
             raise
         except UnicodeDecodeError as error:
-            # The body of a refusal, which hides it.
+            # The refusal, which the error in reading its body hides.
             if isinstance(error.__context__, ApiException):
                 self._note(call, error.__context__.status, None)
             raise
@@ -147,14 +146,14 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
             self._host.breaker.failed(call.whose, began=call.began)
             raise
         finally:
-            # Also where the SDK cannot read what LINE answered.
+            # Also if the SDK cannot read LINE's answer.
             if (told := self.last_response) is not None:
                 self._note(call, told.status, told.getheaders())
             # It would keep a whole video in memory until the next call.
             self.last_response = None
 
     def _note(self, call: _UnderWay, status: int | None, headers: Mapping[str, str] | None) -> None:
-        # The SDK's status 0 stands for no answer.
+        # The SDK's status 0 means no answer.
         call.row.status = status or None
         call.row.request_id = (headers or {}).get("x-line-request-id")
         tell(self._host.breaker, status or 0, call.whose, began=call.began)
@@ -162,7 +161,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
 
 @dataclass(frozen=True)
 class _UnderWay:
-    """A call that has begun: its row, whose it is, and its monotonic start."""
+    """A call that has begun: its row, its owner, and its monotonic start."""
 
     row: CallRecord
     whose: str
@@ -170,15 +169,15 @@ class _UnderWay:
 
 
 def is_send(method: str, path: str) -> bool:
-    """Whether a call made twice would do twice what it does."""
+    """Whether a call made twice would have its effect twice."""
     return method == "POST" and not path.startswith(HARMLESS)
 
 
 class _Sending:
-    """A send of the handler `current`, noted unless LINE surely did nothing.
+    """A send of the handler `current`, noted unless LINE certainly did nothing.
 
-    What `works_once` is noted only if LINE took it: made again after an unknown outcome it is
-    either taken or refused, as the reply token has it.
+    A call that `works_once` is noted only if LINE accepted it. Repeated after an unknown outcome,
+    it is either accepted or refused, as the reply token is used once.
     """
 
     def __init__(self, current: HandlerContext | None, *, works_once: bool) -> None:
@@ -208,7 +207,7 @@ class _Sending:
 
 
 def _is_refusal(status: int | None) -> bool:
-    """Whether LINE has surely done nothing; a 409 says that it did so before."""
+    """Whether LINE has certainly done nothing; a 409 means that it did so before."""
     return status is not None and status >= 400 and status != 409 and not is_no_verdict(status)
 
 
@@ -229,7 +228,7 @@ class SdkClients:
         connections: int,
         rate_limits: RateLimits | None = None,
     ) -> SdkClients:
-        """A client for each host, with the same token."""
+        """Return a client for each host, with the same token."""
 
         def client(host: Host, limit_seconds: float) -> GatedApiClient:
             return GatedApiClient(

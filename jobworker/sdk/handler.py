@@ -1,8 +1,8 @@
-"""A bot written with line-bot-sdk's WebhookHandler, as the worker runs it.
+"""Runs a bot written with line-bot-sdk's WebhookHandler.
 
-The SDK's own machinery chooses the handler and calls it, so its rules hold here, too: by event and
-message class, by event class, else the default; with the event, with event and destination, or
-with nothing.
+The SDK's own code chooses and calls the handler, so its rules apply here: by event and message
+class, by event class, otherwise the default; with the event, with event and destination, or without
+arguments.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class SdkBot(Bot):
 
     def __init__(self, handler: WebhookHandler) -> None:
         super().__init__()
-        # The handler's own parser stays as it is, for whoever else has the handler.
+        # The handler's own parser stays unchanged for other users of the handler.
         self._handler = copy.copy(handler)
         self._handler.parser = _Parsed()
         self._destination = _Destination()
 
     def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
-        """The one rule, for every event of LINE's. Raises NoTimerHandler."""
+        """Return the one rule for every LINE event. Raises NoTimerHandler."""
         if isinstance(event, TimerEvent):
             return super().rule_for(event, state)
         return Rule(self._run, profile=False)
@@ -46,13 +46,15 @@ class SdkBot(Bot):
 
 
 def coroutines_of(handler: WebhookHandler) -> list[str]:
-    """The names of handlers that are coroutines, which the SDK calls and never awaits."""
+    """Return the names of handlers that are coroutines; the SDK calls them and never awaits
+    them.
+    """
     functions = [*handler._handlers.values(), handler._default]
     return sorted({_name_of(each) for each in functions if _is_coroutine(each)})
 
 
 def _is_coroutine(function: Any) -> bool:
-    # Also an object that is called.
+    # Also a callable object.
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )
@@ -64,7 +66,7 @@ def _name_of(function: Any) -> str:
 
 
 class _Destination:
-    """The bot's own user id: asked once, when the first handler wants it."""
+    """The bot's own user id: read once, when the first handler needs it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +80,7 @@ class _Destination:
 
 
 class _Payload:
-    """One event as the SDK's WebhookPayload; its destination is asked for only if it is read."""
+    """One event as the SDK's WebhookPayload; its destination is read only when needed."""
 
     def __init__(self, event: Any, destination: _Destination) -> None:
         self.events = [event]
@@ -90,7 +92,7 @@ class _Payload:
 
 
 class _Parsed:
-    """In the place of the SDK's parser: the front desk has checked and parsed already."""
+    """Replaces the SDK's parser: the front desk has already checked and parsed."""
 
     def parse(self, body: _Payload, signature: str, as_payload: bool = False) -> _Payload:
         return body

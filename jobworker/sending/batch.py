@@ -1,7 +1,7 @@
 """A multicast that carries the same first sends of several conversations. Pure.
 
-What travels in it, and what LINE's answer means for it. Its place in MongoDB is the business of
-`jobworker.record.batches`, the way there that of `jobworker.sending.batching`.
+This module defines its content and the meaning of LINE's answer. `jobworker.record.batches` stores
+it, `jobworker.sending.batching` carries it out.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ from jobworker.sending.verdict import (
 def company_of(
     box: ConversationOutbox, others: Iterable[ConversationOutbox], boottime: float
 ) -> list[ConversationOutbox]:
-    """The conversations that wait with the same first sends; none unless both may travel so.
+    """Return the waiting conversations with the same first sends; none unless both may share a
+    call.
 
-    What has an answer waiting whose token is good goes by itself, free.
+    A conversation with a waiting answer and a valid token is called by itself, for free.
     """
     if not box.may_share(boottime):
         return []
@@ -63,10 +64,11 @@ def company_of(
 
 
 class Batch(Caller):
-    """One multicast that is ready, on its way to LINE; see the table of `Caller`.
+    """One multicast that is ready, or on its way to LINE; see the table of `Caller`.
 
-    The conversations in it are BUSY until it has LINE's verdict. Recipients and body are fixed, so
-    a conversation that is given up meanwhile leaves it, and is called all the same.
+    Its conversations are BUSY until it has LINE's verdict. Recipients and body are fixed: a
+    conversation that is given up meanwhile leaves the batch, and LINE is called for it all the
+    same.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Batch(Caller):
         self.ready = ready
         self.messages = messages
         self.boxes = {box.id: box for box in boxes}
-        """Those of its conversations that are in memory."""
+        """Its conversations that are in memory."""
         self.call = Call(ready.at, SendMethod.MULTICAST, tuple(ready.members), key=ready.key)
         self.was_tried = was_tried
         self._made = made
@@ -97,8 +99,8 @@ class Batch(Caller):
         return [id_.partition("/")[2] for id_ in self.ready.members]
 
     def standing(self, now: float) -> Standing:
-        """That of the best of its conversations when it was made; after a call at the end of the
-        line, and worth no more than any other push while LINE has not answered.
+        """Return the best standing of its conversations when it was made. After a call it is at the
+        end of the line, and like any other push while LINE has not answered.
         """
         turn_class = TurnClass.OTHER if self._unanswered else TurnClass.CHAT
         last = Standing(turn_class, now + self._limits.push_seconds)
@@ -109,7 +111,7 @@ class Batch(Caller):
         return tuple(self.ready.members)
 
     def plan(self, boottime: float, held_seconds: float) -> MakeLetters | Rest | Go:
-        """What to do with the turn; `held_seconds` is how long the endpoint is held back."""
+        """Return what to do with the turn; `held_seconds` is how long the endpoint is held back."""
         assert self.call is not None
         if cause := outlived(self.call, self._made.now(boottime)):
             return MakeLetters(cause, self.given_up_places())
@@ -119,17 +121,17 @@ class Batch(Caller):
         return Go(self.call, is_new=False)
 
     def judged(self, answer: LineAnswer | LineError) -> CallOutcome:
-        """What an answer means; `refused` names conversations.
+        """Return the meaning of an answer; `refused` names conversations.
 
-        What may concern one of them alone gives up none: where LINE does not say whom or what it
-        refuses, and for a month's limit, which their number may have met, the next call carries
-        half as many.
+        An error that may concern one of them does not give up all. If LINE does not name the cause,
+        and for a month's limit, which their number may have reached, the next call carries half as
+        many.
         """
         assert self.call is not None
         tried = Tried(self.call, (), was_tried=self.was_tried)
         outcome = judge(tried, answer, reply_unknown=ReplyUnknown.PUSH)
         if self.was_tried and outcome.cause == QUOTA:
-            # It may have arrived, and its key is good for another day: the month may have room.
+            # It may have arrived, and its key is valid for another day: the month may have room.
             return CallOutcome(SendVerdict.AGAIN, stands=True, cause=QUOTA)
         if self.was_tried or not isinstance(answer, LineAnswer):
             return outcome

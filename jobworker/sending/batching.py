@@ -1,8 +1,8 @@
-"""Carrying out the same sends of many conversations in one call.
+"""Carries out the same sends of many conversations in one call.
 
-The conversation whose turn it is takes along those that wait with the same; none waits for company.
-They are claimed in MongoDB before the call, and leave their outboxes after it, by the protocol of
-`jobworker.record.batches`.
+The conversation whose turn it is takes along those that wait with the same sends; none waits for
+others. They are claimed in MongoDB before the call, and leave their outboxes after it, by the
+protocol of `jobworker.record.batches`.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ MULTICAST = SendMethod.MULTICAST.path
 
 @dataclass(frozen=True)
 class Boxes:
-    """What the outbox lends: its conversations, and what is done with one that left a batch."""
+    """The outbox's conversations, and its functions for those that have left a batch."""
 
     lock: Lock
     waiting: Mapping[str, ConversationOutbox]
     """All conversations by id; under the lock."""
     do: Callable[[ConversationOutbox, NextStep | None], None]
     leave: Callable[[ConversationOutbox, Sequence[str]], None]
-    """These of its sends have left the conversation's outbox."""
+    """These sends have left the conversation's outbox."""
     gone: Callable[[str, Sequence[str]], None]
-    """Under the lock: the same of a conversation that is not in memory yet."""
+    """Under the lock: the same for a conversation that is not in memory yet."""
     make_letters: Callable[..., None]
-    """As the outbox's own: `(box, places, cause, call, unknown=…)`."""
+    """Like the outbox's own: `(box, places, cause, call, unknown=…)`."""
     until_confirmed: Callable[[Callable[[], Action | None], str], None]
-    """Do it, again and again, until MongoDB has confirmed it; then what follows."""
+    """Repeat it until MongoDB has confirmed it; then run what follows."""
 
 
 @dataclass(frozen=True)
 class Company:
-    """Conversations whose first sends are the same, as they were when the turn came: what is
-    recorded meanwhile travels later.
+    """Conversations whose first sends are the same, as they were when the turn came. Later records
+    are sent later.
     """
 
     boxes: Sequence[ConversationOutbox]
@@ -120,10 +120,12 @@ class Batching:
         self._batches: dict[str, Batch] = {}
         self._unknown: dict[str, dict[str, tuple[ConversationOutbox, Sequence[str]]]] = {}
 
-    # A turn of a conversation that has company.
+    # A turn of a conversation with company.
 
     def company(self, box: ConversationOutbox, go: Go) -> Company | None:
-        """Under the lock: what travels along; a thread has all of it from here on."""
+        """Under the lock: return the conversations to take along; a thread has all of them from now
+        on.
+        """
         if (
             not go.is_new
             or go.call.way is not SendMethod.PUSH
@@ -132,7 +134,7 @@ class Batching:
             return None
         left = self._quota.left if self._quota is not None else None
         others = company_of(box, self._boxes.waiting.values(), boottime())
-        # What the month leaves is for those who wait longest.
+        # The rest of the month is for those that have waited longest.
         others = others if left is None else others[: max(0, left - 1)]
         return Company.of([box, *others]) if others else None
 
@@ -144,7 +146,7 @@ class Batching:
             with pymongo.timeout(self._limits.note_seconds):
                 members = self._claim(key, at, wanted)
         except StoreUnavailable as error:
-            log.warning("batch not written down, waiting batch=%s error=%s", key, error)
+            log.warning("batch not recorded, waiting batch=%s error=%s", key, error)
             return partial(self._call_off, key, wanted, boxes)
         strangers = [box for box in boxes if box.id not in members]
         for box in strangers:
@@ -161,12 +163,12 @@ class Batching:
     def _claim(
         self, key: str, at: datetime, wanted: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
-        """The conversations that are in; fewer than two where it cannot be one call."""
+        """Return the conversations in the call; fewer than two if it cannot be one call."""
         self._rows.open(key, at)
         claimed = set(self._rows.claim(key, at, wanted))
         members = {id_: places for id_, places in wanted.items() if id_ in claimed}
         if len(members) > 1 and not self._rows.ready(key, members):
-            # A successor has removed it; the next write says so.
+            # A successor has removed it; the next write reports that.
             return {}
         return members
 
@@ -194,7 +196,7 @@ class Batching:
     # A batch on its way.
 
     def _take_turn(self, batch: Batch, ticket: Ticket) -> None:
-        """On a thread of the pool: the gate's turn has come."""
+        """On a pool thread: handle a turn at the gate."""
         with self._gate.holding(ticket) as turn:
             with self._boxes.lock:
                 if not batch.turn(ticket):
@@ -215,7 +217,7 @@ class Batching:
             box.calling()
         log.debug("sending batch=%s users=%d", batch.ready.key, len(batch.users))
         batch.answer = answer_or_error(partial(self._post, batch))
-        # Before the gate is free for the next to the same endpoint.
+        # Before the gate is free for the next call of the same endpoint.
         self._rate_limits.note(MULTICAST, batch.answer)
         return partial(self._judge, batch)
 
@@ -238,9 +240,9 @@ class Batching:
         )
 
     def _called_off(self, batch: Batch) -> None:
-        """The gate did not let it call: the lease is not fresh, or the process stops."""
+        """The gate refused the call: the lease is not fresh, or the process stops."""
         if self._gate.is_closed and not batch.was_tried:
-            # A successor would take it for one of unknown outcome.
+            # A successor would treat it as a call of unknown outcome.
             boxes = list(batch.boxes.values())
             self._call_off(batch.ready.key, batch.ready.members, boxes)
             return
@@ -249,7 +251,7 @@ class Batching:
         self._do(batch, step)
 
     def _judge(self, batch: Batch) -> None:
-        """Settle the answer, all on this thread, as for a call of one conversation."""
+        """Settle the answer on this thread, as for a call of one conversation."""
         outcome = batch.judged(batch.answer)
         ready = batch.ready
         if self._quota is not None:
@@ -282,7 +284,7 @@ class Batching:
             boxes = self._forget(batch)
             for id_, places in members.items():
                 if id_ not in batch.boxes:
-                    # Its outbox may have been read before they left, and be loaded hereafter.
+                    # Its outbox may have been read before they left, and be loaded later.
                     self._boxes.gone(id_, places)
         for box in boxes:
             self._boxes.leave(box, members[box.id])
@@ -306,7 +308,7 @@ class Batching:
         self._do(batch, step)
 
     def _refused(self, batch: Batch, outcome: CallOutcome) -> None:
-        """Nothing of it has reached LINE, and its conversations are free."""
+        """None of it has reached LINE, and its conversations are free."""
         half = max(1, len(batch.ready.members) // 2)
         is_dead = outcome.ending is SendVerdict.DEAD
         now = time.monotonic()
@@ -316,7 +318,7 @@ class Batching:
             for box in boxes:
                 box.answer = batch.answer
                 box.most_users = half if outcome.narrower else box.most_users
-            # All in one step: the first one whose turn comes takes the others along.
+            # All in one step: the first one that gets a turn takes the others along.
             steps = [box.again(now) if is_dead else box.failed(outcome, now) for box in free]
         for box in boxes:
             if box.id in outcome.refused:
@@ -325,7 +327,7 @@ class Batching:
             self._boxes.do(box, step)
 
     def _give_up(self, batch: Batch, cause: str) -> None:
-        """Nothing is known of it, and it is not repeated any more."""
+        """Its outcome is unknown, and it is not repeated any more."""
 
         def give_up() -> Action:
             with self._boxes.lock:
@@ -349,7 +351,9 @@ class Batching:
         self._boxes.make_letters(box, places, cause, call, unknown=call)
 
     def waits_for(self, box: ConversationOutbox, at_gate: Callable[[TurnClass], str]) -> str | None:
-        """Under the lock: why a conversation's batch waits, for a person; None if it is in none."""
+        """Under the lock: return for operators why a conversation's batch waits; None without a
+        batch.
+        """
         for batch in self._batches.values():
             if box.id in batch.boxes:
                 travels = f"travels in one multicast to {len(batch.ready.members):,} people"
@@ -357,7 +361,7 @@ class Batching:
         return None
 
     def given_up(self, box: ConversationOutbox) -> Action | None:
-        """Under the lock: an operator gave up a send that may be in a batch. What follows."""
+        """Under the lock: an operator gave up a send that may be in a batch; returns an action."""
         for batch in self._batches.values():
             if box.id in batch.boxes and batch.state is not CallState.BUSY:
                 return self._drop(batch, box)
@@ -383,7 +387,7 @@ class Batching:
             step = batch.wake(rest, time.monotonic())
         self._do(batch, step)
 
-    # What is not called.
+    # Cancelled calls.
 
     def _call_off(
         self, key: str, wanted: Mapping[str, Sequence[str]], boxes: Sequence[ConversationOutbox]
@@ -402,10 +406,10 @@ class Batching:
         for box, step in zip(free, steps, strict=True):
             self._boxes.do(box, step)
 
-    # What predecessors left.
+    # Batches of predecessors.
 
     def take_over(self) -> None:
-        """Have the batches repeated that predecessors left ready. Raises StoreUnavailable."""
+        """Repeat the batches that predecessors left ready. Raises StoreUnavailable."""
         for key in self._rows.left():
             with self._boxes.lock:
                 is_known = key in self._unknown or key in self._batches
@@ -415,7 +419,7 @@ class Batching:
                 self._ask(key)
 
     def claimed(self, box: ConversationOutbox, claim: Claim) -> Action | None:
-        """Under the lock: a predecessor claimed the conversation's first sends. What follows."""
+        """Under the lock: a predecessor claimed its first sends; returns the next action."""
         box.take_along()
         batch = self._batches.get(claim.key)
         if batch is not None and box.id in batch.ready.members:
@@ -438,7 +442,7 @@ class Batching:
         self._boxes.until_confirmed(ask, f"batch not found batch={key}")
 
     def _repeat(self, ready: ReadyBatch, messages: Sequence[Mapping[str, Any]]) -> None:
-        """A predecessor may have called LINE with it."""
+        """Repeat a batch that a predecessor may have sent to LINE."""
         with self._boxes.lock:
             boxes = [box for box, _ in self._unknown.pop(ready.key, {}).values()]
             members = [box for box in boxes if box.id in ready.members]
@@ -446,17 +450,17 @@ class Batching:
             step = batch.begin(time.monotonic())
         log.info("batch of a predecessor is repeated batch=%s", ready.key)
         self._do(batch, step)
-        # Claimed too late to be in it: the next call's note takes the claim's place.
+        # Claimed too late to be in it: the next call's note replaces the claim.
         self._release(box for box in boxes if box.id not in ready.members)
 
     def _not_ready(self, key: str) -> None:
-        """The claims for it count for nothing."""
+        """The claims for it have no effect."""
         with self._boxes.lock:
             unknown = self._unknown.pop(key, {})
         claims = {id_: places for id_, (_, places) in unknown.items()}
         self._call_off(key, claims, [box for box, _ in unknown.values()])
 
     def _forget(self, batch: Batch) -> list[ConversationOutbox]:
-        """Under the lock: it is none any more; its conversations."""
+        """Under the lock: the batch has ended; returns its conversations."""
         self._batches.pop(batch.ready.key, None)
         return list(batch.boxes.values())

@@ -1,7 +1,7 @@
-"""The button that is shown in place of an answer which comes too late for its reply token.
+"""The button that is shown instead of an answer that is too late for its reply token.
 
-While an event is not decided ten seconds before its token ends, the token is spent on a button
-template, which is free (SLOW_ANSWERS=button). The answer then waits for a tap, whose token brings
+If an event is not decided ten seconds before its token expires, the token is used for a button
+template, which is free (SLOW_ANSWERS=button). The answer then waits for a tap, whose token delivers
 it (`jobworker.record.waiting_answers`).
 """
 
@@ -43,7 +43,7 @@ LABEL = "回答を見る"
 
 
 class SlowAnswers(Enum):
-    """How an answer goes that its reply token does not live to see."""
+    """How an answer is sent after its reply token has expired."""
 
     PUSH = "push"
     BUTTON = "button"
@@ -51,27 +51,27 @@ class SlowAnswers(Enum):
 
 @dataclass(frozen=True)
 class ButtonLimits:
-    """When the button is shown, and how long it may take."""
+    """When the button is shown, and its time limits."""
 
     before_end_seconds: float = 10.0
-    """So long before the token's end it is spent on the button, if the event is not decided."""
+    """How long before its end the token is used for the button, if the event is not decided."""
     after_seconds: float = 1.0
-    """So long after its first handler's begin at the earliest: most handlers take milliseconds."""
+    """The shortest time since the first handler's begin: most handlers take milliseconds."""
     again_seconds: float = 0.5
-    """From a call that got no verdict, or was held back, to the next try."""
+    """The pause after a call that got no verdict, or was held back."""
     reserve_seconds: float = 2.0
-    """So long before its end a token counts as too old to wait for."""
+    """How long before its end a token counts as too old to wait for."""
     note_seconds: float = 2.0
-    """For writing the try down, since the gate is held meanwhile."""
+    """For storing the try, since the gate is held meanwhile."""
     call_seconds: float = 4.0
-    """For the call. A decision that is made meanwhile waits until it has ended."""
+    """For the call. A decision made meanwhile waits until it has ended."""
 
 
 LIMITS = ButtonLimits()
 
 
 def message_of(name: str) -> Document:
-    """The message with the button of an event's answer.
+    """Return the message with the button of an event's answer.
 
     LINE's reference, "Buttons template": 160 characters of text, 20 of a label, 300 of data.
     """
@@ -91,18 +91,18 @@ def message_of(name: str) -> Document:
 
 
 class OfferState(Enum):
-    """Where the button of one event is; see the table of `Offer`."""
+    """The state of one event's button; see the table of `Offer`."""
 
     RESTING = "resting"
-    """The clock has it."""
+    """It waits for the clock."""
     WAITING = "waiting"
-    """It waits for a turn at the gate, or is on its way there."""
+    """It waits for a turn at the gate, or is entering it."""
     CALLING = "calling"
     """LINE is called."""
     LAST_CALL = "last call"
-    """The same, and the event is being decided."""
+    """The same, while the event is being decided."""
     OVER = "over"
-    """No call is made any more."""
+    """No more calls are made."""
 
 
 class Offer:
@@ -117,13 +117,13 @@ class Offer:
     | OVER | - | - | - | - | - | - |
 
     `-`: nothing changes. `due`, `turn` and `answered` return whether the owner goes on. A call that
-    is under way as the event is decided has to end before the record, which goes by `shown`:
+    is under way as the event is decided has to end before the record, which depends on `shown`:
 
     | | `shown` |
     | --- | --- |
     | the try is written down | REFUSED in place of NO |
     | LINE was not called, or not reached | as before |
-    | LINE has taken a call, or refuses the token because an earlier call has used it | YES |
+    | LINE has accepted a call, or refuses the token because an earlier call has used it | YES |
     | LINE's answer is no verdict | UNKNOWN |
     | LINE refuses for good, and no earlier call is of unknown outcome | REFUSED |
     """
@@ -137,24 +137,24 @@ class Offer:
             self.shown, self.state = ButtonShown.YES, OfferState.OVER
 
     def due(self) -> bool:
-        """Its time has come."""
+        """It is time to show the button."""
         return self._go(OfferState.RESTING, OfferState.WAITING)
 
     def noted(self) -> None:
-        """A try is written down in the conversation."""
+        """A try is stored in the conversation."""
         if self.shown is ButtonShown.NO:
             self.shown = ButtonShown.REFUSED
 
     def turn(self) -> bool:
-        """The gate's turn has come, and LINE is called now."""
+        """The gate gave a turn, and LINE is called now."""
         return self._go(OfferState.WAITING, OfferState.CALLING)
 
     def held_back(self) -> bool:
-        """There was a turn, and LINE cannot be called just now."""
+        """There was a turn, but LINE cannot be called now."""
         return self._go(OfferState.WAITING, OfferState.RESTING)
 
     def answered(self, outcome: CallOutcome) -> bool:
-        """The call has ended; whether there is another try."""
+        """The call has ended; returns whether there is another try."""
         if outcome.ending is SendVerdict.SENT:
             self.shown = ButtonShown.YES
         elif outcome.stands or outcome.unproved:
@@ -167,7 +167,7 @@ class Offer:
         return goes_on and again
 
     def stop(self) -> None:
-        """It is not to be shown any more, for whatever reason."""
+        """The button must not be shown any more, for any reason."""
         if self.state in (OfferState.RESTING, OfferState.WAITING):
             self.state = OfferState.OVER
 
@@ -194,12 +194,12 @@ def may_be_offered(document: Document) -> bool:
 def no_button(
     _: Document, __: AnswerState | None, *, has_sent: Callable[[], bool]
 ) -> OfferedButton | None:
-    """Stands for `Buttons.begin` where none is shown."""
+    """Replaces `Buttons.begin` if buttons are off."""
     return None
 
 
 class Buttons:
-    """Those of all events. `post` calls LINE, `step` has a thread of the pool do something."""
+    """The buttons of all events. `post` calls LINE, `step` runs a function on a pool thread."""
 
     def __init__(
         self,
@@ -230,10 +230,10 @@ class Buttons:
         *,
         has_sent: Callable[[], bool],
     ) -> OfferedButton | None:
-        """An event's handler is called for the first time. None where no button is, or may be.
+        """Note that an event's handler is called for the first time. None if it can have no button.
 
-        `known` is what a predecessor has noted of it; `has_sent` tells whether the handler has
-        called LINE by itself, so that its token may be used.
+        `known` is a predecessor's note of it; `has_sent` returns whether the handler has called
+        LINE by itself, so that its token may be used.
         """
         if not may_be_offered(document) or (known is None and not self._is_on):
             return None
@@ -243,7 +243,7 @@ class Buttons:
         return offered
 
     def call(self, document: Document, attempt: int) -> LineAnswer:
-        """The one call, under the gate. Raises LineError."""
+        """Make the call, under the gate. Raises LineError."""
         name = name_of(document)
         return self._post(
             PATH,
@@ -256,7 +256,7 @@ class Buttons:
 
 
 class OfferedButton:
-    """The button of one event: does what `Offer` says."""
+    """The button of one event: carries out `Offer`."""
 
     def __init__(
         self,
@@ -277,15 +277,16 @@ class OfferedButton:
         self._ticket: Ticket | None = None
 
     def begin(self) -> None:
-        """Have the clock look when the token is about to end."""
+        """Let the clock wake it when the token is about to expire."""
         limits = self._all.limits
         seconds = max(self._token_seconds - limits.before_end_seconds, 0.0)
         if self._token_seconds - seconds > limits.reserve_seconds:
             self._all.later(seconds, self._due)
 
     def end(self) -> ButtonShown:
-        """The event is decided: make no call any more, and wait for one that is under way. Returns
-        what is known of the button; the same a second time.
+        """The event is decided: make no more calls, and wait for one under way.
+
+        Returns the known state of the button; the same a second time.
         """
         self._all.young.end(self)
         with self._changed:
@@ -305,7 +306,7 @@ class OfferedButton:
 
     @property
     def _token_seconds(self) -> float:
-        """How long the token is good, by a clock that is never set."""
+        """How long the token is valid, by a clock that is never set."""
         until = self.document[ACCEPT_TIME] + TOKEN_LIFE
         return float((until - self._made.now(boottime())).total_seconds())
 
@@ -334,7 +335,7 @@ class OfferedButton:
         self._all.gate.enter(ticket)
 
     def _take_turn(self, ticket: Ticket) -> None:
-        """On a thread of the pool: the gate's turn has come."""
+        """On a pool thread: handle a turn at the gate."""
         with self._all.gate.holding(ticket) as turn:
             follow = self._called(turn)
         # The gate is free for others by now.
@@ -372,18 +373,19 @@ class OfferedButton:
         return self._later if again else None
 
     def _call_line(self, *, was_tried: bool) -> tuple[LineAnswer | LineError, CallOutcome]:
-        """LINE's answer, and what it means."""
+        """Return LINE's answer and its meaning."""
         token = self.document["event"]["replyToken"]
         call = Call(datetime.now(UTC), SendMethod.REPLY, ("button",), token=token)
         tried = Tried(call, [1], was_tried=was_tried, token_was_good=self._token_seconds > 0)
         self._calls += 1
         answer = answer_or_error(partial(self._all.call, self.document, self._calls))
         self._all.rate_limits.note(PATH, answer)
-        # Whatever the setting says of replies: where it is not proved, the answer is sent anyway.
+        # Regardless of the setting for replies: if the button is not proved, the answer is sent
+        # anyway.
         return answer, judge(tried, answer, reply_unknown=ReplyUnknown.DROP)
 
     def _is_noted(self) -> bool:
-        """Write the try down, so that a successor knows that the token may be used."""
+        """Store the try, so that a successor knows that the token may be used."""
         try:
             with pymongo.timeout(self._all.limits.note_seconds):
                 # guard: button-noted-first -> is_noted = True
@@ -397,11 +399,11 @@ class OfferedButton:
         return is_noted
 
     def _note_shown(self) -> None:
-        """Have a successor know it; the record of this process knows it anyway."""
+        """Store it for a successor; this process knows it for its own record."""
         try:
             self._all.answers.shown(self.document)
         except StoreUnavailable as error:
-            log.info("button not noted event_id=%s error=%s", name_of(self.document), error)
+            log.info("button not recorded event_id=%s error=%s", name_of(self.document), error)
             self._all.later(
                 self._all.limits.again_seconds, partial(self._all.step, self._note_shown)
             )

@@ -1,9 +1,9 @@
-"""The sends of a conversation: one call at a time on its way to LINE, as a state machine. Pure.
+"""The sends of a conversation, with one call to LINE at a time, as a state machine. Pure.
 
-The state changes under the outbox's lock; what belongs to a call (`call`, `answer`, `calls`) is
-changed by the one thread that has it. What a method returns is done after the lock is free, so
-results can overtake each other: a send is given up before the ticket has reached the gate, or a
-turn comes that is no longer wanted. Both change nothing here.
+The state changes under the outbox's lock. The fields of a call (`call`, `answer`, `calls`) are
+changed by the one thread that has it. Results of methods are carried out after the lock is free, so
+they can overtake each other. A send may be given up before its ticket has reached the gate, or an
+unwanted turn may come. Both change nothing here.
 """
 
 from __future__ import annotations
@@ -35,68 +35,74 @@ from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE, USER
 
 @dataclass(frozen=True)
 class SendLimits:
-    """How long sends wait for what, how often they are tried, and how many may wait."""
+    """The time limits of sends, the number of tries, and how many may wait."""
 
     note_seconds: float = 2.0
-    """For writing a try down, since the gate is held meanwhile. It usually takes milliseconds."""
+    """For storing a try, since the gate is held meanwhile. It usually takes milliseconds."""
     first_pause_seconds: float = 0.5
-    """Before the second try; the pause grows with each further one."""
+    """The pause before the second try; it grows with each further one."""
     longest_pause_seconds: float = 60.0
     first_quota_seconds: float = 60.0
-    """Before a push that met the monthly limit is tried again; by then the month is read."""
+    """The pause before a push that met the monthly limit is tried again; by then the month is
+    read.
+    """
     longest_quota_seconds: float = 3600.0
     store_pause_seconds: float = 5.0
-    """At most, between two tries of a write that MongoDB did not confirm."""
+    """The longest pause between two tries of a write that MongoDB did not confirm."""
     push_seconds: float = PLACE_SECONDS
-    """A send without a token takes its place at the gate as if it had one that lives for so long;
-    so does what a conversation still has to send after a call."""
+    """A send without a token is placed at the gate as if its token lived this long; so are the
+    remaining sends of a conversation after a call.
+    """
     token_reserve_seconds: float = 3.0
-    """So long before its end a reply token counts as too old to wait for: the call has to be
-    written down and has to reach LINE."""
+    """How long before its end a reply token counts as too old to wait for: the call has to be
+    stored and has to reach LINE.
+    """
     most_unanswered: int = 1000
-    """Tries of one call without a verdict of LINE's. At a pause of half a minute on average that is
-    eight hours, twice LINE's longest outage of 2026; a message on which LINE always fails has to
-    end some time."""
+    """Tries of one call without a verdict of LINE. At an average pause of half a minute that is
+    eight hours, twice LINE's longest outage of 2026. A message on which LINE always fails has to
+    end at some point.
+    """
     most_per_conversation: int = 100
-    """Sends of one conversation; beyond them its key is set aside."""
+    """Sends of one conversation; above the limit its key is deferred."""
     most_bytes_per_conversation: int = 2 * 1024 * 1024
-    """As BSON; beyond them its key is set aside as well."""
+    """Their size as BSON; above the limit the key is deferred as well."""
     most_in_all: int = 10_000
-    """Effects of all outboxes; beyond them reading pauses."""
+    """Effects of all outboxes; above the limit reading pauses."""
     most_bytes_in_all: int = 64 * 1024 * 1024
-    """Of the sends of all outboxes; beyond them reading pauses."""
+    """Size of the sends of all outboxes; above the limit reading pauses."""
     most_adopted: int = 50_000
-    """Conversations known to have all of their outbox in memory, some megabytes. One that was
-    forgotten costs one write more with its next event."""
+    """Conversations known to have all of their outbox in memory, some megabytes. A forgotten one
+    costs one write more with its next event.
+    """
 
 
-# Why a call rests whose endpoint is held back, for a person.
+# The reason for operators why a call rests whose endpoint is held back.
 RATE_LIMITED = "LINE takes no more such calls for now (its rate limit)"
 
 
 class CallState(Enum):
-    """What becomes of the next call; see the table of `Caller`."""
+    """The state of the next call; see the table of `Caller`."""
 
     IDLE = "idle"
     """There is nothing to send."""
     WAITING = "waiting"
-    """Its ticket is at the gate, or on its way there."""
+    """Its ticket is at the gate, or entering it."""
     BUSY = "busy"
-    """A thread has it, or comes back to it: everything that it writes or calls happens here."""
+    """A thread has it, or returns to it: all writes and calls happen in this state."""
     RESTING = "resting"
-    """The clock has it."""
+    """It waits for the clock."""
 
 
 @dataclass(frozen=True)
 class Enter:
-    """Have the ticket enter the gate."""
+    """Let the ticket enter the gate."""
 
     ticket: Ticket
 
 
 @dataclass(frozen=True)
 class Move:
-    """Let the ticket at the gate stand there as well."""
+    """Give the ticket at the gate this standing as well."""
 
     ticket: Ticket
     standing: Standing
@@ -104,7 +110,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Rest:
-    """Have the clock wake it."""
+    """Let the clock wake it."""
 
     seconds: float
 
@@ -120,30 +126,30 @@ class MakeLetters:
 
 @dataclass(frozen=True)
 class PutBack:
-    """Have the answer at this place wait for another tap: the token of the last one has ended."""
+    """Let the answer at this place wait for another tap: the token of the last one has expired."""
 
     place: str
 
 
 @dataclass(frozen=True)
 class Go:
-    """Call LINE, once the call is written down; `is_new` says that it does not stand there yet."""
+    """Call LINE after storing the call; `is_new` means that it is not stored yet."""
 
     call: Call
     is_new: bool
     late_on: str = ""
-    """The day that counts it as a late reply, which costs a push."""
+    """The day for which it counts as a late reply, which costs a push."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What the month's quota leaves, and what late replies have used of it today."""
+    """The rest of the month's quota, and how much of it late replies have used today."""
 
     late: LateReplies
     is_closed: bool = False
-    """Whether LINE takes no push any more."""
+    """Whether LINE refuses pushes."""
     left: int | None = None
-    """How many people can still be reached; None where that is unknown or without limit."""
+    """How many people can still be reached; None if unknown or unlimited."""
 
 
 NO_LIMIT = Budget(LateReplies())
@@ -157,8 +163,9 @@ class Moment:
     boottime: float
 
     def now(self, boottime: float) -> datetime:
-        """The time by a clock that is never set: were it set back, a token that has run out would
-        look good, and LINE's refusal of it like a proof that an earlier try has used it.
+        """The time by a clock that is never set. If the clock were set back, an expired token would
+        look valid, and LINE's refusal of it would look like a proof that an earlier try has used
+        it.
         """
         # guard: time-since-boot -> return datetime.now(UTC)
         return self.at + timedelta(seconds=boottime - self.boottime)
@@ -168,7 +175,7 @@ NextStep = Enter | Move | Rest | MakeLetters | PutBack
 
 
 class Caller(ABC):
-    """What calls LINE, one call at a time: the outbox of a conversation, or a batch of several.
+    """Calls LINE, one call at a time: the outbox of a conversation, or a batch of several.
 
     | state | there is something to send | more urgent | its turn | given up |
     | --- | --- | --- | --- | --- |
@@ -177,39 +184,39 @@ class Caller(ABC):
     | BUSY: with a thread | noted | noted | - | noted |
     | RESTING: with the clock | noted | noted | - | BUSY: MakeLetters |
 
-    RESTING becomes WAITING by `wake` and, where it rests for the quota, by `month_closed`; BUSY
-    does by `again`. All Enter. `-`: nothing changes. A give-up that was noted counts when it would
-    become WAITING or RESTING: it stays BUSY instead, with MakeLetters. Once LINE has the message
-    it has no effect.
+    RESTING becomes WAITING by `wake` and, if it rests for the quota, by `month_closed`; BUSY does
+    by `again`. All Enter. `-`: nothing changes. A noted give-up applies when it would become
+    WAITING or RESTING: it stays BUSY instead, with MakeLetters. Once LINE has the message it has no
+    effect.
 
     | the thread finds | the caller becomes |
     | --- | --- |
-    | too old, refused for good, or too many tries in vain | BUSY with MakeLetters, then as below |
-    | an answer that a tap brought, whose token lives no more | BUSY with PutBack, then as below |
+    | too old, refused for good, or too many failed tries | BUSY with MakeLetters, then as below |
+    | an answer requested by a tap whose token has expired | BUSY with PutBack, then as below |
     | the endpoint is held back (429), until a reply becomes a push at the latest | RESTING |
-    | the call cannot be written down in time; nothing was called, so it is new again | RESTING |
-    | its first send is in the outbox no more | as below |
-    | written down, but the lease is stale | WAITING; in memory the call is none |
-    | written down, but the process stops | the same, and the call is struck out durably |
+    | the call cannot be stored in time; LINE was not called, so it is new again | RESTING |
+    | its first send has left the outbox | as below |
+    | stored, but the lease is stale | WAITING; in memory there is no call |
+    | stored, but the process stops | the same, and the call is removed durably |
     | LINE has it | BUSY until it is out of the outbox, then as below |
-    | again | BUSY until what the answer changed is durable, then RESTING, or WAITING at once |
+    | again | BUSY until the answer's changes are durable, then RESTING, or WAITING at once |
 
-    As below: WAITING with what is left to send, else IDLE. While MongoDB does not confirm a write
-    it stays BUSY: nothing else takes it up.
+    As below: WAITING with the remaining sends, else IDLE. While MongoDB does not confirm a write it
+    stays BUSY, and no other thread takes it.
     """
 
     def __init__(self, limits: SendLimits, granted: Callable[[Ticket], None]) -> None:
         self.state = CallState.IDLE
         self.reason: str | None = None
-        """Why it rests, in words for a person; None while it waits for a turn or is called."""
+        """Why it rests, as a text for operators; None while it waits for a turn or is called."""
         self.call: Call | None = None
-        """The call that stands in MongoDB."""
+        """The call that is stored in MongoDB."""
         self.calls = 0
-        """How often LINE was called since a send left."""
+        """How many times LINE was called since a send left."""
         self.was_tried = False
         """Whether a try before the present one is of unknown outcome."""
         self.answer: LineAnswer | LineError = OutcomeUnknown("not called")
-        """What LINE said last."""
+        """LINE's last answer."""
         self._limits = limits
         self._granted = granted
         self._ticket: Ticket | None = None
@@ -221,31 +228,31 @@ class Caller(ABC):
 
     @abstractmethod
     def standing(self, now: float) -> Standing:
-        """Where it stands at the gate; `now` is the monotonic time."""
+        """Return its standing at the gate; `now` is the monotonic time."""
 
     @abstractmethod
     def given_up_places(self) -> Sequence[str]:
-        """What becomes dead letters if it is given up now."""
+        """Return the sends that become dead letters if it is given up now."""
 
-    # By any thread.
+    # Called by any thread.
 
     def begin(self, now: float) -> Enter | None:
         """There is something to send."""
         return self._wait(now) if self.state is CallState.IDLE else None
 
     def wake(self, rest: Rest, now: float) -> Enter | None:
-        """That rest is over; nothing if it was given up meanwhile, though it may rest again."""
+        """End that rest; ignored if it was given up meanwhile, even if it rests again."""
         rests = self.state is CallState.RESTING and self._rest is rest
         return self._wait(now) if rests else None
 
     def hurry(self, standing: Standing) -> Move | None:
-        """What stands behind pulls it along."""
+        """Apply the better standing of a send behind."""
         if self.state is CallState.WAITING and self._ticket is not None:
             return Move(self._ticket, standing)
         return None
 
     def turn(self, ticket: Ticket) -> bool:
-        """A turn came; whether it is still wanted."""
+        """Handle a turn; returns whether it is still wanted."""
         # guard: given-up-before-its-turn
         if self.state is not CallState.WAITING or self._ticket is not ticket:
             return False
@@ -253,18 +260,22 @@ class Caller(ABC):
         return True
 
     def waits_for(self, at_gate: Callable[[TurnClass], str]) -> str:
-        """Why its next call is not made yet, for a person; `at_gate` says it of one in a class."""
+        """Return for operators why its next call is not made yet; `at_gate` gives the reason by
+        class.
+        """
         if self.state is CallState.WAITING and self._ticket is not None:
             return at_gate(self._ticket.turn_class)
         return f"waits: {self.reason}" if self.reason else "is on its way to LINE"
 
     def take_along(self) -> Ticket | None:
-        """Its sends travel in a batch: a thread has it until `again`. Returns what to cancel."""
+        """Let its sends be part of a batch: a thread has it until `again`. Returns the ticket to
+        cancel.
+        """
         self.state = CallState.BUSY
         return self._ticket
 
     def month_closed(self, now: float) -> Enter | None:
-        """The month is known to have no room: what rests until that is known need not rest."""
+        """The month is known to be used up: a call that rests until that is known can continue."""
         rests = self.state is CallState.RESTING and self._over_quota > 0
         return self._wait(now) if rests else None
 
@@ -274,7 +285,7 @@ class Caller(ABC):
         return self._given_up
 
     def give_up(self, cause: str) -> MakeLetters | None:
-        """Have its next call become dead letters: now, or once the thread that has it is done."""
+        """Make its next call dead letters: now, or once its present thread is done."""
         if self._given_up is not None or self.state is CallState.IDLE:
             return None
         self._given_up = cause
@@ -285,19 +296,19 @@ class Caller(ABC):
         self.state = CallState.BUSY
         return MakeLetters(cause, self.given_up_places(), ticket)
 
-    # By the thread that has it, in BUSY.
+    # Called by the thread that has it, in BUSY.
 
     def noted(self, go: Go) -> None:
-        """The call stands in MongoDB."""
+        """The call is stored in MongoDB."""
         self.call, self.was_tried = go.call, not go.is_new
 
     def not_noted(self, error: StoreUnavailable) -> Rest | MakeLetters:
-        """The call could not be written down in time."""
+        """The call could not be stored in time."""
         seconds = self.not_confirmed(error)
         return self.rest(seconds, _reason(error))
 
     def called_off(self, go: Go) -> None:
-        """Nothing was called, so a call that was written down for this turn is none."""
+        """LINE was not called, so a call that was stored for this turn does not count."""
         if go.is_new:
             self.call = None
 
@@ -319,7 +330,7 @@ class Caller(ABC):
         return self._rest
 
     def failed(self, outcome: CallOutcome, now: float) -> Enter | Rest | MakeLetters:
-        """It has to be tried again, and what the answer changed is durable."""
+        """It has to be tried again, and the answer's changes are durable."""
         self._unanswered += outcome.unanswered
         if self._unanswered >= self._limits.most_unanswered:
             cause = f"no verdict of LINE's in {self._unanswered} tries"
@@ -347,13 +358,13 @@ class Caller(ABC):
         return self.rest(seconds, next_try_words(why, seconds))
 
     def not_confirmed(self, error: StoreUnavailable) -> float:
-        """MongoDB did not confirm a write; how long to wait before it is repeated."""
+        """MongoDB did not confirm a write; returns the pause before it is repeated."""
         self._failures += 1
         self.reason = _reason(error)
         return pause_seconds(self._failures, most=self._limits.store_pause_seconds)
 
     def settled(self) -> None:
-        """Sends have left: what is left begins anew."""
+        """Sends have left: the counts of the remaining ones begin again."""
         self.call, self.calls, self.was_tried = None, 0, False
         self._given_up = None
         self._failures, self._unanswered, self._over_quota = 0, 0, 0
@@ -365,17 +376,19 @@ class Caller(ABC):
 
 
 def _is_late(send: Send) -> bool:
-    """Whether it was meant as a reply, and nothing speaks for paying for it however late it is."""
+    """Whether it was meant as a reply and is not worth a push when late."""
     return send.way is SendMethod.REPLY and not send.may_be_late and send.answer_to is None
 
 
 def _is_alone(send: Send) -> bool:
-    """Whether it travels in no call for several users."""
+    """Whether it can be in no call for several users."""
     return _is_late(send) or send.until is not None or send.answer_to is not None
 
 
 def _same_for_all(run: Sequence[PendingSend]) -> bytes | None:
-    """A digest of their messages; None for what quotes a message or mentions people of one chat."""
+    """Return a digest of their messages; None if they quote a message or mention people of one
+    chat.
+    """
     messages = [message for one in run for message in one.send.messages]
     try:
         text = json.dumps(messages, sort_keys=True)
@@ -389,12 +402,12 @@ def _same_for_all(run: Sequence[PendingSend]) -> bytes | None:
 def standing_of(
     send: Send, conversation: str, limits: SendLimits, *, now: float, at: datetime
 ) -> Standing:
-    """What a send is worth at the gate by itself; `now` is the monotonic time of moment `at`."""
+    """Return the standing of a single send; `now` is the monotonic time of moment `at`."""
     own_chat = send.way is SendMethod.PUSH and send.to == conversation.partition("/")[2]
-    # An answer whose token has ended needs a turn and no call: it waits for another tap from then.
+    # An answer with an expired token needs a turn and no call: it then waits for another tap.
     is_early = own_chat or send.answer_to is not None
     turn_class = TurnClass.CHAT if is_early else TurnClass.OTHER
-    # Nothing is younger than now, whatever a clock said that was set since.
+    # Its place is never later than now, even if the clock was set.
     place = now + min(0.0, (send.at - at).total_seconds()) + limits.push_seconds
     until = send.token_until
     if send.way is not SendMethod.REPLY or not send.token or until is None:
@@ -405,10 +418,10 @@ def standing_of(
 
 
 class LineEnds:
-    """Where in line the conversations stand for which LINE was called lately.
+    """The places of the conversations for which LINE was called recently.
 
-    Kept apart from their outboxes: the answers to a flood may be decided one by one, each after the
-    one before has left.
+    Separate from their outboxes: the answers to a flood may be decided one by one, each after the
+    previous one has left.
     """
 
     def __init__(self, limits: SendLimits) -> None:
@@ -416,36 +429,36 @@ class LineEnds:
         self._ends: OrderedDict[str, float] = OrderedDict()
 
     def called(self, id_: str, now: float) -> None:
-        """LINE was called for it: what it has to send from now on goes to the end of the line."""
+        """LINE was called for it: its further sends go to the end of the line."""
         self._ends[id_] = now + self._limits.push_seconds
         self._ends.move_to_end(id_)
         while next(iter(self._ends.values())) < now:
-            # It would stand there anyway.
+            # It has no effect any more.
             self._ends.popitem(last=False)
 
     def of(self, id_: str) -> float:
-        """The place before which it does not stand."""
+        """The earliest place that it can have."""
         return self._ends.get(id_, -math.inf)
 
 
 @dataclass(eq=False, slots=True)
 class PendingSend:
-    """One send of an outbox, with what is known of it here."""
+    """One send of an outbox, with this process's knowledge of it."""
 
     place: str
     send: Send
     standing: Standing
-    """What it is worth at the gate by itself."""
+    """Its own standing at the gate."""
     made: Moment
     size: int = 0
-    """Its bytes as BSON."""
+    """Its size as BSON."""
 
     def now(self, boottime: float) -> datetime:
         """The time by a clock that is never set."""
         return self.made.now(boottime)
 
     def token_lives(self, boottime: float) -> bool:
-        """Whether its reply token is young enough for a call that begins now."""
+        """Whether its reply token is valid long enough for a call that begins now."""
         until = self.send.token_until
         may_reply = self.send.way is SendMethod.REPLY and self.send.token is not None
         return may_reply and until is not None and self.now(boottime) < until
@@ -453,7 +466,7 @@ class PendingSend:
     def travels_to(self, chat: str) -> bool:
         """Whether it goes to the conversation's own chat, as a reply or a push.
 
-        The replay of a try of unknown outcome travels alone: it is that call again.
+        The replay of a try of unknown outcome is sent alone: it is that call again.
         """
         if self.send.tried_at is not None:
             return False
@@ -464,12 +477,12 @@ class PendingSend:
 class ConversationOutbox(Caller):
     """One conversation's sends in order, and the call that carries the first of them.
 
-    Sends to the conversation's own chat travel together as far as LINE takes them in one call, on
-    the newest reply token that lives, else as a push. None waits for company.
+    Sends to the conversation's own chat share a call as far as LINE allows, on the newest valid
+    reply token, otherwise as a push. No send waits for others.
 
-    The conversation stands at the gate by the best of what its sends are worth, so an answer pulls
-    along what has to go before it. After a call that leaves more behind, it goes to the end of the
-    line, as if its token began now: a flood of one conversation costs each other one a single turn.
+    The conversation has the best standing of its sends at the gate, so an answer speeds up the
+    sends before it. After a call that leaves sends behind, it goes to the end of the line as if its
+    token began now. A flood of one conversation therefore costs each other one a single turn.
     """
 
     def __init__(
@@ -484,31 +497,33 @@ class ConversationOutbox(Caller):
         self.chat = id_.partition("/")[2]
         """The id of its user, group or room at LINE."""
         self.places: set[str] = set()
-        # A list, since others append while the thread that has it reads the first ones.
+        # A list, since others append while its thread reads the first ones.
         self.sends: list[PendingSend] = []
         self.size = 0
         self.most_users = MOST_USERS
-        """How many conversations may share its next call; 1 where LINE would not tell of it."""
-        # Jobs of the key that were set aside until there is room.
+        """How many conversations may share its next call; 1 if LINE would not report an error in
+        it.
+        """
+        # Jobs of the key that are deferred until there is room.
         self.waiters: list[Callable[[], None]] = []
         self._ends = ends
-        # How many sends may travel together next.
+        # How many sends the next call may carry.
         self._most_together = MOST_MESSAGES
-        # What `body` found of the first sends; None where it has to look again.
+        # The result of `body` for the first sends; None if it has to be computed again.
         self._body: tuple[bytes | None] | None = None
         # Whether a call for the first send got no verdict.
         self._is_unanswered = False
 
     @property
     def is_full(self) -> bool:
-        """Whether its key is set aside until something has left."""
+        """Whether its key is deferred until sends have left."""
         return (
             len(self.sends) >= self._limits.most_per_conversation
             or self.size >= self._limits.most_bytes_per_conversation
         )
 
     def append(self, one: PendingSend) -> Move | None:
-        """Put a send behind the others; what follows for the ticket at the gate."""
+        """Add a send behind the others; returns what follows for the ticket at the gate."""
         self.places.add(one.place)
         self.sends.append(one)
         self.size += one.size
@@ -518,7 +533,7 @@ class ConversationOutbox(Caller):
         return self.hurry(self._placed(one.standing))
 
     def left(self, places: Sequence[str]) -> None:
-        """These sends are in the outbox no more."""
+        """These sends have left the outbox."""
         gone = set(places)
         self.size -= sum(one.size for one in self.sends if one.place in gone)
         self.sends = [one for one in self.sends if one.place not in gone]
@@ -530,29 +545,31 @@ class ConversationOutbox(Caller):
         self.state = CallState.IDLE
 
     def called(self, now: float, *, unanswered: bool = False) -> None:
-        """LINE was called for it: what is left goes to the end of the line.
+        """LINE was called for it: its remaining sends go to the end of the line.
 
-        What got no verdict is not worth more than any other push until it has left, or one on which
-        LINE always fails would be the breaker's probe again and again.
+        A send without a verdict has the standing of any other push until it has left. Otherwise a
+        send on which LINE always fails would repeatedly be the breaker's probe.
         """
         self._ends.called(self.id, now)
         self._is_unanswered = self._is_unanswered or unanswered
 
     def members(self, call: Call) -> list[PendingSend]:
-        """The sends that travel in a call."""
+        """The sends that a call carries."""
         wanted = set(call.members)
         return [one for one in self.sends if one.place in wanted]
 
     def given_up_places(self) -> Sequence[str]:
-        """The first send; with all that travel with it in a call of unknown outcome."""
+        """The first send; in a call of unknown outcome, all of its members."""
         return self.call.members if self.call is not None else (self.sends[0].place,)
 
-    # By the thread that has it.
+    # Called by the thread that has it.
 
     def plan(
         self, boottime: float, held_seconds: Callable[[str], float], budget: Budget = NO_LIMIT
     ) -> MakeLetters | PutBack | Rest | Go:
-        """What to do with the turn. `held_seconds` says how long an endpoint is held back."""
+        """Return what to do with the turn. `held_seconds` returns how long an endpoint is held
+        back.
+        """
         first = self.sends[0]
         now = first.now(boottime)
         if self.call is None:
@@ -584,14 +601,14 @@ class ConversationOutbox(Caller):
         return _is_late(self.members(call)[0].send)
 
     def _late_places(self, boottime: float) -> list[str]:
-        """The first sends, as far as they are replies without a token that lives."""
+        """The first sends, as far as they are replies without a valid token."""
         late = takewhile(
             lambda one: _is_late(one.send) and not one.token_lives(boottime), self.sends
         )
         return [one.place for one in late]
 
     def together(self, boottime: float | None = None) -> list[PendingSend]:
-        """The first sends, as far as they travel in one call."""
+        """The first sends, as far as they share one call."""
         run: list[PendingSend] = []
         room = MOST_MESSAGES
         for one in islice(self.sends, self._most_together):
@@ -606,14 +623,14 @@ class ConversationOutbox(Caller):
 
     @property
     def body(self) -> bytes | None:
-        """Stands for the messages of the next call; None where they are this chat's alone."""
+        """A digest of the next call's messages; None if they are for this chat only."""
         if self._body is None:
             self._body = (_same_for_all(self.together()),)
         return self._body[0]
 
     def may_share(self, boottime: float) -> bool:
-        """Whether its next call may be one for other users as well: a push to its own user that
-        LINE takes in a multicast, and no answer behind it that is free for now.
+        """Whether its next call may also be for other users: a push to its own user that LINE
+        accepts in a multicast, without a free answer behind it.
         """
         return (
             self.call is None
@@ -630,7 +647,7 @@ class ConversationOutbox(Caller):
         places = tuple(one.place for one in run)
         living = [one.send for one in run if one.token_lives(boottime)]
         if living:
-            # The others may serve what comes behind, if LINE takes none of this call.
+            # The other tokens may serve later sends, if LINE accepts none of this call.
             newest = max(living, key=lambda send: send.token_from or send.at)
             return Call(now, SendMethod.REPLY, places, token=newest.token)
         pushes = takewhile(lambda one: one.send.answer_to is None, run)
@@ -638,13 +655,13 @@ class ConversationOutbox(Caller):
         places = tuple(one.place for one in run)
         way = run[0].send.way
         key = run[0].send.retry_key if len(run) == 1 else None
-        # A key stands for one body.
+        # A key belongs to one body.
         key = key or str(uuid.uuid4())
         way = SendMethod.PUSH if way is SendMethod.REPLY else way
         return Call(run[0].send.tried_at or now, way, places, key=key)
 
     def tried(self, call: Call, boottime: float) -> Tried:
-        """What is known of a call that begins now."""
+        """Return the known facts of a call that begins now."""
         members = self.members(call)
         to = members[0].send.to
         return Tried(
@@ -663,7 +680,7 @@ class ConversationOutbox(Caller):
         return [one.place for one in self.sends if call.token and one.send.token == call.token]
 
     def settle(self, call: Call, outcome: CallOutcome) -> None:
-        """What the answer changed is durable, and the call is to be tried again."""
+        """The answer's changes are durable, and the call has to be tried again."""
         if not outcome.stands:
             self.call = None
         if outcome.narrower:
@@ -676,11 +693,11 @@ class ConversationOutbox(Caller):
                     one.standing = one.standing.without_token()
 
     def standing(self, now: float) -> Standing:
-        """Where it stands at the gate."""
-        # What waits behind a full outbox is not decided yet, save what one handler sends.
+        """Return its standing at the gate."""
+        # Sends behind a full outbox are not decided yet, except those of one handler.
         ahead = islice(self.sends, self._limits.most_per_conversation)
         worth = (one.standing for one in ahead)
-        # A token that is too old is worth no place.
+        # An expired token gives no better place.
         return self._placed(reduce(Standing.with_other, (one.at(now) for one in worth)))
 
     def _placed(self, standing: Standing) -> Standing:
@@ -689,7 +706,7 @@ class ConversationOutbox(Caller):
         return replace(placed, turn_class=turn_class, is_full=self.is_full)
 
     def _held_back(self, go: Go, boottime: float, seconds: float) -> float:
-        """How long to wait for the endpoint, or until a reply travels as a push instead."""
+        """Return how long to wait for the endpoint, or until a reply is sent as a push instead."""
         if not go.is_new or go.call.way is not SendMethod.REPLY:
             return seconds
         ends = [
@@ -705,17 +722,17 @@ def _reason(error: StoreUnavailable) -> str:
 
 
 def told_of(answer: LineAnswer | LineError) -> str:
-    """What LINE said, for a log line: a status or the kind of failure, never a text."""
+    """LINE's answer for a log line: a status or the kind of failure, never a text."""
     return str(answer.status) if isinstance(answer, LineAnswer) else type(answer).__name__
 
 
 def words_of(answer: LineAnswer | LineError) -> str:
-    """What LINE said, for a person."""
+    """LINE's answer, for operators."""
     if isinstance(answer, LineAnswer):
         return f"LINE answered {answer.status}"
     return "no connection to LINE" if isinstance(answer, NotSent) else "LINE did not answer"
 
 
 def next_try_words(why: str, seconds: float) -> str:
-    """Why something rests, and until when, in UTC as in the log."""
+    """Return why something rests, and until when, in UTC as in the log."""
     return f"{why}, next try at {datetime.now(UTC) + timedelta(seconds=seconds):%H:%M:%S} UTC"

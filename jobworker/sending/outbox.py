@@ -1,8 +1,8 @@
-"""Carrying out what was recorded: each conversation's outbox, in order, one call at a time.
+"""Carries out recorded effects: each conversation's outbox, in order, one call at a time.
 
-What waits, for a turn or for the next try, is a ticket at the gate or with the clock, never a
-blocked thread. Dead letters and timers do not wait behind sends. What dies here is found by the
-successor in the conversation's `outbox` and `call`, and carried on by the rules of
+A send that waits for a turn or for its next try is a ticket at the gate or with the clock, never a
+blocked thread. Dead letters and timers do not wait behind sends. After a crash the successor finds
+the effects in the conversation's `outbox` and `call`. It continues by the rules of
 `jobworker.sending.verdict`.
 """
 
@@ -82,26 +82,26 @@ from linedesk.store.records.letters import DEADLETTER
 log = logging.getLogger(__name__)
 
 LIMITS = SendLimits()
-# Outboxes of a predecessor that are loaded by one step.
+# Outboxes of a predecessor that one step loads.
 LOADED_AT_ONCE = 500
-# Of what was carried out lately: a conversation read before the removal may still show it.
+# The effects carried out recently: a conversation read before the removal may still contain them.
 KEPT_GONE = 20_000
-# Among the first sends of so many conversations those that wait longest are looked for.
+# The longest waiting sends are searched among the first sends of this many conversations.
 LOOKED_AT = 500
 
 Action = Callable[[], None]
 Pause = Callable[[StoreUnavailable], float]
-"""How long to wait before a write is repeated that MongoDB did not confirm."""
+"""The pause before a write is repeated that MongoDB did not confirm."""
 
 
 class Outbox:
-    """All outboxes of the process, and what is carried out of them.
+    """All outboxes of the process, and their effects.
 
-    Their states change under one lock (see `jobworker.sending.conversation_outbox`). What a change
-    asks for, at the gate, by the clock or in MongoDB, is done when the lock is free.
+    Their states change under one lock (see `jobworker.sending.conversation_outbox`). Resulting
+    actions at the gate, by the clock or in MongoDB are carried out when the lock is free.
 
     `call` posts to LINE: `call(path, body, retry_key=…, **context)` returns its answer or raises
-    LineError. `quota` knows what the month has left, and is told of what it meets.
+    LineError. `quota` knows the rest of the month, and gets the refusals for it.
     """
 
     def __init__(
@@ -141,16 +141,16 @@ class Outbox:
         self._ends = LineEnds(limits)
         self._count = 0
         self._size = 0
-        # Timers that are on their way to `schedule`, by conversation and place.
+        # Timers on their way to `schedule`, by conversation and place.
         self._timers: set[tuple[str, str]] = set()
-        # What was carried out lately, by conversation and place.
+        # The effects carried out recently, by conversation and place.
         self._gone: OrderedDict[tuple[str, str], None] = OrderedDict()
-        # Conversations whose outbox a predecessor left and that are not loaded yet; None until that
-        # is known.
+        # Conversations with an outbox of a predecessor that is not loaded yet; None until they are
+        # known.
         self._left: dict[str, None] | None = None
-        # Those of them that MongoDB refuses to adopt, each as a person sees it.
+        # Those of them that MongoDB refuses to adopt, each as a row for operators.
         self._refused: dict[str, Document] = {}
-        # Conversations adopted in this term whose outbox was added as a whole.
+        # Conversations adopted in this epoch whose outbox was added completely.
         self._adopted: OrderedDict[str, None] = OrderedDict()
         self._batching = Batching(
             Boxes(
@@ -174,29 +174,29 @@ class Outbox:
 
     @property
     def has_room(self) -> bool:
-        """Whether reading may go on."""
+        """Whether reading may continue."""
         return len(self) < self._limits.most_in_all and self._size < self._limits.most_bytes_in_all
 
     @property
     def is_loaded(self) -> bool:
-        """Whether all that a predecessor left is known here."""
+        """Whether all effects of predecessors are known here."""
         return self._left is not None and not self._left
 
     def __len__(self) -> int:
-        """How many effects wait; an outbox that is not loaded yet counts as one."""
+        """The number of waiting effects; an outbox that is not loaded yet counts as one."""
         return self._count + len(self._left or ())
 
     def take_over(self) -> None:
-        """Have every outbox that a predecessor left loaded, beside the first decisions.
+        """Load every outbox that a predecessor left, beside the first decisions.
 
-        A conversation whose event comes first is adopted with its outbox by that.
+        A conversation whose event comes first is adopted with its outbox by that event.
         """
         self._by_step(self._find_left, "outboxes not found")
 
     def has_adopted(self, id_: str) -> bool:
-        """Whether all that stands in the conversation's outbox is known here.
+        """Whether the whole outbox of the conversation is known here.
 
-        Else a record of it has to hand over the whole outbox, or its order is lost.
+        Otherwise a record of it has to hand over the whole outbox, or its order is lost.
         """
         with self._lock:
             return id_ in self._adopted
@@ -211,10 +211,10 @@ class Outbox:
             return True
 
     def add(self, id_: str, outbound: Outbound) -> None:
-        """Carry out what was recorded; what is known already, or done, is passed over.
+        """Carry out recorded effects; known and finished ones are skipped.
 
-        The first time in a term this is the conversation's whole outbox, which belongs to this
-        process by then.
+        The first call for a conversation in an epoch has its whole outbox, which then belongs to
+        this process.
         """
         follow: list[Action] = []
         timers: list[Placed] = []
@@ -231,7 +231,7 @@ class Outbox:
                     else:
                         log.error("unknown effect left in the outbox id=%s", effect["id"])
                 except (KeyError, TypeError, ValueError):
-                    # Made by hand, since linedesk writes them whole.
+                    # Edited by hand, since linedesk writes them completely.
                     log.exception("broken effect left in the outbox conversation=%s", id_)
             follow.append(self._begin(id_, outbound))
             follow.append(self._take_timers(id_, timers))
@@ -240,12 +240,12 @@ class Outbox:
             action()
 
     def waiting(self, limit: int, *, at_gate: Callable[[TurnClass], str]) -> list[Document]:
-        """The sends that wait longest, one a conversation, each with why, for a person.
+        """The longest waiting sends, one for each conversation, with the reason for operators.
 
-        `at_gate` says it of those that wait for a turn, by their class. Quick, from any thread.
+        `at_gate` returns the reason for a class at the gate. Quick, from any thread.
         """
         with self._lock:
-            # Boxes go once they are empty, so the oldest come first.
+            # Empty boxes are removed, so the oldest come first.
             boxes = list(islice(self._boxes.values(), LOOKED_AT))
             boxes.sort(key=lambda box: box.sends[0].send.at)
             told = [
@@ -255,7 +255,9 @@ class Outbox:
             return [*self._refused.values(), *told][:limit]
 
     def oldest_seconds(self) -> float:
-        """Since the event of the send that waits longest; 0 without one. Quick, from any thread."""
+        """Seconds since the event of the longest waiting send; 0 without one. Quick, from any
+        thread.
+        """
         with self._lock:
             boxes = islice(self._boxes.values(), LOOKED_AT)
             oldest = min((_arrived_at(box.sends[0].send) for box in boxes), default=None)
@@ -264,10 +266,10 @@ class Outbox:
         return round(max(0.0, (datetime.now(UTC) - oldest).total_seconds()), 3)
 
     def give_up(self, id_: str, effect_id: str, *, cause: str) -> bool:
-        """Have the send become a dead letter if it is the first of the conversation's outbox.
+        """Make the send a dead letter if it is the first of the conversation's outbox.
 
-        True as long as that is under way: a call of it ends by itself before, and an outbox has
-        to be loaded. Any thread may ask, also again and again.
+        Returns True while that is under way: a call of it ends by itself first, and an outbox may
+        have to be loaded. Any thread may ask, also repeatedly.
         """
         with self._lock:
             box = self._boxes.get(id_)
@@ -283,14 +285,14 @@ class Outbox:
         return True
 
     def month_closed(self) -> None:
-        """LINE takes no push any more: what rests until that is known need not rest."""
+        """LINE accepts no more pushes: calls that rest until that is known can continue."""
         with self._lock:
             now = time.monotonic()
             steps = [(box, box.month_closed(now)) for box in self._boxes.values()]
         for box, step in steps:
             self._do(box, step)
 
-    # What a predecessor left.
+    # Outboxes of predecessors.
 
     def _find_left(self) -> None:
         left = self._conversations.with_outbox()
@@ -308,7 +310,7 @@ class Outbox:
         try:
             self._adopt(ids)
         except WriteRefused:
-            # Each by itself, so that one that is refused holds up no other.
+            # Each by itself, so that a refused one does not delay the others.
             for id_ in ids:
                 failed = f"outbox not loaded conversation={id_}"
                 self._by_step(partial(self._adopt_one, id_), failed)
@@ -328,14 +330,14 @@ class Outbox:
         #     self._conversations.adopt_all(ids)
         self._conversations.adopt_all(ids)
         adopted = {one["_id"]: one for one in self._conversations.adopted(ids)}
-        # The oldest first, as they were found.
+        # The oldest first, in the order in which they were found.
         for id_ in ids:
             if id_ in adopted:
                 self.add(id_, Outbound.of(adopted[id_]))
         with self._lock:
             self._forget_left(ids)
 
-    # Under the lock; what they return, or append, is done without it.
+    # Under the lock; returned or appended actions are carried out without it.
 
     def _append(self, id_: str, place: str, effect: Document, follow: list[Action]) -> None:
         box = self._boxes.get(id_)
@@ -353,7 +355,7 @@ class Outbox:
         self._size += one.size
 
     def _begin(self, id_: str, outbound: Outbound) -> Action:
-        """Have the conversation wait for its turn, if it has anything to send and does not yet."""
+        """Let the conversation wait for its turn if it has sends and does not wait yet."""
         box = self._boxes.get(id_)
         if box is None:
             return lambda: None
@@ -362,15 +364,15 @@ class Outbox:
                 if box.places.intersection(outbound.call.places):
                     return self._batching.claimed(box, outbound.call) or (lambda: None)
             else:
-                # One that was written down and never made may name what was given up since.
+                # A call that was stored and never made may name sends that were given up since.
                 members = tuple(one.place for one in box.members(outbound.call))
                 box.call = replace(outbound.call, members=members) if members else None
         return partial(self._do, box, box.begin(time.monotonic()))
 
     def _take_timers(self, id_: str, timers: Iterable[Placed]) -> Action:
-        """Take timers in hand, all in one step.
+        """Take timers, all in one step.
 
-        Those that have left their outbox may come once more: their numbers make it harmless.
+        Timers that have left their outbox may come once more: their numbers make that harmless.
         """
         fresh = [one for one in timers if (id_, one[0]) not in self._timers]
         if not fresh:
@@ -393,10 +395,10 @@ class Outbox:
             if self._left is not None:
                 self._left.pop(id_, None)
 
-    # A call: everything from here on happens without the lock, save changes of state.
+    # A call: all code from here on runs without the lock, except for changes of state.
 
     def _do(self, box: ConversationOutbox, step: NextStep | None) -> None:
-        """What a change of state asks for."""
+        """Carry out the action of a change of state."""
         match step:
             case Enter(ticket):
                 self._gate.enter(ticket)
@@ -418,7 +420,7 @@ class Outbox:
         self._do(box, step)
 
     def _take_turn(self, box: ConversationOutbox, ticket: Ticket) -> None:
-        """On a thread of the pool: the gate's turn has come."""
+        """On a pool thread: handle a turn at the gate."""
         with self._gate.holding(ticket) as turn:
             with self._lock:
                 if not box.turn(ticket):
@@ -446,7 +448,7 @@ class Outbox:
         return Budget(self._late, found.is_closed, found.left)
 
     def _go(self, box: ConversationOutbox, go: Go, turn: Turn) -> Action:
-        """Write the call down, then make it; returns what follows once the gate is free."""
+        """Store the call, then make it; returns what follows once the gate is free."""
         hindrance = self._note(box, go)
         if hindrance is not None:
             return hindrance
@@ -466,12 +468,12 @@ class Outbox:
             len(members),
         )
         box.answer = answer_or_error(partial(self._post, box, go.call, members))
-        # Before the gate is free for the next to the same endpoint.
+        # Before the gate is free for the next call of the same endpoint.
         self._rate_limits.note(go.call.way.path, box.answer)
         return partial(self._judge, box, tried)
 
     def _note(self, box: ConversationOutbox, go: Go) -> Action | None:
-        """Write the call down, before anything leaves; returns what follows where that fails."""
+        """Store the call before LINE is called; returns what follows if that fails."""
         if not go.is_new:
             box.noted(go)
             return None
@@ -481,17 +483,17 @@ class Outbox:
             with pymongo.timeout(seconds):
                 noted = self._conversations.note_call(box.id, go.call, late, seconds=seconds)
         except WriteRefused as error:
-            # No call without its note; as a dead letter it leaves room for those behind it.
+            # No call without its note; as a dead letter it makes room for those behind it.
             return partial(self._do, box, MakeLetters(str(error), box.given_up_places()))
         except StoreUnavailable as error:
-            log.warning("call not written down, waiting conversation=%s error=%s", box.id, error)
-            # Nothing was called, so it is new again here; a successor may see it as tried, and
-            # then takes the careful road for nothing.
+            log.warning("call not recorded, waiting conversation=%s error=%s", box.id, error)
+            # LINE was not called, so the call is new again here. A successor may see it as tried,
+            # and is then unnecessarily careful.
             with self._lock:
                 step = box.not_noted(error)
             return partial(self._do, box, step)
         if noted is Noted.GONE:
-            log.info("send is in the outbox no more conversation=%s", box.id)
+            log.info("send has left the outbox conversation=%s", box.id)
             return partial(self._leave, box, go.call.members[:1])
         if noted is Noted.TOO_MANY_LATE:
             with self._lock:
@@ -505,7 +507,7 @@ class Outbox:
         return None
 
     def _call_off(self, box: ConversationOutbox, go: Go) -> None:
-        """The gate did not let it call: the lease is not fresh, or the process stops."""
+        """The gate refused the call: the lease is not fresh, or the process stops."""
         box.called_off(go)
         # guard: stop-strikes-out
         if go.is_new and self._gate.is_closed:
@@ -515,12 +517,12 @@ class Outbox:
         self._do(box, step)
 
     def _strike_out(self, box: ConversationOutbox, call: Call) -> None:
-        """A successor would take the call that was not made for one of unknown outcome."""
+        """A successor would treat the call that was not made as one of unknown outcome."""
         try:
             with pymongo.timeout(self._limits.note_seconds):
                 self._conversations.end_call(box.id, call)
         except StoreUnavailable as error:
-            log.warning("call not struck out conversation=%s error=%s", box.id, error)
+            log.warning("call not removed, it was not made conversation=%s error=%s", box.id, error)
 
     def _post(self, box: ConversationOutbox, call: Call, members: Sequence[Send]) -> LineAnswer:
         body: dict[str, Any] = {"messages": [one for send in members for one in send.messages]}
@@ -540,7 +542,7 @@ class Outbox:
 
     def _judge(self, box: ConversationOutbox, tried: Tried) -> None:
         """Settle the answer, all on this thread: a stop drops steps, and the next process would
-        take a call that LINE refused for one of unknown outcome.
+        treat a refused call as one of unknown outcome.
         """
         outcome = judge(tried, box.answer, reply_unknown=self._reply_unknown)
         call = tried.call
@@ -554,7 +556,7 @@ class Outbox:
                 self._quota.paid(tried.people)
         if outcome.ending is SendVerdict.AGAIN:
             settle = partial(self._write_answer, box, call, outcome)
-            self._settle(box, settle, "answer not written down")
+            self._settle(box, settle, "answer not recorded")
         elif outcome.ending is SendVerdict.DEAD:
             unknown = call if outcome.stands else None
             self._make_letters(box, outcome.refused, outcome.cause, call, unknown=unknown)
@@ -563,7 +565,7 @@ class Outbox:
             self._settle(box, settle, "send not removed")
 
     def _write_answer(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> Action:
-        """Make durable what the answer changed, before another try."""
+        """Make the answer's changes durable before another try."""
         # guard: refusal-is-durable-first
         if not outcome.stands:
             with self._lock:
@@ -574,10 +576,10 @@ class Outbox:
     def _try_again(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> None:
         with self._lock:
             box.settle(call, outcome)
-            # One on which LINE always fails would else be the breaker's probe each time.
+            # A send on which LINE always fails would otherwise be the breaker's probe each time.
             box.called(time.monotonic(), unanswered=outcome.unanswered)
             step = box.failed(outcome, time.monotonic())
-            # The reading may have come before the rest that it would end.
+            # The reading may have ended before the rest that it would end.
             # guard: closed-before-the-rest -> never
             if outcome.cause == QUOTA and self._budget().is_closed:
                 step = box.month_closed(time.monotonic()) or step
@@ -597,7 +599,7 @@ class Outbox:
         return partial(self._leave, box, call.members)
 
     def _put_back(self, box: ConversationOutbox, place: str) -> None:
-        """Have an answer wait for another tap; a dead letter where nothing would bring it."""
+        """Let an answer wait for another tap; it becomes a dead letter if no tap could bring it."""
         [send] = [one.send for one in box.sends if one.place == place]
 
         def put_back() -> Action:
@@ -620,7 +622,7 @@ class Outbox:
     ) -> None:
         """Give sends up: no successor tries them again from here on, wherever this process dies.
 
-        `call` is the one that stands in the conversation, `unknown` the one that LINE may have.
+        `call` is the one stored in the conversation, `unknown` the one that LINE may have.
         """
         wanted, letters = set(places), {}
         with self._lock:
@@ -638,7 +640,7 @@ class Outbox:
         self._settle(box, give_up, "dead letter not written")
 
     def _leave(self, box: ConversationOutbox, places: Sequence[str]) -> None:
-        """Sends have left the outbox: what is behind them follows."""
+        """Sends have left the outbox: those behind them follow."""
         with self._lock:
             before = len(box.sends), box.size
             if box.calls:
@@ -671,8 +673,8 @@ class Outbox:
     ) -> None:
         """Make dead letters of effects. All of it may be repeated, also by a successor.
 
-        The outbox has them as letters before others can see and replay them: else a successor
-        might carry out what was replayed as well.
+        The outbox has them as letters before others can see and replay them. Otherwise a successor
+        might also carry out a replayed effect.
         """
         # guard: letter-in-the-outbox-first
         self._conversations.give_up(id_, letters, call)
@@ -681,16 +683,16 @@ class Outbox:
         self._conversations.remove(id_, *letters)
 
     def _write_letter(self, id_: str, place: str, letter: Mapping[str, Any]) -> None:
-        """Bring a letter that stands in the outbox to `deadletters`."""
+        """Write a letter from the outbox to `deadletters`."""
         self._deadletters.write(letter)
         self._conversations.remove(id_, place)
 
     def _enter_timers(
         self, id_: str, left: deque[Placed], places: Sequence[str], letters: dict[str, Document]
     ) -> None:
-        """Bring timers to their rows. All of it may be repeated, also by a successor.
+        """Write timers to their rows. All of it may be repeated, also by a successor.
 
-        What MongoDB refused once has its place in `letters`, and nothing else becomes of it.
+        A timer that MongoDB refused once has its place in `letters`, and has no other result.
         """
         # guard: row-before-it-leaves ->
         #     self._conversations.remove(id_, *places)
@@ -718,14 +720,14 @@ class Outbox:
             letters[place] = letter
         self._give_up(id_, {place: letter})
 
-    # Until MongoDB has confirmed.
+    # Repeating until MongoDB has confirmed.
 
     def _by_step(self, act: Action, failed: str) -> None:
-        """Have a thread do it, again and again until MongoDB has confirmed it."""
+        """Run it on a thread, repeatedly until MongoDB has confirmed it."""
         self._step(partial(self._until_confirmed, act, failed))
 
     def _settle(self, box: ConversationOutbox, act: Callable[[], Action], failed: str) -> None:
-        """Do it for a box that this thread has, until MongoDB has confirmed; then what follows."""
+        """Run it for a box of this thread until MongoDB has confirmed; then what follows."""
 
         def pause(error: StoreUnavailable) -> float:
             with self._lock:
@@ -763,7 +765,9 @@ def _told_of_refused(id_: str, error: WriteRefused) -> Document:
 
 
 def _arrived_at(send: Send) -> datetime:
-    """When the event of a reply arrived; of other sends only the time of the decision is kept."""
+    """When the event of a reply arrived; for other sends only the time of the decision is
+    stored.
+    """
     return send.at if send.token_from is None else min(send.at, send.token_from)
 
 

@@ -1,8 +1,8 @@
-"""How one call reaches LINE once, through crashes, time-outs and 5xx (architecture: G5). Pure.
+"""How one call reaches LINE once, despite crashes, time-outs and 5xx (architecture: G5). Pure.
 
-The rules, by what is known of earlier tries. *Fresh*: none, or each definitely refused. *Tried*:
-the outcome of one is unknown, and the call stands in its conversation. A reply has a token that
-LINE takes once; a push has a retry key under which LINE takes it once within 24 hours.
+The rules depend on earlier tries. *Fresh*: none, or each definitely refused. *Tried*: the outcome
+of one is unknown, and the call is stored in its conversation. A reply has a token that LINE accepts
+once. A push has a retry key under which LINE accepts it once within 24 hours.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from jobworker.line.answer import (
     reason_of,
 )
 
-# Of a send that LINE never had: a token that ran out on Friday evening can be replaced on Monday;
-# what is older should not reach people by surprise, so an operator decides.
+# For a send that LINE never had: a token that expired on Friday evening can be replaced on Monday.
+# Older sends should not surprise people, so an operator decides about them.
 SEND_LIFE = timedelta(days=3)
-# LINE's error body, the one place where an error's words decide: no status tells it apart.
+# LINE's error text, the only one that decides: no status identifies this error.
 INVALID_REPLY_TOKEN = "invalid reply token"
-# The cause of a send that met a used-up quota, and of one whose time was over.
+# The cause of a send that met a used-up quota, and of one that expired.
 QUOTA = "quota"
 EXPIRED = "expired"
 
 
 class ReplyUnknown(Enum):
-    """What becomes of a reply that can neither be proved sent nor repeated."""
+    """The treatment of a reply that cannot be proved sent or repeated."""
 
     PUSH = "push"
     DROP = "drop"
 
 
 class SendVerdict(Enum):
-    """What one try of a call came to."""
+    """The result of one try of a call."""
 
     SENT = "sent"
     AGAIN = "again"
@@ -51,28 +51,28 @@ class SendVerdict(Enum):
 
 @dataclass(frozen=True)
 class Tried:
-    """One call that was made, and what is known of it besides LINE's answer."""
+    """One call that was made, and what is known of it in addition to LINE's answer."""
 
     call: Call
     messages: Sequence[int]
-    """How many messages each of its members brings, in order; empty for a batch."""
+    """The number of messages of each of its members, in order; empty for a batch."""
     was_tried: bool = False
     """Whether an earlier try of the same call is of unknown outcome."""
     people: int = 1
-    """How many people it reaches; of a group LINE alone knows."""
+    """How many people it reaches; for a group only LINE knows."""
     to_user: bool = False
-    """Whether it is a push to one user, who is counted as one."""
+    """Whether it is a push to one user, which counts as one."""
     token_was_good: bool = False
     """Whether its reply token was young enough when the call began."""
 
     @property
     def is_reply(self) -> bool:
-        """Whether it travelled on a reply token."""
+        """Whether it used a reply token."""
         return self.call.way is SendMethod.REPLY
 
     def members_with(self, messages: Sequence[int]) -> list[str]:
-        """The places of the members that brought these of its messages; of a batch, whose members
-        have all the same, none.
+        """The places of the members that brought these of its messages; empty for a batch, whose
+        members all have the same ones.
         """
         if not self.messages:
             return []
@@ -86,7 +86,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """What a try of a call came to."""
+    """The result of a try of a call."""
 
     ending: SendVerdict
     stands: bool = False
@@ -94,9 +94,11 @@ class CallOutcome:
     token_used_up: bool = False
     """Whether LINE refuses its reply token."""
     refused: Sequence[str] = ()
-    """Of a call that is DEAD: the places of what LINE refuses. The others go on without them."""
+    """For a DEAD call: the places of the sends that LINE refuses. The others continue without
+    them.
+    """
     narrower: bool = False
-    """Whether the next call is to carry fewer, since LINE does not say which one it refuses."""
+    """Whether the next call has to carry fewer, since LINE does not name the refused one."""
     cause: str = ""
     wait_seconds: float | None = None
     """Wait at least this long before the next try; None: back off; 0: at once."""
@@ -107,7 +109,7 @@ class CallOutcome:
 
 
 def expired(send: Send, now: datetime) -> str | None:
-    """Why a send that was not called is too old to be; None while it is not."""
+    """Return why a send without a call has expired; None if it has not."""
     if send.tried_at is not None:
         return _forgotten(send.tried_at, now)
     if send.until is not None and now >= send.until:
@@ -116,19 +118,19 @@ def expired(send: Send, now: datetime) -> str | None:
 
 
 def outlived(call: Call, now: datetime) -> str | None:
-    """Why a call of unknown outcome is not repeated any more; None while it is."""
+    """Return why a call of unknown outcome is not repeated any more; None if it is."""
     return _forgotten(call.at, now)
 
 
 def _forgotten(tried_at: datetime, now: datetime) -> str | None:
-    """Why a try can be repeated no more: LINE may have forgotten its key."""
+    """Return why a try cannot be repeated any more: LINE may have forgotten its key."""
     return "outcome unknown for 23 hours" if now >= tried_at + RETRY_KEY_LIFE else None
 
 
 def judge(
     tried: Tried, answer: LineAnswer | LineError, *, reply_unknown: ReplyUnknown
 ) -> CallOutcome:
-    """What an answer means for a call that stands in its conversation."""
+    """Return the meaning of an answer for a call that is stored in its conversation."""
     if isinstance(answer, NotSendable):
         return _refused(tried, "it cannot be written as JSON")
     if isinstance(answer, NotSent):
@@ -145,14 +147,14 @@ def judge(
     if answer.status == 429:
         return _too_many(tried, answer)
     if answer.status == 401:
-        # Nothing is wrong with the send; the breaker keeps it at the gate.
+        # The send is correct; the breaker keeps it at the gate.
         return _again(tried, definite=True, wait_seconds=0)
     named = tried.members_with(named_in(answer, "messages"))
     return _refused(tried, _cause(answer), named)
 
 
 def _cause(answer: LineAnswer) -> str:
-    """LINE's status and, where its body tells one, the reason."""
+    """LINE's status and, if its body has one, the reason."""
     reason = reason_of(answer)
     why = f": {reason.words}" if reason else ""
     return f"LINE refused it with {answer.status}{why}"
@@ -171,9 +173,9 @@ def _dead(tried: Tried, cause: str) -> CallOutcome:
 
 
 def _refused(tried: Tried, cause: str, named: Sequence[str] = ()) -> CallOutcome:
-    """The call cannot be made for what is in it: the members that LINE names are given up.
+    """Give up a call that is impossible because of its content: the members that LINE names.
 
-    Without a name that is a lone send; of several, fewer are called for.
+    Without a name a single send is given up; of several, the next call carries fewer.
     """
     if tried.was_tried or len(tried.messages) <= 1:
         return _dead(tried, cause)
@@ -192,7 +194,7 @@ def _invalid_token(tried: Tried, reply_unknown: ReplyUnknown) -> CallOutcome:
     if not tried.was_tried:
         return without_it
     if tried.token_was_good:
-        # So the earlier try of unknown outcome has used it.
+        # The earlier try of unknown outcome has therefore used it.
         return CallOutcome(SendVerdict.SENT)
     if reply_unknown is ReplyUnknown.DROP:
         return CallOutcome(SendVerdict.DROPPED, unproved=True)
@@ -201,11 +203,11 @@ def _invalid_token(tried: Tried, reply_unknown: ReplyUnknown) -> CallOutcome:
 
 def _too_many(tried: Tried, answer: LineAnswer) -> CallOutcome:
     if not tried.is_reply and MONTHLY_LIMIT in answer.text.lower():
-        # One user fits into any rest of the month, so a reading has to say that there is none.
+        # One user fits into any rest of the month, so a reading has to confirm that there is none.
         if tried.to_user:
             return replace(_again(tried, definite=True), cause=QUOTA)
         return _dead(tried, QUOTA)
-    # What LINE says of the endpoint is waited for there (`is_endpoint_limit`), since by then a
-    # reply may have become a push. A Retry-After of 0 must not make a hot loop of it.
+    # LINE's wait for an endpoint applies to the endpoint (`is_endpoint_limit`), since a reply may
+    # have become a push by then. A Retry-After of 0 must not cause a hot loop.
     own = not is_endpoint_limit(answer) and answer.retry_after
     return _again(tried, definite=True, wait_seconds=own or None)

@@ -1,4 +1,4 @@
-"""Why a send waits at the gate, in words for an operator. Pure."""
+"""Why a send waits at the gate, as a text for operators. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jobworker.line.gate_order import TurnClass
 
-# One of a class, and several of them.
+# Names for one ticket of a class, and for several.
 WORDS = {
     TurnClass.LIVE: ("answer with a valid reply token", "answers with valid reply tokens"),
     TurnClass.CHAT: ("push to its own chat", "pushes to their own chats"),
@@ -19,15 +19,15 @@ WORDS = {
 
 
 def many(turn_class: TurnClass, count: int) -> str:
-    """So many of a class: `12 answers with live reply tokens`."""
+    """Return the number with its class: `12 answers with live reply tokens`."""
     one, several = WORDS[turn_class]
     return f"{count:,} {one if count == 1 else several}"
 
 
 def turn_words(turn_class: TurnClass, waiting: Mapping[TurnClass, int]) -> str:
-    """Why a send of that class waits for its turn; `waiting` counts all at the gate, it included.
+    """Return why a send of that class waits for its turn; `waiting` counts all at the gate.
 
-    A better class goes first, but for a share of the turns.
+    A better class comes first, except for a share of the turns.
     """
     own = "waits for its turn at the gate"
     better = {one: waiting[one] for one in TurnClass if one < turn_class and waiting.get(one)}

@@ -118,7 +118,7 @@ def rest_of_time(event: MessageEvent, talk: Talk) -> None:
 
 @bot.default(state=list(ASKING.values()))
 def no_time(event: Any, talk: Talk) -> None:
-    """Ask again without extending the time-out: the bot stops asking in a busy group."""
+    """Ask again without extending the time-out, after which a busy group is left alone."""
     talk.reply(QUESTIONS[asked_part(talk)])
 
 

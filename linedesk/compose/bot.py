@@ -83,7 +83,7 @@ def _sdk_bot(handler: WebhookHandler, module: ModuleType, before: set[str]) -> B
     ]
     problems += [
         f"BOT needs {module.__name__!r}: {name!r} is line-bot-sdk's own client, which calls LINE "
-        "past the gate: take ApiClient from jobworker"
+        "past the gate: take ApiClient from linedesk"
         for module in modules_of(module, before=before)
         for name in ungated_names(module)
     ]

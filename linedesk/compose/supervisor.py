@@ -66,7 +66,7 @@ class ManagedProcess:
             stdout=output,
             stderr=output,
         )
-        log.info("started room=%s pid=%d", self.program.name, self._process.pid)
+        log.info("started process=%s pid=%d", self.program.name, self._process.pid)
 
     def look(self) -> int | None:
         """Restart the program if it is due; returns the exit status if a restart cannot fix it."""
@@ -76,7 +76,7 @@ class ManagedProcess:
             return None
         status = self._process.poll()
         if status in {Exit.CONFIG, Exit.NEWER}:
-            log.error("cannot run room=%s exit=%d", self.program.name, status)
+            log.error("cannot run process=%s exit=%d", self.program.name, status)
             return status
         if status is not None:
             self._plan_restart(status)
@@ -121,7 +121,9 @@ class ManagedProcess:
         pause = pause_seconds(self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS)
         self._process = None
         self._start_again_at = time.monotonic() + pause
-        log.warning("restarting room=%s exit=%d in_seconds=%.1f", self.program.name, status, pause)
+        log.warning(
+            "restarting process=%s exit=%d in_seconds=%.1f", self.program.name, status, pause
+        )
 
 
 class Supervisor:
@@ -179,7 +181,7 @@ class Supervisor:
         while not managed.ended():
             left = deadline - time.monotonic()
             if left <= 0:
-                log.error("killing room=%s, it did not end in time", managed.program.name)
+                log.error("killing process=%s, it did not end in time", managed.program.name)
                 managed.kill()
             elif self._next_signal(left) in STOP_SIGNALS:
                 log.warning("second signal, ending at once")

@@ -12,6 +12,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 SUITE = "bookworm"
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "python3-venv", "libcurl4", "openssl", "iproute2")
+PACKAGES += ("nginx-light",)
 LOCKS = ("requirements/run.txt", "requirements/build.txt")
 TOOLS = ("debootstrap", "systemd-nspawn", "nsenter", "openssl")
 

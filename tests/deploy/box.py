@@ -92,7 +92,7 @@ class Box:
             (self.checkout / name).mkdir()
         (self.checkout / "scripts" / "inspect.js").write_text("first\n")
         (self.checkout / "linedesk" / "cli.py").write_text("first\n")
-        (self.checkout / "docs" / "operate.md").write_text("first\n")
+        (self.checkout / "docs" / "index.md").write_text("first\n")
         self.next_version("0.1.0")
 
     def _make_path(self) -> None:

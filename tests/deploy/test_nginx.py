@@ -38,8 +38,7 @@ TWO_HOSTS = CONFIGURATIONS / "linedesk-two-hosts.conf"
 STRANGER = "127.0.0.2"
 # The lines that the configuration requires in nginx.conf.
 ROOM = "".join(re.findall(r"^#   (.+\n)", CONFIGURATION.read_text(), re.MULTILINE))
-# All that a test needs of nginx.conf. The user is set, since nginx's default user cannot read the
-# test's files.
+# All that a test needs of nginx.conf. Without `user` the workers would run as nginx's default user.
 MAIN = """
 daemon off; pid {folder}/pid; worker_processes 2; user root; error_log stderr warn;
 {room}

@@ -49,8 +49,8 @@ SOONER = {"electionTimeoutMillis": 3000, "heartbeatIntervalMillis": 500}
 # For a judgement of nginx's answers, and not of this machine's speed. LINE itself waits for 2 s.
 PATIENCE_SECONDS = 15.0
 LINE_SECONDS = 2.0
-# All that the test needs of nginx.conf. The user is set, since nginx's default user cannot read the
-# test's files.
+# All that the test needs of nginx.conf. Without `user` the workers would run as nginx's default
+# user.
 NGINX_CONF = """
 daemon off; pid {folder}/pid; worker_processes 2; user root; error_log stderr warn;
 events {{ worker_connections 1024; }}

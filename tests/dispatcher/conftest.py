@@ -53,11 +53,11 @@ def _no_neighbours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def neighbours() -> None:
-    """Dispatchers of this test look after all collections, as they do in earnest."""
+    """Makes the dispatchers of this test check all collections, as in production."""
 
 
 class DeskOfPool:
-    """A pool under test, with what it is handed: `loads` are the ids it asked for."""
+    """A pool under test, with the documents it gets: `loads` are the ids it asked for."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class DeskOfPool:
             assert self.pool.put(one, None, again=again)
 
     def save(self) -> None:
-        """What the saver does when it works."""
+        """The saver's work, done at once."""
         plan = self.pool.begin_save()
         if plan is not None:
             self.pool.saved(plan)
@@ -208,7 +208,7 @@ def short_limits() -> dict[str, Any]:
 def dispatch(
     mongo_uri: str, nothing_left: None, short_limits: dict[str, Any]
 ) -> Iterator[Dispatch]:
-    """Starts a dispatcher for a worker on a database; what still runs at the end is stopped."""
+    """Starts a dispatcher for a worker on a database; stops those that still run at the end."""
     running: list[Running] = []
 
     def start(
@@ -270,7 +270,7 @@ def begin(nothing_left: None) -> Iterator[Begin]:
 
 @pytest.fixture
 def database(client: Client) -> Iterator[Database[Document]]:
-    """Of what `linedesk init` makes only what a dispatcher needs: that is sooner there and gone."""
+    """Of the collections of `linedesk init` only those a dispatcher needs, which is faster."""
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     database.create_collection(RECVQ, capped=True, size=MEGABYTE, check_exists=False)
     vacant = {"_id": DISPATCHER, "owner": None, "epoch": 0, "until": None}
@@ -293,7 +293,7 @@ def store() -> Callable[..., None]:
 
 @pytest.fixture
 def saved_up_to() -> Callable[[Database[Document], Any], None]:
-    """Waits until progress tells that all up to a document is finished."""
+    """Waits until progress shows that all documents up to one are finished."""
 
     def wait(database: Database[Document], id_: Any) -> None:
         eventually(lambda: (database[PROGRESS].find_one() or {}).get("after") == id_)

@@ -1,4 +1,4 @@
-"""The feed in memory, a worker that writes down what it is asked, and what they are handed."""
+"""The feed in memory, and a worker that notes its calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def document(name: str, user: str = "U1") -> Document:
 
 
 class MemoryLog:
-    """What a MemoryFeed reads: documents at their times, and how far back it still reaches."""
+    """The source of a MemoryFeed: documents with their times, and how far back its history
+    reaches.
+    """
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -47,7 +49,7 @@ class MemoryLog:
             self._condition.notify_all()
 
     def tick(self) -> None:
-        """Time goes on by writes that no feed of recvq shows."""
+        """Let time pass by writes that no feed of recvq delivers."""
         with self._condition:
             self._time += 1
             self._condition.notify_all()
@@ -99,7 +101,7 @@ class MemoryFeed:
         assert self._at is not None, "read before open"
         found, at = self._log.after(self._at)
         if found is None:
-            # What is inserted while it looks gets a later time.
+            # Documents inserted during the scan get a later time.
             return None
         self._at = at
         return FeedItem(found, at, Timestamp(at, 0))
@@ -113,7 +115,7 @@ class MemoryFeed:
 
 
 class RecordingWorker:
-    """Writes down what it decides; `act` may say more than DONE."""
+    """Notes its decisions; `act` may return another result than DONE."""
 
     def __init__(self, act: Decide = lambda job: JobResult.DONE) -> None:
         self._act = act

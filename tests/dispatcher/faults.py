@@ -13,7 +13,9 @@ from linedesk.store.client import Client
 def failing(
     client: Client, commands: Sequence[str], *, times: int | None = None, **data: Any
 ) -> Iterator[None]:
-    """While it lasts, or so many times, the commands fail in the way that `data` tells."""
+    """While it is active, or this many times, the commands fail in the way that `data`
+    describes.
+    """
     point = {
         "configureFailPoint": "failCommand",
         "mode": "alwaysOn" if times is None else {"times": times},

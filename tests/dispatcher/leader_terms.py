@@ -1,4 +1,4 @@
-"""One epoch of a dispatcher without its feed, with the transactions in hand, killed at will."""
+"""One epoch of a dispatcher without its feed, with direct access to the transactions; killable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 
 class Ahead:
-    """The monotonic clock of what looks for waits, moved ahead by hand.
+    """The monotonic clock for waits, moved ahead by hand.
 
     Turning times back instead would make them negative on a machine that booted a minute ago.
     """
@@ -106,7 +106,7 @@ class Process:
         return self.saver.save()
 
     def hold_until(self, count: int) -> None:
-        """Until so many documents are in `held`."""
+        """Until this many documents are in `held`."""
         rows = self._database[HELD]
 
         def are_held() -> bool:

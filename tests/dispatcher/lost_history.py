@@ -1,4 +1,4 @@
-"""Writers that insert while something happens to recvq, and what they were told is stored."""
+"""Writers that insert while recvq changes, and the inserts that MongoDB confirmed to them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PAUSE_SECONDS = 0.003
 
 
 class Writer:
-    """Inserts documents of a key of its own, one after the other, as a front desk does.
+    """Inserts documents of a key of its own, one after the other, like a front desk.
 
-    It holds back while recvq is wrong if it is `careful`, and repeats what was not confirmed.
+    It waits while recvq is wrong if it is `careful`, and repeats unconfirmed inserts.
     """
 
     def __init__(self, database: Database[Document], name: str, *, careful: bool) -> None:
@@ -61,7 +61,7 @@ class Writer:
 def writing(
     database: Database[Document], *, count: int = 2, careful: bool = True
 ) -> Iterator[list[Writer]]:
-    """Some writers while it lasts; then `stored` of each is what it was told is stored."""
+    """Run some writers; then `stored` of each has the inserts that were confirmed."""
     writers = [Writer(database, f"w{n}", careful=careful) for n in range(count)]
     for writer in writers:
         writer.thread.start()
@@ -76,7 +76,7 @@ def writing(
 
 
 def stored(writers: list[Writer]) -> list[str]:
-    """All that the writers were told is stored."""
+    """All inserts that were confirmed to the writers."""
     return [name for writer in writers for name in writer.stored]
 
 
@@ -92,9 +92,9 @@ def some(writers: list[Writer], more: int = 20) -> None:
 def wait_until_handled_once(
     worker: RecordingWorker, writers: list[Writer], *others: str, whole: bool = True
 ) -> None:
-    """Wait for all that is stored by now; fail where one came twice or out of its order.
+    """Wait for all documents stored by now; fail if one came twice or out of its order.
 
-    `whole`: the writers have ended, so that nothing else may have come.
+    `whole`: the writers have ended, so no other documents may have come.
     """
     expected = {*stored(writers), *others}
     eventually(lambda: expected <= set(worker.decided), seconds=30)

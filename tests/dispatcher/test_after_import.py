@@ -1,4 +1,4 @@
-"""What a dispatcher makes of the progress and the lease that an import leaves."""
+"""How a dispatcher handles the progress and the lease that an import leaves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_recvq_that_was_skipped_is_passed_over_and_what_comes_then_is_handled(
     assert worker.decided == ["new", "newer"]
 
 
-def test_a_dispatcher_that_starts_amid_an_import_waits_for_its_end(
+def test_a_dispatcher_that_starts_during_an_import_waits_for_its_end(
     database: Database[Document], dispatch: Dispatch, told: Callable[[str], list[str]]
 ) -> None:
     hold = LeaseHold(database, owner="elsewhere/1/1")

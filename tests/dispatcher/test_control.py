@@ -1,4 +1,4 @@
-"""A whole dispatcher obeys what is written into `control`, across restarts and outages of it."""
+"""A whole dispatcher obeys the orders in `control`, across restarts and outages of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _quickly(short_limits: dict[str, Any]) -> None:
 
 
 class Burying:
-    """A `decide` whose handler hangs at the name given; what is condemned becomes a letter."""
+    """A `decide` whose handler hangs at the given name; a condemned event becomes a letter."""
 
     def __init__(self, database: Database[Document], hanging: str) -> None:
         self._letters = database[DEADLETTERS]
@@ -55,7 +55,7 @@ class Burying:
         self._gate.set()
 
 
-def test_a_pause_holds_across_restarts_and_stops_nobody_else(
+def test_a_pause_holds_across_restarts_and_stops_no_other_key(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
@@ -89,7 +89,7 @@ def test_a_pause_holds_across_restarts_and_stops_nobody_else(
     running.end()
 
 
-def test_where_control_cannot_be_read_the_last_word_stands(
+def test_while_control_cannot_be_read_the_last_orders_apply(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
@@ -111,7 +111,7 @@ def test_where_control_cannot_be_read_the_last_word_stands(
     running.end()
 
 
-def test_a_released_event_is_given_up_and_the_next_goes_on(
+def test_a_released_event_is_given_up_and_the_next_continues(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     control, bury = Control(database), Burying(database, "e0")
@@ -130,7 +130,7 @@ def test_a_released_event_is_given_up_and_the_next_goes_on(
     running.end()
 
 
-def test_a_release_that_nobody_has_carried_out_is_carried_out_by_the_next(
+def test_a_release_left_by_one_process_is_carried_out_by_the_next(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     control = Control(database)
@@ -145,7 +145,7 @@ def test_a_release_that_nobody_has_carried_out_is_carried_out_by_the_next(
     worker = RecordingWorker(Burying(database, ""))
     running = dispatch(database, worker)
     assert eventually(lambda: control.outcome_of(release)) == "the event e0 is a dead letter"
-    # It was in nobody's hand yet as this one began, and read only then.
+    # No process had it yet as this one began, and it is read only then.
     assert eventually(lambda: control.outcome_of(of_new)) == "the event new is a dead letter"
     assert sorted(worker.decided) == ["e0", "new"]
     assert control.read().covers("main", "U0")
@@ -196,7 +196,7 @@ def test_a_send_is_asked_for_until_it_is_given_up(
 
 
 def test_without_the_lease_nothing_is_given_up_or_settled(by_hand: ByHand) -> None:
-    """Its successor may have what is stuck in hand."""
+    """Its successor may already have the stuck event."""
     control, worker, lease, obedience = by_hand
     release = control.release("main", "U0", {"effectId": "e0/0"}, by="taro")
     lease.fresh = False
@@ -205,7 +205,7 @@ def test_without_the_lease_nothing_is_given_up_or_settled(by_hand: ByHand) -> No
     assert control.outcome_of(release) is None
 
 
-def test_a_missing_right_keeps_nobody_from_obeying(
+def test_a_missing_right_does_not_prevent_obeying(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     """As after an upgrade, before `linedesk init` has given each user his new rights."""

@@ -54,7 +54,7 @@ def test_nothing_is_called_before_its_time(calls: DelayedCalls, hand: Hand) -> N
     assert early.wait(5)
     assert not late.is_set()
     hand.time += 10.0
-    # The thread looks at the time again when something comes that is due before all else.
+    # The thread reads the time again when a call is added that is due before all others.
     calls.later(-1.0, early.set)
     assert late.wait(5)
 
@@ -86,7 +86,7 @@ def test_the_same_function_is_called_as_often_as_it_was_left(calls: DelayedCalls
     eventually(lambda: len(called) == 3)
 
 
-def test_what_is_left_at_the_stop_is_never_called(calls: DelayedCalls, hand: Hand) -> None:
+def test_functions_left_at_the_stop_are_never_called(calls: DelayedCalls, hand: Hand) -> None:
     called = threading.Event()
     calls.start()
     calls.later(10.0, called.set)

@@ -1,4 +1,4 @@
-"""A whole dispatcher on the real server: starts, endings, restarts, and a server that goes away."""
+"""A whole dispatcher on the real server: starts, endings, restarts, and outages of the server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def progress(database: Database[Document]) -> dict[str, Any]:
 
 
 def parking(*names: str) -> Callable[[Job], JobResult]:
-    """Parks these for good."""
+    """Parks these permanently."""
     return lambda job: JobResult.DEFERRED if name_of(job.document) in names else JobResult.DONE
 
 
@@ -88,7 +88,7 @@ def test_reading_pauses_while_the_worker_has_no_room(
     store(database, document("before"))
     eventually(lambda: worker.decided == ["before"])
     worker.room = False
-    # By the second answer it has heard the new one, and reads no more.
+    # By the second answer it has received the new one, and reads no more.
     for _ in range(2):
         worker.asked_for_room.clear()
         assert worker.asked_for_room.wait(15)
@@ -101,7 +101,7 @@ def test_reading_pauses_while_the_worker_has_no_room(
     running.end()
 
 
-def test_no_more_than_the_bound_is_in_hand(
+def test_the_number_of_documents_in_hand_is_bounded(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     held = Holder("e0")
@@ -141,7 +141,7 @@ def test_a_quiet_feeds_position_is_saved(
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else it would grow old while nobody writes to the bot."""
+    """Otherwise it would grow old while the bot gets no messages."""
     running = dispatch(database, RecordingWorker(), quiet_seconds=0.05)
     store(database, document("e0"))
     before = eventually(lambda: progress(database)["token"])
@@ -188,7 +188,7 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
     eventually(lambda: progress(database)["finished"] == [given[2]["_id"]])
     assert running.end() is ExitReason.STUCK
     assert any("event_id=stuck" in line for line in told("did not end within the drain"))
-    # What still runs may be calling LINE, so nobody is invited to begin beside it.
+    # A thread that still runs may be calling LINE, so no standby may begin beside it.
     assert database[LEASES].find_one({"_id": DISPATCHER})["owner"] is not None
     held.let_go()
     successor = RecordingWorker()
@@ -314,10 +314,10 @@ def test_a_database_that_was_never_set_up_is_named(
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_restart_goes_on_exactly_after_what_was_finished(
+def test_a_restart_continues_exactly_after_what_was_finished(
     database: Database[Document], dispatch: Dispatch, store: Store, feed: str
 ) -> None:
-    """Stopped amid a stream, with some unfinished documents and many finished beyond them."""
+    """Stopped during a stream, with some unfinished documents and many finished beyond them."""
     everything: list[str] = []
     unfinished = {"e5", "e60", "e61", "e150"}
 
@@ -412,7 +412,7 @@ def test_a_standby_ends_by_a_signal_and_touches_nothing(
     assert database[PROGRESS].find_one() is None
 
 
-# A server that goes away.
+# Outages of the server.
 
 
 @pytest.mark.parametrize("feed", FEEDS)
@@ -466,7 +466,7 @@ def test_a_save_that_fails_keeps_no_key_waiting(
     store: Store,
     told: Told,
 ) -> None:
-    """With nothing else going on, the key that waits for it is all there is."""
+    """Without other work, the key that waits for it is the only one."""
     worker = RecordingWorker()
     running = dispatch(faulty_database, worker, uri=faulty.uri)
     store(faulty_database, document("first"))
@@ -482,7 +482,7 @@ def test_a_save_that_fails_keeps_no_key_waiting(
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_feed_that_fails_for_a_while_goes_on_where_it_stood(
+def test_a_feed_that_fails_for_a_while_continues_at_its_position(
     faulty: EmbeddedMongod,
     faulty_database: Database[Document],
     dispatch: Dispatch,
@@ -503,7 +503,7 @@ def test_a_feed_that_fails_for_a_while_goes_on_where_it_stood(
     assert worker.decided == [f"{p}{n}" for p in "efg" for n in range(5)]
 
 
-def test_a_feed_that_loses_its_history_amid_its_work_repeats_nothing(
+def test_a_feed_that_loses_its_history_while_reading_repeats_nothing(
     faulty: EmbeddedMongod,
     faulty_database: Database[Document],
     dispatch: Dispatch,

@@ -1,4 +1,4 @@
-"""What lives as long as a dispatcher holds the lease: a scheduler, as it is by default."""
+"""Companions live as long as a dispatcher holds the lease: by default a scheduler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Store = Callable[..., None]
 
 
 class Companion:
-    """Writes down what it is told to do."""
+    """Notes the calls that it gets."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

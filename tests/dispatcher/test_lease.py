@@ -30,7 +30,7 @@ MakeLease = Callable[..., Lease]
 
 @pytest.fixture
 def lease(database: Database[Document], nothing_left: None) -> Iterator[MakeLease]:
-    """A lease for an owner who is on another machine, so that only time can tell its death."""
+    """A lease for an owner on another machine, so that only time can show its death."""
     made: list[Lease] = []
 
     def make(owner: str, **limits: float) -> Lease:
@@ -110,7 +110,7 @@ def test_the_holder_learns_that_it_was_replaced(
     assert row(database)["owner"] == "elsewhere/b/0", "what is not its own it does not release"
 
 
-def test_a_renewal_after_the_end_is_good_while_nobody_took_it(
+def test_a_late_renewal_succeeds_while_no_process_took_the_lease(
     lease: MakeLease, database: Database[Document]
 ) -> None:
     one = lease("a")
@@ -120,7 +120,7 @@ def test_a_renewal_after_the_end_is_good_while_nobody_took_it(
     assert not lease("b").try_acquire()
 
 
-def test_freshness_is_told_by_the_time_since_boot(
+def test_freshness_is_measured_by_the_time_since_boot(
     lease: MakeLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = lease("a")
@@ -147,7 +147,7 @@ def test_a_renewal_counts_from_when_it_was_asked_for(
     assert not one.is_fresh()
 
 
-def test_the_time_since_boot_goes_on_in_suspend() -> None:
+def test_the_time_since_boot_continues_in_suspend() -> None:
     assert abs(boottime() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 5
 
 
@@ -216,7 +216,7 @@ def test_of_sixteen_at_once_one_gets_it_and_epochs_rise(
 def test_an_epoch_drawn_before_a_whole_term_takes_nothing(
     lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood still between its draw and its claim while another one came and went."""
+    """It freezes between its draw and its claim while another one comes and goes."""
     late, quick = lease("late"), lease("quick")
     draw = late._next_epoch
 
@@ -270,7 +270,7 @@ def test_only_one_of_sixteen_replaces_a_dead_owner(
 
 
 def ended() -> int:
-    """The id of a process that runs no more."""
+    """The id of a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
     return process.pid
@@ -298,7 +298,7 @@ def test_a_machine_cloned_from_the_same_image_is_not_taken_for_this_one(
 
 
 @pytest.mark.parametrize("unknown", ["here", "there"])
-def test_where_the_boot_is_not_known_nobody_is_dead(
+def test_without_a_boot_id_no_owner_counts_as_dead(
     unknown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = owner_elsewhere(monkeypatch, "" if unknown == "there" else "0" * 32)
@@ -315,7 +315,7 @@ def test_an_owner_as_the_release_before_wrote_it_is_not_dead() -> None:
     assert not is_dead(f"{name}.{namespace}/{ended()}/1")
 
 
-def test_under_systemd_the_boot_is_told_by_the_unit(
+def test_under_systemd_the_unit_passes_the_boot_id(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With ProcSubset=pid /proc has no sys; the unit writes it without the hyphens."""
@@ -336,7 +336,7 @@ def test_a_process_that_proc_hides_is_not_dead(monkeypatch: pytest.MonkeyPatch) 
 def test_a_row_that_was_renewed_since_it_was_read_is_not_taken(
     lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was thought of its owner: who renews lives."""
+    """Whatever was assumed of its owner: an owner that renews is alive."""
     holder, successor = lease("a"), lease("b")
     assert holder.try_acquire()
     monkeypatch.setattr(lease_module, "is_dead", lambda owner: True)

@@ -1,7 +1,7 @@
-"""Every road to lost history, under a whole dispatcher and with writers inserting all the while.
+"""Every road to lost history, under a whole dispatcher and with writers that insert throughout.
 
-On each of them everything that a writer was told is stored is decided, once and in order; the
-log tells it with numbers, and nothing is tried in a hot loop.
+On each of them every insert that was confirmed is decided, once and in order. The log reports it
+with numbers, and no failure causes a hot loop.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_a_recvq_that_is_taken_away_comes_back_and_nothing_is_lost(
     check_recvq(database)
     if take_away is not convert:
         assert database[RECVQ].options()["size"] >= MEGABYTE
-    assert len(told(f"{how}: what it brought is handled")) == 1
+    assert len(told(f"{how}: documents that were read are handled")) == 1
     assert (
         len([line for line in told("recvq scanned, streaming from") if f"cause={how}" in line]) == 1
     )
@@ -111,7 +111,7 @@ def test_a_recvq_that_is_taken_away_comes_back_and_nothing_is_lost(
     running.end()
 
 
-def test_a_rename_tells_where_the_documents_are(
+def test_a_rename_is_logged_with_the_new_name(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     worker = RecordingWorker()
@@ -127,7 +127,7 @@ def test_a_rename_tells_where_the_documents_are(
 
 @pytest.mark.parametrize("feed", FEEDS)
 @pytest.mark.parametrize("end", ["finished", "stopped"])
-def test_documents_in_hand_at_a_drop_are_handled_before_recvq_is_made_again(
+def test_unfinished_documents_at_a_drop_are_handled_before_recvq_is_recreated(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
@@ -203,7 +203,7 @@ def test_a_long_line_of_one_key_at_a_drop_is_read_again_from_the_oplog(
     held.wait_until_held("e0")
     eventually(lambda: running.dispatcher.pool.standing()[0] == len(given))
     take_away(database)
-    eventually(lambda: told("what it brought is handled"))
+    eventually(lambda: told("documents that were read are handled"))
     held.let_go()
     eventually(lambda: len(worker.decided) == len(given))
     assert worker.decided == [name_of(one) for one in given]
@@ -212,7 +212,7 @@ def test_a_long_line_of_one_key_at_a_drop_is_read_again_from_the_oplog(
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_recvq_dropped_while_nobody_ran_is_read_to_its_end(
+def test_a_recvq_dropped_during_a_downtime_is_read_to_its_end(
     database: Database[Document], dispatch: Dispatch, store: Store, feed: str
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
@@ -283,7 +283,7 @@ def test_a_lost_index_is_made_again_under_a_quiet_feed(
     running.end()
 
 
-def test_what_a_dropped_database_held_is_made_again_under_the_same_epoch(
+def test_a_dropped_database_s_rows_are_recreated_under_the_same_epoch(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
@@ -292,8 +292,8 @@ def test_what_a_dropped_database_held_is_made_again_under_the_same_epoch(
     store(database, document("e0"))
     eventually(lambda: worker.decided == ["e0"])
     drop_database(database)
-    eventually(lambda: told("the leases were dropped and are made again epoch=1"))
-    eventually(lambda: told("recvq made right again"))
+    eventually(lambda: told("the leases were dropped, recreating them epoch=1"))
+    eventually(lambda: told("recvq repaired"))
     eventually(lambda: len(told("recvq scanned, streaming from")) == 2)
     store(database, document("e1"))
     eventually(lambda: worker.decided == ["e0", "e1"])
@@ -331,7 +331,7 @@ def test_only_a_fresh_lease_puts_its_row_back(
 def test_a_standby_waits_while_the_rows_of_the_lease_are_gone(
     database: Database[Document], gone: list[str]
 ) -> None:
-    """A supervisor does not start again what ends with a mistake in its set-up."""
+    """A supervisor does not restart a process that ends with a mistake in its set-up."""
     held = {"owner": "elsewhere/1/0", "epoch": 7, "until": datetime.now(UTC) + timedelta(hours=1)}
     database[LEASES].update_one({"_id": "dispatcher"}, {"$set": held})
     database[LEASES].update_one({"_id": "epochs"}, {"$set": {"epoch": 7}})
@@ -360,7 +360,7 @@ def test_a_recvq_dropped_and_a_process_killed_before_the_recovery_leave_its_size
     running = dispatch(database, worker)
     eventually(lambda: RECVQ in database.list_collection_names())
     assert database[RECVQ].options()["size"] == MEGABYTE
-    # Nor does it get lost with the whole database.
+    # It is not lost with the whole database either.
     drop_database(database)
     eventually(lambda: (database[PROGRESS].find_one() or {}).get("recvqBytes") == MEGABYTE)
     running.end()
@@ -369,13 +369,13 @@ def test_a_recvq_dropped_and_a_process_killed_before_the_recovery_leave_its_size
 def test_a_document_that_nothing_can_be_made_of_is_passed_over(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    """As somebody types it in a shell: its `_id` or its key is no value to look anything up by."""
+    """As typed by hand in a shell: its `_id` or its key cannot be used for a look-up."""
     worker = RecordingWorker()
     running = dispatch(database, worker)
     odd = [{**document("odd"), "_id": {"a": 1}}, {**document("odd too"), "key": ["U1"]}]
     store(database, document("e0"), *odd, document("e1"))
     eventually(lambda: worker.decided == ["e0", "e1"])
-    assert len(told("not a document of the front desk, passed over")) == 2
+    assert len(told("not a front desk document, skipped")) == 2
     running.end()
     store(database, document("e2"))
     database[PROGRESS].update_one({}, {"$set": {"token": None}})
@@ -384,7 +384,7 @@ def test_a_document_that_nothing_can_be_made_of_is_passed_over(
     running.end()
 
 
-def test_a_row_that_somebody_made_after_the_drop_is_not_taken_from_him(
+def test_a_row_made_by_another_process_after_the_drop_is_left_to_it(
     database: Database[Document],
 ) -> None:
     lease = Lease(database, owner="elsewhere/1/0")

@@ -23,7 +23,7 @@ MakePool = Callable[..., DeskOfPool]
 
 
 class Told:
-    """Figures of a pool, with all else as a test has it."""
+    """Figures of a pool, with the other sources as the test sets them."""
 
     def __init__(self, desk: DeskOfPool) -> None:
         self.registry, self.leads, self.lost = CollectorRegistry(), True, 0
@@ -63,7 +63,7 @@ def test_a_standby_has_no_figures_but_that_it_does_not_lead() -> None:
         assert f"\nlinedesk_{figure.name} " not in exposed, "nothing is told that is not known"
 
 
-def test_one_at_work_tells_what_its_pool_counts(pool_of: MakePool) -> None:
+def test_an_active_dispatcher_reports_its_pool_s_counts(pool_of: MakePool) -> None:
     held = Holder("e0")
     desk = pool_of(held)
     told = Told(desk)
@@ -90,7 +90,7 @@ def test_one_at_work_tells_what_its_pool_counts(pool_of: MakePool) -> None:
     desk.wait_until_idle()
 
 
-def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
+def test_figures_that_cannot_be_measured_are_removed(told: Told) -> None:
     told.figures.know(
         Depth(
             lag_documents=3,
@@ -121,7 +121,7 @@ def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
     assert b"linedesk_in_hand_documents 0.0" in generate_latest(told.registry)
 
 
-def test_what_keeps_it_from_work_comes_first(told: Told) -> None:
+def test_the_wait_reason_comes_first(told: Told) -> None:
     assert told.words()[1:] == ["0.0 events/s", "0 in hand", "nothing waits"]
     assert told.status_line.state() == "working"
     told.reason.set("waiting for MongoDB")
@@ -132,12 +132,12 @@ def test_what_keeps_it_from_work_comes_first(told: Told) -> None:
     assert told.status_line.state() == "waiting"
 
 
-def test_the_line_tells_the_figures_that_were_looked_at(told: Told) -> None:
+def test_the_line_has_the_figures_of_the_last_reading(told: Told) -> None:
     told.figures.know(
         Depth(lag_documents=120, lag_seconds=3.25, documents=125, oldest_seconds=61.5)
     )
     assert told.words()[2:] == ["0 in hand", "120 not read yet", "oldest 61.5 s", "nothing waits"]
-    # What is on its way at this moment is no lag to a person.
+    # A document on its way at this moment is not shown as lag.
     told.figures.know(Depth(lag_documents=1, lag_seconds=0.004, documents=1, oldest_seconds=0.004))
     assert told.words()[2:] == ["0 in hand", "oldest 0.0 s", "nothing waits"]
 
@@ -150,7 +150,7 @@ def test_events_per_second_are_the_figures_rate(told: Told, desk: DeskOfPool) ->
     assert told.figures.latest.per_second["finishedDocuments"] == 30
 
 
-def test_the_rows_of_the_outbox_stand_among_those_of_the_keys(told: Told) -> None:
+def test_the_outbox_s_rows_are_merged_with_those_of_the_keys(told: Told) -> None:
     sent: dict[str, Any] = {
         "channel": "main",
         "key": "U9",

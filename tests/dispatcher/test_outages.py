@@ -1,7 +1,7 @@
 """Servers that fail, restart, elect another, fall silent or end a cursor, under a whole dispatcher.
 
-On each of these roads everything that a writer was told is stored is decided, once and in order,
-and nothing is tried in a hot loop.
+On each of these roads every insert that was confirmed is decided, once and in order, and no failure
+causes a hot loop.
 """
 
 from __future__ import annotations
@@ -251,12 +251,12 @@ def test_an_oplog_that_rolls_over_while_there_is_no_room(
 
 
 def scans(told: Told) -> list[str]:
-    """What was said of those that came to an end, but for the first start's."""
+    """The log lines of scans that ended, except the first start's."""
     return [line for line in told("recvq scanned, streaming from") if "first start" not in line]
 
 
 def oversized() -> Document:
-    """A document whose change event is above 16 MB; its `_id` stands three times in the event."""
+    """A document whose change event is above 16 MB; its `_id` is three times in the event."""
     id_ = "x" * 6000
     text = "y" * (16 * MEGABYTE - len(id_) - 1000)
     return {**document("big"), "_id": id_, "event": {"webhookEventId": "big", "text": text}}

@@ -64,13 +64,13 @@ class HeldFeed:
         self._open.set()
 
 
-def test_what_waits_where_is_told_to_the_document(
+def test_the_backlog_is_exact_to_the_document(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three in hand and held, four in hand, and five that the feed has not brought."""
+    """Three in memory and held, four in memory, and five that the feed has not delivered."""
     held = Holder("e0", "slow0")
     running = dispatch(
         database, RecordingWorker(held), service=Listener(), held_after_seconds=0.2, threads=5
@@ -190,7 +190,7 @@ def test_a_frozen_write_of_the_row_holds_up_neither_work_nor_end(
     go.set()
 
 
-def test_a_job_tells_why_it_waits(
+def test_a_job_reports_why_it_waits(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     deferred: list[Job] = []

@@ -1,5 +1,5 @@
-"""What a dispatcher tells whoever runs it: ready when it is, alive while it goes on or waits for
-something that has a name, unwell when it hangs.
+"""A dispatcher's reports to the service manager: ready when it is, alive while it works or waits
+for a known reason, unwell when it hangs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.waiting import eventually
 Store = Callable[..., None]
 Told = Callable[[str], list[str]]
 
-MUTE = "stalled: the feed brings nothing, not even a heartbeat"
+MUTE = "stalled: the feed delivers nothing, not even a heartbeat"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def service() -> Listener:
     return Listener()
 
 
-def test_it_is_ready_once_it_holds_the_lease_and_tells_how_its_drain_goes(
+def test_it_is_ready_once_it_holds_the_lease_and_reports_its_drain(
     database: Database[Document], dispatch: Dispatch, store: Store, service: Listener
 ) -> None:
     held = Holder("long")
@@ -81,15 +81,15 @@ def test_a_standby_is_ready_and_at_work_once_the_lease_is_free(
     assert waits.methods == ["starting", "ready", "alive", "stopping"]
 
 
-def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
+def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
     own_mongod: EmbeddedMongod,
     dispatch: Dispatch,
     service: Listener,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before it is ready, and later on; killed, and frozen; and when it is there again.
+    """Before it is ready, and later; killed, and frozen; and when it is back.
 
-    Nor is anything told meanwhile that was true before, and the row is written again afterwards.
+    No earlier figures are reported meanwhile, and the row is written again afterwards.
     """
     with connect(own_mongod.uri, app_name="tests") as client:
         database = client.line_bot
@@ -134,7 +134,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
             monkeypatch.setattr(watch, "feed_seconds", FEED_SECONDS)
         finally:
             os.kill(own_mongod.pid, signal.SIGCONT)
-        # Nor is it a stall that nothing came while it was away.
+        # The silence while it was away is no stall either.
         at_work(running, service)
         assert running.dispatcher.stalled() is None
         eventually(lambda: "lagDocuments" in reporter.figures.latest.figures)
@@ -149,7 +149,7 @@ BEATS = replace(SOON, heartbeat_after_seconds=0.02, heartbeat_back_seconds=0.05)
 
 @pytest.fixture
 def impatient(short_limits: dict[str, Any]) -> None:
-    """What may take minutes may take moments, and is looked at as often."""
+    """Steps that may take minutes may also take moments, and are checked as often."""
     short_limits.update(supervise_seconds=0.05, feed_seconds=0.3)
 
 
@@ -189,7 +189,7 @@ def test_a_feed_that_hangs_in_an_outage_is_a_stall_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
     impatient: None,
 ) -> None:
-    """A reason that nobody gives any more is none."""
+    """A reason that is not renewed expires."""
     ends, fails = threading.Event(), threading.Event()
 
     def never_opens(*_: Any) -> None:

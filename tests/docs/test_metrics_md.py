@@ -1,4 +1,6 @@
-"""docs/operate.md has every metric that a process declares, and no other; and every alert."""
+"""docs/reference/metrics.md has exactly the metrics that the processes declare, and the pages of
+monitoring have exactly the alerts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from linedesk.runtime.metrics import PREFIX, figure_name
 from linedesk.store.spool.spool import SpoolContents
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "operate.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
+MONITORING = ("docs/how-to/monitoring.md", "docs/ja/how-to/monitoring.md")
 RULES = ROOT / "deploy" / "prometheus" / "linedesk-alerts.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "linedesk.json"
 
@@ -31,7 +34,7 @@ Metric = tuple[str, frozenset[str], str]
 
 
 class Desk:
-    """Whatever a front desk's figures ask for."""
+    """Everything that a front desk's figures read."""
 
     held = SpoolContents()
     spooled_events = 0
@@ -97,14 +100,14 @@ def declared(room: str) -> Iterator[Metric]:
 
 
 def labels_of(name: str) -> Iterator[str]:
-    """Of figures that have values only in a dispatcher at work."""
+    """The labels of a figure that has values only while a dispatcher leads."""
     for one in (*dispatcher.metrics.IN_HAND, *dispatcher.metrics.DEPTH):
         if name == PREFIX + one.name and one.label is not None:
             yield one.label
 
 
-def told(room: str) -> Iterator[Metric]:
-    table = PAGE.partition(f"| metrics of the {room} | | |\n")[2].partition("\n\n")[0]
+def documented(room: str) -> Iterator[Metric]:
+    table = PAGE.partition(f"| metrics of the {room} | type | meaning |\n")[2].partition("\n\n")[0]
     for name, labels, kind in re.findall(
         r"^\| `(linedesk_\w+)(?:\{([\w, ]+)\})?` \| (\w+) \| .+ \|$", table, re.MULTILINE
     ):
@@ -113,31 +116,33 @@ def told(room: str) -> Iterator[Metric]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_table_of_metrics_is_that_of_the_registry(room: str) -> None:
-    assert sorted(told(room), key=str) == sorted(declared(room), key=str)
+    assert sorted(documented(room), key=str) == sorted(declared(room), key=str)
 
 
-def test_each_alert_has_a_row_with_its_severity() -> None:
+@pytest.mark.parametrize("page", MONITORING)
+def test_each_alert_has_a_row_with_its_severity(page: str) -> None:
     [group] = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
     rules = {rule["alert"]: rule["labels"]["severity"] for rule in group["rules"]}
-    processes = re.findall(r"^\| `(Linedesk\w+)`, (\w+) \|", PAGE, re.MULTILINE)
-    assert dict(processes) == rules
-    assert len(processes) == len(rules)
+    text = (ROOT / page).read_text("utf-8")
+    rows = re.findall(r"^\| `(Linedesk\w+)`, (\w+) \|", text, re.MULTILINE)
+    assert dict(rows) == rules
+    assert len(rows) == len(rules)
 
 
-def test_alerts_and_dashboard_ask_only_for_what_the_tables_have() -> None:
+def test_alerts_and_dashboard_use_only_documented_metrics() -> None:
     queries = RULES.read_text("utf-8") + " ".join(
         target["expr"]
         for panel in json.loads(DASHBOARD.read_text("utf-8"))["panels"]
         for target in panel.get("targets", ())
     )
-    asked = {
+    used = {
         re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\blinedesk_\w+", queries)
     }
-    known = {name for room in ROOMS for name, _, _ in told(room)}
-    assert asked <= known
+    known = {name for room in ROOMS for name, _, _ in documented(room)}
+    assert used <= known
 
 
-def test_the_page_knows_how_each_gauge_of_several_front_desks_becomes_one() -> None:
+def test_each_gauge_of_several_front_desks_is_summed_or_has_a_smallest_or_largest() -> None:
     gauges = {figure_name(name) for name, _, kind in declared("front desk") if kind == "gauge"}
     summed = {"connections"}
     assert gauges - summed == {*processes.SMALLEST, *processes.LARGEST}

@@ -1,6 +1,6 @@
-"""What docs/how-to/mongo-shell.md shows is there; that it runs is tried with inspect.js.
+"""Each function, view, file and fixed word of docs/how-to/mongo-shell.md exists.
 
-Its output was printed by a running linedesk; this keeps the page from lying later.
+tests/scripts/test_inspect_js.py runs the script itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "how-to" / "mongo-shell.md").read_text("utf-8")
 SCRIPT = (ROOT / "scripts" / "inspect.js").read_text("utf-8")
 
 
-def test_each_function_is_there_and_has_a_section() -> None:
+def test_each_function_exists_and_has_a_section() -> None:
     returned = re.findall(r"return \{ ([\w, ]+) \};\n\}\)\(\);", SCRIPT)
     assert len(returned) == 1
     functions = set(returned[0].split(", "))
@@ -32,7 +32,7 @@ def test_each_view_is_described_and_each_collection_is_one() -> None:
     assert named <= {RECVQ, *CAPPED_BYTES, *PLAIN, *VIEWS}
 
 
-def test_each_file_is_where_it_says() -> None:
+def test_each_file_exists_at_its_path() -> None:
     paths = set(re.findall(r"(?<![\w/.-])scripts/[\w.]+", PAGE))
     assert paths
     assert all((ROOT / path).is_file() for path in paths)
@@ -43,7 +43,7 @@ def test_each_file_is_where_it_says() -> None:
 
 
 def test_the_lines_of_its_output_are_still_printed() -> None:
-    """The fixed words of each page stand in the script."""
+    """The fixed words of each answer are in the script."""
     for words in (
         "heard of",
         "the last minute, in seconds",

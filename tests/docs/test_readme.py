@@ -1,7 +1,7 @@
-"""README's way to run a bot of one's own: that very block, in a folder outside this checkout.
+"""Each command block of README.md is run as written, in both languages the same.
 
-Beside the bot lie files with the names of linedesk's own packages, which must not get in its way;
-and the commands find what `linedesk up` runs without being told.
+The bot runs in a folder outside this checkout. Files with the names of linedesk's own packages lie
+beside it and must not be imported. Commands find the database of `linedesk up` by themselves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ import requests
 
 from linedesk.compose.private_mongod import MongodNotFound, find_mongod, free_port
 from tests.conftest import missing
+from tests.deploy.box import Box
+from tests.docs.walkthrough import blocks
 from tests.linedesk.processes import child_of
 from tests.waiting import eventually
 
@@ -31,21 +33,26 @@ PACKAGES = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 PLANTED = "raise RuntimeError('imported in place of ours')\n"
 
 
+PAGES = ("README.md", "README.ja.md")
+MOST_LINES = 130
+FIRST_LINES = 10
+TROUBLES = 5
+CHAT = re.compile(r"^Chat with the (\w+) bot: +(http://\S+)$", re.MULTILINE)
+
+
 def block(page: str, kind: str, word: str) -> str:
-    """The page's one block of a kind that has this word."""
-    text = (ROOT / page).read_text("utf-8")
-    found = re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    (one,) = [block for block in found if word in block]
-    return str(one)
+    """Return the one block of a page that is of this kind and has this word."""
+    (one,) = (found for found in blocks(page) if found.kind == kind and word in found.text)
+    return one.text
 
 
 class Trial:
-    """A person's folder with the README's bot, and the README's commands at work in it."""
+    """A user's folder with the README's bot, in which the README's commands run."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.folder, self._log = home, home / "my bots", home / "log"
         self.folder.mkdir()
-        # As the page says, ~/linedesk is where the checkout lies.
+        # The page's name for the checkout.
         (home / "linedesk").symlink_to(ROOT)
         (self.folder / "mybot.py").write_text(block("README.md", "python", "def count"), "utf-8")
         for name in PACKAGES:
@@ -90,14 +97,14 @@ class Trial:
         self._shell.wait(60)
 
     def says(self, text: str) -> str:
-        """What the bot answers somebody new."""
+        """Send a text as a new user, and return the bot's answer."""
         user = self._post("users", {"name": "花子", "friend": True})["userId"]
         self._post("deliveries", {"acts": [{"user": user, "act": "text", "text": text}]})
         (call,) = eventually(self._replies, seconds=60)
         return str(call["body"]["messages"][0]["text"])
 
     def linedesk(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command in a second terminal, in which only the block's exports were typed."""
+        """Type a command in a second terminal, after the block's exports only."""
         exports = [line for line in self._lines.splitlines() if re.match("source|export", line)]
         return subprocess.run(
             ["bash", "-c", "\n".join([*exports, f"linedesk {' '.join(words)}"])],
@@ -140,13 +147,8 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
 
 
 def test_the_block_runs_the_bot_in_a_folder_of_ones_own(trial: Trial) -> None:
-    assert trial.says("おはよう") == "花子さん、1回目の「おはよう」ですね。"
+    assert trial.says("おはよう") == "1回目の「おはよう」ですね。"
     assert (trial.home / ".local/state/linedesk/spool.db").exists()
-
-
-def test_both_languages_show_the_same_block() -> None:
-    for kind, word in (("console", "linedesk sim &"), ("python", "def count")):
-        assert block("README.md", kind, word) == block("README.ja.md", kind, word)
 
 
 def test_doctor_and_status_find_what_up_runs(trial: Trial) -> None:
@@ -160,7 +162,92 @@ def test_doctor_and_status_find_what_up_runs(trial: Trial) -> None:
 
 
 def test_ctrl_c_ends_up_and_kill_ends_the_simulator(trial: Trial) -> None:
-    """The last one: nothing runs afterwards."""
+    """Comes last, since nothing runs afterwards."""
     trial.ctrl_c()
     assert "up=0" in trial.log
     assert "restarting" not in trial.log
+
+
+def test_each_demo_shows_a_chat_page_until_ctrl_c(tmp_path: Path) -> None:
+    commands = block("README.md", "console", "scripts/demo").splitlines()
+    with ExitStack() as demos:
+        begun = [
+            demos.enter_context(Demo(command, tmp_path / f"{number}.log"))
+            for number, command in enumerate(commands)
+        ]
+        assert [demo.chat() for demo in begun] == ["parrot", "reminder"]
+        for demo in begun:
+            demo.ctrl_c()
+
+
+class Demo:
+    """One command of the page at work; a context manager."""
+
+    def __init__(self, command: str, log: Path) -> None:
+        self._log = log
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                cwd=ROOT,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Demo:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait(60)
+
+    def chat(self) -> str:
+        """Open its chat page, and return the name of the bot."""
+        bot, url = eventually(lambda: CHAT.findall(self._log.read_text("utf-8")), seconds=60)[0]
+        assert requests.get(url, timeout=10).ok
+        return str(bot)
+
+    def ctrl_c(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        assert self._process.wait(60) == 0, self._log.read_text("utf-8")
+
+
+def test_the_steps_to_production_install_and_check_a_box(tmp_path: Path) -> None:
+    """On a folder as the root of a machine; tests/booted runs the same commands on a real one."""
+    box = Box(tmp_path)
+    secrets = {"LINE_CHANNEL_SECRET": "0" * 32, "LINE_CHANNEL_ACCESS_TOKEN": "token"}
+    environ = box.environ() | secrets
+    environ["PATH"] += f":{box.path('usr/local/bin')}"
+    for word in ("deploy/install.sh", "linedesk doctor"):
+        done = subprocess.run(
+            ["bash", "-e", "-c", block("README.md", "console", word)],
+            cwd=box.checkout,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert box.releases == [box.current]
+    assert box.calls("linedesk doctor")
+
+
+def test_each_command_block_is_run_by_a_test_above() -> None:
+    shells = [found.text for found in blocks("README.md") if found.kind == "console"]
+    run = ("scripts/demo", "linedesk sim &", "deploy/install.sh", "linedesk doctor")
+    assert [block("README.md", "console", word) for word in run] == shells
+
+
+def test_both_languages_show_the_same_blocks() -> None:
+    assert blocks("README.md") == blocks("README.ja.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_is_short_and_begins_with_the_reasons(page: str) -> None:
+    lines = (ROOT / page).read_text("utf-8").splitlines()
+    assert len(lines) <= MOST_LINES
+    rows = [line for line in lines[:FIRST_LINES] if line.startswith("| ")]
+    # The head, the line below it, and a row for each trouble.
+    assert len(rows) == 2 + TROUBLES

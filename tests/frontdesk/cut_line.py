@@ -11,7 +11,7 @@ from linedesk.compose.private_mongod import free_port
 
 
 class Gate:
-    """A context manager; it stands open at first. Shutting and opening take no time."""
+    """A context manager; the line is open at first. Shutting and opening take no time."""
 
     def __init__(self, target_port: int) -> None:
         self.port = free_port()

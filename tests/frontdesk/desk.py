@@ -27,7 +27,7 @@ from tests.fork_server import Child, nursery
 SECRET = "0123456789abcdef0123456789abcdef"
 OLD_SECRET = "fedcba9876543210fedcba9876543210"
 WAIT_SECONDS = 20.0
-# What a client sees of a connection that ends before its answer is complete.
+# The client's view of a connection that ends before its answer is complete.
 BROKEN_OFF = (OSError, http.client.HTTPException)
 ROOT = Path(__file__).resolve().parents[2]
 # The usual place of the spool may exist on the machine that runs the tests.
@@ -36,7 +36,7 @@ NO_SPOOL = "/nonexistent/spool.db"
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """The answer."""
 
     status: int
     body: bytes
@@ -63,7 +63,7 @@ def webhook(*events: dict[str, Any]) -> bytes:
     return json.dumps({"destination": "U0", "events": events}, ensure_ascii=False).encode()
 
 
-# What systemd does for a socket unit (sd_listen_fds(3)): the socket as descriptor 3, and for whom.
+# Like systemd for a socket unit (sd_listen_fds(3)): the socket as descriptor 3, and its process id.
 HAND_OVER = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -75,7 +75,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 class DeskProcess:
     """`python -m frontdesk` on a port of its own, or on an open socket; a context manager.
 
-    It comes from the nursery, unless it is handed a socket as systemd does.
+    It comes from the nursery, unless it gets a socket as from systemd.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class DeskProcess:
         return "\n".join(self.lines)
 
     def wait_for_line(self, text: str, *, times: int = 1) -> str:
-        """Wait until the log has so many lines with this text; returns the last of them."""
+        """Wait until the log has this many lines with this text; returns the last of them."""
 
         def found() -> list[str]:
             return [line for line in self.lines if text in line]
@@ -183,7 +183,7 @@ class DeskProcess:
                 self.lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
 
-    # --- what LINE and others do with it
+    # --- calls of LINE and others
 
     def post(self, *events: dict[str, Any], secret: str = SECRET) -> Answer:
         """Send these events as one signed webhook."""
@@ -208,7 +208,7 @@ class DeskProcess:
 
     @contextmanager
     def raw(self) -> Iterator[socket.socket]:
-        """A plain connection for what no HTTP library would send."""
+        """A plain connection for bytes that no HTTP library would send."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as line:
             yield line
 
@@ -247,7 +247,7 @@ def signed_head(body: bytes, *more: str, name: str = "X-Line-Signature") -> byte
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> None:
-    """Run the same work in so many threads, beginning at the same moment; all must succeed."""
+    """Run the same work in this many threads, beginning at the same moment; all must succeed."""
     gate = threading.Barrier(count)
 
     def run(number: int) -> None:

@@ -1,4 +1,4 @@
-"""A front desk's server within the test's own event loop, with a store that does as it is told."""
+"""A front desk's server in the test's own event loop, with a store that the test controls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOKEN = "token-for-scripts-1"
 
 
 class Told(NoServiceManager):
-    """A service that keeps what it was told, in order."""
+    """A service manager that keeps all reports, in order."""
 
     def __init__(self) -> None:
         self.words: list[tuple[str, str]] = []
@@ -51,13 +51,13 @@ class Told(NoServiceManager):
         self.words.append(("stopping", status))
 
     def last(self, word: str) -> str:
-        """What was last said under this word, which is the last of all."""
+        """The last report of this kind, which is the last of all."""
         said, status = self.words[-1] if self.words else ("", "")
         return status if said == word else ""
 
 
 class FakeStore:
-    """Keeps what it is given, once `free` is set."""
+    """Keeps its documents, once `free` is set."""
 
     unavailable: str | None = None
     spool: dict[str, Any] | None = None
@@ -126,7 +126,7 @@ class Running:
         await self._task
 
     def close(self) -> None:
-        """Close what is still open on this side."""
+        """Close the remaining connections on this side."""
         self.kept.close()
         for line in self._lines:
             line.writer.close()
@@ -184,7 +184,9 @@ class Line:
 
 
 def burst(desk: Running, stack: contextlib.ExitStack, count: int) -> None:
-    """So many connections that are accepted in one turn of the loop, which stands meanwhile."""
+    """This many connections that are accepted in one turn of the loop, which is blocked
+    meanwhile.
+    """
     for _ in range(count):
         stack.enter_context(socket.create_connection(("127.0.0.1", desk.port), timeout=10))
 

@@ -21,11 +21,11 @@ def plain(port: int) -> http.client.HTTPConnection:
 
 
 class Load:
-    """Clients that post one event after the other until they are told to end; a context manager.
+    """Clients that post one event after the other until they have to end; a context manager.
 
-    Half of them keep their connection for as long as the server lets them. With `killed` the
-    server is killed meanwhile, and may have got no further than the head of an answer, which is
-    all that LINE looks at.
+    Half of them keep their connection for as long as the server lets them. With `killed` the server
+    is killed meanwhile. It may then have sent only the head of an answer, which is all that LINE
+    looks at.
     """
 
     def __init__(

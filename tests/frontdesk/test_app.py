@@ -1,4 +1,4 @@
-"""What the front desk says about itself to those who read its API description."""
+"""The front desk's API description."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def memory_mb(desk: DeskProcess) -> float:
 
 
 def lines_to(desk: DeskProcess, stack: ExitStack, count: int, first: bytes) -> list[socket.socket]:
-    """So many connections that have sent this and no more."""
+    """This many connections that have sent these bytes only."""
     lines = [stack.enter_context(desk.raw()) for _ in range(count)]
     for line in lines:
         line.sendall(first)
@@ -80,7 +80,7 @@ def lines_to(desk: DeskProcess, stack: ExitStack, count: int, first: bytes) -> l
 
 
 def is_closed(line: socket.socket) -> bool:
-    """Whether the other side has ended it; reads away what came before."""
+    """Whether the other side has ended it; discards earlier bytes."""
     try:
         while select.select([line], [], [], 0)[0]:
             if line.recv(65536) == b"":
@@ -99,7 +99,7 @@ def answered_at_once(desk: DeskProcess) -> None:
 HALF_HEADS = [b"", b"\r\n\r\n", b"POST /call", b"POST /callback HTTP/1.1\r\nHost: x\r\nX-Line-Si"]
 
 
-def test_three_hundred_without_a_complete_head_hold_up_nobody_and_are_ended(
+def test_three_hundred_without_a_complete_head_delay_no_other_and_are_ended(
     desk: DeskProcess,
 ) -> None:
     with ExitStack() as stack:
@@ -155,7 +155,7 @@ def test_a_head_that_took_its_time_costs_nothing_of_the_time_to_store(
     assert recvq.count_documents({"eventId": event_id}) == 1
 
 
-def test_three_hundred_with_half_a_body_hold_up_nobody_and_get_408(
+def test_three_hundred_with_half_a_body_delay_no_other_and_get_408(
     desk: DeskProcess, recvq: Any
 ) -> None:
     event_id = uuid.uuid4().hex
@@ -179,7 +179,7 @@ def test_a_head_without_end_is_431_and_takes_no_memory(desk: DeskProcess) -> Non
         assert (answer.status, answer.error) == (431, "head is too large")
 
 
-def test_what_is_no_http_is_400_in_the_form_of_every_refusal(desk: DeskProcess) -> None:
+def test_data_that_is_not_http_is_400_in_the_form_of_every_refusal(desk: DeskProcess) -> None:
     with desk.raw() as line:
         line.sendall(b"\x16\x03\x01\x02\x00hello\r\n\r\n")
         answer = read_answer(line)
@@ -234,7 +234,7 @@ class Stalled(threading.Thread):
 
 
 def has_its_place(desk: DeskProcess) -> None:
-    """LINE's test of the connection is answered 200. A busy machine may come to it too late."""
+    """LINE's test of the connection is answered 200, possibly too late on a busy machine."""
     while (answer := desk.post()).status != 200:
         assert answer.error == LATE
 
@@ -260,7 +260,7 @@ def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place
 
 
 def test_as_many_connections_as_may_be_open_can_come_at_once(desk: DeskProcess) -> None:
-    """Else the kernel drops what LINE sends first, and its next try comes a second later."""
+    """Otherwise the kernel drops LINE's first packets, and its next try comes a second later."""
     if int(Path("/proc/sys/net/core/somaxconn").read_text()) < MOST_CONNECTIONS:
         pytest.skip("this machine's queues are shorter (net.core.somaxconn)")
     desk.process.send_signal(signal.SIGSTOP)
@@ -282,7 +282,7 @@ def test_as_many_connections_as_may_be_open_can_come_at_once(desk: DeskProcess) 
 
 @dataclass
 class Stranger:
-    """What the order of making way depends on."""
+    """The facts that determine the order of eviction."""
 
     name: str
     stage: RequestStage = RequestStage.UNFINISHED
@@ -309,7 +309,7 @@ def test_the_oldest_idle_go_first_then_unfinished_ones_and_before_all_what_is_be
     assert order == ["b0", "b1", *by_age, "b2", "b3", "b4", "b5"]
 
 
-# What is half sent is not ended by its time.
+# A half-sent request is not ended by its time.
 PATIENT: dict[str, Any] = {
     "late_seconds": 60,
     "store_seconds": 60.0,
@@ -355,7 +355,7 @@ def test_of_several_that_come_at_once_each_ends_another_one() -> None:
             desk.store.free.clear()
             for line in lines:
                 line.send(request())
-            # Both are there before the server's side of the loop goes on.
+            # Both have arrived before the server's side of the loop continues.
             for line in stalled:
                 assert await line.ended()
             assert len(desk.server.server_state.tasks) == 2
@@ -371,7 +371,7 @@ def test_complete_requests_of_strangers_cost_a_proved_sender_no_place() -> None:
         async with running(most_requests=2, **PATIENT) as desk:
             proved, *strangers = [await desk.connect() for _ in range(11)]
             assert (await proved.post()).status == 200
-            # All are there before the server's side of the loop goes on.
+            # All have arrived before the server's side of the loop continues.
             for line in strangers:
                 line.send(UNSIGNED)
             assert (await proved.post()).status == 200
@@ -403,7 +403,7 @@ def test_a_stalled_body_and_an_answer_that_is_not_read_make_way_for_a_request() 
     async def scenario() -> None:
         async with running(most_requests=2, **PATIENT) as desk, AsyncExitStack() as stack:
             for transport in desk.server.servers[0].sockets:
-                # What is accepted there has the same one.
+                # A connection accepted there has the same one.
                 transport.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             deaf = stack.enter_context(socket.socket())
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -567,8 +567,8 @@ def _request(*event_ids: str) -> bytes:
     return signed_head(body, f"Content-Length: {len(body)}") + body
 
 
-def test_a_request_that_comes_to_its_turn_too_late_is_refused_and_its_connection_ended() -> None:
-    """Its body may be half sent, and nobody waits for the rest any more."""
+def test_a_request_whose_turn_is_too_late_is_refused_and_its_connection_ended() -> None:
+    """Its body may be half sent, and the server does not wait for the rest."""
     sent: list[Any] = []
 
     async def never(*_: Any) -> None:
@@ -583,7 +583,7 @@ def test_a_request_that_comes_to_its_turn_too_late_is_refused_and_its_connection
     assert (b"connection", b"close") in sent[0]["headers"]
 
 
-def test_a_flood_beyond_capacity_is_answered_early_and_told_the_truth(
+def test_a_flood_beyond_capacity_is_answered_early_and_correctly(
     desk: DeskProcess, recvq: Any
 ) -> None:
     prefix = uuid.uuid4().hex

@@ -32,7 +32,7 @@ HANG_SECONDS = 10.0
 
 
 class Fuzzed:
-    """A real front desk, and what its recvq must hold by now."""
+    """A real front desk, and the expected contents of its recvq."""
 
     def __init__(self, desk: DeskProcess, database: Database[Any]) -> None:
         self.desk = desk
@@ -56,12 +56,12 @@ class Fuzzed:
             self._check_newest(events[-1])
 
     def _begin_anew(self) -> None:
-        """MongoDB was too slow for a busy machine, and what was refused may be there or not."""
+        """MongoDB was too slow for a busy machine, and refused events may be stored or not."""
         eventually(lambda: self.desk.post(text_event(uuid.uuid4().hex)).status == 200)
         self._documents = self._recvq.estimated_document_count()
 
     def send(self, request: bytes, body: bytes) -> Answer:
-        """Send these bytes, whatever they are, and check what comes of it."""
+        """Send these bytes, whatever they are, and check the result."""
         with socket.create_connection(("127.0.0.1", self.desk.port), timeout=HANG_SECONDS) as line:
             line.sendall(request)
             answer = read_answer(line)
@@ -101,7 +101,7 @@ def fuzzed(client: Client, mongo_uri: str) -> Iterator[Fuzzed]:
     client.drop_database(database.name)
 
 
-# --- what its own description allows, and what it does not ------------------------------------
+# --- bodies that its own description allows, and others ---------------------------------------
 
 
 def _cases() -> st.SearchStrategy[schemathesis.Case]:

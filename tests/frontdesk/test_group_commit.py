@@ -41,7 +41,7 @@ class Calls:
 
 
 class Held:
-    """A blocking call that says when it is entered and ends as the test then tells it."""
+    """A blocking call that reports its begin and ends as the test decides."""
 
     def __init__(self) -> None:
         self.entered: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
@@ -137,7 +137,7 @@ async def test_an_idle_store_inserts_at_once(store: GroupCommit, insert: Held) -
 
 
 @with_store
-async def test_what_arrives_meanwhile_goes_into_one_next_insert(
+async def test_requests_that_arrive_meanwhile_share_the_next_insert(
     store: GroupCommit, insert: Held
 ) -> None:
     first = await ask(store, "a")
@@ -153,12 +153,12 @@ async def test_what_arrives_meanwhile_goes_into_one_next_insert(
     assert insert.entered.empty()
 
 
-# Beyond what any test waits: an insert that was to wait so long is not seen.
+# Beyond the waits of any test: an insert that had to wait this long is not seen.
 FOR_EVER = CommitLimits(first_pause_seconds=0.001, gather_seconds=10 * WAIT_SECONDS)
 
 
 async def insert_together(store: GroupCommit, insert: Held, count: int) -> list[asyncio.Task[int]]:
-    """An insert of so many requests is under way, which the test has to let go."""
+    """An insert of this many requests is under way, which the test has to let go."""
     first = await ask(store, "first")
     await insert.group()
     tasks = [await ask(store, str(number)) for number in range(count)]
@@ -180,7 +180,7 @@ async def gathering(store: GroupCommit, insert: Held, *names: str) -> list[async
     return tasks
 
 
-def test_what_a_large_group_answered_is_awaited_and_goes_into_one_insert() -> None:
+def test_clients_answered_by_a_large_group_are_awaited_and_share_one_insert() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         eight = await gathering(store, insert, *"abcdefgh")
         # Nine tenths of ten are enough.
@@ -192,7 +192,7 @@ def test_what_a_large_group_answered_is_awaited_and_goes_into_one_insert() -> No
     asyncio.run(_play(scenario, FOR_EVER))
 
 
-def test_what_waited_during_an_insert_is_awaited_together_with_what_was_in_it() -> None:
+def test_requests_that_waited_during_an_insert_are_awaited_with_those_in_it() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         ten = await insert_together(store, insert, 10)
         waiting = [await ask(store, name) for name in "abcdefghij"]
@@ -209,7 +209,7 @@ def test_what_waited_during_an_insert_is_awaited_together_with_what_was_in_it() 
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_after_a_small_group_a_lone_request_waits_for_nobody(count: int) -> None:
+def test_after_a_small_group_a_lone_request_does_not_wait(count: int) -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         tasks = await insert_together(store, insert, count)
         insert.let_go()
@@ -236,14 +236,14 @@ def test_those_that_do_not_come_again_are_awaited_for_a_moment_and_only_once() -
     asyncio.run(_play(scenario))
 
 
-def test_nobody_is_awaited_where_the_moment_has_passed_with_nobody_there() -> None:
+def test_no_request_is_awaited_after_a_moment_without_any() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         tasks = await insert_together(store, insert, 10)
         insert.let_go()
         await asyncio.gather(*tasks)
         queue = store._stores.recvq
         async with asyncio.timeout(WAIT_SECONDS):
-            while not queue.has_gathered:  # noqa: ASYNC110  # nothing tells of this end
+            while not queue.has_gathered:  # noqa: ASYNC110  # no signal reports this end
                 await asyncio.sleep(0)
         lone = await ask(store, "lone")
         assert await insert.group() == ["lone"]
@@ -290,7 +290,7 @@ def test_a_time_out_while_more_are_awaited_ends_that_and_probes_the_store() -> N
 
 
 @with_store
-async def test_each_request_is_told_its_own_duplicates(store: GroupCommit, insert: Held) -> None:
+async def test_each_request_gets_its_own_duplicates(store: GroupCommit, insert: Held) -> None:
     await ask(store, "a")
     await insert.group()
     tasks = [await ask(store, "b", "c"), await ask(store, "d"), await ask(store, "e", "f", "g")]
@@ -363,7 +363,7 @@ def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
 
 
 async def _ended(store: GroupCommit) -> None:
-    while not store.dead:  # noqa: ASYNC110  # nothing tells of this end
+    while not store.dead:  # noqa: ASYNC110  # no signal reports this end
         await asyncio.sleep(0)
 
 
@@ -398,7 +398,7 @@ async def test_a_request_that_came_with_little_time_left_does_not_blame_mongodb(
 
 
 @with_store
-async def test_what_timed_out_or_left_before_its_turn_is_not_inserted(
+async def test_a_request_that_timed_out_or_left_before_its_turn_is_not_inserted(
     store: GroupCommit, insert: Held
 ) -> None:
     await ask(store, "a")
@@ -503,7 +503,7 @@ def test_beyond_its_bounds_a_request_is_refused_at_once(bounds: Bounds) -> None:
     asyncio.run(scenario())
 
 
-def test_closing_amid_an_insert_finishes_and_answers_what_waits() -> None:
+def test_closing_during_an_insert_finishes_and_answers_what_waits() -> None:
     async def scenario() -> None:
         insert = Held()
         store = over(insert)
@@ -559,7 +559,7 @@ def test_closing_does_not_wait_for_an_insert_that_hangs() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_amid_a_pause_asks_the_store_nothing_more() -> None:
+def test_closing_during_a_pause_calls_the_store_no_more() -> None:
     slow = CommitLimits(first_pause_seconds=WAIT_SECONDS, longest_pause_seconds=WAIT_SECONDS)
     probes = []
 
@@ -613,7 +613,7 @@ def test_many_requests_at_once_are_all_stored_once_in_few_groups() -> None:
     assert len(groups) == 2
 
 
-def test_an_insert_beyond_every_bound_is_told_as_hanging_until_it_ends() -> None:
+def test_an_insert_beyond_every_limit_is_reported_as_hanging_until_it_ends() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         assert store.hanging is None
         one = await ask(store, "a")
@@ -628,7 +628,7 @@ def test_an_insert_beyond_every_bound_is_told_as_hanging_until_it_ends() -> None
 
 
 @with_store
-async def test_since_when_a_store_is_away_is_told_to_a_person(
+async def test_an_outage_of_a_store_is_reported_with_its_beginning(
     store: GroupCommit, insert: Held
 ) -> None:
     assert store.trouble is None

@@ -1,4 +1,6 @@
-"""What a front desk counts and measures, where it stands, and that it stands in nobody's way."""
+"""A front desk's counts and measures, where they are reported, and that reporting blocks no
+work.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("quick")
-def test_under_tls_a_connection_that_comes_to_nothing_is_counted(tmp_path: Path) -> None:
+def test_under_tls_a_failed_connection_is_counted(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue(serial=1)
     trusting = ssl.create_default_context(cafile=str(authority.root))
@@ -211,7 +213,7 @@ def scraped(port: int) -> dict[str, float]:
     }
 
 
-def test_what_works_beside_the_server_is_stopped_together_and_waited_for_once() -> None:
+def test_helpers_beside_the_server_are_stopped_together_and_waited_for_once() -> None:
     told: list[str] = []
     waited: list[float] = []
 
@@ -234,7 +236,7 @@ def test_what_works_beside_the_server_is_stopped_together_and_waited_for_once() 
     assert sum(waited) < 0.06
 
 
-def test_its_row_says_what_metrics_say_and_stands_in_nobodys_way(
+def test_its_row_equals_the_metrics_and_blocks_no_work(
     database: Database[Any], client: Client, mongo_uri: str, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -266,7 +268,7 @@ def test_its_row_says_what_metrics_say_and_stands_in_nobodys_way(
 
         with failing(client, ["update"], blockConnection=True, blockTimeMS=4_000, **whose):
             began = time.monotonic()
-            # So long that its next row hangs.
+            # Long enough that its next row hangs.
             while time.monotonic() - began < 1.2:
                 assert desk.post(text_event("01C")).status == 200
             assert desk.stop() == 0

@@ -115,7 +115,7 @@ def test_after_one_time_out_the_next_requests_are_refused_at_once(
     assert own_database["recvq"].count_documents({"eventId": {"$regex": "^next"}}) == 0
 
 
-def test_what_was_accepted_survives_a_crash_of_mongodb(
+def test_accepted_events_survive_a_crash_of_mongodb(
     own_mongod: EmbeddedMongod, own_database: Database[Any], desk: DeskProcess
 ) -> None:
     accepted: list[str] = []
@@ -143,7 +143,7 @@ def test_what_was_accepted_survives_a_crash_of_mongodb(
     assert set(accepted) <= stored
 
 
-def test_what_was_accepted_survives_a_crash_of_the_front_desk(
+def test_accepted_events_survive_a_crash_of_the_front_desk(
     own_mongod: EmbeddedMongod, own_database: Database[Any]
 ) -> None:
     desk = DeskProcess(uri=own_mongod.uri, database=own_database.name).start()

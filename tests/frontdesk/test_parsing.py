@@ -125,7 +125,7 @@ def test_a_sender_that_goes_away_leaves_nothing() -> None:
         b'{"a":' * 100_000,
     ],
 )
-def test_what_is_not_a_webhook_is_refused_without_quoting_it(body: bytes) -> None:
+def test_a_body_that_is_not_a_webhook_is_refused_without_quoting_it(body: bytes) -> None:
     with pytest.raises(BadRequest) as refusal:
         parse_events(body)
     assert refusal.value.__suppress_context__ or refusal.value.__context__ is None
@@ -198,7 +198,7 @@ def test_unknown_types_and_fields_are_stored_untouched() -> None:
         '{"a":' + "[" * MOST_LEVELS + "]" * MOST_LEVELS + "}",
     ],
 )
-def test_what_mongodb_cannot_hold_is_refused(event: str) -> None:
+def test_an_event_that_mongodb_cannot_store_is_refused(event: str) -> None:
     with pytest.raises(BadRequest):
         encode(with_event(event))
 
@@ -272,7 +272,7 @@ def test_any_of_several_secrets_fits(body: bytes, keys: list[bytes], data: st.Da
 
 
 @given(st.binary(max_size=500), secrets, st.binary(max_size=80))
-def test_what_none_of_the_secrets_made_is_refused(
+def test_a_signature_of_no_known_secret_is_refused(
     body: bytes, keys: list[bytes], guess: bytes
 ) -> None:
     assert verify(body, guess, secrets=keys) == (guess in {sign(body, key) for key in keys})

@@ -1,4 +1,4 @@
-"""A real front desk process on a real MongoDB: what is stored, and what is answered when."""
+"""A real front desk process on a real MongoDB: the stored documents, and the answers."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def event_id() -> str:
 
 
 def refused_with(answer: Answer, status: int) -> str:
-    """Check the one form of every refusal, and that nothing shows what must stay secret."""
+    """Check the one form of every refusal, and that it shows no secret."""
     assert answer.status == status
     assert json.loads(answer.body) == {"error": answer.error}
     assert SECRET not in answer.error
     return answer.error
 
 
-# --- what is stored --------------------------------------------------------------------------
+# --- stored documents -------------------------------------------------------------------------
 
 
 def test_an_event_is_stored_as_it_came_before_the_answer(
@@ -175,7 +175,7 @@ def test_accept_time_is_when_the_request_arrived_and_not_when_its_body_was_compl
     assert timedelta(seconds=0.2) < waited < timedelta(seconds=0.9)
 
 
-# --- what is refused -------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------
 
 
 def test_both_secrets_are_accepted_while_one_is_being_replaced(
@@ -288,7 +288,7 @@ def test_a_chunked_body_is_stored_and_one_over_the_limit_is_413_before_its_end(
         refused_with(read_answer(line), 413)
 
 
-def test_a_half_sent_request_is_ended_within_two_seconds_and_holds_up_nobody(
+def test_a_half_sent_request_is_ended_within_two_seconds_and_delays_no_other(
     desk: DeskProcess, recvq: Any, event_id: str
 ) -> None:
     body = webhook(text_event(event_id))
@@ -303,7 +303,7 @@ def test_a_half_sent_request_is_ended_within_two_seconds_and_holds_up_nobody(
     assert recvq.count_documents({"eventId": event_id}) == 0
 
 
-def test_a_sender_that_hangs_up_amid_its_body_is_logged_and_nothing_is_stored(
+def test_a_sender_that_hangs_up_during_its_body_is_logged_and_nothing_is_stored(
     desk: DeskProcess, recvq: Any, event_id: str
 ) -> None:
     body = webhook(text_event(event_id))
@@ -325,7 +325,7 @@ def test_a_content_length_shorter_than_the_body_stores_nothing(
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
-def test_another_method_is_405_and_told_the_right_one(desk: DeskProcess, method: str) -> None:
+def test_another_method_is_405_and_names_the_right_one(desk: DeskProcess, method: str) -> None:
     answer = desk.ask(method, "/callback")
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
     assert answer.body == b"" if method == "HEAD" else answer.error
@@ -376,7 +376,7 @@ def test_neither_message_nor_signature_nor_secret_reaches_the_log(
 # --- the life of the process -----------------------------------------------------------------
 
 
-def test_a_stop_amid_the_load_loses_nothing_that_was_accepted(
+def test_a_stop_during_the_load_loses_nothing_that_was_accepted(
     database: Database[Any], mongo_uri: str
 ) -> None:
     desk = DeskProcess(uri=mongo_uri, database=database.name).start()

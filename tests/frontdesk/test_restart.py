@@ -24,7 +24,7 @@ RESTARTS = 2
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """What systemd opens, and keeps while no front desk runs."""
+    """A socket that systemd opens, and keeps while no front desk runs."""
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
         yield listener
 
@@ -49,7 +49,7 @@ def test_restarts_under_load_on_a_socket_that_stays_open_fail_no_request(
         with Load(partial(plain, listener.getsockname()[1])) as load:
             desk = started()
             desk.process.send_signal(signal.SIGHUP)
-            desk.wait_for_line("reading the certificate anew tls=False")
+            desk.wait_for_line("reading the certificate again tls=False")
             for _ in range(RESTARTS):
                 desk.wait_for_line("accepted ", times=50)
                 assert desk.stop() == 0
@@ -65,7 +65,7 @@ def test_restarts_under_load_on_a_socket_that_stays_open_fail_no_request(
     # One more, after the reload.
     assert words.count("READY=1") == RESTARTS + 2
     assert any(word.startswith("STATUS=") and "events accepted" in word for word in words)
-    assert "inherited socket is not the one of the settings" in desk.log
+    assert "inherited socket differs from the settings" in desk.log
 
 
 def test_a_socket_that_does_not_listen_is_refused() -> None:
@@ -86,12 +86,12 @@ def test_several_sockets_may_be_handed_over_and_none_is_ended_for_others(
         for port in ports:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
         with listeners(Address(host="::1", port=ports[0]), [one.dup()]):
-            assert "inherited socket is not the one of the settings" in caplog.text
+            assert "inherited socket differs from the settings" in caplog.text
 
 
 @contextmanager
 def heard(path: Path) -> Iterator[list[str]]:
-    """What processes say to systemd on this socket, line by line; complete at the end."""
+    """The reports of processes to systemd on this socket, line by line; complete at the end."""
     words: list[str] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind(str(path))

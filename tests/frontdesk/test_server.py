@@ -1,4 +1,4 @@
-"""What the server tells whoever runs it, and the order of its end."""
+"""The server's reports to the service manager, and the order of its stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def accepts(desk: Running) -> bool:
     return all(one.is_serving() for one in desk.server.servers)
 
 
-# --- what it tells ----------------------------------------------------------------------------
+# --- reports ----------------------------------------------------------------------------------
 
 
 class Spooling:
@@ -29,7 +29,7 @@ class Spooling:
     no_spool: str | None = None
 
 
-def test_it_is_ready_once_it_listens_and_then_tells_figures_each_second() -> None:
+def test_it_is_ready_once_it_listens_and_then_reports_figures_each_second() -> None:
     async def scenario() -> None:
         async with running() as desk:
             assert desk.service.words[0][0] == "ready"
@@ -80,7 +80,7 @@ def test_only_this_machine_or_the_token_gets_the_details_of_readiness() -> None:
                 answer = await line.answer()
                 return answer.status, json.loads(answer.body)
 
-            # What passes for another machine: not the address that is asked.
+            # An address that counts as another machine's: not the one that is asked.
             stranger, token = "127.0.0.2", f"Authorization: Bearer {TOKEN}"
             desk.store.spool, desk.store.no_spool = {"documents": 1}, "it is full"
             details = {
@@ -153,7 +153,7 @@ def test_without_connections_a_stop_does_not_linger() -> None:
     in_loop(scenario)
 
 
-def test_who_was_accepted_and_has_not_spoken_yet_is_heard_after_the_last_accept() -> None:
+def test_an_accepted_silent_connection_is_served_after_the_last_accept() -> None:
     limits = replace(QUICK, linger_seconds=0.0, silent_seconds=10.0)
 
     async def scenario() -> None:
@@ -173,7 +173,7 @@ def test_who_was_accepted_and_has_not_spoken_yet_is_heard_after_the_last_accept(
     in_loop(scenario)
 
 
-def test_who_comes_after_the_last_accept_waits_for_the_successor() -> None:
+def test_a_connection_after_the_last_accept_waits_for_the_successor() -> None:
     async def scenario() -> None:
         async with running() as desk:
             await desk.stop()

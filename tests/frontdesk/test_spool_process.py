@@ -31,7 +31,7 @@ from tests.linedesk.store.spool.test_spool import raw, small_disk
 from tests.servers import throwaway_mongod
 from tests.waiting import eventually
 
-# What the front desk promises; LINE itself waits 2 s.
+# The front desk's promise; LINE itself waits 2 s.
 SPOOLED_SECONDS = 1.5
 REFUSED_SECONDS = 2.0
 
@@ -210,7 +210,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_accepted(
         load.wait_for_more()
         gate.open()
         load.wait_for_more(moments.randrange(1, 80))
-        # Most likely amid the drain.
+        # Most likely during the drain.
         desk.stop(signal.SIGKILL)
         desk.lines.clear()
         desk.start()
@@ -328,7 +328,8 @@ def test_a_full_recvq_goes_to_the_spool_and_a_full_spool_is_503(
         assert set(statuses[:-1]) == {200}
         assert "recvq is full" in ready(desk)[1]["error"]
         assert "SPOOL_MAX_MB" in ready(desk)[1]["error"]
-        # Somebody read everything: then all that was accepted comes in, and more is taken.
+        # The dispatcher has read everything: all spooled documents then move in, and new ones are
+        # accepted.
         [newest] = database["recvq"].find().sort("$natural", -1).limit(1)
         row = {"$set": {"after": newest["_id"]}}
         database["progress"].update_one({"_id": "dispatcher"}, row, upsert=True)
@@ -347,7 +348,7 @@ def test_a_spool_that_cannot_be_opened_is_done_without_and_a_damaged_one_is_set_
         for number in range(1, 4):
             assert post_in_time(desk, event("U1", number), REFUSED_SECONDS).status == 503
         assert desk.log.count('unavailable store="the spool"') == 1
-        # It is used as soon as it can be, even if what is there must make room first.
+        # It is used as soon as it can be, even if its documents must make room first.
         folder = tmp_path / "made"
         folder.mkdir()
         (folder / path.name).write_bytes(b"this is no database" * 500)
@@ -363,7 +364,7 @@ def test_a_spool_that_cannot_be_opened_is_done_without_and_a_damaged_one_is_set_
 
 @dataclass(frozen=True)
 class Shared:
-    """A front desk whose MongoDB is behind a gate that stands open, and whose spool is empty."""
+    """A front desk whose MongoDB is behind an open gate, and whose spool is empty."""
 
     desk: DeskProcess
     gate: Gate
@@ -371,7 +372,7 @@ class Shared:
     path: Path
 
     def stored(self, key: str) -> list[Any]:
-        """What recvq holds of a key, in its order."""
+        """The documents of a key in recvq, in order."""
         return list(self.database["recvq"].find({"key": key}).sort("$natural", 1))
 
 
@@ -443,8 +444,8 @@ def test_an_unsend_empties_what_the_spool_holds_of_its_message(shared: Shared) -
     assert shared.desk.post(secret).status == 200
     assert shared.desk.post(unsend).status == 200
     eventually(lambda: ready(shared.desk)[1]["spool"]["documents"] == 2)
-    # The drain may have had the first one in hand before; what it brings then, the dispatcher
-    # empties when it comes to the unsend.
+    # The drain may have read the first one before. It then stores the text, and the dispatcher
+    # empties it when it handles the unsend.
     shared.desk.wait_for_line("spool waits", times=waits + 1)
     shared.gate.open()
     wait_until_drained(shared.desk)

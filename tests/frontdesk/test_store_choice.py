@@ -46,7 +46,7 @@ def keys_waiting(stores: Stores) -> list[str]:
     return [key for one in stores.spool.waiting for _, key in sorted(one.keys)]
 
 
-# --- the table, cell by cell where the machine below cannot tell two cells apart
+# --- the table, cell by cell where the machine below cannot distinguish two cells
 
 
 @pytest.mark.parametrize("has_spool", [False, True])
@@ -78,7 +78,7 @@ def test_without_a_spool_a_time_out_refuses_one_and_a_failure_one_group() -> Non
     assert stores.begin(stores.recvq, 2) == Insert(waits.documents, 3)
 
 
-def test_a_stop_amid_an_insert_finishes_what_waits_and_amid_a_probe_refuses_it() -> None:
+def test_a_stop_during_an_insert_finishes_what_waits_and_during_a_probe_refuses_it() -> None:
     for insert_ends in (True, False):
         first, waits = request("A"), request("B")
         stores = inserting(first, has_spool=False)
@@ -99,15 +99,15 @@ def test_a_stop_amid_an_insert_finishes_what_waits_and_amid_a_probe_refuses_it()
         assert stores.recvq.state is StoreState.STOPPING
 
 
-def test_each_request_is_told_its_own_duplicates() -> None:
+def test_each_request_gets_its_own_duplicates() -> None:
     requests = [request("A", "B"), request("A"), request("A", "B", "C")]
     stores = inserting(*requests, has_spool=False)
     stores.inserted(stores.recvq, frozenset({1, 3, 4, 5}))
     assert [one.answer for one in requests] == [1, 0, 3]
 
 
-def test_what_is_in_front_of_a_spooled_request_and_shares_a_key_goes_to_the_spool_with_it() -> None:
-    # While B alone is inserted, the spool could already have the B of what was behind it.
+def test_a_request_ahead_of_a_spooled_one_with_a_shared_key_goes_to_the_spool_with_it() -> None:
+    # While B alone is inserted, the spool could already have the B of a later request.
     requests = [request("B"), request("C"), request("A", "B")]
     stores = inserting(*requests, has_spool=True)
     stores.keys_spooled([("main", "A")], 0)
@@ -180,7 +180,7 @@ def test_failures_are_counted_until_one_call_succeeds() -> None:
     assert stores.recvq.failures == 0
 
 
-def test_what_waits_again_counts_against_the_bounds_and_comes_first() -> None:
+def test_requests_put_back_count_against_the_bounds_and_come_first() -> None:
     stores = open_stores(bounds=Bounds(documents=2))
     first, newer, much = request("B", "B"), request("C"), request("C")
     stores.arrive(first, 0)
@@ -215,7 +215,7 @@ def test_a_store_that_was_given_up_takes_nothing_and_keeps_nothing(has_spool: bo
         assert [str(one.answer) for one in (first, waits)] == ["stopping", "stopping"]
 
 
-def test_a_failure_amid_a_stop_refuses_what_waits_where_there_is_no_spool() -> None:
+def test_a_failure_during_a_stop_refuses_what_waits_where_there_is_no_spool() -> None:
     first, waits = request("A"), request("B")
     stores = inserting(first, has_spool=False)
     stores.arrive(waits, 0)
@@ -243,9 +243,9 @@ class Model(RuleBasedStateMachine):
         self.now = 0.0
         self.number = 0
         self.pending: list[PendingRequest] = []
-        # In the order of arrival: number, and what was asked.
+        # In the order of arrival: number, and request.
         self.accepted: list[PendingRequest] = []
-        # What each store has, as (key, number); the drain takes from the spool's front.
+        # The contents of each store, as (key, number); the drain takes from the spool's front.
         self.in_recvq: list[tuple[str, int]] = []
         self.in_spool: list[tuple[str, int]] = []
         self.call: dict[str, list[tuple[str, int]] | None] = {}
@@ -257,7 +257,7 @@ class Model(RuleBasedStateMachine):
             self.stores.begin(store, 0)
             self.stores.probed(store)
 
-    # What a store's thread does.
+    # Actions of a store's thread.
 
     @rule(at=st.sampled_from(["recvq", "spool"]))
     def begin(self, at: str) -> None:
@@ -323,7 +323,7 @@ class Model(RuleBasedStateMachine):
     def drain(self) -> None:
         self.in_recvq.append(self.in_spool.pop(0))
 
-    # What clients and time do.
+    # Actions of clients and time.
 
     @rule(
         keys=st.sampled_from([["A"], ["B"], ["A", "B"]]),
@@ -350,10 +350,10 @@ class Model(RuleBasedStateMachine):
         self.stores.left(one)
         assert one.is_done
 
-    # What must be so.
+    # Invariants.
 
     def look(self) -> None:
-        """Take the answers: what is told as stored is in one of the stores."""
+        """Take the answers: documents answered as stored are in one of the stores."""
         stored = {*self.in_recvq, *self.in_spool}
         for one in self.stores.take_answered():
             assert one.is_done

@@ -1,4 +1,4 @@
-"""The front desk's own TLS: what it shows, what it refuses, how a renewed certificate comes in."""
+"""The front desk's own TLS: its certificate, its refusals, and a renewed certificate."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_while_the_files_are_read_no_word_ends_the_reload(
     in_loop(scenario)
 
 
-def test_half_a_renewal_keeps_the_old_pair_and_is_told_once_if_it_stays(
+def test_half_a_renewal_keeps_the_old_pair_and_is_logged_once_if_it_stays(
     files: Pair, new: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     certificate = opened(files)
@@ -248,7 +248,7 @@ def test_half_a_renewal_keeps_the_old_pair_and_is_told_once_if_it_stays(
         certificate.look()
     assert certificate.context is before
     [told] = errors(caplog)
-    assert "the one before stays" in told
+    assert "keeping the previous one" in told
     assert "KEY_VALUES_MISMATCH" in told
     put(new.key, files.key)
     certificate.look()
@@ -268,7 +268,7 @@ def test_a_broken_or_missing_file_keeps_the_old_pair(
     if isinstance(broken, bytes):
         files.certificate.write_bytes(broken)
     elif broken is not None:
-        # Whoever opened it would wait for a writer.
+        # Opening it would wait for a writer.
         broken(files.certificate)
     for _ in range(3):
         certificate.look()
@@ -291,7 +291,7 @@ def test_an_expired_pair_does_not_take_the_place_of_a_valid_one(
     assert "certificate has expired" in errors(caplog)[0]
 
 
-def test_a_reload_tells_at_once_what_does_not_fit_and_each_time(
+def test_each_reload_reports_an_unusable_pair_at_once(
     files: Pair, new: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     certificate = opened(files)
@@ -308,7 +308,7 @@ def test_files_that_are_as_they_were_are_not_read_again(files: Pair) -> None:
     assert certificate.context is before
 
 
-# --- what nobody would accept -----------------------------------------------------------------
+# --- certificates that no client would accept --------------------------------------------------
 
 
 def test_an_expired_certificate_is_served_with_a_shout(
@@ -328,7 +328,7 @@ def test_an_expired_certificate_is_served_with_a_shout(
     ]
 
 
-def test_a_renewal_that_does_not_come_is_told_once_a_day(
+def test_a_missing_renewal_is_logged_once_a_day(
     files: Pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair, day = opened(files), 86_400.0

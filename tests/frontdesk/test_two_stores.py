@@ -41,7 +41,7 @@ class Scene:
         self.insert, self.probe = Held(), Held()
         self.writer, self.reader = self.connection(), self.connection()
         spool = SpoolStore(self.writer, self.reader, unreadable_seconds=unreadable_seconds)
-        # What is spooled stays until the test removes it.
+        # Spooled documents stay until the test removes them.
         self.drained = self.connection()
         monkeypatch.setattr(self.drained, "held", SpoolContents)
         self.drain = Drain(self.drained, None)  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
 
 
 @scene
-async def test_what_mongodb_confirms_never_touches_the_spool(scene: Scene) -> None:
+async def test_documents_that_mongodb_confirms_never_touch_the_spool(scene: Scene) -> None:
     task = await scene.ask("A-1")
     assert await scene.inserted() == ["A-1"]
     scene.insert.let_go()
@@ -150,7 +150,7 @@ async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(
     assert await first == 0
     assert await asyncio.gather(*rest) == [0, 0, 0]
     assert scene.spooled() == ["A-1", "A-2", "B-1", "A-3"]
-    # And what comes now, while the insert still hangs, goes straight behind them.
+    # Later requests, while the insert still hangs, go straight behind them.
     assert await (await scene.ask("A-4")) == 0
     assert scene.spooled()[-1] == "A-4"
     assert scene.insert.entered.empty()
@@ -172,7 +172,9 @@ async def test_a_failed_insert_spools_what_waited_behind_it_before_anything_newe
 
 
 @scene
-async def test_a_request_with_little_time_takes_all_along_and_blames_nobody(scene: Scene) -> None:
+async def test_a_request_with_little_time_takes_all_along_and_counts_as_no_outage(
+    scene: Scene,
+) -> None:
     ahead = await scene.ask("A-1")
     await scene.inserted()
     late = await scene.ask("A-2", seconds=0.05)
@@ -194,7 +196,7 @@ async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probi
     await scene.inserted()
     assert await task == 0
     assert scene.store.spool is not None
-    # The spool's disk was slow: so late it is told that nothing was inserted.
+    # The spool's disk was slow: it reports late that nothing was inserted.
     scene.insert.let_go(KeysSpooled([("main", "A")]))
     scene.probe.let_go()
     await until(lambda: scene.store.spool is None)
@@ -205,7 +207,7 @@ async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probi
 
 
 @scene
-async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -> None:
+async def test_each_outage_is_logged_with_its_beginning_and_end(scene: Scene) -> None:
     told: list[str] = []
 
     def note(text: str, *said: Any) -> None:
@@ -216,7 +218,7 @@ async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -
     scene.patch.setattr(group_commit.log, "info", note)
     ahead = await scene.ask("A-1")
     await scene.inserted()
-    # Too little time of its own: that is no outage, and nothing would tell its end.
+    # Too little time of its own: that is no outage, and no message would report its end.
     late = await scene.ask("A-2", seconds=0.05)
     assert [await ahead, await late] == [0, 0]
     scene.insert.let_go()
@@ -233,7 +235,7 @@ async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -
 
 
 @scene
-async def test_a_key_that_is_spooled_queues_up_there_while_others_go_on(scene: Scene) -> None:
+async def test_a_key_that_is_spooled_queues_up_there_while_others_continue(scene: Scene) -> None:
     await another_process_spools(scene, "A-1")
     tasks = [await scene.ask("A-2"), await scene.ask("B-1")]
     assert await scene.inserted() == ["B-1"]
@@ -263,7 +265,7 @@ async def test_a_request_of_several_keys_goes_behind_as_a_whole_and_so_do_its_ke
 
 
 @scene
-async def test_what_is_still_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) -> None:
+async def test_a_request_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) -> None:
     append = Held()
     whole = scene.writer.append
 
@@ -335,7 +337,7 @@ async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
 
 
 @scene_with(FAST, unreadable_seconds=0.0)
-async def test_a_spool_that_cannot_be_read_stops_nobody_unless_it_held_something(
+async def test_a_spool_that_cannot_be_read_stops_no_insert_unless_it_held_documents(
     scene: Scene,
 ) -> None:
     def unreadable(documents: Any) -> Any:
@@ -384,7 +386,7 @@ def remove_all(scene: Scene) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110  # the condition tells nobody
+        while not condition():  # noqa: ASYNC110  # the condition sends no signal
             await asyncio.sleep(0.005)
 
 

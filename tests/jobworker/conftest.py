@@ -64,7 +64,7 @@ def room(database: Database[Any], sim: Sim) -> Iterator[Callable[..., Room]]:
         def make(bot: Bot, **options: Any) -> Room:
             made = stack.enter_context(Room(database, options.pop("sim", sim), bot, **options))
             if made.epoch == 1:
-                # Else its look for outboxes may come on what a successor has, and end it.
+                # Otherwise its search for outboxes may meet a successor's, and end it.
                 eventually(lambda: made.desk.outbox.is_loaded)
             return made
 
@@ -119,7 +119,7 @@ def dies(
 
 @pytest.fixture
 def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
-    """What ended threads, for a test in which that is meant to happen."""
+    """The errors that ended threads, for a test in which that is expected."""
     died: list[BaseException | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
     return died

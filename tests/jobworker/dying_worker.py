@@ -1,4 +1,4 @@
-"""Processes that decide one event each and stand still at a named point, to be killed there.
+"""Processes that decide one event each and freeze at a named point, to be killed there.
 
 They are forked from one process that has done its imports, and nothing else, once for all of them.
 """
@@ -30,12 +30,12 @@ def stand_still() -> None:
 
 
 def before(owner: type, name: str) -> None:
-    """Stand still before a method does anything."""
+    """Freeze before a method does anything."""
     setattr(owner, name, lambda *args, **kwargs: stand_still())
 
 
 def after(owner: type, name: str, *, when: Callable[..., bool] = lambda *args: True) -> None:
-    """Stand still once a method has done its work, where `when` says so of its arguments."""
+    """Freeze once a method has done its work, if `when` is true of its arguments."""
     method = getattr(owner, name)
 
     def then(*args: Any, **kwargs: Any) -> Any:
@@ -80,7 +80,7 @@ class Elsewhere:
 
 
 def main() -> None:
-    """One child a line, told what to do; the next line counts once it has been killed."""
+    """One child for each line of input; the next line counts once it has been killed."""
     for line in iter(sys.stdin.readline, ""):
         child = os.fork()
         if child == 0:
@@ -101,7 +101,7 @@ def decide(told: Mapping[str, Any]) -> None:
             threading.Event().wait(60)
             return
         getattr(talk, told["way"])("はい")
-        # What else is told travels with it.
+        # The other fields of the command.
         for text in ("二", "三", "四", "五")[: told["sends"] - 1]:
             talk.push(text)
 

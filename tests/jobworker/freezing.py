@@ -1,7 +1,7 @@
-"""Rooms that stand still at a named point of a multicast's way, to wake or to die there.
+"""Rooms that freeze at a named point of a multicast's way, to wake or to die there.
 
-A thread that stands still keeps what it has, and the others of its room wait for it, as in a
-process that is frozen.
+A frozen thread keeps its resources, and the others of its room wait for it, as in a process that is
+frozen.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MOST_SECONDS = 60.0
 
 
 class Killed(BaseException):
-    """Ends the thread of a room that died where it stood still."""
+    """Ends the thread of a room that died where it was frozen."""
 
 
 class Freeze:
-    """Where the first thread that comes by stands still."""
+    """The point at which the first arriving thread freezes."""
 
     def __init__(self) -> None:
         self.is_reached = threading.Event()
@@ -46,19 +46,19 @@ class Freeze:
         self._ends.set()
 
     def kill(self) -> None:
-        """Also of one that has not come by, which then never stands still; one that woke lives."""
+        """Also before any thread has arrived, which then never freezes; a woken one lives."""
         self._is_killed = not self._ends.is_set()
         self._ends.set()
 
 
 def parts_of(room: Room) -> tuple[Any, Batches, Any]:
-    """What makes a room's multicasts: its batching, their documents, and what calls LINE."""
+    """The parts of a room's multicasts: its batching, their documents, and the calls of LINE."""
     batching = room.desk.outbox._batching
     return batching, batching._rows, room.desk.line.client
 
 
 def freeze_before(owner: Any, name: str) -> Callable[[Freeze], None]:
-    """Stand still before a method of this one object does anything."""
+    """Freeze before a method of this one object does anything."""
 
     def apply(freeze: Freeze) -> None:
         method = getattr(owner, name)
@@ -73,7 +73,7 @@ def freeze_before(owner: Any, name: str) -> Callable[[Freeze], None]:
 
 
 def freeze_after(owner: Any, name: str) -> Callable[[Freeze], None]:
-    """Stand still once a method of this one object has done its work."""
+    """Freeze once a method of this one object has done its work."""
 
     def apply(freeze: Freeze) -> None:
         method = getattr(owner, name)
@@ -89,7 +89,7 @@ def freeze_after(owner: Any, name: str) -> Callable[[Freeze], None]:
 
 
 def freeze_amid_members(rows: Batches) -> Callable[[Freeze], None]:
-    """Stand still when half of a batch's conversations have left it."""
+    """Freeze when half of a batch's conversations have left it."""
 
     def apply(freeze: Freeze) -> None:
         let_go = rows._let_go
@@ -122,7 +122,7 @@ def points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
 
 
 def next_points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
-    """The points of a leader that finds what another one left."""
+    """The points of a leader that finds the work of another one."""
     _, rows, client = parts_of(room)
     outbox = room.desk.outbox
     return {
@@ -138,7 +138,7 @@ def next_points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
 
 @contextmanager
 def frozen(room: Room, freeze: Callable[[Freeze], None]) -> Iterator[Freeze]:
-    """The room's first thread at that point stands still; at the end it dies, if it has not woken.
+    """The room's first thread at that point freezes; at the end it dies, if it has not woken.
 
     The room must not have started.
     """

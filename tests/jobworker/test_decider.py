@@ -1,4 +1,4 @@
-"""A worker on its pool, against the simulator: from the document to what the user sees."""
+"""A worker on its pool, against the simulator: from the document to the user's screen."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_answers_of_one_user_keep_their_order(room: Rooms, sim: Sim) -> None:
         assert texts(sim, user) == [f"「{n}」" for n in range(15)]
 
 
-def test_two_hundred_messages_of_one_key_go_on_beyond_every_bound(room: Rooms, sim: Sim) -> None:
+def test_two_hundred_messages_of_one_key_continue_beyond_every_bound(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     desk = room(a_bot(lambda event, talk: echo(talk)))
     for n in range(220):
@@ -115,8 +115,8 @@ def test_a_long_text_arrives_unharmed(room: Rooms, sim: Sim) -> None:
     assert "".join(text or "" for text in texts(sim, user)) == long
 
 
-def test_what_was_decided_by_an_older_state_is_decided_anew(room: Rooms, sim: Sim) -> None:
-    """As right after an election, when a read may lag behind what was confirmed before it."""
+def test_a_decision_on_an_older_state_is_made_again(room: Rooms, sim: Sim) -> None:
+    """As right after an election, when a read may lag behind confirmed writes."""
     user, runs = sim.add_user("花子"), []
 
     def handler(event: Any, talk: Talk) -> None:
@@ -136,7 +136,7 @@ def test_what_was_decided_by_an_older_state_is_decided_anew(room: Rooms, sim: Si
     assert texts(sim, user) == ["はい", "はい"]
 
 
-def test_a_handler_that_has_sent_by_itself_is_not_decided_anew(room: Rooms, sim: Sim) -> None:
+def test_a_handler_that_has_sent_by_itself_is_not_decided_again(room: Rooms, sim: Sim) -> None:
     user, runs = sim.add_user("花子"), []
 
     def handler(event: Any, talk: Talk) -> None:
@@ -305,7 +305,7 @@ CANNOT_HOLD: dict[str, Callable[[Talk], object]] = {
 
 
 @pytest.mark.parametrize("act", CANNOT_HOLD.values(), ids=CANNOT_HOLD.keys())
-def test_what_cannot_be_kept_is_the_handler_s_failure_and_not_the_process_s(
+def test_data_that_cannot_be_stored_is_the_handler_s_failure_and_not_the_process_s(
     room: Rooms, sim: Sim, act: Callable[[Talk], object]
 ) -> None:
     user = sim.add_user("花子")
@@ -430,7 +430,9 @@ def test_a_standby_event_carries_out_nothing(room: Rooms, sim: Sim) -> None:
     assert (found["n"], found["state"], found["outbox"]) == (0, None, {})
 
 
-def test_what_the_sdk_cannot_read_reaches_the_default_handler_whole(room: Rooms, sim: Sim) -> None:
+def test_an_event_that_the_sdk_cannot_read_reaches_the_default_handler_whole(
+    room: Rooms, sim: Sim
+) -> None:
     user, seen = sim.add_user("花子"), []
     bot = Bot()
 
@@ -687,7 +689,7 @@ def test_a_worker_that_was_replaced_ends_its_thread(
     assert texts(sim, user) == ["「一」"]
 
 
-def test_what_a_predecessor_decided_is_not_decided_again(room: Rooms, sim: Sim) -> None:
+def test_a_predecessor_s_decision_is_not_repeated(room: Rooms, sim: Sim) -> None:
     user, runs = sim.add_user("花子"), []
 
     def handler(event: Any, talk: Talk) -> None:
@@ -782,7 +784,7 @@ def test_a_standby_event_that_is_given_up_leaves_its_dead_letter(
     assert made.letters()[0]["cause"] == "handler: RuntimeError"
 
 
-def test_a_handler_that_reads_from_line_amid_a_stop_is_let_go(
+def test_a_handler_that_reads_from_line_during_a_stop_is_let_go(
     room: Callable[..., Room], sim: Sim
 ) -> None:
     bot = Bot()
@@ -809,7 +811,7 @@ def test_a_document_that_is_not_of_the_front_desk_is_passed_over(
     made = room(Bot())
     made.put_document({"_id": ObjectId(), "channel": "main", "key": "U1", "note": "by hand"})
     made.until_decided()
-    assert "not a document of the front desk" in caplog.text
+    assert "not a front desk document" in caplog.text
 
 
 def test_taking_over_may_be_repeated_when_mongodb_was_away(

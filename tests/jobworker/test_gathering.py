@@ -25,7 +25,8 @@ from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
-# Longer than any test lasts: only what stands behind it, or its number, ends such a gathering.
+# Longer than any test lasts: such a gathering ends only by the documents behind it, or their
+# number.
 LONG = 30.0
 
 
@@ -34,7 +35,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 
 class Gatherer:
-    """A bot that repeats what it gets together; `seen` are its handler's calls."""
+    """A bot that repeats its gathered messages; `seen` are its handler's calls."""
 
     def __init__(self, *, gather: float = LONG, most: int | None = None, **options: Any) -> None:
         self.bot = Bot()
@@ -68,7 +69,7 @@ def names(documents: list[Document]) -> list[str]:
     return [one["eventId"] for one in documents]
 
 
-# What is gathered.
+# Messages that are gathered.
 
 
 def test_messages_that_follow_each_other_are_handled_together(room: Rooms, sim: Sim) -> None:
@@ -123,7 +124,7 @@ def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> 
     assert gatherer.seen == [["一", "二"], *([["三"], ["四"]] if what == "another sender" else [])]
 
 
-def test_what_has_no_sender_waits_for_nobody(room: Rooms, sim: Sim) -> None:
+def test_an_event_without_a_sender_does_not_wait(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer()
     group = sim.add_group("組")
     group.members.append(user.user_id)
@@ -194,7 +195,7 @@ def test_as_many_as_applied_can_name(room: Rooms, sim: Sim) -> None:
 # Messages that were taken back.
 
 
-def test_a_message_whose_unsend_stands_in_line_is_left_out(room: Rooms, sim: Sim) -> None:
+def test_a_message_whose_unsend_is_queued_is_left_out(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer()
     desk = room(gatherer.bot)
     desk.pool.obey(Pauses((Pause(Scope(CHANNEL)),)))
@@ -222,7 +223,7 @@ def test_of_messages_that_were_all_taken_back_none_is_handled(room: Rooms, sim: 
 
 
 def test_a_message_that_was_emptied_before_it_was_read_is_left_out(room: Rooms, sim: Sim) -> None:
-    """As the spool does, where the unsend comes while MongoDB is away."""
+    """Like the spool, if the unsend comes while MongoDB is away."""
     user, gatherer = sim.add_user("花子"), Gatherer(gather=0.3)
     desk = room(gatherer.bot)
     say(desk, user, "一")
@@ -290,7 +291,7 @@ def rows_of(desk: Room) -> list[Document]:
 
 
 def test_another_try_gets_the_same_messages(room: Rooms, sim: Sim) -> None:
-    """What came meanwhile is not among them: a message that lets the handler fail takes no more
+    """Later messages are not among them: a message that makes the handler fail does not take more
     along with each try.
     """
     user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2)
@@ -347,7 +348,7 @@ def test_a_dead_letter_that_is_replayed_is_handled_with_what_follows_it(
     assert call.body["replyToken"] == new["event"]["replyToken"]
 
 
-def test_a_message_that_stands_in_line_twice_is_given_once(room: Rooms, sim: Sim) -> None:
+def test_a_message_that_is_queued_twice_is_given_once(room: Rooms, sim: Sim) -> None:
     """LINE delivered it again while recvq had lost its index."""
     user, gatherer = sim.add_user("花子"), Gatherer(most=4)
     desk = room(gatherer.bot)
@@ -466,7 +467,7 @@ def test_after_it_has_sent_by_itself_what_was_taken_back_gives_up_the_others(
 # A predecessor, and MongoDB.
 
 
-def test_what_a_predecessor_left_is_gathered_anew_without_a_wait(
+def test_messages_of_a_predecessor_are_gathered_again_without_a_wait(
     room: Rooms, sim: Sim, database: Database[Any]
 ) -> None:
     """Killed while it gathered: nothing was written."""
@@ -483,7 +484,9 @@ def test_what_a_predecessor_left_is_gathered_anew_without_a_wait(
     second.until_quiet()
 
 
-def test_what_a_predecessor_recorded_together_is_decided_once(room: Rooms, sim: Sim) -> None:
+def test_messages_recorded_together_by_a_predecessor_are_decided_once(
+    room: Rooms, sim: Sim
+) -> None:
     """Killed between the record and the save of progress."""
     user, gatherer = sim.add_user("花子"), Gatherer(most=3)
     first = room(gatherer.bot)
@@ -500,7 +503,7 @@ def test_what_a_predecessor_recorded_together_is_decided_once(room: Rooms, sim: 
 
 @pytest.mark.parametrize("recorded", [1, 2])
 @pytest.mark.parametrize("answers", [True, False])
-def test_what_a_predecessor_gathered_otherwise_is_decided_once(
+def test_messages_gathered_otherwise_by_a_predecessor_are_decided_once(
     room: Rooms, sim: Sim, deaths: list[BaseException | None], recorded: int, answers: bool
 ) -> None:
     """It froze before it lost the lease, and recorded fewer while the successor's handler ran."""
@@ -525,7 +528,7 @@ def test_what_a_predecessor_gathered_otherwise_is_decided_once(
     assert handled == ["一", "二", "三"][: 3 if answers else recorded]
     applied = successor.conversation(user.user_id)["applied"]
     assert [name for name in applied if name in names(documents)].count(names(documents)[0]) == 1
-    # The predecessor ends at its next write there, if it comes to one.
+    # The predecessor ends at its next write there, if there is one.
     assert {type(death) for death in deaths} <= {Replaced}
 
 
@@ -602,7 +605,7 @@ def test_a_state_that_another_process_has_changed_ends_the_gathering(room: Rooms
     assert texts(sim, user) == ["はい", "はい"]
 
 
-def test_what_mongodb_refuses_to_record_becomes_a_dead_letter_each(
+def test_each_event_that_mongodb_refuses_to_record_becomes_a_dead_letter(
     room: Rooms, sim: Sim, database: Database[Any]
 ) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer(most=2)

@@ -42,7 +42,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 
 def abandon(desk: Room) -> int:
-    """What the dispatcher does with overdue handlers; how many there were."""
+    """The dispatcher's treatment of overdue handlers; how many there were."""
     lost = desk.pool.abandon_overdue(0.0)
     for thread in lost:
         assert isinstance(thread.work, Run)
@@ -51,7 +51,7 @@ def abandon(desk: Room) -> int:
 
 
 class Hanging:
-    """A handler that hangs on one text for so many runs, and what came of each run."""
+    """A handler that hangs on one text in this many runs, and the result of each run."""
 
     def __init__(self, times: int, after: Callable[[Talk], None] = lambda talk: None) -> None:
         self.go_on = threading.Event()
@@ -176,7 +176,7 @@ def test_an_abandoned_handler_may_not_call_line(room: Rooms, sim: Sim, before: b
 def test_a_turn_that_comes_after_the_handler_was_abandoned_is_not_used(
     room: Rooms, sim: Sim
 ) -> None:
-    """It waits for the gate when it is given up, and the gate goes on to the next."""
+    """It waits for the gate when it is abandoned, and the gate serves the next one."""
     user = sim.add_user("花子")
     raised: list[BaseException] = []
     runs: list[int] = []
@@ -202,7 +202,7 @@ def test_a_turn_that_comes_after_the_handler_was_abandoned_is_not_used(
         pass
 
 
-def test_what_an_abandoned_handler_decides_beside_the_next_run_is_thrown_away(
+def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
     room: Rooms, sim: Sim
 ) -> None:
     user, runs = sim.add_user("花子"), list[str]()
@@ -227,7 +227,7 @@ def test_what_an_abandoned_handler_decides_beside_the_next_run_is_thrown_away(
 
 
 @pytest.mark.parametrize("error", [GateClosed("planted"), StoreUnavailable("planted")])
-def test_what_an_abandoned_handler_raises_resumes_nothing(
+def test_an_abandoned_handler_s_error_resumes_nothing(
     room: Rooms, sim: Sim, error: Exception
 ) -> None:
     """Its job is with another run by then."""
@@ -254,7 +254,7 @@ def test_what_an_abandoned_handler_raises_resumes_nothing(
 # Failures.
 
 
-def test_what_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> None:
+def test_a_message_that_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> None:
     user, runs = sim.add_user("花子"), []
 
     def handler(event: Any, talk: Talk) -> None:
@@ -353,7 +353,7 @@ def test_pauses_are_drawn_from_a_growing_range(
 
 
 def condemn(desk: Room, given_up_for: GiveUp) -> None:
-    """From now on every job of the room comes condemned, as a dispatcher's poison does."""
+    """From now on every job of the room comes condemned, like a dispatcher's poison."""
     decide = desk.desk.decide
 
     def condemning(task: Any) -> Any:
@@ -384,7 +384,7 @@ def test_a_given_up_event_becomes_a_dead_letter_without_its_handler(room: Rooms,
 def test_a_given_up_event_that_was_recorded_is_carried_out_and_not_given_up(
     room: Rooms, sim: Sim
 ) -> None:
-    """It took the process down after its record: its effects stand, and nothing is repeated."""
+    """It took the process down after its record: its effects remain, and nothing is repeated."""
     user = sim.add_user("花子")
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
     document = desk.says(user, "?")

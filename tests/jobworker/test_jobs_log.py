@@ -33,7 +33,7 @@ Rooms = Callable[..., Room]
 
 
 class Waits:
-    """A handler that waits for the test where it is told to."""
+    """A handler that waits for the test at the chosen event."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -67,7 +67,7 @@ def outcomes(desk: Room) -> list[tuple[Any, ...]]:
     return [(row["outcome"], row["attempt"], row["effects"], row["error"]) for row in written(desk)]
 
 
-def test_a_row_tells_of_one_run(room: Rooms, sim: Sim) -> None:
+def test_a_row_describes_one_run(room: Rooms, sim: Sim) -> None:
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
     user = sim.add_user("花子")
     event = sim.drafts.text(user, "?")
@@ -197,7 +197,7 @@ def test_a_failed_handler_says_when_it_is_tried_again(
         (LineAway("秘密"), False, "LINE is not called for now, next try at "),
     ],
 )
-def test_what_is_in_the_way_is_told_without_its_own_words(
+def test_an_obstacle_is_reported_without_its_own_words(
     error: Exception, decided: bool, words: str
 ) -> None:
     run = JobMemo()

@@ -1,4 +1,4 @@
-"""The figures of a worker: each tells what happened, and none of them what anybody wrote."""
+"""The figures of a worker: they report events, and never a user's text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def figures_of(registry: CollectorRegistry) -> Document:
 
 
 def a_bot() -> Bot:
-    """Fails on 壊, answers everything else."""
+    """Fails on 壊, answers all other texts."""
     bot = Bot()
 
     @bot.default()
@@ -71,10 +71,10 @@ def busy(gate: Gate) -> Iterator[None]:
         yield
 
 
-# What happened.
+# Events.
 
 
-def test_an_answer_is_counted_all_the_way_and_names_nobody(room: Rooms, sim: Sim) -> None:
+def test_an_answer_is_counted_all_the_way_and_names_no_user(room: Rooms, sim: Sim) -> None:
     desk = room(a_bot(), tries=2)
     user = sim.add_user("花子")
     sim.answer_next("reply", 500)
@@ -146,7 +146,7 @@ def test_sends_that_travel_together_are_one_call_and_cost_what_line_counts(
     assert (lately["count"], lately["sum"]) == (1, 4.0)
 
 
-def test_what_line_counts_is_told_by_kind_and_for_today() -> None:
+def test_line_s_counts_are_reported_by_kind_and_for_today() -> None:
     registry = CollectorRegistry()
     figures = WorkerMetrics(registry)
     figures.counted_today.set_function(lambda: 304)
@@ -231,7 +231,7 @@ def test_the_gate_is_in_use_while_it_is_busy_and_while_it_keeps_its_interval(han
     assert hand.gate.used_seconds == pytest.approx(0.75)
     hand.now -= 0.5
     hand.advance(10)
-    # The second one took longer than the interval; after it nobody called.
+    # The second one took longer than the interval; there was no call after it.
     assert hand.gate.used_seconds == pytest.approx(1.0 + 3.0)
 
 
@@ -283,7 +283,7 @@ def test_use_that_ends_in_the_time_to_come_counts_as_time_passes() -> None:
     assert used.seconds(60.0) == 10.0
 
 
-def test_breaker_and_token_are_told_apart() -> None:
+def test_breaker_and_token_are_distinguished() -> None:
     registry = CollectorRegistry()
     hosts = Hosts.of(
         "http://api",
@@ -315,7 +315,7 @@ def test_breaker_and_token_are_told_apart() -> None:
 # Why sends wait.
 
 
-def test_a_send_at_the_gate_tells_its_class_and_what_goes_first(room: Rooms, sim: Sim) -> None:
+def test_a_send_at_the_gate_reports_its_class_and_what_goes_first(room: Rooms, sim: Sim) -> None:
     bot = a_bot()
 
     @bot.add(FollowEvent)
@@ -345,7 +345,7 @@ def test_a_send_at_the_gate_tells_its_class_and_what_goes_first(room: Rooms, sim
     assert desk.desk.outbox.oldest_seconds() == 0
 
 
-def test_a_send_in_a_multicast_tells_how_many_it_travels_with(room: Rooms, sim: Sim) -> None:
+def test_a_send_in_a_multicast_reports_how_many_it_travels_with(room: Rooms, sim: Sim) -> None:
     bot = Bot()
 
     @bot.add(FollowEvent)
@@ -411,7 +411,7 @@ def test_a_send_that_rests_says_why(room: Rooms, sim: Sim, status: int | None, w
     assert SECRET_WORDS not in str(row)
 
 
-def test_those_that_wait_longest_are_told_first(room: Rooms, sim: Sim) -> None:
+def test_those_that_wait_longest_are_reported_first(room: Rooms, sim: Sim) -> None:
     desk = room(a_bot(), lease_is_fresh=lambda: fresh)
     fresh = True
     users = [sim.add_user(f"{number}") for number in range(3)]

@@ -1,4 +1,4 @@
-"""One timer for all: told of is what has not ended in time, and nothing else."""
+"""One timer for all: it reports the items that have not ended in time, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobworker.overdue import Overdue
 
 
 class Clock:
-    """A clock that a test turns; what was left with `later` is called when its time has come."""
+    """A clock that a test turns; functions passed to `later` are called when they are due."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -22,7 +22,7 @@ class Clock:
         self.most = max(self.most, len(self.timers))
 
     def turn(self, seconds: float) -> None:
-        """Time passes; timers ring in their order."""
+        """Time passes; timers fire in their order."""
         until = self.now + seconds
         while self.timers and (first := min(self.timers, key=lambda one: one[0]))[0] <= until:
             self.timers.remove(first)
@@ -46,7 +46,7 @@ def overdue(clock: Clock, told: list[str]) -> Overdue[str]:
     return Overdue(1.0, told.append, later=clock.later, monotonic=lambda: clock.now)
 
 
-def test_what_has_not_ended_is_told_of_in_time(
+def test_an_item_that_has_not_ended_is_reported_in_time(
     overdue: Overdue[str], clock: Clock, told: list[str]
 ) -> None:
     overdue.begin("a")
@@ -62,7 +62,7 @@ def test_what_has_not_ended_is_told_of_in_time(
     assert (told, clock.timers) == (["a", "b"], [])
 
 
-def test_what_has_ended_is_not_told_of(
+def test_an_item_that_has_ended_is_not_reported(
     overdue: Overdue[str], clock: Clock, told: list[str]
 ) -> None:
     overdue.begin("a")
@@ -87,7 +87,7 @@ def test_however_many_begin_there_is_one_timer(
     assert clock.most == 1
 
 
-def test_one_begins_anew_after_all_have_ended(
+def test_a_new_item_is_timed_after_all_have_ended(
     overdue: Overdue[str], clock: Clock, told: list[str]
 ) -> None:
     overdue.begin("a")
@@ -100,7 +100,7 @@ def test_one_begins_anew_after_all_have_ended(
     assert told == ["b"]
 
 
-def test_what_is_told_of_may_begin_another(clock: Clock) -> None:
+def test_a_reported_item_may_begin_another(clock: Clock) -> None:
     """The clock's thread calls it without the lock."""
     told: list[str] = []
 

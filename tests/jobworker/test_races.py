@@ -42,7 +42,7 @@ WAIT_SECONDS = 15.0
 
 
 class Point:
-    """A point at which a thread stands still until it may go on."""
+    """A point at which a thread freezes until it may continue."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -50,7 +50,7 @@ class Point:
 
     def pass_by(self) -> None:
         self.reached.set()
-        assert self.go_on.wait(WAIT_SECONDS), "nobody let it go on"
+        assert self.go_on.wait(WAIT_SECONDS), "the test did not let it continue"
 
 
 def texts(sim: Sim, user: Any) -> list[str]:
@@ -65,7 +65,7 @@ def echo() -> Bot:
 
 @cache
 def of_epoch(database: Database[Any], epoch: int) -> Conversations:
-    """An epoch belongs to one process, which numbers what it records."""
+    """An epoch belongs to one process, which numbers its records."""
     made = Conversations(database[CONVERSATIONS])
     made.epoch = epoch
     return made
@@ -97,7 +97,7 @@ def a_push(document: Document, text: str) -> Document:
 
 @pytest.fixture(scope="module")
 def halting(tmp_path_factory: pytest.TempPathFactory, mongod: object) -> Iterator[Client]:
-    """A server that stands still where it is told to."""
+    """A server that freezes at a chosen point."""
     folder = tmp_path_factory.mktemp("halting")
     extra = ["--setParameter", "enableTestCommands=1", "--oplogSize", "100"]
     with (
@@ -112,11 +112,13 @@ UPSERT_INSERTS = "hangBeforeUpsertPerformsInsert"
 
 @contextmanager
 def upserts_halting(client: Client, count: int) -> Iterator[Callable[[], Any]]:
-    """No upsert inserts anything; gives what waits until so many have found nothing to update."""
+    """No upsert inserts anything; returns a function that waits until this many have found no
+    match.
+    """
     halted = {"currentOp": 1, "failpointMsg": UPSERT_INSERTS}
     client.admin.command({"configureFailPoint": UPSERT_INSERTS, "mode": "alwaysOn"})
     try:
-        # Not by the point's own count, which goes on while one stands still there.
+        # Not by the point's own count, which continues while a thread is frozen there.
         yield lambda: eventually(lambda: len(client.admin.command(halted)["inprog"]) == count)
     finally:
         client.admin.command({"configureFailPoint": UPSERT_INSERTS, "mode": "off"})
@@ -128,7 +130,7 @@ def of_one_key(name: str, **event: Any) -> Document:
 
 
 def at_once(client: Client, acts: Sequence[Callable[[], Any]]) -> tuple[Document, list[Any]]:
-    """Have the acts upsert one conversation; what it is then, and what each returned or raised."""
+    """Let the acts upsert one conversation; returns its result, and each act's result or error."""
     with ThreadPoolExecutor(len(acts)) as threads:
         with upserts_halting(client, len(acts)) as wait_for_all:
             begun = [threads.submit(act) for act in acts]
@@ -162,7 +164,7 @@ def test_two_first_events_of_one_key_are_both_recorded(
     assert all(end.is_ours for end in ends)
 
 
-def test_of_sixteen_first_records_of_one_event_one_stands_and_all_know_it(
+def test_of_sixteen_first_records_of_one_event_one_is_kept_and_all_know_it(
     halting: Client, empty: Database[Any]
 ) -> None:
     found, ends = at_once(halting, [a_record(empty, of_one_key("E1"))] * 16)
@@ -175,7 +177,7 @@ def test_of_sixteen_first_records_of_one_event_one_stands_and_all_know_it(
 def overtaken(
     client: Client, act: Callable[[], Any], rival: Callable[[], Any], *, name: str = CONVERSATIONS
 ) -> Any:
-    """What the act returns or raises if the rival inserts between its look and its insert."""
+    """The result or error of the act if the rival inserts between its read and its insert."""
     rows = client["races"][name]
     rival()
     made = rows.find_one_and_delete({})
@@ -183,7 +185,7 @@ def overtaken(
         with upserts_halting(client, 1) as wait_for_it:
             begun = thread.submit(act)
             wait_for_it()
-            # By an insert, since an upsert would stand still there, too.
+            # By an insert, since an upsert would freeze there, too.
             rows.insert_one(made)
         return begun.exception(WAIT_SECONDS) or begun.result()
 
@@ -271,7 +273,7 @@ def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
     assert texts(sim, user) == ["一", "二"]
 
 
-def test_a_successor_s_outbox_ends_who_loads_it(
+def test_a_successor_s_outbox_ends_a_process_that_loads_it(
     database: Database[Any], sim: Sim, deaths: list[BaseException | None]
 ) -> None:
     document = a_message(sim.add_user("花子"), sim)
@@ -299,7 +301,7 @@ def test_a_record_that_comes_after_the_outbox_was_loaded_is_refused(
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["read again", "met by its record"])
-def test_a_record_in_a_conversation_that_nobody_had_to_load_is_carried_out_once(
+def test_a_record_in_a_conversation_that_was_not_loaded_is_carried_out_once(
     database: Database[Any], room: Rooms, sim: Sim, again: bool
 ) -> None:
     """It had no outbox when its outboxes were loaded, so nothing kept the predecessor out."""
@@ -319,7 +321,7 @@ def test_a_record_in_a_conversation_that_nobody_had_to_load_is_carried_out_once(
 def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_came_since(
     room: Rooms, sim: Sim, deaths: list[BaseException | None]
 ) -> None:
-    """Its event stands in `applied` no more, after 250 later ones: the epoch alone refuses it."""
+    """Its event has left `applied` after 250 later ones: only the epoch refuses it."""
     user, at_lease = sim.add_user("花子"), Point()
 
     def lease_is_fresh() -> bool:
@@ -365,7 +367,7 @@ def test_a_record_that_comes_after_its_successor_decided_nothing_is_refused(
     eventually(lambda: deaths or frozen.unfinished == 0)
     assert [type(one) for one in deaths] == [Replaced]
     assert silent.effects() == []
-    # Nor does a later term find anything to send.
+    # A later term finds nothing to send either.
     room(Bot(), epoch=3).until_quiet()
     assert texts(sim, user) == (["前"] if known else [])
 
@@ -393,7 +395,7 @@ def test_an_end_without_effects_that_comes_after_its_successor_answered_is_refus
 def test_a_record_that_comes_before_its_successor_ends_with_nothing_is_carried_out(
     room: Rooms, sim: Sim, deaths: list[BaseException | None], again: bool
 ) -> None:
-    """While the successor's handler runs: one of the two decisions stands, whichever it is."""
+    """While the successor's handler runs: one of the two decisions is kept, either one."""
     user, at_lease, in_handler = sim.add_user("花子"), Point(), Point()
     frozen = room(echo(), lease_is_fresh=lambda: at_lease.pass_by() or True)
     document = frozen.says(user, "?")
@@ -495,7 +497,7 @@ def test_a_call_that_slips_out_of_a_frozen_process_changes_nothing(
 
 
 def stateful(answered: list[str] | None = None) -> Bot:
-    """It answers once it was told a name, and until then says nothing."""
+    """It answers once it got a name, and is silent until then."""
     bot = Bot()
 
     @bot.default()
@@ -510,7 +512,7 @@ def stateful(answered: list[str] | None = None) -> Bot:
     return bot
 
 
-def test_what_was_decided_without_effects_is_not_decided_again_under_a_later_state(
+def test_an_event_decided_without_effects_is_not_decided_again_under_a_later_state(
     database: Database[Any], room: Rooms, sim: Sim
 ) -> None:
     user = sim.add_user("花子")
@@ -525,7 +527,7 @@ def test_what_was_decided_without_effects_is_not_decided_again_under_a_later_sta
     assert texts(sim, user) == ["三"]
 
 
-def test_what_was_applied_along_with_a_record_of_unknown_outcome_is_not_applied_again(
+def test_names_applied_along_with_a_record_of_unknown_outcome_are_not_applied_again(
     database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would push others out of the hundred names, and those would be decided again."""
@@ -582,7 +584,7 @@ INVALID = {"message": "Invalid reply token"}
 
 
 def left_by(database: Database[Any]) -> tuple[Document, Document | None]:
-    """What the process that died has left in the outbox, and its call."""
+    """The outbox and the call that the dead process has left."""
     found = the_one(database)
     ((_, effect),) = effects_of(found)
     return effect, found.get("call")
@@ -613,7 +615,9 @@ def test_a_reply_that_became_a_push_stays_one_though_its_token_is_good(
 def test_a_definite_refusal_is_durable_before_anything_else_is_tried(
     database: Database[Any], dies: Dies, sim: Sim
 ) -> None:
-    """Else the successor, past the token's minute, would take it for one of unknown outcome."""
+    """Otherwise the successor, past the token's minute, would treat it as one of unknown
+    outcome.
+    """
     user = sim.add_user("花子")
     sim.answer_next("reply", 429)
     dies("cleared", user)
@@ -655,7 +659,7 @@ def let_the_minute_pass(database: Database[Any]) -> None:
         database[CONVERSATIONS].update_many({}, {"$set": {f"outbox.{place}.tokenFrom": past}})
 
 
-# Timers: each is recorded with a number, and in its row the highest stands.
+# Timers: each is recorded with a number, and the highest is kept in its row.
 
 
 def a_timer(document: Document, seconds: float | None, *, n: int | None = None) -> Document:
@@ -681,7 +685,7 @@ def the_timer(database: Database[Any]) -> Document:
 
 
 def cook() -> Bot:
-    """It sets the timer to the seconds that it is told, and cancels it at "no"."""
+    """It sets the timer to the seconds in the message, and cancels it at "no"."""
     bot = Bot()
 
     @bot.default()
@@ -697,7 +701,7 @@ def cook() -> Bot:
 
 @pytest.mark.parametrize("late", ["a set", "a cancel"])
 @pytest.mark.parametrize("first", ["the lower number", "the higher number"])
-def test_of_two_first_rows_of_a_timer_the_later_stands(
+def test_of_two_first_rows_of_a_timer_the_later_is_kept(
     halting: Client, empty: Database[Any], late: str, first: str
 ) -> None:
     document = of_one_key("E1")
@@ -711,7 +715,7 @@ def test_of_two_first_rows_of_a_timer_the_later_stands(
     assert (row["n"], row["runAt"] is None) == (2, late == "a set")
 
 
-def test_in_whatever_order_and_however_often_timers_come_the_last_record_stands(
+def test_in_whatever_order_and_however_often_timers_come_the_last_record_is_kept(
     database: Database[Any],
 ) -> None:
     document, schedule = of_one_key("E1"), Schedule(database)
@@ -729,14 +733,14 @@ def test_in_whatever_order_and_however_often_timers_come_the_last_record_stands(
 def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason_to_give_it_up(
     database: Database[Any],
 ) -> None:
-    """Its row is looked at before its conversation, where a later record goes first."""
+    """Its row is read before its conversation, where a later record is written first."""
     mine, timely = of_epoch(database, 1), Schedule(database)
     documents = [of_one_key(name) for name in ("E1", "E2")]
     ((_, effect),) = record(mine, documents[0], a_timer(documents[0], 60)).outbox.effects
     assert timely.enter(effect) is None
 
     class Overtaken:
-        """The conversations, in one of which a record comes right after a look at it."""
+        """The conversations, in one of which a record comes right after a read of it."""
 
         def with_options(self, **_: Any) -> Overtaken:
             return self
@@ -752,7 +756,7 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
     assert the_timer(database)["n"] == 2
 
 
-def test_a_row_without_a_number_is_nobodys_and_gives_way(database: Database[Any]) -> None:
+def test_a_row_without_a_number_is_replaced(database: Database[Any]) -> None:
     effect = a_timer(of_one_key("E1"), 60, n=1)
     for n in ({}, {"n": None}, {"n": "9"}):
         database[SCHEDULE].replace_one({"_id": effect["timer"]}, n, upsert=True)
@@ -783,7 +787,7 @@ def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_cou
         ("E2", 2),
         ("E3", 3),
     ]
-    # What memory gets is what stands in the outbox.
+    # The outbox in memory equals the stored one.
     told = [one["n"] for _, one in recorded.outbox.effects]
     assert told == ([1, 2, 3] if rival_epoch == 1 else [3])
 
@@ -791,7 +795,7 @@ def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_cou
 def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
     database: Database[Any],
 ) -> None:
-    """Only an unsend was noted there, or somebody took its number away."""
+    """Only an unsend was noted there, or its number was removed by hand."""
     document = of_one_key("E1")
     Unsends(database, of_epoch(database, 2)).ends(
         of_one_key("E0", type="unsend", unsend={"messageId": "M0"})
@@ -804,10 +808,10 @@ def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
     assert [one["n"] for _, one in effects_of(the_one(database))] == [1, 1]
 
 
-def test_a_conversation_that_goes_between_look_and_write_goes_on_counting(
+def test_a_conversation_deleted_between_read_and_write_continues_its_count(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its timers would be taken for older than their rows."""
+    """Otherwise its timers would be taken for older than their rows."""
     first, second = of_one_key("E1"), of_one_key("E2")
     mine, together = of_epoch(database, 2), Conversations._written_together
     record(mine, first, a_timer(first, 10))
@@ -830,7 +834,7 @@ def test_a_process_that_dies_on_a_timers_way_leaves_all_of_it(
     assert (left["type"], left["n"]) == ("timer", 1)
     assert database[SCHEDULE].count_documents({}) == (point == "entered")
     if point == "entered":
-        # It rang meanwhile; entered once more by the successor it must not ring again.
+        # It fired meanwhile; entered once more by the successor it must not fire again.
         spent = {"runAt": None, "endedAt": datetime.now(UTC)}
         database[SCHEDULE].update_one({"runAt": left["runAt"]}, {"$set": spent})
     room(Bot(), epoch=2).until_quiet()
@@ -840,7 +844,7 @@ def test_a_process_that_dies_on_a_timers_way_leaves_all_of_it(
 
 
 def held_up_entering(monkeypatch: pytest.MonkeyPatch, point: Point, name: str) -> None:
-    """The timer of one event stands still before it is entered."""
+    """The timer of one event freezes before it is entered."""
     enter = Schedule.enter
 
     def held_up(schedule: Schedule, effect: Any) -> Any:
@@ -908,10 +912,10 @@ def test_a_timer_that_a_frozen_process_enters_late_changes_nothing(
     assert the_timer(database) == before
 
 
-def test_a_cancel_that_moves_to_its_row_while_a_ring_asks_for_it_is_seen(
+def test_a_cancel_that_moves_to_its_row_while_a_fired_timer_asks_for_it_is_seen(
     database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Had the ring asked in the other order, it would have met it in neither place."""
+    """If the fired event had asked in the other order, it would have met it in neither place."""
     user, point, bot, heard = sim.add_user("花子"), Point(), cook(), []
     bot.timer("egg")(lambda event, talk: heard.append(event))
     desk = room(bot)

@@ -1,4 +1,4 @@
-"""What an operator releases becomes a dead letter, once, and the next in line goes on."""
+"""An event that an operator releases becomes a dead letter, once, and the next one continues."""
 
 from __future__ import annotations
 
@@ -101,15 +101,13 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
         assert len(one.desk.outbox) == 1
         assert box.state is CallState.WAITING
     one.until_quiet()
-    # Nor does it matter once nothing is left of its outbox.
+    # The same is true once its outbox is empty.
     one.desk.outbox._wake(box, rest)
     assert texts(sim, user) == ["二"]
     assert len(sim.calls) == calls + 1
 
 
-def test_a_send_that_the_gate_had_chosen_in_vain_is_given_up_without_a_call(
-    room: Rooms, sim: Sim
-) -> None:
+def test_a_send_with_an_unused_turn_is_given_up_without_a_call(room: Rooms, sim: Sim) -> None:
     """It was written down as tried, and was not."""
     user, asked = sim.add_user("花子"), list[bool]()
 

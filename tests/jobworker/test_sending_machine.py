@@ -1,7 +1,7 @@
-"""What holds of sends, whatever happens: outboxes, gate and breaker on one thread, moved by hand.
+"""Invariants of sends: outboxes, gate and breaker on one thread, moved by hand.
 
-Hypothesis chooses what the pool's threads do next, what LINE answers, when MongoDB fails, and what
-else happens in the middle of a write or a call. Only public parts are used.
+Hypothesis chooses the next actions of the pool's threads, LINE's answers, MongoDB's failures, and
+other events in the middle of a write or a call. Only public parts are used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.jobworker.worker_harness import CHANNEL, a_send
 
 INTERVAL_SECONDS = 1.0
 CONVERSATIONS = [f"{CHANNEL}/U{n}" for n in range(4)]
-# A call's end: whether LINE takes the message, and what is heard of it.
+# A call's end: whether LINE accepts the message, and the answer that arrives.
 ENDS: dict[str, tuple[bool, Any]] = {
     "taken": (True, LineAnswer(200)),
     "taken, 500": (True, LineAnswer(500)),
@@ -58,7 +58,7 @@ class Letters:
 
 
 class Died(BaseException):
-    """The process was killed amid a write or a call."""
+    """The process was killed during a write or a call."""
 
 
 class World:
@@ -69,14 +69,14 @@ class World:
         self.steps: list[Callable[[], None]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.lease = True
-        # MongoDB: what waits by place, and the call of each conversation.
+        # MongoDB: the waiting effects by place, and the call of each conversation.
         self.waiting: dict[str, dict[str, Document]] = defaultdict(dict)
         self.noted: dict[str, Call] = {}
         self.paid_late: Counter[str] = Counter()
         self.deadletters: dict[str, Document] = {}
         self.rows: list[str] = []
         self.fails: list[str] = []
-        # LINE, with what it has taken under each token and key.
+        # LINE, with the messages accepted under each token and key.
         self.ends: list[str] = []
         self.calls = 0
         self.under_way = 0
@@ -84,10 +84,10 @@ class World:
         self.arrived: dict[str, int] = defaultdict(int)
         self.heard: set[str] = set()
         self.taken: dict[str, list[str]] = {}
-        # What the test knows of each conversation: when its sends are due, and whether something
-        # happened to its first one.
+        # The test's knowledge of each conversation: when its sends are due, and whether its first
+        # one was affected.
         self.due: dict[str, float] = {}
-        # Where the line ended when it was called last: what it sends then stands behind that.
+        # The end of the line when it was last called: its later sends are behind that.
         self.line_ends: dict[str, float] = {}
         self.touched: set[str] = set()
         self.late: set[str] = set()
@@ -99,7 +99,7 @@ class World:
         self.begin()
 
     def begin(self) -> None:
-        """A process begins, and takes over what stands in MongoDB."""
+        """A process begins, and takes over the state in MongoDB."""
         self.steps.clear()
         self.timers.clear()
         self.closed = False
@@ -164,7 +164,7 @@ class World:
         return result
 
     def sends(self, id_: str) -> list[tuple[str, Document]]:
-        """What a conversation has to send, in order."""
+        """The sends of a conversation, in order."""
         effects = sorted(self.waiting[id_].items())
         return [(place, one) for place, one in effects if one["type"] == "send"]
 
@@ -304,7 +304,8 @@ class World:
             if heard.status in (200, 409) or heard == INVALID:
                 self.heard.update(names)
             if heard.status == 429:
-                # Whose turn comes while an endpoint is held back waits for the clock as well.
+                # A send that gets a turn while an endpoint is held back waits for the clock as
+                # well.
                 self.delayed.update(CONVERSATIONS)
             tell(self.breaker, heard.status, whose)
             return heard
@@ -322,7 +323,7 @@ class Machine(RuleBasedStateMachine):
         self.known: dict[str, str] = {}
         self.released: set[str] = set()
 
-    # What comes from outside.
+    # External events.
 
     def add(self, id_: str, *effects: Document) -> None:
         recorded = []
@@ -462,7 +463,7 @@ class Machine(RuleBasedStateMachine):
         # A call that is under way ends by itself.
         self.world.closed = True
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def what_arrived_arrived_once(self) -> None:
@@ -476,7 +477,7 @@ class Machine(RuleBasedStateMachine):
             assert name not in self.world.heard
 
     def teardown(self) -> None:
-        """In the end all is well again, and nothing waits for what never comes."""
+        """In the end everything is delivered, and nothing waits permanently."""
         world = self.world
         world.lease, world.fails, world.ends, world.meanwhile = True, [], [], []
         for _ in range(20_000):

@@ -124,7 +124,7 @@ def test_all_stored_copies_are_emptied_and_the_bot_still_gets_the_unsend(
     [
         (lambda letters: {"outbox": {f"1-{n}": one for n, one in enumerate(letters)}}, True),
         (lambda letters: {"pending": letters}, True),
-        # What a person made of it in a shell.
+        # Rows edited by hand in a shell.
         (lambda letters: {"outbox": {"1-0": 5, "1-1": None, "1-2": letters[0]}}, True),
         (lambda letters: {"pending": [5, {}, letters[0]]}, True),
         (lambda letters: {"outbox": "nothing", "pending": "nothing"}, True),
@@ -208,10 +208,10 @@ def test_a_successor_ends_what_a_resumed_stream_brings_with_its_old_text(
     assert SECRET not in everything(second.database)
 
 
-def test_a_message_that_comes_to_a_successor_only_is_known_to_be_unsent(
+def test_a_message_that_reaches_only_a_successor_is_known_to_be_unsent(
     room: Rooms, sim: Sim
 ) -> None:
-    """Nothing of its conversation is read for it: what was noted of late is loaded at take-over."""
+    """Nothing of its conversation is read for it: recent notes are loaded at take-over."""
     first = room(Heard().bot)
     user = sim.add_user("花子").user_id
     first.put_document(an_unsend(user, "m-60"))
@@ -246,7 +246,7 @@ def test_a_read_again_document_is_caught_by_its_conversation_however_old_the_uns
 def test_a_record_that_meets_the_unsend_carries_nothing_out_and_empties_the_copy(
     room: Rooms, sim: Sim
 ) -> None:
-    """The unsend is beyond what the process knows by heart."""
+    """The unsend is older than those the process remembers."""
     bot = Bot()
     bot.default()(lambda event, talk: talk.push("はい") if "message" in talk.raw else None)
     desk = room(bot)
@@ -301,7 +301,7 @@ def test_a_frozen_predecessor_cannot_note_anything(database: Database[Any]) -> N
 
 
 def test_a_record_of_a_frozen_predecessor_finds_the_unsend(database: Database[Any]) -> None:
-    """The same epoch, so that nothing but `unsent` stands in its way."""
+    """The same epoch, so that only `unsent` prevents it."""
     document = a_message("U-record", "m-12")
     unsends_of(database).ends(an_unsend("U-record", "m-12"))
 
@@ -397,7 +397,7 @@ def test_no_text_of_an_unsent_message_is_logged(
     assert SECRET not in caplog.text
 
 
-# What is kept of unsends.
+# The stored unsends.
 
 
 def test_a_conversation_keeps_the_last_hundred_and_each_once(database: Database[Any]) -> None:
@@ -422,7 +422,7 @@ def test_take_over_loads_the_latest_unsends_by_their_index(database: Database[An
     assert plan["executionStats"]["totalDocsExamined"] == 2
 
 
-def test_what_is_known_by_heart_is_bounded_and_the_latest() -> None:
+def test_the_remembered_unsends_are_bounded_and_the_latest() -> None:
     known = Unsent(most_known=10)
     known.add("main/U1", [f"m{n}" for n in range(30)])
     covered = [n for n in range(30) if known.covers(a_message("U1", f"m{n}"))]

@@ -36,7 +36,7 @@ from tests.waiting import eventually
 CHANNEL = "main"
 SHORT_PAUSES = SendLimits(first_pause_seconds=0.01)
 SHORT_RETRIES = RetryLimits(first_pause_seconds=0.01)
-# More of the LineSettings: the button comes as soon as a handler runs for a moment.
+# More of the LineSettings: the button comes as soon as a handler has run for a moment.
 BUTTON_SOON: Mapping[str, Any] = {
     "slow_answers": SlowAnswers.BUTTON,
     "button_limits": ButtonLimits(before_end_seconds=60.0, after_seconds=0.02, again_seconds=0.02),
@@ -163,10 +163,10 @@ class Room:
         self.pool.put(document, None, again=again)
 
     def figures(self) -> Document:
-        """As they would stand in `status`."""
+        """The rows as they would be in `status`."""
         return MetricsSnapshots(self.registry).take().figures
 
-    # What became of them.
+    # Results.
 
     def until_decided(self, *, seconds: float = 15.0) -> None:
         eventually(lambda: self.unfinished == 0, seconds=seconds)
@@ -188,12 +188,12 @@ class Room:
         return self.pool.standing()[0]
 
     def effects(self) -> list[Document]:
-        """All that stands in outboxes, a conversation's in order."""
+        """All effects in outboxes, a conversation's in order."""
         rows = self.database.conversations.find(WITH_EFFECTS)
         return [effect for row in rows for _, effect in effects_of(row)]
 
     def calls_noted(self) -> list[Document]:
-        """The calls of LINE that stand in conversations: under way, or of unknown outcome."""
+        """The calls of LINE stored in conversations: under way, or of unknown outcome."""
         rows = self.database.conversations.find({"call": {"$ne": None}}, {"call": 1})
         return [row["call"] for row in rows]
 
@@ -213,7 +213,7 @@ def outbound(*effects: Document, epoch: int = 1) -> Outbound:
 
 
 def a_send(**fields: Any) -> Send:
-    """A recorded send, fresh unless told otherwise."""
+    """A recorded send, fresh by default."""
     now = datetime.now(UTC)
     known: dict[str, Any] = {
         "id": "E1/0",

@@ -475,7 +475,7 @@ def test_another_database_is_reported(answers: Mapping[str, Answer]) -> None:
 
 
 def test_what_the_page_shows_can_be_typed(answers: Mapping[str, Answer]) -> None:
-    assert len(TYPED) > 10
+    assert len(TYPED) >= 8
     assert all(answers[line].told is not None for line in TYPED)
 
 

@@ -132,7 +132,7 @@ class MassAct:
             steps = (self._step(acts, progress.act, some, again, force) for some in slices)
             trouble = next((one for one in steps if one is not None), None)
         except Exception as error:  # noqa: BLE001 - else it would seem to run, and no other could
-            log.warning("act on many letters ended error=%s", type(error).__name__)
+            log.warning("act on many letters failed error=%s", type(error).__name__)
         finally:
             self._end(trouble)
 

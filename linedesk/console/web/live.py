@@ -135,7 +135,7 @@ class LiveReadings(Generic[Value]):
             value = await self._reader.run(self._read)
         except Away as error:
             if self._latest.trouble is None:
-                log.warning("not read, trying again error=%s", error)
+                log.warning("console data not read, trying again error=%s", error)
             self._latest = replace(self._latest, trouble=str(error))
         else:
             self._latest = LiveReading(value, at=datetime.now(UTC))

@@ -83,4 +83,4 @@ async def _note(context: PageContext, name: str, address: str) -> None:
     try:
         await context.reader.run(note)
     except Away as error:
-        log.warning("login not noted in audit address=%s error=%s", address, error)
+        log.warning("login not recorded in audit address=%s error=%s", address, error)

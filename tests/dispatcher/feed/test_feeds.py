@@ -1,4 +1,4 @@
-"""One conformance suite for every feed, the one in memory too; then what only the oplog has."""
+"""One conformance suite for every feed, including the one in memory; then the oplog's own tests."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_the_token_of_a_quiet_feed_loses_nothing(place: Place, feed: Feed) -> No
 
 
 def test_the_token_moves_on_while_others_write(request: pytest.FixtureRequest) -> None:
-    """Else it would fall off the oplog although nothing failed."""
+    """Otherwise it would fall off the oplog although nothing failed."""
     place = InDatabase(request.getfixturevalue("database"), "changestream")
     with closing(place.feed()) as feed:
         feed.open_at(place.now())
@@ -245,7 +245,7 @@ def test_opening_now_misses_nothing_that_comes_after(place: Place) -> None:
     with closing(place.feed()) as feed:
         feed.open_at(now)
         found = names(read(feed, 1))
-        # What is as old as the moment itself may come along.
+        # Documents as old as the moment itself may be delivered as well.
         if found == ["old"]:
             found = names(read(feed, 1))
         assert found == ["new"]
@@ -274,7 +274,7 @@ def test_a_dropped_collection_is_lost_history(place: Place, feed: Feed) -> None:
     eventually(lost)
 
 
-def test_what_was_inserted_before_the_drop_still_comes(place: Place, feed: Feed) -> None:
+def test_documents_inserted_before_the_drop_are_still_delivered(place: Place, feed: Feed) -> None:
     place.insert(*numbered(3))
     place.drop()
     assert names(read(feed, 3)) == ["e0", "e1", "e2"]
@@ -285,7 +285,7 @@ def test_what_was_inserted_before_the_drop_still_comes(place: Place, feed: Feed)
 def test_a_token_from_before_the_drop_brings_the_rest_and_then_the_drop(
     place: Place, feed: Feed
 ) -> None:
-    """So that a dispatcher which dies amid the remedy begins it again."""
+    """A dispatcher that dies during the repair begins it again."""
     place.insert(*numbered(3))
     token = read(feed, 2)[-1].token
     place.drop()
@@ -298,7 +298,7 @@ def test_a_token_from_before_the_drop_brings_the_rest_and_then_the_drop(
             read(other, 1)
 
 
-def test_a_feed_goes_on_from_after_the_drop(place: Place, feed: Feed) -> None:
+def test_a_feed_continues_from_after_the_drop(place: Place, feed: Feed) -> None:
     place.drop()
     with pytest.raises(PositionLost):
         read(feed, 1)
@@ -385,7 +385,7 @@ def test_a_position_too_far_back_to_be_walked_from_is_lost_history(
 
 @pytest.mark.parametrize("name", DATABASE_FEEDS)
 def test_only_inserts_into_recvq_are_shown(database: Database[Document], name: str) -> None:
-    """Neither what is evicted, updated or deleted there, nor what happens next door."""
+    """No document that is evicted, updated or deleted there, and none of other collections."""
     place = InDatabase(database, name)
     database.drop_collection(RECVQ)
     database.create_collection(RECVQ, capped=True, size=4096)
@@ -463,7 +463,7 @@ def test_without_a_server_a_feed_says_so_and_can_be_closed(own_mongod: EmbeddedM
             feed.close()
 
 
-def test_what_is_not_on_a_majority_is_not_handed_out(lagging: LaggingSet) -> None:
+def test_a_document_not_on_a_majority_is_not_handed_out(lagging: LaggingSet) -> None:
     database = lagging.client["feeds"]
     create_collections(database, capped_bytes=MEGABYTE)
     feeds = [InDatabase(database, name).feed() for name in DATABASE_FEEDS]
@@ -566,7 +566,7 @@ def test_an_oplog_entry_that_takes_the_collection_away_is_lost_history(command: 
 def test_a_position_moves_past_a_transaction_only_with_its_last_document(
     database: Database[Document],
 ) -> None:
-    """Else what is left of it would be lost with a crash."""
+    """Otherwise the rest of it would be lost with a crash."""
     database.drop_collection(RECVQ)
     database.create_collection(RECVQ)
     feed = OplogFeed(database.client, database.name, step_seconds=0.05)

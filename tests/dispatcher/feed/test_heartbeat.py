@@ -64,7 +64,7 @@ def test_one_is_stored_after_a_quiet_spell_and_not_before(hand: Hand) -> None:
     assert hand.stored == 1, "one is under way"
 
 
-def test_whatever_comes_begins_the_quiet_anew(hand: Hand) -> None:
+def test_every_document_restarts_the_quiet_period(hand: Hand) -> None:
     hand.quiet_for(QUIET_SECONDS - 1)
     hand.heartbeat.heard()
     hand.quiet_for(QUIET_SECONDS - 1)
@@ -75,7 +75,7 @@ def test_whatever_comes_begins_the_quiet_anew(hand: Hand) -> None:
     assert hand.stored == 2
 
 
-def test_one_that_does_not_come_back_is_a_stall_told_once(hand: Hand, told: Told) -> None:
+def test_a_missing_heartbeat_is_a_stall_reported_once(hand: Hand, told: Told) -> None:
     hand.quiet_for(QUIET_SECONDS + 1)
     with pytest.raises(Stalled):
         hand.quiet_for(BACK_SECONDS + 1)
@@ -128,7 +128,7 @@ def test_no_bot_sees_one_neither_from_the_feed_nor_from_a_scan(
     running = dispatch(database, worker, feed=feed, reading=QUICK)
     store(database, document("e0"))
     eventually(lambda: beats(database) >= 3)
-    # It is finished at once: progress stands at the newest of them.
+    # It is finished at once: progress is at the newest of them.
     newest = database[RECVQ].find_one({"heartbeat": True}, sort=[("$natural", -1)])
     assert newest is not None
     eventually(lambda: passed(database) >= 3)
@@ -179,7 +179,7 @@ def test_a_feed_that_does_not_bring_one_is_opened_again(
     running.end()
 
 
-def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
+def test_a_reader_reports_its_last_delivery_and_why_it_is_held_back(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
@@ -196,7 +196,7 @@ def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
     eventually(lambda: reader.delivered_at > before)
     assert reader.reason.text is None
     worker.room = False
-    eventually(lambda: reader.reason.text == "too much waits to be carried out")
+    eventually(lambda: reader.reason.text == "too many effects wait to be carried out")
     monkeypatch.setattr(running.dispatcher.watchdog, "feed_seconds", -1.0)
     assert running.dispatcher.stalled() is None
     worker.room = True

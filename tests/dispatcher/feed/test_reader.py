@@ -1,4 +1,4 @@
-"""The reader's states: the table in its docstring, and what holds on every way through it."""
+"""The reader's states: the table in its docstring, and the invariants on every way through it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_table_names_each_event_and_state() -> None:
         (None, ["scanned", "opened", "moved", "unavailable"], ReaderState.OPENING),
     ],
 )
-def test_after_a_pause_it_goes_on_with_what_is_not_done(
+def test_after_a_pause_it_continues_with_unfinished_work(
     token: Any, events: list[str], resumed: ReaderState
 ) -> None:
     one = after(*events, token=token)
@@ -144,7 +144,7 @@ def test_more_documents_of_the_same_place_move_the_token_with_the_last() -> None
     assert one.token == "later"
 
 
-def test_only_a_feed_that_was_open_for_a_while_begins_to_fail_anew() -> None:
+def test_failures_are_counted_from_zero_only_after_the_feed_was_open_for_a_while() -> None:
     one = after()
     for failures in (1, 2, 3):
         one.opened(100.0)
@@ -183,7 +183,7 @@ class AnyCourse(RuleBasedStateMachine):
         self.one = ReaderMachine(None)
         self.now = 0.0
         self.tokens = 0
-        # What has happened since it was opened, failed or scanned last.
+        # Events since the last opening, failure or scan.
         self.is_paused = True
         self.is_drained = True
         self.is_scanned = False

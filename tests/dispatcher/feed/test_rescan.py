@@ -46,7 +46,7 @@ def never() -> bool:
 
 
 class Taken:
-    """What a scan handed out; `meanwhile` is called once, amid the scan."""
+    """The documents that a scan handed out; `meanwhile` is called once, during the scan."""
 
     def __init__(self, meanwhile: Callable[[], object] | None = None, at: int = 10) -> None:
         self.documents: list[Document] = []
@@ -126,7 +126,7 @@ def test_an_empty_recvq_is_scanned_in_no_time(database: Database[Document]) -> N
     assert (one.read, taken.names) == (0, [])
 
 
-def test_a_missing_last_document_is_told_loudly_and_all_is_scanned(
+def test_a_missing_last_document_is_logged_and_all_is_scanned(
     database: Database[Document], store: Store, told: Told
 ) -> None:
     store(database, *numbered(700))
@@ -147,10 +147,10 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     taken = Taken(lambda: store(database, *late), at=len(given))
     one = Rescan(database[RECVQ], window_seconds=WIDE_SECONDS).scan(None, taken, never)
     assert one is not None
-    assert len(told("once more for what came meanwhile")) == 1
+    assert len(told("scanning again for newer ones")) == 1
     assert sorted(taken.names) == sorted(name_of(row) for row in given + late)
     assert one.read <= SAFE_ORDER_SLACK + 1 + len(late)
-    # What the stream will bring again is known.
+    # The documents that the stream will bring again are known.
     assert all(row["_id"] in one.seen for row in late)
 
 
@@ -176,7 +176,7 @@ def test_a_pass_keeps_a_bounded_number_of_ids() -> None:
     assert list(one.seen) == list(range(5, KEPT_IDS + 5))
 
 
-def test_a_scan_ends_when_told_to(database: Database[Document], store: Store) -> None:
+def test_a_scan_ends_on_request(database: Database[Document], store: Store) -> None:
     store(database, *numbered(300))
     taken = Taken()
     one = Rescan(database[RECVQ]).scan(None, taken, lambda: len(taken.documents) == 7)
@@ -193,7 +193,7 @@ def test_a_scan_ends_when_told_to(database: Database[Document], store: Store) ->
     assert nothing.documents == []
 
 
-def test_a_scan_that_is_overtaken_begins_anew(database: Database[Document], store: Store) -> None:
+def test_a_scan_that_is_overtaken_begins_again(database: Database[Document], store: Store) -> None:
     def go_round() -> None:
         for _ in range(9):
             store(database, *(document(f"{object()}{n}") for n in range(1000)))
@@ -203,7 +203,7 @@ def test_a_scan_that_is_overtaken_begins_anew(database: Database[Document], stor
         Rescan(database[RECVQ]).scan(None, Taken(go_round), never)
 
 
-def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_anew(
+def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_again(
     database: Database[Document], store: Store
 ) -> None:
     store(database, *numbered(300))
@@ -212,7 +212,7 @@ def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_anew(
 
 
 def test_a_scan_waits_until_all_that_was_stored_before_it_is_visible(lagging: LaggingSet) -> None:
-    """Without the wait a stored document was seen to be neither in the scan nor in the stream."""
+    """Without the wait, a stored document was observed to be missing from both scan and stream."""
     database = lagging.client["history"]
     create_collections(database, capped_bytes=MEGABYTE)
     unsafe = database[RECVQ].with_options(
@@ -237,7 +237,7 @@ def test_a_scan_waits_until_all_that_was_stored_before_it_is_visible(lagging: La
 
 
 @pytest.mark.parametrize("name", FEEDS)
-def test_what_was_below_the_commit_point_is_in_the_scan_or_in_the_stream(
+def test_a_document_below_the_commit_point_is_in_the_scan_or_in_the_stream(
     lagging: LaggingSet, name: str
 ) -> None:
     """Some are stored before T and some after it, none of them on a majority at that moment."""
@@ -281,16 +281,16 @@ def test_what_was_below_the_commit_point_is_in_the_scan_or_in_the_stream(
 
 
 @pytest.mark.parametrize("name", FEEDS)
-def test_what_is_stored_during_the_scan_is_in_the_stream(
+def test_documents_stored_during_the_scan_are_in_the_stream(
     database: Database[Document], name: str
 ) -> None:
-    """The scan has read all that there is when it comes to its last document."""
+    """The scan has read everything by its last document."""
     recvq, streamed = database[RECVQ], list[str]()
     recvq.insert_many(numbered(5))
 
     def take(one: Document) -> bool:
         if name_of(one) == "e4":
-            # A stream begins with what was stored at its time: only the second may be that.
+            # A stream begins with documents stored at its time: only the second may be that.
             recvq.insert_one(document("late"))
             recvq.insert_one(document("later"))
         return True
@@ -360,7 +360,7 @@ def test_a_scan_that_starts_at_an_inversion_finds_what_lies_before_its_start(
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_what_was_stored_before_the_very_first_start_is_handled_once(
+def test_documents_stored_before_the_very_first_start_are_handled_once(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
@@ -463,7 +463,7 @@ def test_writers_that_insert_while_it_scans_lose_nothing(
         assert worker.by_key[f"W{writer}"] == [f"w{writer}-{n}" for n in range(120)]
 
 
-def test_an_after_that_was_overwritten_is_told_and_all_is_scanned(
+def test_an_after_that_was_overwritten_is_logged_and_all_is_scanned(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     first = RecordingWorker()
@@ -506,7 +506,7 @@ def test_another_feed_than_before_loses_and_repeats_nothing(
     eventually(lambda: len(second.decided) >= 21)
     running.end()
     assert sorted(second.decided) == sorted(["e7", *(f"f{n}" for n in range(20))])
-    assert len(told(f"another feed than before, scanning recvq before={before}")) == 1
+    assert len(told(f"feed type changed, scanning recvq before={before}")) == 1
     found = database[PROGRESS].find_one()
     assert found is not None
     assert found["feed"] == now
@@ -528,14 +528,14 @@ def test_a_recvq_dropped_under_it_and_made_again_is_read_on(
     assert worker.decided == [f"{p}{n}" for p in ("e", "new") for n in range(10)]
 
 
-def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
+def test_documents_finished_while_a_scan_seeks_its_start_are_not_decided_again(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     told: Told,
 ) -> None:
-    """More than the ring holds is finished behind a slow document, which ends at that moment."""
+    """More documents than the ring holds finish behind a slow one, which ends at that moment."""
     held = Holder("slow")
     worker = RecordingWorker(held)
     running = dispatch(database, worker)
@@ -575,7 +575,7 @@ def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
 def test_an_oplog_that_is_truncated_as_its_length_is_read_ends_no_process(
     database: Database[Document], store: Store
 ) -> None:
-    """The scan begins anew, as after any lost cursor."""
+    """The scan begins again, as after any lost cursor."""
     store(database, *numbered(3))
     rescan, taken = Rescan(database[RECVQ]), Taken()
     lost = {"namespace": "local.oplog.rs", "errorCode": 136}

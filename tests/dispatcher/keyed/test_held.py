@@ -55,7 +55,7 @@ def progress(database: Database[Document]) -> Document:
 # The way into `held` and back.
 
 
-def test_what_waits_long_is_held_and_progress_goes_on(
+def test_a_long_waiting_document_is_held_and_progress_continues(
     database: Database[Document], dispatch: Dispatch, store: Store, saved_up_to: SavedUpTo
 ) -> None:
     gates = Gates("U1")
@@ -75,7 +75,7 @@ def test_what_waits_long_is_held_and_progress_goes_on(
     }
     assert running.dispatcher.pool.view.in_hand().held == (1, 5)
     assert worker.decided == ["other"]
-    # What comes later queues up behind it.
+    # Later documents queue up behind it.
     store(database, document("later", "U1"))
     eventually(lambda: running.dispatcher.pool.view.in_hand().taken == 7)
     gates.release()
@@ -144,7 +144,7 @@ def test_one_stuck_key_neither_fills_the_window_nor_stops_anybody(
     running.end()
 
 
-# With the transaction in hand: one process at a time on the same database, killed at will.
+# Uses the transaction directly: one process at a time on the same database, killed at any point.
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
     # The driver itself asks twice.
     with failing(faulty_database.client, ["commitTransaction"], times=2, **fault):
         assert one.hold() is False
-    # The first one may be decided, since it was in hand before; no other.
+    # The first one may be decided, since it was in memory before; no other.
     gates.release()
     one.put(document("other", "U9"), first=3)
     eventually(lambda: "other" in worker.decided)
@@ -208,7 +208,7 @@ def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_what_is_decided_together_while_it_is_being_held_leaves_nothing_behind(
+def test_documents_decided_together_while_they_are_being_held_leave_nothing_behind(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """It is decided before the transaction of the move, or after it."""
@@ -242,7 +242,7 @@ def test_what_is_decided_together_while_it_is_being_held_leaves_nothing_behind(
     assert one.pool.view.in_hand().held == (0, 0)
 
 
-def test_what_was_moved_to_held_is_not_gathered_by_what_stands_before_it(
+def test_a_document_moved_to_held_is_not_gathered_by_one_before_it(
     database: Database[Document], begin: Begin
 ) -> None:
     waits, together = list[Job](), list[list[str]]()
@@ -260,7 +260,7 @@ def test_what_was_moved_to_held_is_not_gathered_by_what_stands_before_it(
     one = begin(database, decide)
     one.put(*numbered(1))
     eventually(lambda: waits)
-    # Whatever comes resumes the first one, so they come while its key is paused.
+    # Any further document resumes the first one, so they come while its key is paused.
     one.pool.obey(Pauses((Pause(Scope("main", "U0")),)))
     one.put(*numbered(4)[1:], first=1)
     one.hold_until(4)
@@ -325,10 +325,10 @@ def test_a_line_that_is_about_to_be_read_again_may_be_held_meanwhile(
     assert worker.decided == [name_of(given_one) for given_one in given]
 
 
-def test_a_database_dropped_amid_a_batch_gets_its_progress_again(
+def test_a_database_dropped_during_a_batch_gets_its_progress_again(
     database: Database[Document], begin: Begin, told: Told
 ) -> None:
-    """What makes it again must not be in the transaction that is then aborted."""
+    """The write that recreates it must not be in the transaction that is then aborted."""
     gates = Gates("U0")
     worker = RecordingWorker(gates)
     one = begin(database, worker.decide)
@@ -336,7 +336,7 @@ def test_a_database_dropped_amid_a_batch_gets_its_progress_again(
     eventually(lambda: gates.deferred)
     database.client.drop_database(database.name)
     assert one.hold() is False
-    assert len(told("progress was dropped and is made again epoch=1")) == 1
+    assert len(told("progress was dropped, recreating it epoch=1")) == 1
     assert one.saver.save()
     assert [name_of(row["document"]) for row in held(database)] == ["e0", "e1", "e2"]
     gates.release()
@@ -387,7 +387,7 @@ def test_a_predecessor_can_neither_hold_nor_take_out(
     assert [name_of(row["document"]) for row in before[0]] == ["a"]
 
 
-def test_a_transaction_that_a_killed_process_left_open_holds_nobody_up(
+def test_a_transaction_that_a_killed_process_left_open_blocks_no_other(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MongoDB would keep it for a minute."""
@@ -459,7 +459,7 @@ def test_a_batch_is_bounded_and_the_rest_follows_at_once(
 def test_a_full_scan_hands_out_nothing_that_is_held(
     database: Database[Document], begin: Begin
 ) -> None:
-    """With `after` gone and the ring long past it, `held` itself is asked."""
+    """With `after` gone, and the ring long past it, `held` itself is read."""
     first = begin(database, Gates("U0"))
     documents = numbered(5)
     first.put(*documents)
@@ -476,7 +476,7 @@ def test_a_full_scan_hands_out_nothing_that_is_held(
     gates.release()
     eventually(lambda: len(worker.decided) == 6)
     assert worker.decided == ["e0", "e1", "e2", "e3", "e4", "new"]
-    # Nor what came out of it a moment ago.
+    # A document that left it a moment ago is not in it either.
     assert second.saver.save()
     assert held(database) == []
     second.pool.begin_scan()
@@ -485,7 +485,7 @@ def test_a_full_scan_hands_out_nothing_that_is_held(
 
 
 def test_a_number_is_never_given_twice(database: Database[Document], begin: Begin) -> None:
-    """Else a document could come before an older one of its key."""
+    """Otherwise a document could come before an older one of its key."""
     first = begin(database, Gates("U0"))
     first.put(*numbered(3))
     first.hold_until(3)
@@ -502,7 +502,7 @@ def test_a_number_is_never_given_twice(database: Database[Document], begin: Begi
     ]
 
 
-# What is held, and what is not.
+# Documents that are held, and others.
 
 
 def test_a_document_that_waits_for_a_thread_stays_in_the_window(
@@ -525,7 +525,7 @@ def test_a_document_that_waits_for_a_thread_stays_in_the_window(
     busy.let_go()
 
 
-def test_time_in_which_nothing_could_be_saved_is_nobodys_fault(
+def test_time_without_a_successful_save_counts_against_no_key(
     database: Database[Document], begin: Begin
 ) -> None:
     gates, ahead = Gates("U0"), Ahead()
@@ -571,7 +571,7 @@ def test_a_document_as_large_as_mongodb_takes_stays_where_it_is(
     assert len(one.tracker) == 2
 
 
-def test_a_document_overwritten_before_it_was_held_is_told(
+def test_a_document_overwritten_before_it_was_held_is_logged(
     database: Database[Document], begin: Begin, told: Told
 ) -> None:
     gates = Gates("U0")
@@ -603,7 +603,7 @@ def test_the_keys_in_held_are_read_from_the_index_alone(database: Database[Docum
 
 
 class Conversations:
-    """What `conversations` remembers of each key: durable, as the last hundred applied names."""
+    """The last hundred applied names of each key: durable, as in `conversations`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

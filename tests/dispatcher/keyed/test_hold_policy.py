@@ -1,4 +1,4 @@
-"""What has to move to `held`, and what stays in the window: pure, on key queues held still."""
+"""Which documents move to `held`, and which stay in the window: pure, on fixed key queues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Desk:
         return {queue.key[1]: count for queue, count in self.policy.due(self.queues, now)}
 
 
-def test_what_waits_behind_a_deferred_document_is_due_after_that_time() -> None:
+def test_documents_behind_a_deferred_one_are_due_after_that_time() -> None:
     desk = Desk()
     desk.put("slow", 3)
     desk.queues.deferred(desk.begin())
@@ -48,7 +48,7 @@ def test_what_waits_behind_a_deferred_document_is_due_after_that_time() -> None:
     assert desk.due(AFTER) == {"slow": 3}
 
 
-def test_what_waits_for_a_thread_is_not_due() -> None:
+def test_a_document_that_waits_for_a_thread_is_not_due() -> None:
     """Any flood would move recvq into `held` otherwise."""
     desk = Desk()
     desk.put("busy", 2)
@@ -59,7 +59,7 @@ def test_what_waits_for_a_thread_is_not_due() -> None:
     assert desk.due(AFTER * 1.1 + 0.1) == {"busy": 2}
 
 
-def test_what_mongodb_held_up_does_not_count() -> None:
+def test_delays_caused_by_mongodb_do_not_count() -> None:
     desk = Desk()
     desk.put("slow")
     desk.queues.deferred(desk.begin())
@@ -68,7 +68,7 @@ def test_what_mongodb_held_up_does_not_count() -> None:
     assert desk.due(AFTER * 2) == {"slow": 1}
 
 
-def test_what_is_paused_is_due_soon() -> None:
+def test_a_paused_document_is_due_soon() -> None:
     desk = Desk()
     desk.put("paused", 2)
     desk.put("other")

@@ -1,4 +1,4 @@
-"""What is paused rests and stops nobody else, what is released is given up; all of it forced."""
+"""A paused key rests and stops no other; a released event is given up. All orders are forced."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def until_idle(desk: DeskOfPool) -> None:
 
 
 class GivingUp:
-    """A `decide` that gives up what is condemned; handlers of some names never return, others
-    park, until they are let go.
+    """A `decide` that gives up condemned events; handlers of some names never return, others park
+    until they are let go.
     """
 
     def __init__(self, *hanging: str, parking: tuple[str, ...] = ()) -> None:
@@ -81,7 +81,7 @@ class GivingUp:
 # Pauses.
 
 
-def test_the_job_in_hand_goes_on_and_the_next_waits(pool_of: MakePool) -> None:
+def test_a_running_job_continues_and_the_next_waits(pool_of: MakePool) -> None:
     slow = Holder("e0")
     worker = RecordingWorker(slow)
     desk = pool_of(worker.decide)
@@ -98,9 +98,7 @@ def test_the_job_in_hand_goes_on_and_the_next_waits(pool_of: MakePool) -> None:
 
 
 @pytest.mark.parametrize("scope", ["main/U1", "main", "all"])
-def test_what_waited_for_a_thread_when_it_was_paused_gets_none(
-    pool_of: MakePool, scope: str
-) -> None:
+def test_a_key_paused_while_it_waits_for_a_thread_gets_none(pool_of: MakePool, scope: str) -> None:
     busy = Holder("busy")
     worker = RecordingWorker(busy)
     desk = pool_of(worker.decide, threads=2)
@@ -178,7 +176,7 @@ def test_a_heartbeat_is_not_paused(pool_of: MakePool) -> None:
 # Paused documents in `held`.
 
 
-def test_what_is_paused_is_held_and_progress_goes_on(
+def test_a_paused_key_is_held_and_progress_continues(
     database: Database[Document], begin: Begin
 ) -> None:
     worker = RecordingWorker()
@@ -191,7 +189,7 @@ def test_what_is_paused_is_held_and_progress_goes_on(
     assert one.tracker.after == given[-1]["_id"]
     assert {(row["key"], row["why"]) for row in held(database)} == {("U0", "paused")}
     assert one.pool.view.in_hand().paused == 1
-    # What comes later queues up behind it, whether it is held by then or not.
+    # Later documents queue up behind it, whether it is held by then or not.
     one.put(document("late", "U0"), first=len(given))
     one.pool.obey(NO_PAUSES)
     eventually(lambda: one.saver.save() and len(worker.by_key["U0"]) == len(given) // 2 + 1)
@@ -200,7 +198,7 @@ def test_what_is_paused_is_held_and_progress_goes_on(
     eventually(lambda: one.saver.save() and not held(database))
 
 
-def test_what_is_paused_waits_a_moment_before_it_is_held(
+def test_a_paused_key_waits_a_moment_before_it_is_held(
     database: Database[Document], begin: Begin
 ) -> None:
     """A pause of a moment costs no transactions."""
@@ -344,7 +342,7 @@ def test_one_that_waits_for_its_next_try_is_given_up_at_once(pool_of: MakePool) 
     until_given_up(desk, "e0")
     desk.wait_until_idle()
     assert (decide.given_up, decide.entered) == (["e0"], ["e0", "e1"])
-    # Its next try comes to nothing.
+    # Its next try has no effect.
     decide.jobs["e0"].resume()
 
 
@@ -357,7 +355,7 @@ def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
     until_given_up(desk, "e0")
     eventually(lambda: desk.pool.view.in_hand().paused == 1)
     assert (decide.given_up, decide.entered) == (["e0"], ["e0"])
-    # Nor does it where the first one never ran.
+    # It also stays if the first one never ran.
     until_given_up(desk, "e1")
     eventually(lambda: desk.pool.view.in_hand().paused == 1)
     assert (decide.given_up, decide.entered) == (["e0", "e1"], ["e0"])
@@ -400,13 +398,13 @@ def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:
     assert decide.given_up == ["e0"]
 
 
-def test_a_release_waits_until_all_that_was_stored_before_the_start_is_in_hand(
+def test_a_release_waits_until_all_that_was_stored_before_the_start_is_read(
     pool_of: MakePool,
 ) -> None:
     decide = GivingUp(parking=("e1",))
     desk = pool_of(decide, suspects=CrashSuspects(most=10))
     assert desk.pool.give_up("main", "U0", "e1")
-    # What a predecessor has decided comes before it, and is told from it only by a look.
+    # A predecessor's decision comes before it; only a look-up distinguishes it.
     desk.pool.obey(paused("main/U0"))
     first, second = numbered(2)
     desk.put(first, again=True)

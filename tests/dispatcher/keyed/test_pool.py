@@ -88,7 +88,7 @@ def test_different_keys_are_decided_in_parallel(pool_of: MakePool) -> None:
     desk.wait_until_idle()
 
 
-def test_a_slow_key_holds_up_nobody_else(pool_of: MakePool) -> None:
+def test_a_slow_key_delays_no_other(pool_of: MakePool) -> None:
     held = Holder("slow")
     worker = RecordingWorker(held)
     desk = pool_of(worker.decide, threads=3)
@@ -195,7 +195,7 @@ def test_a_resume_after_the_end_does_nothing(pool_of: MakePool) -> None:
     assert [name_of(job.document) for job in jobs] == ["e0", "e1"]
 
 
-def test_what_a_worker_notes_is_kept_between_the_runs_of_a_job(pool_of: MakePool) -> None:
+def test_a_worker_s_notes_are_kept_between_the_runs_of_a_job(pool_of: MakePool) -> None:
     memos: list[object] = []
 
     def decide(job: Job) -> JobResult:
@@ -295,7 +295,7 @@ def test_a_key_decides_so_many_documents_and_then_waits_for_a_save(pool_of: Make
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 20))
     assert desk.pool.urgent.wait(15)
-    # Another key goes on meanwhile.
+    # Another key continues meanwhile.
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
     assert worker.by_key["U0"] == [f"e{n}" for n in range(MOST_UNSAVED)]
@@ -314,7 +314,7 @@ def test_recorded_documents_count_as_well(pool_of: MakePool) -> None:
     desk.wait_until_idle()
 
 
-def test_a_save_that_failed_lets_no_key_go_on(pool_of: MakePool) -> None:
+def test_a_save_that_failed_lets_no_key_continue(pool_of: MakePool) -> None:
     worker = RecordingWorker()
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 1))
@@ -324,7 +324,7 @@ def test_a_save_that_failed_lets_no_key_go_on(pool_of: MakePool) -> None:
         plan = desk.pool.begin_save()
         assert plan is not None
         desk.pool.not_saved(plan)
-        assert desk.pool.changed.is_set(), "nobody would try the save again"
+        assert desk.pool.changed.is_set(), "the save would not be tried again"
         assert desk.pool.urgent.is_set()
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
@@ -357,7 +357,7 @@ def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) 
     assert len(worker.by_key["U0"]) == MOST_UNSAVED + 60
 
 
-def test_names_decided_without_a_record_are_told_to_the_next_job(pool_of: MakePool) -> None:
+def test_names_decided_without_a_record_are_passed_to_the_next_job(pool_of: MakePool) -> None:
     unsaved: dict[str, list[str]] = {}
 
     def decide(job: Job) -> JobResult:
@@ -412,7 +412,7 @@ def test_there_is_no_room_beyond_the_bound(pool_of: MakePool) -> None:
     assert desk.pool.wait_for_room(15) is True
 
 
-def test_a_stop_wakes_who_waits_for_room(pool_of: MakePool) -> None:
+def test_a_stop_wakes_a_reader_that_waits_for_room(pool_of: MakePool) -> None:
     held = Holder("e0")
     desk = pool_of(held, bound=1)
     desk.put(document("e0"))
@@ -447,7 +447,7 @@ def test_of_a_long_line_only_ids_are_kept_and_loaded_again(pool_of: MakePool) ->
     assert loaded == [one["_id"] for one in many[MOST_WHOLE:]]
 
 
-def test_a_document_overwritten_meanwhile_is_told_and_passed_over(
+def test_a_document_overwritten_meanwhile_is_logged_and_skipped(
     pool_of: MakePool, told: Callable[[str], list[str]]
 ) -> None:
     held = Holder("e0")
@@ -530,7 +530,7 @@ def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     assert len(desk.tracker) == 2
 
 
-def test_what_finishes_after_the_stop_is_still_accounted(pool_of: MakePool) -> None:
+def test_documents_finished_after_the_stop_still_count(pool_of: MakePool) -> None:
     held = Holder("e0")
     desk = pool_of(held)
     one = document("e0")
@@ -609,11 +609,11 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
     assert worker.by_key == expected
 
 
-# What stands behind a job.
+# Documents behind a job.
 
 
 class Gatherer:
-    """A `decide` that waits for what follows, until it is told that all is there."""
+    """A `decide` that waits for the following documents until all are reported to be there."""
 
     def __init__(self, *, until: int) -> None:
         self._until = until
@@ -632,7 +632,7 @@ class Gatherer:
         return JobResult.DONE
 
 
-def test_a_job_waits_until_enough_stands_behind_it(pool_of: MakePool) -> None:
+def test_a_job_waits_for_enough_documents_behind_it(pool_of: MakePool) -> None:
     gatherer = Gatherer(until=2)
     desk = pool_of(gatherer)
     for n in range(3):
@@ -642,7 +642,7 @@ def test_a_job_waits_until_enough_stands_behind_it(pool_of: MakePool) -> None:
     assert desk.pool.view.in_hand().decided == 3
 
 
-def test_what_an_earlier_process_left_waits_until_all_of_it_is_read(pool_of: MakePool) -> None:
+def test_documents_of_an_earlier_process_wait_until_all_are_read(pool_of: MakePool) -> None:
     gatherer = Gatherer(until=0)
     desk = pool_of(gatherer, suspects=CrashSuspects(most=100))
     desk.put(document("e0"), document("e1"), again=True)
@@ -656,7 +656,7 @@ def test_what_an_earlier_process_left_waits_until_all_of_it_is_read(pool_of: Mak
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_what_may_kill_the_process_is_decided_alone(pool_of: MakePool, alone: bool) -> None:
+def test_a_suspect_is_decided_alone(pool_of: MakePool, alone: bool) -> None:
     """Suspects that run alone, and conversations that are watched."""
     suspects = CrashSuspects(alone=alone, most=100, watches=lambda key: not alone)
     gatherer = Gatherer(until=3)

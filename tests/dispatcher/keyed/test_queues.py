@@ -52,10 +52,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class World(RuleBasedStateMachine):
-    """What is durable, and one process after another that reads it.
+    """The durable state, and one process after another that reads it.
 
-    Documents are numbered 1, 2, 3, … in the feed's order; the token after n is n. The account
-    knows of each key which documents it has still to decide, and nothing of how that is kept.
+    Documents are numbered 1, 2, 3, … in the feed's order; the token after n is n. For each key it
+    knows the documents that are still to be decided, and nothing of how they are stored.
     """
 
     def __init__(self) -> None:
@@ -114,8 +114,8 @@ class World(RuleBasedStateMachine):
         return sorted((r for r in self.held.values() if r["key"] == key), key=lambda row: row["n"])
 
     def told_finished(self) -> set[int]:
-        """What progress names finished. A scan that meets a document once more may set `after`
-        back a little; the ring still has what was finished behind it.
+        """The documents that progress names as finished. A scan that meets a document once more may
+        set `after` back a little; the ring still has the documents finished behind it.
         """
         after, ring = self.progress["after"] or 0, self.progress["ring"]
         return {*range(1, after + 1), *self.progress["finished"], *ring} - {None}
@@ -159,7 +159,7 @@ class World(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 8))
     def read_on(self, count: int) -> None:
-        """What a predecessor has left to be read."""
+        """The documents that a predecessor has left to be read."""
         for _ in range(min(count, len(self.recvq) - self.fed)):
             self.feed()
 
@@ -286,12 +286,12 @@ class World(RuleBasedStateMachine):
             self.names_since_record[key].update(numbers)
 
     def decided_by(self, key: str, run: Any) -> list[int]:
-        """What the run decides: its document, and those that it took along."""
+        """The documents that the run decides: its own, and those that it took along."""
         numbers = self.pending[key][: 1 + self.along[key]]
         assert run.job.document["_id"] == numbers[0]
         applied = [run.job.again and one in self.applied[key] for one in numbers]
         if applied[0] and not all(applied):
-            # An earlier process took fewer along: each of the others is decided anew.
+            # An earlier process took fewer along: each of the others is decided again.
             assert run.job.take_along(0) == 0
             return numbers[:1]
         return numbers
@@ -431,7 +431,7 @@ class World(RuleBasedStateMachine):
         self.what_a_run_meets(steps)
 
     def what_a_run_meets(self, steps: list[str]) -> None:
-        """Much of what the rules do, close together and to one key."""
+        """Many of the rules' actions, close together and for one key."""
         for step in steps:
             runs = self.runs()
             if not runs and step != "pause":
@@ -523,7 +523,7 @@ class World(RuleBasedStateMachine):
     def release_head(self, key: str) -> None:
         self.queues.let_pass(self.queues.get((CHANNEL, key)))
         if key in self.reading():
-            # Which document comes first is not known.
+            # The first document is not known.
             return
         self.bypass.add(key)
         self.deferred.pop(key, None)
@@ -574,7 +574,7 @@ class World(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS), count=st.integers(0, 2 * MOST_MOVED))
     @precondition(lambda self: self.plan is None)
     def save_it_all(self, key: str, count: int) -> None:
-        """A whole save, with what moves to `held`."""
+        """A whole save, with the documents that move to `held`."""
         if count:
             self.want_moved(key, count)
         if self.chosen is None:
@@ -625,7 +625,7 @@ class World(RuleBasedStateMachine):
         if self.progress["token"] is None:
             self.lose_history()
 
-    # What holds at any time.
+    # Invariants.
 
     @invariant()
     def what_is_named_finished_was_decided_or_is_held(self) -> None:
@@ -639,7 +639,7 @@ class World(RuleBasedStateMachine):
             queue = self.queues.get((CHANNEL, key))
             known = self.pending[key] or self.unsaved[key] or key in self.moving
             if not known:
-                # What comes next of it is met as the first of its key.
+                # The next one of its documents is met as the first of its key.
                 self.careful[key] = 0
             assert (queue is None) == (not known), f"{key} is forgotten too early or too late"
             if queue is not None:
@@ -670,7 +670,7 @@ class World(RuleBasedStateMachine):
 
     @rule(seldom=st.integers(0, 7))
     def drain(self, seldom: int) -> None:
-        """All goes well for a while: everything is decided, saved, and forgotten."""
+        """Without failures for a while, everything is decided, saved and forgotten."""
         if seldom != 1:
             return
         if self.plan is not None:
@@ -714,7 +714,7 @@ def test_whatever_happens_each_key_is_decided_in_order_and_once() -> None:
     run_state_machine_as_test(World, settings=limits)
 
 
-# What the account does not see.
+# Facts that the model does not see.
 
 
 def queues_of(*documents: Document, **limits: int) -> KeyQueues:
@@ -736,7 +736,7 @@ def test_of_a_long_queue_only_ids_are_kept() -> None:
 
 
 def test_keys_take_turns() -> None:
-    """One that has decided goes behind those that were ready before."""
+    """A key that has decided goes behind those that were ready before."""
     queues = queues_of(
         *numbered(2, "A"), *({**one, "_id": -one["_id"]} for one in numbered(2, "B"))
     )
@@ -748,7 +748,7 @@ def test_keys_take_turns() -> None:
     assert order == [1, -1, 2, -2]
 
 
-def test_what_an_operator_resumes_goes_behind_what_was_ready() -> None:
+def test_a_resumed_key_goes_behind_ready_ones() -> None:
     queues = queues_of(*numbered(1, "A"), {"_id": 9, "channel": CHANNEL, "key": "B"})
     queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
     queues.obey(Pauses())
@@ -762,19 +762,19 @@ def an_event(name: str, key: str, event: Any) -> Document:
 
 
 def answered(name: str) -> Document:
-    """The event of a person, who waits for an answer."""
+    """A user's event, which waits for an answer."""
     return an_event(name, name, {"replyToken": name})
 
 
 def names_in_order(queues: KeyQueues) -> list[str]:
-    """The names of what begins, in order."""
+    """The names of the events that begin, in order."""
     names = []
     while (run := queues.next(1.0)) is not None:
         names.append(run.name)
     return names
 
 
-def test_a_person_who_waits_for_an_answer_is_not_behind_hundreds_of_timers() -> None:
+def test_an_answer_is_not_delayed_by_hundreds_of_timers() -> None:
     timers = (an_event(f"t{n}", f"U{n}", {"type": "timer"}) for n in range(300))
     assert names_in_order(queues_of(*timers, answered("a")))[:3] == ["a", "t0", "t1"]
 
@@ -819,7 +819,7 @@ def test_a_slow_one_that_was_given_up_makes_room_and_gets_its_place_again() -> N
     assert begun(queues).job.take_slow_place(), "it has its place since its run began"
 
 
-def test_who_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None:
+def test_a_key_that_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None:
     queues = queues_of(answered("a"), answered("b"), answered("c"), most_slow=1)
     first, second, third = begun(queues), begun(queues), begun(queues)
     assert first.job.take_slow_place()
@@ -831,7 +831,7 @@ def test_who_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None
     assert begun(queues).name == "b"
 
 
-# What is decided together with the first document.
+# Documents decided together with the first one.
 
 
 def put(queues: KeyQueues, *documents: Document) -> None:
@@ -843,7 +843,7 @@ def ids(documents: Any) -> list[Any]:
     return [one["_id"] for one in documents]
 
 
-def test_what_is_taken_along_ends_with_the_job() -> None:
+def test_documents_taken_along_end_with_the_job() -> None:
     queues = queues_of(*numbered(5))
     run = begun(queues)
     assert ids(run.job.following().documents) == [2, 3, 4, 5]
@@ -856,7 +856,7 @@ def test_what_is_taken_along_ends_with_the_job() -> None:
     assert (queues.tracker.unfinished, queues.decided_documents) == (1, 4)
 
 
-def test_what_is_taken_along_holds_over_a_deferral_and_can_be_let_go() -> None:
+def test_documents_taken_along_are_kept_over_a_deferral_and_can_be_released() -> None:
     queues = queues_of(*numbered(3))
     run = begun(queues)
     run.job.take_along(1)
@@ -873,7 +873,7 @@ def test_what_is_taken_along_holds_over_a_deferral_and_can_be_let_go() -> None:
     assert begun(queues).name == "2"
 
 
-def test_what_is_taken_along_stays_in_hand_when_it_moves_to_held() -> None:
+def test_documents_taken_along_stay_in_memory_when_they_move_to_held() -> None:
     queues = queues_of(*numbered(6))
     run = begun(queues)
     run.job.take_along(2)
@@ -931,7 +931,7 @@ def test_only_whole_documents_that_follow_directly_are_given() -> None:
     assert run.job.take_along(2) == 0
 
 
-def test_what_comes_resumes_a_job_that_listens() -> None:
+def test_a_further_document_resumes_a_job_that_listens() -> None:
     queues = queues_of(*numbered(1))
     run = begun(queues)
     run.job.following()
@@ -945,7 +945,7 @@ def test_what_comes_resumes_a_job_that_listens() -> None:
     assert queues.next(1.0) is None, "it did not ask once more"
 
 
-def test_what_comes_during_the_run_that_asks_is_not_missed() -> None:
+def test_a_document_that_arrives_during_the_asking_run_is_not_missed() -> None:
     queues = queues_of(*numbered(1))
     run = begun(queues)
     run.job.following()
@@ -954,7 +954,7 @@ def test_what_comes_during_the_run_that_asks_is_not_missed() -> None:
     assert begun(queues).job is run.job
 
 
-def test_what_comes_while_the_handler_runs_does_not_shorten_the_pause_before_the_next_try() -> None:
+def test_a_document_during_the_handler_does_not_shorten_the_pause_before_the_next_try() -> None:
     queues = queues_of(*numbered(1))
     run = begun(queues)
     run.job.following()
@@ -977,14 +977,14 @@ def test_a_job_that_listens_learns_that_all_is_read() -> None:
 
 
 @pytest.mark.parametrize("event", [None, "typed in a shell", DBRef("events", 1), {}])
-def test_what_is_no_event_waits_for_no_answer(event: Any) -> None:
+def test_a_document_that_is_no_event_waits_for_no_answer(event: Any) -> None:
     queues = queues_of(an_event("x", "U1", event))
     run = queues.next(1.0)
     assert isinstance(run, Run)
     assert run.queue.line_of_head is ReadyLine.OTHER
 
 
-def test_what_an_earlier_process_may_have_decided_is_saved_one_by_one() -> None:
+def test_documents_possibly_decided_by_an_earlier_process_are_saved_one_by_one() -> None:
     queues = queues_of(*numbered(10), most_unsaved=3)
     run = begun(queues)
     queues.save_each(run.queue)
@@ -1001,7 +1001,7 @@ def test_what_an_earlier_process_may_have_decided_is_saved_one_by_one() -> None:
     assert queues.next(1.0) is None
 
 
-def test_of_what_moved_only_the_first_stays_in_hand() -> None:
+def test_of_moved_documents_only_the_first_stays_in_memory() -> None:
     queues = queues_of(*numbered(20))
     queue = queues.get((CHANNEL, "A"))
     assert queue is not None
@@ -1042,7 +1042,7 @@ def test_a_release_of_what_is_nowhere_lets_nothing_else_pass(by: str) -> None:
     assert queues.next(1.0) is None
 
 
-def test_what_moves_while_it_is_read_again_is_not_taken_for_lost() -> None:
+def test_a_document_that_moves_while_it_is_read_again_does_not_count_as_lost() -> None:
     """recvq loses it right after it was read for `held`."""
     queues = queues_of(*numbered(3), most_whole=1)
     queues.decided(begun(queues), JobResult.DONE)
@@ -1056,7 +1056,7 @@ def test_what_moves_while_it_is_read_again_is_not_taken_for_lost() -> None:
     assert isinstance(queues.next(1.0), Load)
 
 
-def test_what_moves_while_held_is_read_comes_behind_that() -> None:
+def test_documents_that_move_while_held_is_read_come_behind_it() -> None:
     queues = KeyQueues(ProgressTracker())
     queues.put_held(HeldKey(CHANNEL, "A", 1, 0))
     load = queues.next(1.0)
@@ -1114,7 +1114,7 @@ def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None
     assert [row["_id"] for row in plan.snapshot.rows] == [2]
 
 
-def test_what_vanished_from_held_is_not_waited_for() -> None:
+def test_documents_that_vanished_from_held_are_not_waited_for() -> None:
     queues = KeyQueues(ProgressTracker())
     queues.put_held(HeldKey(CHANNEL, "A", 3, 7))
     load = queues.next(1.0)

@@ -1,4 +1,4 @@
-"""Poison: who is suspect, who runs alone, who is given up; and who must not be blamed."""
+"""Poison: which events are suspect, run alone and are given up; and which must not be blamed."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ Told = Callable[[str], list[str]]
 WATCHED_FIELDS = ["channel", "key", "running", "since"]
 
 
-# Who is suspect. Pure.
+# Suspects. Pure.
 
 
-def test_suspects_are_alone_only_when_told_so() -> None:
+def test_suspects_run_alone_only_on_request() -> None:
     suspects = CrashSuspects(alone=False, most=10)
     suspects.meet("a")
     assert suspects.may_begin("a", 3)
@@ -78,7 +78,7 @@ def test_they_are_through_when_all_are_known_and_decided() -> None:
     assert suspects.are_through, "what is scanned later was not in hand when the process died"
 
 
-def test_of_a_long_backlog_only_what_was_in_hand_is_suspect() -> None:
+def test_of_a_long_backlog_only_documents_in_the_window_are_suspect() -> None:
     suspects = CrashSuspects(alone=True, most=2)
     for key in ("a", "b", "c"):
         suspects.meet(key)
@@ -107,11 +107,11 @@ def test_a_watched_key_is_always_suspect_and_neither_waited_for_nor_alone_for_lo
     assert suspects.may_begin("b", 1)
 
 
-# On a pool: in what order, beside whom.
+# On a pool: the order, and which jobs run side by side.
 
 
 class Alone:
-    """A `decide` that sees who runs beside whom."""
+    """A `decide` that notes which jobs run side by side."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -163,7 +163,7 @@ def test_suspects_run_one_at_a_time_and_innocents_side_by_side(
 def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
     pool_of: Callable[..., DeskOfPool],
 ) -> None:
-    """It must not be near when the process dies; and it keeps nobody waiting for good."""
+    """It must not run when the process dies; and it does not delay others permanently."""
     decide = Alone()
     decide.gates = {"slow": threading.Event()}
     desk = pool_of(decide, threads=6, suspects=CrashSuspects(alone=True, most=100))
@@ -178,10 +178,10 @@ def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
     assert decide.beside == {"slow": set(), "suspect": set(), "late": set()}
 
 
-def test_once_all_is_known_to_be_in_hand_nobody_waits_for_a_watched_conversation(
+def test_once_all_documents_are_read_no_job_waits_for_a_watched_conversation(
     pool_of: Callable[..., DeskOfPool],
 ) -> None:
-    """Nothing comes, nothing ends: the quiet feed alone says that all is in hand."""
+    """Without further documents, the quiet feed alone shows that all are in memory."""
     decide = Alone()
     decide.gates = {"watched": threading.Event()}
     suspects = CrashSuspects(alone=True, most=10, watches=lambda key: key == ("main", "W"))
@@ -198,7 +198,7 @@ def test_once_all_is_known_to_be_in_hand_nobody_waits_for_a_watched_conversation
     desk.wait_until_idle()
 
 
-# What is written down, and when.
+# The stored notes, and when they are written.
 
 
 class Written:
@@ -268,7 +268,7 @@ def test_starts_with_suspects_are_counted_once_each(database: Database[Document]
 
 
 @pytest.mark.parametrize("when", ["rest", "next start"])
-def test_a_rest_begins_the_count_anew(database: Database[Document], when: str) -> None:
+def test_a_reset_restarts_the_count(database: Database[Document], when: str) -> None:
     written = Written(database, lambda task: JobResult.DONE)
     for epoch in (1, 2, 3):
         poison = written.start(epoch)
@@ -313,7 +313,7 @@ def test_the_one_that_three_starts_found_named_is_given_up(
 
 
 def watched(written: Written, *rows: dict[str, Any]) -> None:
-    """What a predecessor has left."""
+    """The state that a predecessor has left."""
     common = {"channel": "main", "since": datetime.now(UTC), "running": None}
     Progress(written.rows, feed="memory", epoch=0).take_over()
     written.rows.update_one({}, {"$set": {"watched": [common | r for r in rows]}})
@@ -334,7 +334,7 @@ def test_one_more_death_pauses_a_watched_conversation_and_no_other(
     for epoch in (2, 3):
         written.start(epoch).set_aside(Control(database))
         assert paused(database) == ["pause/main/U1"]
-        # The operator's resume is not undone by what was named before it.
+        # The operator's resume is not undone by an event that was named before it.
         if epoch == 2:
             Control(database).resume(Scope("main", "U1"))
             assert [row["running"] for row in written.row["watched"]] == [None, None]
@@ -353,7 +353,7 @@ def test_a_conversation_is_watched_for_a_day(database: Database[Document]) -> No
 
 
 def test_a_good_end_pauses_nothing_that_was_still_running(database: Database[Document]) -> None:
-    """Nor does a run that ended well, or has to wait for its next one."""
+    """A run that ended well, or has to wait for its next one, pauses nothing either."""
     inside, back = threading.Event(), threading.Event()
 
     def decide(task: Any) -> JobResult:
@@ -379,7 +379,7 @@ def test_a_good_end_pauses_nothing_that_was_still_running(database: Database[Doc
 
 
 def test_the_late_end_of_an_abandoned_run_takes_no_name_away(database: Database[Document]) -> None:
-    """The next run of the same event may be what kills the process."""
+    """The next run of the same event may kill the process."""
     inside, back = [threading.Event() for _ in "ab"], [threading.Event() for _ in "ab"]
     numbers = iter(range(2))
 
@@ -420,7 +420,7 @@ def test_with_poison_in_many_conversations_no_more_is_given_up(
 def test_where_the_right_to_pause_is_missing_each_event_is_given_up(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The role is from before, and nobody has run `linedesk init` since."""
+    """The role is an old one, and `linedesk init` has not been run since."""
 
     def refused(self: Control, scope: Scope, **_: Any) -> bool:
         raise AccessRefused(13)
@@ -446,8 +446,8 @@ def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]
     assert 12 <= waits[5] <= 15
 
 
-def test_a_start_that_gives_an_event_up_begins_the_waits_anew(database: Database[Document]) -> None:
-    """Else several conversations with poison would keep all others waiting for a quarter hour."""
+def test_a_start_that_gives_an_event_up_restarts_the_waits(database: Database[Document]) -> None:
+    """Otherwise several conversations with poison would delay all others for a quarter hour."""
     Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
     Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
         20, Trying("poison", 2, datetime.now(UTC))
@@ -465,7 +465,7 @@ def test_a_start_that_gives_an_event_up_begins_the_waits_anew(database: Database
 def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
     database: Database[Document],
 ) -> None:
-    """The process died twice with it named, of something else; then it ends well."""
+    """The process died twice with it named, for another reason; then it ends well."""
     Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
     Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
         6, Trying("innocent", 1, datetime.now(UTC))
@@ -480,7 +480,7 @@ def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
 
 
 def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Document]) -> None:
-    """A job that first waits for a profile dies only in its second run."""
+    """A job that first waits for a profile kills the process only in its second run."""
     Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
     Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
         6, Trying("bad", 1, datetime.now(UTC))
@@ -499,7 +499,7 @@ def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Docume
     assert runs == [2, 2]
 
 
-def test_what_cannot_be_named_does_not_run(
+def test_a_suspect_that_cannot_be_named_does_not_run(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []
@@ -517,7 +517,7 @@ def test_what_cannot_be_named_does_not_run(
     assert written.row["starts"] == 1
 
 
-def test_the_late_end_of_an_abandoned_run_clears_nobody_else(
+def test_the_late_end_of_an_abandoned_run_clears_no_other_suspect(
     database: Database[Document],
 ) -> None:
     """Its thread comes back while its job runs a second time, named by that run."""
@@ -594,7 +594,7 @@ class Life:
         eventually(lambda: self._pool.join(0.0) == [])
 
     def _is_over(self) -> bool:
-        # What no line waits for is saved too late.
+        # Events that no line waits for are saved too late.
         if self._pool.urgent.is_set() and not self.dead.is_set():
             self._saver.save()
         return self.dead.is_set() or self._pool.standing()[0] == 0
@@ -603,7 +603,7 @@ class Life:
 def test_a_poison_right_behind_what_is_decided_at_once_is_found(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:
-    """Else each start would clear the one before it, and die before anybody saved that."""
+    """Otherwise each start would clear the one before it, and die before that is saved."""
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     given = [document(f"before{n}", "U0") for n in range(MOST_UNSAVED - 1)]
     given += [document("bad", "U0"), document("behind", "U0")]
@@ -627,7 +627,7 @@ def _quick_looks(short_limits: dict[str, Any]) -> None:
 
 
 class Deadly(RecordingWorker):
-    """Dies of some names, unless they are condemned; counts what it was asked to run."""
+    """Dies of some names, unless they are condemned; counts its runs."""
 
     def __init__(self, *names: str, slow: threading.Event | None = None) -> None:
         super().__init__(self._run)
@@ -649,7 +649,7 @@ class Deadly(RecordingWorker):
         return JobResult.DONE
 
 
-def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
+def test_poison_is_given_up_after_few_starts_and_its_neighbours_continue(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     given = [document("before", "U0"), document("bad", "U0"), document("behind", "U0")]
@@ -684,7 +684,7 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
 def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    """Then it is paused, whole and in order; an operator resumes it once the bot is mended."""
+    """It is then paused, complete and in order; an operator resumes it once the bot is fixed."""
     rest = [name for n in range(1, 6) for name in (f"bad{n}", f"well{n}")]
     deadly = ("bad0", *(name for name in rest if name.startswith("bad")))
     others = numbered(4, keys=4, prefix="n")
@@ -705,13 +705,13 @@ def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
     )
     (row,) = database[CONTROL].find()
     assert (row["by"], "bad1" in row["why"]) == ("dispatcher", True)
-    # What comes now waits behind it, and stops nobody else.
+    # New events wait behind it, and stop no other conversation.
     store(database, document("late", "ill"), document("n9", "U9"))
     eventually(lambda: "n9" in worker.decided)
     eventually(lambda: database[HELD].count_documents({}) == len(rest) + 1)
     eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
     assert running.end() is ExitReason.STOPPED
-    # Resumed before the bot is mended it costs one start, and is paused again.
+    # If it is resumed before the bot is fixed, it costs one start, and is paused again.
     Control(database).resume(Scope("main", "ill"))
     worker = Deadly(*deadly)
     assert dispatch(database, worker).end(None) is ExitReason.FAILED
@@ -750,7 +750,7 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
     assert running.end() is ExitReason.STOPPED
 
 
-def test_a_clean_stop_begins_the_count_anew(
+def test_a_clean_stop_restarts_the_count(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     store(database, document("parked"))
@@ -761,7 +761,7 @@ def test_a_clean_stop_begins_the_count_anew(
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
 
 
-def test_one_that_waits_before_it_begins_decides_nothing_and_ends_at_once_when_told_to(
+def test_a_process_that_waits_before_it_begins_decides_nothing_and_stops_at_once(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
@@ -778,8 +778,8 @@ def test_one_that_waits_before_it_begins_decides_nothing_and_ends_at_once_when_t
 def test_starts_with_nothing_unfinished_do_not_count(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    """What kills an idle process is no event: here one that comes when all else is decided."""
-    # A start without a token scans, and takes what is stored meanwhile for older than itself.
+    """The cause of an idle process's death is no event: here it comes after all are decided."""
+    # A start without a token scans, and treats documents stored meanwhile as older than itself.
     running = dispatch(database, RecordingWorker())
     eventually(lambda: told("recvq scanned, streaming from"))
     store(database, document("first"))
@@ -799,7 +799,7 @@ def test_starts_with_nothing_unfinished_do_not_count(
 def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
     database: Database[Document], dispatch: Dispatch, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody emptied `held` by hand while it was being taken over."""
+    """`held` was emptied by hand during the takeover."""
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
     Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)
     found = [HeldKey("main", "U1", count=3, top=3)]
@@ -810,10 +810,10 @@ def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
     assert running.end() is ExitReason.STOPPED
 
 
-def test_what_waits_in_held_is_suspect_as_well(
+def test_documents_in_held_are_suspect_as_well(
     database: Database[Document], dispatch: Dispatch
 ) -> None:
-    """It left the window long ago, and may be what the process died of all the same."""
+    """It left the window long ago, and may have killed the process all the same."""
     named: list[Any] = []
 
     def act(job: Job) -> JobResult:

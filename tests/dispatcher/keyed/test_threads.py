@@ -1,4 +1,4 @@
-"""Handlers that do not return: abandoned, replaced, told once, and what comes of them later."""
+"""Handlers that do not return: abandoned, replaced, reported once, and their later results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Told = Callable[[str], list[str]]
 
 
 def job_of(thread: Thread) -> QueuedJob:
-    """What an abandoned thread is at."""
+    """The present work of an abandoned thread."""
     assert isinstance(thread.work, Run)
     return thread.work.job
 
@@ -71,7 +71,7 @@ def test_a_handling_returns_or_is_abandoned_and_never_both() -> None:
     assert (returned.is_abandoned, abandoned.is_abandoned) == (False, True)
 
 
-def test_of_many_who_end_a_handling_at_once_one_does() -> None:
+def test_of_many_simultaneous_ends_of_a_call_one_counts() -> None:
     for _ in range(50):
         handling, together, won = CallClaim(), threading.Barrier(4), []
 
@@ -131,7 +131,7 @@ def test_the_key_waits_and_its_neighbours_do_not(pool_of: MakePool) -> None:
     handler.let_go()
 
 
-def test_what_an_abandoned_handler_comes_to_is_thrown_away(pool_of: MakePool) -> None:
+def test_the_result_of_an_abandoned_handler_is_discarded(pool_of: MakePool) -> None:
     handler = Handler("e0")
     desk = pool_of(handler)
     desk.put(document("e0"), document("e1"))
@@ -179,7 +179,7 @@ def test_a_late_end_does_not_touch_the_run_that_follows(pool_of: MakePool) -> No
 
 
 def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
-    """What reads or writes MongoDB ends by itself."""
+    """Work that reads or writes MongoDB ends by itself."""
     held = Holder("e0")
     desk = pool_of(held)
     desk.put(document("e0"))
@@ -344,7 +344,7 @@ def test_as_many_abandoned_threads_as_the_pool_has_end_the_process(
 def test_abandoned_threads_that_return_are_counted_out(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    """Three times as many as the pool has, but never so many at a time."""
+    """Three times as many as the pool has, but never more than the pool at a time."""
     handlers = [Handler(f"e{n}") for n in range(6)]
 
     def decide(job: Job) -> JobResult:
@@ -360,7 +360,7 @@ def test_abandoned_threads_that_return_are_counted_out(
     assert running.end() is ExitReason.STOPPED
 
 
-# What hangs where nothing may.
+# Hanging where it is not allowed.
 
 
 def test_a_line_that_takes_too_long_to_load_is_a_stall(
@@ -370,7 +370,7 @@ def test_a_line_that_takes_too_long_to_load_is_a_stall(
     told: Told,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its document is not there yet, so only its `_id` can be told."""
+    """Its document is not read yet, so only its `_id` can be reported."""
     held = Holder("e0")
     worker = RecordingWorker(held)
     running = dispatch(database, worker, handler_seconds=0.05, step_seconds=0.05)

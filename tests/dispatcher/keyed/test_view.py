@@ -1,4 +1,6 @@
-"""What is in hand, who does what and who waits for what, on a pool that a test holds still."""
+"""The pool's view: unfinished documents, each thread's work and waiting keys, on a pool held
+still.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def waiting(desk: DeskOfPool) -> list[tuple[str, str]]:
     return [(row["eventId"], row["why"]) for row in desk.pool.view.waiting()]
 
 
-def test_what_was_read_and_not_decided_is_in_hand(pool_of: MakePool) -> None:
+def test_a_document_read_and_not_decided_is_in_hand(pool_of: MakePool) -> None:
     held = Holder("e0")
     desk = pool_of(held)
     desk.put(*numbered(10, keys=5))
@@ -63,7 +65,7 @@ def test_a_heartbeat_is_never_in_hand_and_no_event(pool_of: MakePool) -> None:
     assert desk.pool.view.in_hand() == InHand()
 
 
-def test_the_unfinished_are_counted_as_they_stand_in_the_window() -> None:
+def test_unfinished_documents_are_counted_in_the_order_of_the_window() -> None:
     """Whatever finishes in whatever order, be it found finished at once."""
     random = Random(6)
     tracker = ProgressTracker.restore(
@@ -84,7 +86,7 @@ def test_the_unfinished_are_counted_as_they_stand_in_the_window() -> None:
     assert (tracker.unfinished, tracker.newest) == (0, 199)
 
 
-def test_what_the_reader_has_seen_is_known_by_name(pool_of: MakePool) -> None:
+def test_documents_that_the_reader_has_seen_are_known_by_name(pool_of: MakePool) -> None:
     held = Holder("e0")
     desk = pool_of(held)
     known = numbered(3)
@@ -101,7 +103,7 @@ def test_what_the_reader_has_seen_is_known_by_name(pool_of: MakePool) -> None:
     assert (found.newest, found.oldest, found.documents) == (ids[2], None, 0)
 
 
-def test_a_busy_thread_tells_whether_it_runs_a_handler_a_job_or_a_step(pool_of: MakePool) -> None:
+def test_a_busy_thread_reports_whether_it_runs_a_handler_a_job_or_a_step(pool_of: MakePool) -> None:
     entered, ended, end = threading.Event(), threading.Event(), threading.Event()
     both, go = threading.Semaphore(0), threading.Event()
 
@@ -173,7 +175,7 @@ def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:
     assert desk.pool.view.in_hand().deferred == 0
 
 
-def test_of_many_keys_those_that_wait_longest_are_told(pool_of: MakePool) -> None:
+def test_of_many_keys_the_longest_waiting_are_reported(pool_of: MakePool) -> None:
     names = [f"e{n}" for n in range(MOST_WAITING + 15)]
     parking, again = Parking(*names), Holder("e0")
 
@@ -186,7 +188,7 @@ def test_of_many_keys_those_that_wait_longest_are_told(pool_of: MakePool) -> Non
     assert [name for name, _ in waiting(desk)] == names[:MOST_WAITING]
     parking.deferred["e0"].resume()
     again.wait_until_held("e0")
-    # One that runs at the moment waits for nothing.
+    # A running one does not wait.
     assert [name for name, _ in waiting(desk)] == names[1 : MOST_WAITING + 1]
     again.let_go()
     for job in list(parking.deferred.values())[1:]:
@@ -194,7 +196,7 @@ def test_of_many_keys_those_that_wait_longest_are_told(pool_of: MakePool) -> Non
     desk.wait_until_idle()
 
 
-def test_what_waits_behind_a_handler_is_told_once_that_takes_long(
+def test_documents_behind_a_handler_are_reported_once_it_takes_long(
     pool_of: MakePool,
 ) -> None:
     held = Holder("e0")
@@ -214,10 +216,10 @@ def test_what_waits_behind_a_handler_is_told_once_that_takes_long(
     desk.wait_until_idle()
 
 
-def test_what_comes_while_those_behind_a_slow_handler_are_counted_ends_nothing(
+def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
     pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread that writes the row dies of what it raises, and takes the process along."""
+    """An error of the thread that writes the row ends the thread and the process."""
     held = Holder("e0")
     desk = pool_of(held)
     desk.put(*numbered(3))
@@ -240,7 +242,7 @@ def test_what_comes_while_those_behind_a_slow_handler_are_counted_ends_nothing(
     assert desk.pool.view.in_hand().decided == 4
 
 
-def test_a_key_that_waits_for_a_save_is_told(pool_of: MakePool) -> None:
+def test_a_key_that_waits_for_a_save_is_reported(pool_of: MakePool) -> None:
     desk = pool_of(lambda job: JobResult.DONE)
     desk.put(*numbered(MOST_UNSAVED + 2))
     eventually(lambda: desk.pool.view.in_hand().saving == 1)
@@ -250,7 +252,7 @@ def test_a_key_that_waits_for_a_save_is_told(pool_of: MakePool) -> None:
     assert desk.pool.view.in_hand().saving == 0
 
 
-def test_a_paused_key_is_told_and_what_is_obeyed(pool_of: MakePool) -> None:
+def test_a_paused_key_and_the_pauses_in_force_are_reported(pool_of: MakePool) -> None:
     desk = pool_of(lambda job: JobResult.DONE)
     desk.pool.obey(Pauses((Pause(Scope("main", "U0")),)))
     desk.put(*numbered(4, keys=2))
@@ -264,7 +266,7 @@ def test_a_paused_key_is_told_and_what_is_obeyed(pool_of: MakePool) -> None:
 
 
 def test_a_document_of_which_only_the_id_is_kept_is_named_by_it(pool_of: MakePool) -> None:
-    """Its line is told like any other, without reading anything."""
+    """Its line is reported like any other, without any read."""
     decide = Parking("e0")
     desk = pool_of(decide)
     documents: list[Document] = numbered(MOST_WHOLE + 5)

@@ -1,4 +1,4 @@
-"""Progress: nobody but the holder of the epoch writes it, and a save is small."""
+"""Progress: only the holder of the epoch writes it, and a save is small."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_first_start_finds_nothing_finished(database: Database[Document]) ->
     assert (document["epoch"], document["starts"], document["trying"]) == (1, 0, None)
 
 
-def test_what_an_older_release_left_is_taken_over_under_the_number_of_this_one(
+def test_progress_of_an_older_release_is_taken_over_under_the_number_of_this_one(
     database: Database[Document],
 ) -> None:
     progress(database, 1).take_over()
@@ -75,7 +75,7 @@ def test_what_an_older_release_left_is_taken_over_under_the_number_of_this_one(
     assert require_schema(database) == SCHEMA
 
 
-def test_what_a_newer_release_has_taken_over_meanwhile_is_left_as_it_is(
+def test_progress_taken_over_by_a_newer_release_is_left_unchanged(
     database: Database[Document],
 ) -> None:
     """A standby of the older release may have looked before."""
@@ -101,7 +101,7 @@ def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
     assert [id_ for id_, slot in again.items() if slot] == ["unfinished", "e"]
 
 
-def test_starts_and_the_job_that_ran_alone_are_told_to_the_successor(
+def test_starts_and_the_job_that_ran_alone_are_passed_to_the_successor(
     database: Database[Document],
 ) -> None:
     first = progress(database, 1)
@@ -150,7 +150,7 @@ def test_a_take_over_of_unknown_outcome_may_be_repeated(
     assert one.take_over().tracker.after is None
 
 
-def test_a_save_of_unknown_outcome_is_told_again_by_the_next_one(
+def test_a_save_of_unknown_outcome_is_repeated_by_the_next_one(
     faulty_database: Database[Document],
 ) -> None:
     one = progress(faulty_database, 1)
@@ -192,7 +192,7 @@ def test_a_save_writes_the_changed_slots_only(database: Database[Document], clie
 
 
 def last_save_bytes(client: Client, database: Database[Document]) -> int:
-    """What the last save costs in the oplog."""
+    """The cost of the last save in the oplog."""
     condition = {"ns": f"{database.name}.progress", "op": "u"}
     entry = client.local["oplog.rs"].find_one(condition, sort=[("$natural", -1)])
     assert entry is not None
@@ -202,7 +202,7 @@ def last_save_bytes(client: Client, database: Database[Document]) -> int:
 def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
     database: Database[Document], client: Client
 ) -> None:
-    """Written whole, what is finished beyond it multiplied the oplog by four."""
+    """Written completely, the documents finished beyond it multiplied the oplog by four."""
     one = progress(database, 1)
     tracker = one.take_over().tracker
     slow, second = tracker.take("slow", 1), None
@@ -212,7 +212,7 @@ def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
     finish(tracker, ObjectId())
     save(one, tracker)
     assert last_save_bytes(client, database) < 500
-    # What the position passes leaves its places, of which the next ones are taken.
+    # Documents that the position passes free their places, which the next ones take.
     assert slow is not None
     tracker.finish(slow)
     save(one, tracker)
@@ -226,10 +226,12 @@ def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
     assert found(database)["finished"] == []
 
 
-def test_what_a_drop_took_of_what_is_finished_is_written_again(
+def test_finished_places_lost_by_a_drop_are_written_again(
     database: Database[Document],
 ) -> None:
-    """A save of what changed would leave holes, in which a successor decides once more."""
+    """A save of changes only would leave holes, and a successor would decide those documents
+    again.
+    """
     one = progress(database, 1)
     tracker = one.take_over().tracker
     assert tracker.take("slow", 1) is not None
@@ -250,7 +252,7 @@ def test_what_a_drop_took_of_what_is_finished_is_written_again(
 def test_a_save_that_arrives_after_later_ones_is_refused(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a cut the kernel still delivers what was sent on a connection that was given up."""
+    """After a cut the kernel still delivers bytes sent on an abandoned connection."""
     one = progress(database, 1)
     tracker, late = one.take_over().tracker, []
     slow, *others = (tracker.take(id_, id_) for id_ in ("slow", "a", "b", "slower", "c", "d"))
@@ -282,7 +284,7 @@ def test_a_save_that_arrives_after_later_ones_is_refused(
     assert found(database) == before
 
 
-def test_a_row_that_was_dropped_amid_a_save_has_no_holes(
+def test_a_row_that_was_dropped_during_a_save_has_no_holes(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another write makes it again between the save's preparation and its update."""
@@ -340,7 +342,7 @@ def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> No
     assert known == ids[-RING_SLOTS:]
 
 
-def test_another_feed_is_told_by_its_name(database: Database[Document]) -> None:
+def test_another_feed_is_recognised_by_its_name(database: Database[Document]) -> None:
     first = progress(database, 1, feed="oplog")
     tracker = first.take_over().tracker
     finish(tracker, "a")
@@ -348,7 +350,7 @@ def test_another_feed_is_told_by_its_name(database: Database[Document]) -> None:
     assert progress(database, 2, feed="changestream").take_over().feed == "oplog"
 
 
-def test_the_count_of_held_documents_goes_on(database: Database[Document]) -> None:
+def test_the_count_of_held_documents_continues(database: Database[Document]) -> None:
     first = progress(database, 1)
     tracker = first.take_over().tracker
     assert [tracker.next_held() for _ in range(3)] == [0, 1, 2]

@@ -20,7 +20,7 @@ from dispatcher.progress.tracker import (
 
 
 def stored(document: dict[str, Any], snapshot: ProgressSnapshot) -> dict[str, Any]:
-    """What `progress` holds after a save: only the ring's changed slots travel."""
+    """The contents of `progress` after a save: only the ring's changed slots are written."""
     ring = list(document["ring"])
     for place, id_ in snapshot.ring.items():
         ring[place] = id_
@@ -34,7 +34,7 @@ def stored(document: dict[str, Any], snapshot: ProgressSnapshot) -> dict[str, An
 
 
 def finished_after(before: list[Any], told: list[Any] | dict[int, Any]) -> list[Any]:
-    """As `$set` does: beyond the end of an array what is between becomes null."""
+    """Like `$set`: beyond the end of an array the places in between become null."""
     if isinstance(told, list):
         return list(told)
     after = before + [None] * (max(told, default=-1) + 1 - len(before))
@@ -141,9 +141,9 @@ class Account(RuleBasedStateMachine):
 
     @rule(reached=st.booleans())
     def lose_history(self, reached: bool) -> None:
-        """The token is forgotten durably, then recvq is scanned from some way behind `after`.
+        """The token is forgotten durably, then recvq is scanned from some places before `after`.
 
-        One save follows another: what became of the one under way is told to the tracker first.
+        One save follows another: the tracker first gets the result of the save under way.
         """
         if self.under_way is not None:
             self.not_saved(reached)
@@ -198,7 +198,7 @@ TestAccount = Account.TestCase
 TestAccount.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
-def test_a_snapshot_tells_ring_slots_only_once() -> None:
+def test_a_snapshot_has_ring_slots_only_once() -> None:
     tracker = ProgressTracker()
     for number in range(5):
         slot = tracker.take(number, number)
@@ -213,7 +213,7 @@ def test_a_snapshot_tells_ring_slots_only_once() -> None:
     assert tracker.snapshot().ring == {5: 5}
 
 
-def test_what_a_failed_save_told_is_told_again() -> None:
+def test_a_failed_save_is_repeated() -> None:
     tracker = ProgressTracker()
     for number in range(3):
         slot = tracker.take(number, number)
@@ -224,7 +224,7 @@ def test_what_a_failed_save_told_is_told_again() -> None:
     assert tracker.snapshot().ring == {0: 0, 1: 1, 2: 2}
 
 
-def test_the_ring_goes_round_and_a_snapshot_never_tells_more_than_it_holds() -> None:
+def test_the_ring_wraps_and_a_snapshot_never_has_more_than_it_holds() -> None:
     tracker = ProgressTracker()
     for number in range(RING_SLOTS * 2 + 7):
         slot = tracker.take(number, number)
@@ -245,8 +245,8 @@ def test_the_memory_of_the_tracker_is_bounded() -> None:
     assert len(tracker._window) == 0
 
 
-def test_what_was_finished_beyond_after_is_told_until_it_can_be_met_no_more() -> None:
-    """A document that was overwritten before its place came would else be told for ever."""
+def test_documents_finished_beyond_after_are_saved_while_a_scan_can_meet_them() -> None:
+    """Otherwise a document overwritten before its place came would be saved permanently."""
     tracker = ProgressTracker.restore(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
     assert tracker.take("met", 1) is None
     for number in range(2, FORGET_AFTER + 1):
@@ -266,7 +266,7 @@ def test_a_ring_of_another_length_is_taken_as_it_is(ring: list[Any]) -> None:
     assert tracker.take("new", 5) is not None
 
 
-def test_what_came_out_of_held_is_not_taken_again() -> None:
+def test_documents_decided_out_of_held_are_not_taken_again() -> None:
     """The ring may have forgotten it long ago, and a scan still meets it in recvq."""
     tracker = ProgressTracker()
     tracker.finish_held("held")
@@ -274,7 +274,7 @@ def test_what_came_out_of_held_is_not_taken_again() -> None:
     assert len(tracker) == 0
 
 
-def test_what_a_predecessor_held_beyond_after_keeps_its_place() -> None:
+def test_documents_finished_by_a_predecessor_beyond_after_keep_their_places() -> None:
     """Out of `held` and decided before the feed brings it: progress still moves over it."""
     tracker = ProgressTracker.restore(token=0, after=0, finished=["held"], passed=0, ring=[])
     tracker.finish_held("held")
@@ -289,7 +289,7 @@ def test_the_memory_of_what_came_out_of_held_is_bounded() -> None:
     assert len(tracker._out_of_held) == KEPT_OUT_OF_HELD
 
 
-def test_what_a_failed_save_told_of_what_is_finished_beyond_is_told_again() -> None:
+def test_a_failed_save_of_documents_finished_beyond_after_is_repeated() -> None:
     tracker = ProgressTracker()
     slots = [tracker.take(number, number) for number in range(5)]
     for number in (1, 2):

@@ -110,7 +110,7 @@ def test_a_later_handler_of_the_same_classes_replaces_an_earlier_one() -> None:
     assert chosen(bot, FOLLOW) is second
 
 
-def test_a_timer_goes_to_the_handler_of_its_name_or_of_what_stands_before_the_colon() -> None:
+def test_a_timer_goes_to_the_handler_of_its_name_or_of_the_part_before_the_colon() -> None:
     bot = Bot()
 
     @bot.timer("ring")
@@ -153,7 +153,7 @@ def test_profiles_are_the_bot_s_wish_unless_a_rule_says_otherwise() -> None:
     assert (follow.profile, rest.profile) == (False, True)
 
 
-# What would never run is refused when the bot's module is imported, not passed over in silence.
+# A handler that would never run is refused when the bot's module is imported, not silently ignored.
 
 
 async def coroutine(event: Any, talk: Any) -> None: ...
@@ -168,7 +168,7 @@ async def both(event: Any, talk: Any) -> Any:
 
 
 @pytest.mark.parametrize("handler", [coroutine, generator, both, None, "handler"])
-def test_what_does_not_run_when_it_is_called_is_no_handler(handler: Any) -> None:
+def test_a_function_that_does_not_run_when_called_is_no_handler(handler: Any) -> None:
     for decorate in (
         Bot().add(MessageEvent),
         Bot().default(),
@@ -195,7 +195,7 @@ def test_a_handler_is_for_classes_that_can_be_met(event: Any, message: Any) -> N
         Bot().add(event, message)
 
 
-def test_a_handler_is_for_states_that_a_conversation_can_stand_in() -> None:
+def test_a_handler_is_for_states_that_a_conversation_can_have() -> None:
     handler = chosen
     for state in (5, "", ["asked", 5]):
         with pytest.raises(BotError, match="a state is a text"):
@@ -204,7 +204,7 @@ def test_a_handler_is_for_states_that_a_conversation_can_stand_in() -> None:
             Bot().default(state=state)(handler)  # type: ignore[arg-type]
     with pytest.raises(BotError, match="a state is a text"):
         Bot().timeout(chosen)  # type: ignore[arg-type]
-    with pytest.raises(BotError, match="is no function"):
+    with pytest.raises(BotError, match="is not a function"):
         Bot().timer(chosen)  # type: ignore[arg-type]
 
 
@@ -263,7 +263,7 @@ def test_a_handler_may_get_several_messages_at_once() -> None:
         ({"most": 5}, "most= is for a handler with gather="),
     ],
 )
-def test_what_cannot_be_gathered_is_refused(options: Any, why: str) -> None:
+def test_a_rule_that_cannot_gather_is_refused(options: Any, why: str) -> None:
     with pytest.raises(BotError, match=why):
         Bot().add(MessageEvent, **options)(lambda events, talk: None)
 

@@ -1,4 +1,4 @@
-"""What users send, brought to a file: whole or not at all, in pieces, whatever LINE does."""
+"""Downloads of users' content: complete or not at all, in pieces, despite any failure of LINE."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_an_empty_file_is_a_file(lone: Lone, sim: Sim, tmp_path: Path) -> None:
 
 
 def resident(name: str) -> int:
-    """A figure of this process's memory in bytes, as Linux tells it."""
+    """A figure of this process's memory in bytes, as reported by Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
@@ -156,7 +156,7 @@ def test_200_mb_go_through_a_few_mb_of_memory(lone: Lone, sim: Sim, tmp_path: Pa
         "video", sim.add_user("花子"), Medium(block, "video/mp4", "long.mp4", repeats=200)
     )
     lone.contents.fetch(sent(sim), tmp_path / "first")
-    # From here on the kernel counts the highest anew.
+    # The kernel counts the maximum again from here on.
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     got = lone.contents.fetch(event["message"]["id"], tmp_path / "long.mp4")
@@ -172,7 +172,7 @@ def test_200_mb_go_through_a_few_mb_of_memory(lone: Lone, sim: Sim, tmp_path: Pa
     got.path.unlink()
 
 
-# What LINE says instead.
+# LINE's other answers.
 
 
 def test_a_video_in_preparation_is_waited_for_without_the_gate(
@@ -211,7 +211,7 @@ def test_a_video_that_is_not_ready_in_time_is_not_ready(
     ("status", "error"),
     [(404, ContentNotFound), (410, ContentGone), (400, ContentRefused), (403, ContentRefused)],
 )
-def test_a_refusal_is_told_apart_and_asked_once(
+def test_a_refusal_is_distinguished_and_asked_once(
     lone: Lone, sim: Sim, tmp_path: Path, status: int, error: type[Exception]
 ) -> None:
     id_ = sent(sim)
@@ -224,7 +224,7 @@ def test_a_refusal_is_told_apart_and_asked_once(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_taken_back_is_gone_and_what_never_was_is_not_found(
+def test_unsent_content_is_gone_and_unknown_content_is_not_found(
     lone: Lone, sim: Sim, tmp_path: Path
 ) -> None:
     user = sim.add_user("花子")
@@ -250,7 +250,7 @@ def test_a_refused_token_stops_the_calls_and_is_no_fault_of_the_message(
     assert len(lone.rows) == 1
 
 
-# What breaks.
+# Failures.
 
 
 def broken_off(sim: Sim, times: int) -> None:
@@ -270,7 +270,7 @@ def limited(sim: Sim, times: int) -> None:
 
 
 @pytest.mark.parametrize("trouble", [broken_off, unanswered, failing, limited])
-def test_what_breaks_off_twice_is_begun_anew(
+def test_an_interrupted_download_begins_again(
     lone: Lone, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
 ) -> None:
     id_, to = sent(sim), tmp_path / "photo.jpg"
@@ -281,7 +281,7 @@ def test_what_breaks_off_twice_is_begun_anew(
 
 
 @pytest.mark.parametrize("trouble", [broken_off, unanswered, failing, limited])
-def test_what_breaks_off_each_time_leaves_nothing_behind(
+def test_a_download_interrupted_each_time_leaves_nothing_behind(
     lone: Lone, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
 ) -> None:
     id_, to = sent(sim), tmp_path / "photo.jpg"
@@ -343,7 +343,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
     ],
     ids=["short", "no last chunk", "half a chunk", "no end", "gzip", "garbage", "none"],
 )
-def test_what_is_not_proved_whole_is_not_taken(
+def test_a_download_not_proved_complete_is_not_accepted(
     lone_at: Callable[[bytes], Lone], raw: bytes, tmp_path: Path
 ) -> None:
     lone = lone_at(raw)
@@ -370,7 +370,7 @@ def test_a_chunked_body_with_its_end_is_whole(
     assert got == Content(tmp_path / "x", "application/octet-stream", 5)
 
 
-def test_under_tls_the_server_has_to_prove_who_it_is(
+def test_under_tls_the_server_has_to_prove_its_identity(
     certificate: tuple[Path, Path], database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trusting = create_urllib3_context()
@@ -393,7 +393,9 @@ def test_under_tls_the_server_has_to_prove_who_it_is(
 def test_a_silent_or_dripping_answer_ends_in_time(
     sim: Sim, database: Any, tmp_path: Path, short: dict[str, float], drips: float
 ) -> None:
-    """Each read is bounded, and the whole: pieces that come in time do not go on for ever."""
+    """Each read is limited, and the whole: pieces that arrive in time do not continue without
+    limit.
+    """
     limits = replace(QUICK, tries=1, **short)
     lone = Lone(sim.url, sim.token, database.calls, limits)
     id_ = sent(sim)
@@ -426,7 +428,7 @@ def test_downloads_that_break_open_the_data_host_s_breaker_only(
 # Bounds.
 
 
-def test_what_is_too_large_is_left_at_its_bound(
+def test_a_download_that_is_too_large_ends_at_its_limit(
     lone: Lone, lone_at: Callable[[bytes], Lone], sim: Sim, tmp_path: Path
 ) -> None:
     with pytest.raises(ContentTooLarge):
@@ -461,13 +463,13 @@ def test_the_id_comes_from_the_sdk_s_object_from_line_s_json_or_as_it_is() -> No
     assert [content_id(one) for one in (image, file, json, "4")] == ["1", "2", "3", "4"]
 
 
-def test_what_has_no_content_is_a_mistake_and_what_is_not_line_s_is_said_so() -> None:
+def test_a_message_without_content_is_a_mistake_and_external_content_an_error_of_its_own() -> None:
     sticker = StickerMessageContent(
         id="1", packageId="1", stickerId="1", stickerResourceType="STATIC", quoteToken="q"
     )
     event = MessageEvent.construct(type="message", message=sticker)
     for nothing in (sticker, event, {"type": "image"}, {}, "", None, 7):
-        with pytest.raises(BotError, match="no photo"):
+        with pytest.raises(BotError, match="not a photo"):
             content_id(nothing)
     external = ContentProvider(type="external", originalContentUrl="https://example.com/a.jpg")
     with pytest.raises(ExternalContent):
@@ -519,7 +521,7 @@ def test_outside_of_a_handler_it_needs_a_path(lone: Lone, sim: Sim) -> None:
         lone.contents.fetch(sent(sim))
 
 
-def test_what_is_not_ready_or_fails_is_asked_for_again_by_another_try(
+def test_content_not_ready_or_failing_is_requested_again_by_another_try(
     room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     user = sim.add_user("花子")
@@ -535,7 +537,7 @@ def test_what_is_not_ready_or_fails_is_asked_for_again_by_another_try(
 
 
 @pytest.mark.parametrize("error", [ContentNotReady("202"), ContentFailed("503")])
-def test_what_line_does_not_have_ready_is_tried_for_ten_minutes(error: Exception) -> None:
+def test_content_that_line_prepares_is_tried_for_ten_minutes(error: Exception) -> None:
     """HANDLER_TRIES would be over in seconds, and the photo of a short outage lost."""
 
     def ends(minutes: float, *, has_sent: bool = False) -> bool:
@@ -546,7 +548,7 @@ def test_what_line_does_not_have_ready_is_tried_for_ten_minutes(error: Exception
     assert [ends(0), ends(9.9), ends(10.1), ends(0, has_sent=True)] == [False, False, True, True]
 
 
-def test_what_is_gone_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path) -> None:
+def test_missing_content_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path) -> None:
     user = sim.add_user("花子")
     sim.answer_next("content", 410)
     desk = room(saving_bot(tmp_path / "v"))
@@ -556,7 +558,7 @@ def test_what_is_gone_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path)
     assert (letter["cause"], letter["attempts"]) == ("handler: ContentGone", 1)
 
 
-def test_a_queue_behind_a_slow_download_is_no_failure_of_those_who_wait(
+def test_a_queue_behind_a_slow_download_fails_no_waiting_handler(
     room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     """They leave their threads in between, and none is taken for a handler that hangs."""
@@ -617,7 +619,7 @@ def test_a_download_of_an_abandoned_handler_ends_and_frees_the_gate(
     desk.send(sim.drafts.medium("image", user))
     eventually(lambda: len(sim.calls_to("content")) > calls)
     with desk.desk.gate.turn():
-        """Sends go on meanwhile."""
+        """Sends continue meanwhile."""
     assert abandon(desk) == 1
     eventually(lambda: raised)
     desk.until_quiet()

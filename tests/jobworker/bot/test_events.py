@@ -1,4 +1,4 @@
-"""LINE's JSON as the SDK's model, whatever comes: nothing that LINE may send stops a job."""
+"""LINE's JSON as the SDK's model: no event of LINE stops a job."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_known_event_is_the_sdk_s_model() -> None:
         ),
     ],
 )
-def test_what_the_sdk_cannot_read_becomes_an_unknown_event(event: dict[str, Any]) -> None:
+def test_an_event_that_the_sdk_cannot_read_becomes_an_unknown_event(event: dict[str, Any]) -> None:
     assert isinstance(model_of(event), UnknownEvent)
 
 

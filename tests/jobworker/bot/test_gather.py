@@ -18,7 +18,7 @@ GATHER = Gather(2.0, 20)
 
 
 def message(at: float, *, user: str = "U1") -> dict[str, Any]:
-    """A message that was accepted so many seconds after the start; its time is its name."""
+    """A message accepted this many seconds after the start; its time is its name."""
     return {"_id": at, "acceptTime": START + timedelta(seconds=at), "user": user}
 
 
@@ -47,14 +47,14 @@ def test_one_message_waits_until_it_is_so_old() -> None:
     assert one.look(2.0) == Gathered(0, 0.0)
 
 
-def test_each_further_message_makes_it_wait_anew() -> None:
+def test_each_further_message_restarts_the_wait() -> None:
     one = Watched()
     assert one.look(1.5, message(1.5)) == Gathered(1, 2.0)
     assert one.look(3.0, message(1.5), message(3.0)) == Gathered(2, 2.0)
     assert one.look(5.0, message(1.5), message(3.0)) == Gathered(2, 0.0)
 
 
-def test_what_waited_elsewhere_waits_no_more() -> None:
+def test_a_message_that_waited_elsewhere_does_not_wait_again() -> None:
     """By the time of acceptance it has been waiting since then."""
     assert Watched(began=20.0).look(20.0, message(19.0)) == Gathered(1, 1.0)
     assert Watched(began=20.0).look(20.0) == Gathered(0, 0.0)
@@ -85,7 +85,7 @@ def test_the_first_one_waits_for_thirty_seconds_at_most() -> None:
     assert one.look(30.0, *behind, message(29.5)) == Gathered(30, 0.0)
 
 
-def test_what_a_predecessor_may_have_had_in_hand_waits_until_all_is_read() -> None:
+def test_a_message_that_a_predecessor_may_have_begun_waits_until_all_is_read() -> None:
     one = Watched(is_old=True)
     assert one.look(0.5, is_reading=True) == Gathered(0, 1.5)
     assert one.look(0.6, message(0.1), is_reading=True) == Gathered(1, 1.4)

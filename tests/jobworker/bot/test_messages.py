@@ -1,4 +1,4 @@
-"""What a bot may send becomes LINE's JSON, and long texts are cut where nobody sees it."""
+"""A bot's messages become LINE's JSON, and long texts are cut where no user notices it."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_five_messages_at_the_most() -> None:
         {"type": "text", "x": {1, 2}},
     ],
 )
-def test_what_is_no_message_is_refused_at_once(item: Any) -> None:
+def test_an_invalid_message_is_refused_at_once(item: Any) -> None:
     with pytest.raises(BotError) as caught:
         to_messages(item)
     assert caught.value.reason == "invalid message"
@@ -163,7 +163,7 @@ def test_a_message_that_holds_itself_is_refused() -> None:
     assert caught.value.reason == "invalid message"
 
 
-def test_what_was_handed_in_may_be_changed_afterwards() -> None:
+def test_a_message_that_was_passed_in_may_be_changed_afterwards() -> None:
     mine: dict[str, Any] = {"type": "text", "text": "一"}
     (message,) = to_messages(mine)
     mine["text"] = "二"

@@ -1,4 +1,4 @@
-"""Conversations as state machines, from a user's message to what MongoDB holds."""
+"""Conversations as state machines, from a user's message to the document in MongoDB."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MakeRoom = Callable[..., Room]
 
 
 def an_order(**options: Any) -> Bot:
-    """Takes an order: first what, then how many; within five minutes each."""
+    """Takes an order: first the item, then the number; within five minutes each."""
     bot = Bot(**options)
 
     @bot.add(MessageEvent, message=TextMessageContent)
@@ -80,7 +80,7 @@ def texts(room: Room, chat: Any) -> list[str | None]:
 
 
 def hears(room: Room, user: Any, text: str, **where: Any) -> str | None:
-    """What the bot answers."""
+    """The bot's answers."""
     room.says(user, text, **where)
     room.until_quiet()
     return texts(room, where.get("chat", user))[-1]
@@ -172,7 +172,7 @@ def test_state_and_answer_are_one_record_and_a_handler_that_fails_changes_neithe
     assert {row["name"]: row["n"] for row in rows(place)} == {"~state": 2, "later": 2}
 
 
-def test_a_conversation_goes_on_after_a_restart_in_the_middle(room: MakeRoom, sim: Sim) -> None:
+def test_a_conversation_continues_after_a_restart_in_the_middle(room: MakeRoom, sim: Sim) -> None:
     user = sim.add_user("花子")
     first = room(an_order())
     hears(first, user, "注文")
@@ -211,7 +211,7 @@ def test_entering_another_state_ends_the_time_of_the_first(room: MakeRoom, sim: 
     assert texts(shop, user)[-1] == "いくつですか？"
 
 
-def test_entering_the_same_state_begins_its_time_anew(room: MakeRoom, sim: Sim) -> None:
+def test_entering_the_same_state_restarts_its_time(room: MakeRoom, sim: Sim) -> None:
     bot = Bot()
 
     @bot.add(MessageEvent)
@@ -250,7 +250,7 @@ def test_a_time_out_of_a_state_without_a_handler_leaves_it_in_silence(
 
 
 def test_a_time_out_that_finds_another_state_does_nothing(room: MakeRoom, sim: Sim) -> None:
-    """What an operator or `forget` has emptied meanwhile is not left once more."""
+    """A state that an operator or `forget` has cleared meanwhile is not left once more."""
     shop, user = room(an_order()), sim.add_user("花子")
     hears(shop, user, "注文")
     id_ = {"key": user.user_id}

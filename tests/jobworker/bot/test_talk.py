@@ -1,4 +1,4 @@
-"""What a handler decides through `talk`, before anything is recorded."""
+"""A handler's decisions through `talk`, before anything is recorded."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_replies_in_a_row_travel_as_one() -> None:
     assert ways(talk.decision()) == [("reply", 3)]
 
 
-def test_what_does_not_fit_the_reply_is_pushed() -> None:
+def test_messages_that_do_not_fit_the_reply_are_pushed() -> None:
     talk = talk_on()
     talk.reply(*"1234")
     talk.reply(*"56")
@@ -69,7 +69,7 @@ def test_what_does_not_fit_the_reply_is_pushed() -> None:
     assert ways(talk.decision()) == [("reply", 4), ("push", 2), ("push", 1)]
 
 
-def test_order_is_kept_when_something_stands_between_two_replies() -> None:
+def test_order_is_kept_with_another_send_between_two_replies() -> None:
     talk = talk_on()
     talk.reply("一")
     talk.push("二", to="U2")
@@ -105,7 +105,7 @@ def test_in_a_group_the_answer_goes_to_the_group() -> None:
 @pytest.mark.parametrize(
     "source", [None, "U1", [], {}, {"type": "user"}, {"type": "group", "groupId": 5}]
 )
-def test_an_event_from_nobody_can_only_be_answered_with_a_receiver(source: Any) -> None:
+def test_an_event_without_a_source_can_only_be_answered_with_a_receiver(source: Any) -> None:
     talk = talk_on(source=source)
     with pytest.raises(BotError, match="no source"):
         talk.reply("はい")
@@ -124,7 +124,9 @@ def test_a_source_of_an_unknown_type_can_be_answered() -> None:
 @pytest.mark.parametrize(
     ("messages", "told"), [((), "at least one"), (("",), "empty text"), ("123456", "6 messages")]
 )
-def test_what_line_would_refuse_is_refused_in_the_handler(messages: Any, told: str) -> None:
+def test_a_message_that_line_would_refuse_is_refused_in_the_handler(
+    messages: Any, told: str
+) -> None:
     talk = talk_on()
     for send in (talk.reply, talk.push, lambda *m: talk.multicast(["U2"], *m)):
         with pytest.raises(BotError, match=told):
@@ -237,7 +239,7 @@ def test_an_older_name_outlives_a_refused_profile() -> None:
     assert talk.display_name == "花子"
 
 
-def test_what_is_sent_or_set_after_the_end_is_refused_and_not_lost_in_silence() -> None:
+def test_sends_and_timers_after_the_end_are_refused_and_not_lost_silently() -> None:
     talk = talk_on()
     talk.reply("in time")
     decision = talk.decision()

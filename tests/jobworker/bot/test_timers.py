@@ -35,7 +35,7 @@ NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 WAIT_SECONDS = 15.0
 
 
-# What a handler decides, as effects.
+# A handler's decisions, as effects.
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_members_of_a_group_have_timers_of_one_name_side_by_side() -> None:
         assert [one["timer"] for one in timers.effects()] == [row]
 
 
-def test_of_one_name_the_last_counts_and_all_stand_in_the_order_of_deciding(
+def test_of_one_name_the_last_counts_and_all_are_in_the_order_of_deciding(
     timers: Timers,
 ) -> None:
     timers.after(1, "egg", {}, now=NOW)
@@ -104,12 +104,12 @@ def test_no_timer_is_due_before_its_time_by_the_rounding_of_a_date(timers: Timer
     assert {one["runAt"] for one in timers.effects()} == {exact}
 
 
-def test_a_moment_may_stand_in_any_zone(timers: Timers) -> None:
+def test_a_moment_may_have_any_zone(timers: Timers) -> None:
     timers.at(datetime(2026, 11, 21, 18, 0, tzinfo=ZoneInfo("Asia/Tokyo")), "egg", {})
     assert next(timers.effects())["runAt"] == NOW
 
 
-def test_what_comes_along_is_as_it_was_when_the_timer_was_set(timers: Timers) -> None:
+def test_a_timer_s_data_is_as_it_was_when_the_timer_was_set(timers: Timers) -> None:
     eggs = ["M"]
     timers.after(1, "egg", {"eggs": eggs}, now=NOW)
     eggs.append("L")
@@ -183,7 +183,7 @@ def test_the_number_of_a_record_goes_to_its_timers_alone(timers: Timers) -> None
 
 
 class Kitchen:
-    """A bot that does what it is told: "egg 180", "no egg", "rice 60, no egg"."""
+    """A bot that follows its messages: "egg 180", "no egg", "rice 60, no egg"."""
 
     def __init__(self) -> None:
         self.bot = Bot()
@@ -245,7 +245,7 @@ def put_back(desk: Room, letter: Document) -> Document:
     return document
 
 
-def test_a_timer_becomes_a_row_that_the_scheduler_can_ring(
+def test_a_timer_becomes_a_row_that_the_scheduler_can_fire(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
     user = sim.add_user("花子")
@@ -275,7 +275,7 @@ def test_a_timer_becomes_a_row_that_the_scheduler_can_ring(
     assert [bubble.text for bubble in sim.answers(user)] == ["eggができました"]
 
 
-def test_a_timer_that_was_moved_rings_at_its_new_time_alone(
+def test_a_timer_that_was_moved_fires_only_at_its_new_time(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "jobworker")
@@ -318,7 +318,7 @@ def test_a_cancelled_timer_is_not_heard_and_its_row_goes_after_a_while(
     assert len(kitchen.heard) == 1
 
 
-def test_a_ring_ends_unheard_while_what_overtook_it_is_still_in_the_outbox(
+def test_an_overtaken_timer_runs_no_handler_while_the_later_one_is_still_in_the_outbox(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, desk = sim.add_user("花子"), room(kitchen.bot)
@@ -342,10 +342,10 @@ def test_a_ring_ends_unheard_while_what_overtook_it_is_still_in_the_outbox(
     assert the_row(database, "egg")["n"] == 2
 
 
-def test_a_ring_whose_row_is_gone_is_heard_when_an_operator_puts_it_back(
+def test_a_fired_timer_without_its_row_is_handled_when_an_operator_puts_the_row_back(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
-    """It cannot be told from one that was inserted into recvq past the scheduler."""
+    """It cannot be distinguished from one that was inserted into recvq without the scheduler."""
     user, desk = sim.add_user("花子"), room(kitchen.bot)
     say(desk, user, "egg 180")
     rung = a_ring(database)
@@ -353,7 +353,7 @@ def test_a_ring_whose_row_is_gone_is_heard_when_an_operator_puts_it_back(
     ring(desk, rung)
     assert kitchen.heard == []
     (letter,) = desk.letters()
-    assert letter["cause"].startswith("refused: it is shaped like a timer's ring")
+    assert letter["cause"].startswith("refused: it looks like a fired timer")
     ring(desk, put_back(desk, letter))
     assert [event.name for event in kitchen.heard] == ["egg"]
 
@@ -370,7 +370,7 @@ def test_a_ring_whose_row_is_gone_is_heard_when_an_operator_puts_it_back(
     ],
     ids=lambda forged: next(iter(forged)),
 )
-def test_a_ring_that_tells_what_its_row_does_not_is_refused(
+def test_a_fired_timer_that_differs_from_its_row_is_refused(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, forged: dict[str, Any]
 ) -> None:
     user, desk = sim.add_user("花子"), room(kitchen.bot)
@@ -388,7 +388,7 @@ def test_a_ring_that_tells_what_its_row_does_not_is_refused(
 
 
 @pytest.mark.parametrize("timer", [None, [], "egg", {"id": {"$gt": ""}, "n": 0}, {"id": "x"}])
-def test_an_event_that_only_looks_like_a_timer_is_nobodys_ring(
+def test_an_event_that_only_looks_like_a_timer_fires_none(
     room: Rooms, sim: Sim, kitchen: Kitchen, timer: Any
 ) -> None:
     desk, seen = room(kitchen.bot), []
@@ -485,7 +485,8 @@ def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
     write, written = DeadLetters.write, []
 
     def unsure(letters: DeadLetters, letter: Document) -> None:
-        # Nobody may set it any more by then, whoever dies here and whatever MongoDB takes later.
+        # No process may set it any more by then, whatever dies here and whatever MongoDB accepts
+        # later.
         assert sorted(one["type"] for one in desk.effects()) == ["deadletter", "timer"]
         write(letters, letter)
         written.append(letter)
@@ -529,7 +530,7 @@ def test_a_timer_of_a_conversation_that_lost_its_number_is_not_lost_without_a_wo
 
 
 @pytest.mark.parametrize("broken", ["timer", "name", "n", "runAt", "source", "eventId"])
-def test_a_hand_made_timer_that_cannot_be_recorded_is_told(timers: Timers, broken: str) -> None:
+def test_a_hand_made_timer_that_cannot_be_recorded_is_logged(timers: Timers, broken: str) -> None:
     timers.cancel("egg")
     (effect,) = timers.effects()
     assert is_sound({"effect": effect})
@@ -557,7 +558,7 @@ def test_a_timer_waits_for_mongodb_with_all_its_event_set(
     assert [the_row(database, name)["n"] for name in ("egg", "rice")] == [1, 1]
 
 
-def test_effects_on_their_way_are_counted_and_taken_in_hand_once(
+def test_effects_on_their_way_are_counted_and_taken_once(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outbox that is read again while they are on their way shows them once more."""
@@ -580,7 +581,7 @@ def test_effects_on_their_way_are_counted_and_taken_in_hand_once(
     desk.until_quiet()
     assert len(outbox) == 0
     assert len(entered) == 2
-    # Read before they left it, and taken in hand after: their numbers make it harmless.
+    # Read before they left it, and taken after: their numbers make it harmless.
     before = list(database[SCHEDULE].find())
     outbox.add(id_, waiting)
     desk.until_quiet()
@@ -597,13 +598,13 @@ LATER: Document = {"type": "timer", "timer": "main/U1/egg", "n": 2}
         ({"pending": [{"type": "send"}, LATER]}, True),
         ({"outbox": {"1-0": {**LATER, "n": 1}}, "pending": [{**LATER, "n": 1}]}, False),
         ({"outbox": {"1-0": {**LATER, "timer": "main/U1/rice"}}}, False),
-        # What a person made of it in a shell.
+        # Rows edited by hand in a shell.
         ({"outbox": "nothing", "pending": "nothing"}, False),
         ({"outbox": [LATER], "pending": {}}, False),
         ({"outbox": {"1-0": 5, "1-1": None, "1-2": LATER}}, True),
     ],
 )
-def test_a_ring_is_overtaken_by_what_waits_in_either_form_of_the_outbox(
+def test_a_fired_timer_is_overtaken_by_an_effect_in_either_form_of_the_outbox(
     database: Db, waiting: Document, overtook: bool
 ) -> None:
     row = {"_id": "main/U1/egg", "channel": "main", "key": "U1", "name": "egg", "data": {}, "n": 1}

@@ -1,4 +1,4 @@
-"""What LINE's answers say, by their words."""
+"""The meaning of LINE's answers, by their words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refused(status: int = 400, *, whole: bool = True, **body: Any) -> LineAnswer
         (LineAnswer(400, "[]"), [], []),
     ],
 )
-def test_what_a_400_names(answer: LineAnswer, messages: list[int], to: list[int]) -> None:
+def test_the_parts_that_a_400_names(answer: LineAnswer, messages: list[int], to: list[int]) -> None:
     assert (named_in(answer, "messages"), named_in(answer, "to")) == (messages, to)
 
 
@@ -79,13 +79,13 @@ def test_the_reason_is_the_message_and_what_it_says_of_each_property() -> None:
         ("\x1b[31mred", "***[31mred"),
     ],
 )
-def test_what_line_quotes_of_the_request_is_masked(told: str, kept: str) -> None:
+def test_line_s_quotations_of_the_request_are_masked(told: str, kept: str) -> None:
     found = reason_told({"message": "no", "details": [{"message": told}]})
     assert found is not None
     assert (masked(told), found.details) == (kept, [{"message": kept}])
 
 
-def test_what_is_no_refusal_by_line_has_no_reason() -> None:
+def test_an_answer_that_is_no_refusal_by_line_has_no_reason() -> None:
     assert reason_told({"message": "ok"}, 200) is None
     assert reason_told({"message": "cut"}, whole=False) is None
     for body in ("<html>", "[]", "", {"message": 3}, {"error": "x"}, "[" * 100_000):

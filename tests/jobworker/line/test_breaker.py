@@ -1,4 +1,6 @@
-"""The circuit breaker: when it opens, what it keeps at the gate, and what brings LINE back."""
+"""The circuit breaker: when it opens, which tickets it holds, and how it finds that LINE is
+back.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ Rooms = Callable[..., Room]
 
 
 class Now:
-    """A clock that moves when told."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -61,7 +63,7 @@ def test_five_failures_in_a_row_open_it(line: Breaker) -> None:
     assert 0.8 <= line.held_seconds() <= 1.0
 
 
-def test_an_answer_in_between_begins_the_count_anew(line: Breaker) -> None:
+def test_an_answer_in_between_restarts_the_count(line: Breaker) -> None:
     fails(line, 4)
     line.answered()
     fails(line, 4)
@@ -116,8 +118,8 @@ def test_it_says_once_that_it_opened_and_once_that_it_closed(
     assert [
         (record.levelname, record.getMessage().split(" seconds=")[0]) for record in caplog.records
     ] == [
-        ("WARNING", "LINE fails, no calls but probes until it answers failures=5"),
-        ("INFO", "LINE answers again, calls go on"),
+        ("WARNING", "LINE fails, only probes are sent until it answers failures=5"),
+        ("INFO", "LINE answers again, calls resume"),
     ]
     assert caplog.records[1].getMessage().endswith("seconds=400.0 probes=3")
 
@@ -144,7 +146,7 @@ def test_a_failure_says_nothing_of_a_refused_token(line: Breaker, now: Now) -> N
     assert line.state is BreakerState.CLOSED
 
 
-def test_a_token_that_is_refused_while_it_is_open_is_told_too(
+def test_a_token_that_is_refused_while_it_is_open_is_logged_too(
     line: Breaker, caplog: pytest.LogCaptureFixture
 ) -> None:
     fails(line, 5)
@@ -241,7 +243,7 @@ def test_a_probe_that_was_answered_lets_all_go(hand: Hand) -> None:
     assert calls(story) == ["call 0", "call 1", "call 2"]
 
 
-def test_who_does_not_wait_is_sent_away_before_and_as_it_opens(hand: Hand) -> None:
+def test_an_impatient_ticket_is_refused_before_and_as_it_opens(hand: Hand) -> None:
     story: list[str] = []
     opening = Note(hand, "opening", story=story)
     opening.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
@@ -286,7 +288,7 @@ def test_a_handler_that_waits_as_it_opens_is_released(hand: Hand) -> None:
     hand.run()
     thread.join(5)
     assert ended == ["away"]
-    # The gate is free for what comes after the pause.
+    # The gate is free for calls after the pause.
     following = Note(hand, "following")
     following.enter()
     hand.advance(61)
@@ -294,7 +296,7 @@ def test_a_handler_that_waits_as_it_opens_is_released(hand: Hand) -> None:
 
 
 def test_a_handler_may_make_the_probe(hand: Hand) -> None:
-    """Else a bot whose handlers make all the calls would never find LINE back."""
+    """Otherwise a bot whose handlers make all the calls would never find that LINE is back."""
     hand.held_until = hand.now + 60.0
     hand.advance(60)
     ended: list[str] = []

@@ -28,14 +28,14 @@ def note(log: CallLog, status: int | None = 200, *, path: str = PUSH, to: Any = 
 
 
 def write(log: RowLog) -> None:
-    """Have the writer's thread write what waits, and end."""
+    """Let the writer's thread write the waiting rows, and end."""
     writer = RowWriter(log)
     writer.start()
     writer.stop()
     assert writer.join(5)
 
 
-def test_a_row_tells_what_line_asks_bot_makers_to_keep(database: Database[Any]) -> None:
+def test_a_row_has_the_fields_that_line_asks_bot_makers_to_keep(database: Database[Any]) -> None:
     log = CallLog(database.calls)
     note(log)
     write(log)
@@ -66,11 +66,11 @@ def test_a_row_tells_what_line_asks_bot_makers_to_keep(database: Database[Any]) 
         ("narrowcast", None, None),
     ],
 )
-def test_what_line_counts_for_a_send_is_told(way: str, to: Any, people: int | None) -> None:
+def test_line_s_count_of_a_send_is_reported(way: str, to: Any, people: int | None) -> None:
     assert people_of(f"/v2/bot/message/{way}", to) == people
 
 
-def test_a_row_tells_class_and_wait_at_the_gate(database: Database[Any], hand: Hand) -> None:
+def test_a_row_has_class_and_wait_at_the_gate(database: Database[Any], hand: Hand) -> None:
     log = CallLog(database.calls)
     ticket = Ticket(Standing(TurnClass.OTHER, 1.0), granted=lambda ticket: granted.append(ticket))
     granted: list[Ticket] = []
@@ -114,7 +114,7 @@ def test_today_counts_people_and_what_earlier_processes_sent(database: Database[
         assert log.counted_today() == 4 + earlier
 
 
-def test_what_earlier_processes_sent_is_asked_for_again_where_mongodb_was_away() -> None:
+def test_sends_of_earlier_processes_are_counted_again_after_an_outage_of_mongodb() -> None:
     uri = "mongodb://127.0.0.1:1/?replicaSet=rs0"
     with connect(uri, app_name="away", server_selection_seconds=0.1) as away:
         log = CallLog(away["away"]["calls"])

@@ -1,4 +1,4 @@
-"""The LINE client at its border: what goes out, what comes back, and what is kept of it."""
+"""The LINE client at its border: its requests, LINE's answers, and the rows about them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PUSH = "/v2/bot/message/push"
 
 @dataclass
 class Wire:
-    """A server of a few lines that keeps what came and answers with raw bytes."""
+    """A server of a few lines that keeps its requests and answers with raw bytes."""
 
     url: str
     answers: list[Callable[[socket.socket], None]]
@@ -243,7 +243,7 @@ def test_a_silent_line_is_an_unknown_outcome_in_time(wire: Any, line: Any) -> No
         pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X: a\r\n" * 200 + b"\r\n", id="200 headers"),
     ],
 )
-def test_what_is_not_http_is_an_unknown_outcome(wire: Any, line: Any, raw: bytes) -> None:
+def test_an_answer_that_is_not_http_is_an_unknown_outcome(wire: Any, line: Any, raw: bytes) -> None:
     def act(connection: socket.socket) -> None:
         connection.sendall(raw)
         connection.close()
@@ -280,7 +280,7 @@ def test_a_body_of_any_encoding_leaves_the_status_readable(
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nabc", id="a negative length"),
     ],
 )
-def test_a_200_stands_whatever_becomes_of_its_body(wire: Any, line: Any, raw: bytes) -> None:
+def test_a_200_is_valid_with_any_body(wire: Any, line: Any, raw: bytes) -> None:
     def act(connection: socket.socket) -> None:
         connection.sendall(raw)
         connection.shutdown(socket.SHUT_RDWR)
@@ -289,7 +289,7 @@ def test_a_200_stands_whatever_becomes_of_its_body(wire: Any, line: Any, raw: by
 
 
 @pytest.mark.parametrize("length", [14, 40])
-def test_a_refusal_tells_whether_all_of_its_words_came(wire: Any, line: Any, length: int) -> None:
+def test_a_refusal_notes_whether_its_body_is_complete(wire: Any, line: Any, length: int) -> None:
     raw = f"HTTP/1.1 400 Bad Request\r\nContent-Length: {length}\r\n\r\n" + '{"message":"In'
 
     def act(connection: socket.socket) -> None:
@@ -338,7 +338,7 @@ def test_dripping_headers_are_left_in_time(wire: Any, line: Any) -> None:
     stop.set()
 
 
-def test_a_body_that_nobody_reads_is_left_in_time(line: Any) -> None:
+def test_a_request_body_that_is_not_read_ends_in_time(line: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = line(f"http://127.0.0.1:{silent.getsockname()[1]}", call_seconds=0.3)
         started = time.monotonic()
@@ -492,7 +492,7 @@ def test_the_sdk_s_call_is_bounded_as_a_whole(wire: Any, calls: CallLog) -> None
         (b"", "failed"),
     ],
 )
-def test_each_call_s_end_is_told_to_the_breaker(
+def test_each_call_s_end_is_reported_to_the_breaker(
     wire: Any, line: Any, calls: CallLog, raw: bytes, state: str
 ) -> None:
     def act(connection: socket.socket) -> None:
@@ -527,7 +527,7 @@ def test_each_call_s_end_is_told_to_the_breaker(
     assert told == [state] * 2
 
 
-# What linesim got is what LINE's own description allows.
+# linesim's requests conform to LINE's own description.
 
 
 def test_bodies_are_valid_by_line_s_description(sim: Sim, line: Any) -> None:

@@ -1,4 +1,6 @@
-"""Several calls at a time: how many, how close, who goes first, and what their ends come to."""
+"""Several calls at a time: their number, their distance, their order, and the effect of their
+ends.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def turns_of_this_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass
 class Held:
-    """A caller that keeps its turn until it is told to call, and to end the call."""
+    """A caller that keeps its turn until the test lets it call, and end the call."""
 
     hand: Hand
     place: float = 0.0
@@ -137,7 +139,7 @@ def test_without_a_fresh_lease_none_of_them_begins() -> None:
     assert not any(one.call() for one in callers)
 
 
-def test_what_was_prepared_as_line_went_away_is_not_called() -> None:
+def test_a_call_prepared_as_line_went_away_is_not_made() -> None:
     """Two have a turn; the call of one opens the breaker, with the other's try written down."""
     hand = Hand(0.0, concurrency=2)
     calling, preparing = several(hand, 2)
@@ -147,7 +149,7 @@ def test_what_was_prepared_as_line_went_away_is_not_called() -> None:
     assert not preparing.call()
 
 
-def test_what_was_prepared_as_line_went_away_is_not_called_as_the_probe_either() -> None:
+def test_a_call_prepared_as_line_went_away_is_not_the_probe_either() -> None:
     hand = Hand(0.0, concurrency=3)
     calling, preparing = several(hand, 2)
     assert calling.call()
@@ -177,7 +179,7 @@ def test_a_thread_that_was_called_for_as_line_went_away_serves_after_the_pause()
     assert waits.has_turn
 
 
-def test_a_handler_that_was_let_in_as_line_went_away_is_told_so() -> None:
+def test_a_handler_with_a_turn_as_line_went_away_gets_an_error() -> None:
     hand = Hand(0.01, concurrency=2)
     # It has its turn early, and waits for the interval.
     hand.gate._lead_seconds = 1.0
@@ -315,9 +317,9 @@ def holds_of(breaker: Breaker, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def answered_together(
     monkeypatch: pytest.MonkeyPatch, answer: LineAnswer, *, count: int
 ) -> Callable[[], int]:
-    """The first so many calls are under way at the same time, and all get this answer.
+    """The first `count` calls are under way at the same time, and all get this answer.
 
-    Tells how many calls there were.
+    Yields the number of calls.
     """
     barrier, numbers, request = threading.Barrier(count), itertools.count(), LineClient._request
     made: list[int] = []
@@ -353,7 +355,7 @@ def test_a_hiccup_of_many_calls_is_one_failure(
 def test_many_429_at_a_time_are_one(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Half a second without pushes, and not the 60 s of so many in a row."""
+    """Half a second without pushes, and not the 60 s of many in a row."""
     answered_together(monkeypatch, LineAnswer(429, BUSY), count=20)
     users = [sim.add_user(f"客{n}") for n in range(30)]
     desk = room(a_bot("push"), threads=24, line={"concurrency": 20})
@@ -397,7 +399,7 @@ def test_a_limit_of_line_s_is_kept_without_a_single_429(
 
 
 class Answered:
-    """What the SDK keeps of an answer."""
+    """The SDK's copy of an answer."""
 
     def __init__(self, status: int) -> None:
         self.status = status

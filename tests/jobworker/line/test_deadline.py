@@ -28,7 +28,7 @@ def serve(
     request: pytest.FixtureRequest, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[Act], tuple[urllib3.PoolManager, str]]]:
     """`serve(act)`: a server whose connections do that, and a timed manager that trusts it."""
-    # Each with a context of its own: the process's one would go on to trust this certificate.
+    # Each with a context of its own: the process's context would keep trusting this certificate.
     monkeypatch.setattr(deadline, "_tls_context", deadline._tls_context.__wrapped__)
     ended = threading.Event()
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def test_an_answer_in_time_is_read(serve: Any) -> None:
         assert (got.status, got.data) == (200, b"{}")
 
 
-def test_what_was_sent_is_dated_on_its_thread(serve: Any) -> None:
+def test_a_send_is_dated_on_its_thread(serve: Any) -> None:
     def act(connection: socket.socket, ended: threading.Event) -> None:
         while connection.recv(65536):
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
@@ -100,7 +100,7 @@ def test_what_was_sent_is_dated_on_its_thread(serve: Any) -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_what_drips_ends_with_the_call_s_time(serve: Any, head: bytes) -> None:
+def test_a_dripping_answer_ends_with_the_call_s_time(serve: Any, head: bytes) -> None:
     def act(connection: socket.socket, ended: threading.Event) -> None:
         connection.recv(65536)
         connection.sendall(head)
@@ -114,7 +114,7 @@ def test_what_drips_ends_with_the_call_s_time(serve: Any, head: bytes) -> None:
 
 
 def test_a_peer_that_does_not_read_ends_with_the_call_s_time(serve: Any) -> None:
-    """It reads a little again and again, so each write by itself comes through."""
+    """It reads a little repeatedly, so each write by itself succeeds."""
 
     def act(connection: socket.socket, ended: threading.Event) -> None:
         while not ended.wait(0.02):
@@ -130,10 +130,10 @@ def test_a_handshake_that_is_never_answered_ends_in_time() -> None:
     manager = urllib3.PoolManager()
     make_timed(manager, connect_seconds=0.3)
     got: list[tuple[Any, float]] = []
-    # Nobody accepts, so the kernel connects and no byte ever comes back.
+    # No process accepts, so the kernel connects and no byte ever comes back.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
-        # On a thread, since what fails here hangs.
+        # On a thread, since a failure here hangs.
         asking = threading.Thread(target=lambda: got.append(ask(manager, url)), daemon=True)
         asking.start()
         asking.join(5)
@@ -155,7 +155,7 @@ def test_beyond_a_call_there_is_no_deadline(serve: Any) -> None:
     assert manager.request("POST", url, retries=False, timeout=5.0).status == 200
 
 
-def test_a_name_that_does_not_resolve_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_does_not_resolve_blocks_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
 
     def look_up(*_: Any) -> Any:

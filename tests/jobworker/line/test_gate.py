@@ -1,4 +1,4 @@
-"""The gate: one call at a time, the interval between two starts, the order of those who wait."""
+"""The gate: one call at a time, the interval between two starts, the order of waiting tickets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jobworker.metrics import GateMetrics
 from linedesk.contract import JobResult
 from tests.waiting import eventually
 
-# By hand: one thread, a clock that moves when told, and steps that run when told.
+# By hand: one thread, a clock that the test moves, and steps that the test runs.
 
 
 class Hand:
@@ -56,14 +56,14 @@ class Hand:
             sent_at=lambda: self.sent_at,
             held_seconds=lambda: max(0.0, self.held_until - self.now),
             is_probed=lambda: self.probed,
-            # The clock stands still while a thread would wait for the rest of the interval.
+            # The clock does not advance while a thread would wait for the rest of the interval.
             lead_seconds=0.0,
             figures=figures,
             monotonic=lambda: self.now,
         )
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have it done once so much time has passed."""
+        """Run it once this much time has passed."""
         heapq.heappush(self._later, (self.now + seconds, next(self._numbers), action))
 
     def run(self) -> None:
@@ -84,7 +84,7 @@ class Hand:
 
 @dataclass
 class Note:
-    """A caller that notes what happens to it."""
+    """A caller that notes the gate's calls."""
 
     hand: Hand
     name: str
@@ -240,7 +240,7 @@ def test_a_gate_where_all_declined_serves_the_next_one(hand: Hand) -> None:
     assert later.called
 
 
-def test_what_follows_an_answer_may_enter_again_at_once(hand: Hand) -> None:
+def test_a_ticket_may_enter_again_at_once_after_its_answer(hand: Hand) -> None:
     entry = Note(hand, "a")
     entry.on_after = lambda: entry.enter() if len(entry.called) < 3 else None
     entry.enter()
@@ -302,11 +302,11 @@ def test_turns_take_as_long_as_the_calls_of_late(hand: Hand) -> None:
 
 @dataclass
 class Line:
-    """LINE, as far as the gate is concerned: it sees who calls when, and who calls at once."""
+    """LINE, as far as the gate is concerned: it notes each caller, and simultaneous calls."""
 
     gate: Gate
     starts: list[float] = field(default_factory=list)
-    """As the gate itself dates them: what a thread reads later is later by chance."""
+    """As the gate itself dates them: a later reading by a thread is later by chance."""
     names: list[str] = field(default_factory=list)
     together: int = 0
     _inside: int = 0

@@ -1,4 +1,4 @@
-"""The gate's account of tickets: so many turns at a time, by class and place."""
+"""The gate's tickets: the number of turns at a time, by class and place."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_places_that_were_left_are_not_kept() -> None:
 
 @pytest.mark.parametrize("token_seconds", [60.0, 1e6])
 def test_ten_thousand_answers_are_served_in_no_time(token_seconds: float) -> None:
-    """Also where there are so many that not each token can be met."""
+    """Also if there are too many to use each token in time."""
     order, started = Order(), time.monotonic()
     for n in range(10_000):
         entered(order, an_answer(token_seconds + n * 7919 % 10_007 / 1e4))
@@ -233,7 +233,7 @@ def test_ten_thousand_answers_are_served_in_no_time(token_seconds: float) -> Non
 
 
 def granted_next(order: Order, *, alone: bool = False) -> Ticket | None:
-    """Who gets the next turn, where there is one to give."""
+    """The next holder, if there is a turn to give."""
     return order.grant(now=0.0, turn_seconds=0.1, alone=alone) if order.arm(alone=alone) else None
 
 
@@ -327,7 +327,7 @@ def test_never_more_have_a_turn_than_may_and_none_waits_beside_a_turn_to_give(
         assert len(holders) == most or not order.waiting
 
 
-# Who is next.
+# The next ticket.
 
 
 def test_a_class_is_served_before_the_next_one() -> None:
@@ -374,7 +374,7 @@ def test_a_turn_in_which_nothing_was_called_uses_no_share() -> None:
     assert served(order) is held_back[1]
 
 
-def test_nobodys_share_is_saved_up_while_its_class_does_not_wait() -> None:
+def test_no_share_is_saved_up_while_its_class_does_not_wait() -> None:
     order = Order()
     for _ in range(50):
         entered(order, an_answer(100.0))
@@ -391,7 +391,7 @@ def test_an_answer_whose_token_is_too_old_uses_no_turn_of_its_class() -> None:
     assert late.turn_class is OTHER
 
 
-def test_what_stands_behind_pulls_its_ticket_along_in_whatever_order_it_is_told() -> None:
+def test_a_better_send_behind_moves_its_ticket_in_any_order_of_moves() -> None:
     for moves in itertools.permutations([at(3.0), an_answer(50.0), an_answer(40.0)]):
         order = Order()
         before = entered(order, an_answer(45.0))
@@ -404,7 +404,7 @@ def test_what_stands_behind_pulls_its_ticket_along_in_whatever_order_it_is_told(
 
 def test_the_token_that_ends_first_goes_where_the_line_would_miss_it() -> None:
     order = Order()
-    # A conversation that was called for a moment ago, and stands at the end with an old token.
+    # A conversation with a recent call, at the end of the line and with an old token.
     old = entered(order, an_answer(5.0, place=60.0))
     line = [entered(order, an_answer(57.0 + n / 100)) for n in range(99)]
     assert served(order) is old
@@ -433,7 +433,7 @@ def test_a_dead_token_gives_no_place_by_a_move_either() -> None:
     assert [served(order, now=20.0) for _ in range(4)] == [*line, late]
 
 
-def test_tokens_are_looked_at_anew_after_a_while() -> None:
+def test_tokens_are_checked_again_after_a_while() -> None:
     """With quick turns not at each of them."""
     order, quick = Order(), 0.01
     for n in range(1_000):
@@ -684,10 +684,10 @@ class Account(RuleBasedStateMachine):
 TestAccount = Account.TestCase
 
 
-# What an operator sees of it.
+# The operator's view of it.
 
 
-def test_each_class_tells_how_many_wait_and_how_long_the_first_of_them_has() -> None:
+def test_each_class_reports_how_many_wait_and_how_long_the_first_has() -> None:
     order = Order()
     answer = Ticket(an_answer(50.0))
     order.enter(answer, now=1.0, away=False)
@@ -695,7 +695,7 @@ def test_each_class_tells_how_many_wait_and_how_long_the_first_of_them_has() -> 
         order.enter(Ticket(at(1.0)), now=2.0 + n, away=False)
     assert [order.waiting_in(one) for one in TurnClass] == [1, 3, 0, 0]
     assert [order.longest_seconds(one, now=5.0) for one in TurnClass] == [4.0, 3.0, 0.0, 0.0]
-    # A better place is not a shorter wait, and what has left waits no more.
+    # A better place is not a shorter wait, and an abandoned ticket no longer waits.
     order.move(answer, an_answer(40.0), now=5.0)
     assert order.longest_seconds(LIVE, now=6.0) == 5.0
     order.cancel(answer)

@@ -110,9 +110,9 @@ def a_document(*, age_seconds: float = 0.0, **changed: Any) -> Document:
         ({"source": {"type": "group", "groupId": GROUP, "userId": USER}}, False),
         ({"source": {"type": "room", "roomId": "R1", "userId": USER}}, False),
         ({"mode": "standby"}, False),
-        # A timer's ring, an unsend: the user waits for nothing.
+        # A fired timer, an unsend: the user waits for no answer.
         ({"replyToken": None}, False),
-        # What comes late is answered by a push some time.
+        # A late one is answered by a push at some time.
         ({"age_seconds": 61}, False),
     ],
 )
@@ -123,7 +123,7 @@ def test_it_is_shown_where_a_user_waits_in_a_chat_that_can_show_it(
     assert may_be_shown(document, HandlerContext(document)) is shown
 
 
-def test_line_is_told_a_number_of_seconds_that_it_takes() -> None:
+def test_line_gets_a_number_of_seconds_that_it_accepts() -> None:
     assert LIMITS.shown_seconds in range(5, 61, 5)
     # It is renewed before it ends, also where the call waits for its turn for a while.
     assert LIMITS.again_seconds + LIMITS.call_seconds < LIMITS.shown_seconds
@@ -155,7 +155,7 @@ class Stage:
         )
 
     def begins(self, document: Document | None = None) -> tuple[HandlerContext, Any]:
-        """A handler begins; returned are its context and what ends it."""
+        """A handler begins; returns its context and the function that ends it."""
         document = document or a_document()
         call = HandlerContext(document)
         return call, self.animations.begin(document, call)
@@ -216,7 +216,7 @@ def test_it_is_shown_to_known_friends_only(stage: Stage, friend: bool | None) ->
     assert (len(stage.reads), stage.calls) == (1, [])
 
 
-def test_a_user_who_just_became_a_friend_is_one(stage: Stage) -> None:
+def test_a_new_friend_is_a_friend(stage: Stage) -> None:
     stage.friend = None
     stage.begins(a_document(type="follow", follow={"isUnblocked": False}))
     stage.hand.advance(2)
@@ -267,7 +267,7 @@ def test_a_handler_that_ends_while_the_turn_waits_for_the_interval_makes_no_call
     assert stage.calls == []
 
 
-def test_a_call_that_is_under_way_ends_before_the_handler_s_decision_goes_on(
+def test_a_call_that_is_under_way_ends_before_the_handler_s_decision_continues(
     stage: Stage,
 ) -> None:
     _, end = stage.begins()
@@ -288,7 +288,7 @@ def test_a_call_that_is_under_way_ends_before_the_handler_s_decision_goes_on(
     caller.start()
     assert is_called.wait(10)
     handler.start()
-    # It waits for the answer, or has gone on without it.
+    # It waits for the answer, or has continued without it.
     eventually(lambda: story or end.__self__._changed._waiters)
     may_answer.set()
     for thread in (caller, handler):
@@ -473,7 +473,7 @@ def test_it_can_be_switched_off(room: Rooms, sim: Sim, slow: Slow) -> None:
     desk = room(slow.bot, line=off)
     user = a_friend(desk, sim)
     desk.says(user, "遅")
-    # One beside it that shows it tells when it would have been shown.
+    # Another one beside it that shows it proves when it would have been shown.
     beside = room(slow.bot, line=on)
     other = a_friend(beside, sim)
     beside.says(other, "遅")

@@ -1,4 +1,4 @@
-"""The rules of the month: when pushes are closed and opened, what is left, when it is read next."""
+"""The rules of the month: when pushes are closed and opened, the rest, and the next reading."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ def test_more_used_than_allowed_is_nothing_left() -> None:
     assert (month.state, month.quota(NOW).left) == (OPEN, 0)
 
 
-# What is left.
+# The rest of the month.
 
 
-def test_what_was_sent_since_the_reading_is_counted_down() -> None:
+def test_sends_since_the_reading_are_counted_down() -> None:
     month = a_month()
     month.paid(7, NOW)
     month.begin(NOW)

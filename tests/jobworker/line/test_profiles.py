@@ -114,7 +114,7 @@ def test_a_user_unknown_to_line_has_no_name_and_is_not_asked_for_again(
         lambda sim: sim.close_next("profile", times=2),
     ],
 )
-def test_what_may_pass_is_tried_again(
+def test_a_temporary_error_is_tried_again(
     room: Rooms, sim: Sim, named: Bot, plan: Callable[[Sim], None]
 ) -> None:
     user = sim.add_user("花子")
@@ -126,7 +126,7 @@ def test_what_may_pass_is_tried_again(
 
 
 @pytest.mark.parametrize("status", [401, 429])
-def test_what_says_nothing_of_the_user_is_not_kept(
+def test_an_answer_unrelated_to_the_user_is_not_kept(
     room: Rooms, sim: Sim, named: Bot, status: int
 ) -> None:
     user = sim.add_user("花子")
@@ -177,7 +177,7 @@ def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
 def test_a_profile_that_still_waits_after_half_a_minute_is_left(
     room: Rooms, sim: Sim, named: Bot
 ) -> None:
-    """It need not come to its turn for that: here it never does."""
+    """It need not get a turn for that: here it never does."""
     user = sim.add_user("花子")
     desk = room(named, line=limited(late_seconds=0.3))
     with desk.desk.gate.turn():
@@ -213,7 +213,7 @@ def test_an_event_accepted_half_a_minute_ago_is_answered_without_a_name(
     assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
 
 
-def test_a_line_that_never_tells_is_answered_without_a_name(
+def test_without_an_answer_of_line_the_bot_answers_without_a_name(
     room: Rooms, sim: Sim, named: Bot
 ) -> None:
     user = sim.add_user("花子")
@@ -392,7 +392,7 @@ def people(desk: Room, key: str) -> dict[str, Any]:
 
 @pytest.fixture
 def later() -> Bot:
-    """Says what name it knows; 「忘れて」 and an unfollow make it forget."""
+    """Replies with the name it knows; 「忘れて」 and an unfollow make it forget."""
     bot = Bot(profiles="later")
 
     @bot.default()
@@ -437,13 +437,13 @@ def test_a_group_is_found_by_its_name_and_its_members_are(
         == "山の会"
     )
     assert len([call for call in sim.calls_to("group_summary") if group.chat_id in call.path]) == 1
-    # Without a sender the group's name is nobody's: no event is answered by 山の会さん.
+    # Without a sender the group's name belongs to no user: no event is answered by 山の会さん.
     desk.send(sim.drafts.join(group))
     desk.until_quiet()
     assert texts(sim, group)[-1] == "(名無し)"
 
 
-def test_what_waits_to_be_sent_goes_before_a_name(room: Rooms, sim: Sim, later: Bot) -> None:
+def test_waiting_sends_come_before_a_name(room: Rooms, sim: Sim, later: Bot) -> None:
     users = [sim.add_user(name) for name in ("竹子", "菊子")]
     desk, before = room(later, line=AT_ONCE), len(sim.calls)
     with desk.desk.gate.turn():
@@ -470,7 +470,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return begun
 
 
-def test_what_was_forgotten_meanwhile_is_not_written(
+def test_a_name_forgotten_meanwhile_is_not_written(
     room: Rooms, sim: Sim, later: Bot, asked: threading.Event
 ) -> None:
     user = sim.add_user("桜子")
@@ -483,7 +483,7 @@ def test_what_was_forgotten_meanwhile_is_not_written(
     eventually(lambda: fetched(sim, user))
     eventually(lambda: not desk.desk.names._is_asking)
     assert desk.conversation(user.user_id)["profile"] is None
-    # Nor is one that had not been asked for yet.
+    # A name that had not been requested yet is not written either.
     names, gate = desk.desk.names, desk.desk.gate
     event = sim.drafts.text(user, "?")
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
@@ -535,7 +535,7 @@ def test_a_mongodb_that_hangs_before_a_name_is_asked_for_does_not_hold_the_gate(
     assert not fetched(sim, user)
 
 
-def test_where_line_tells_no_names_they_hold_up_one_send_and_are_left_for_a_while(
+def test_failing_names_delay_one_send_and_are_left_for_a_while(
     room: Rooms, sim: Sim, later: Bot
 ) -> None:
     users = [sim.add_user(name) for name in ("菫子", "蓮子", "藤子")]
@@ -551,7 +551,7 @@ def test_where_line_tells_no_names_they_hold_up_one_send_and_are_left_for_a_whil
 @pytest.mark.parametrize(
     "plan", [lambda sim: sim.answer_next("profile", 503), lambda sim: sim.close_next("profile")]
 )
-def test_a_name_that_line_does_not_tell_is_asked_for_with_the_next_event(
+def test_a_missing_name_is_fetched_with_the_next_event(
     room: Rooms,
     sim: Sim,
     later: Bot,
@@ -651,7 +651,7 @@ def test_a_refusal_or_garbage_is_a_profile_without_a_name(answer: LineAnswer) ->
     assert set(profile_of(answer)) == {"at"}
 
 
-def test_a_profile_keeps_what_line_tells() -> None:
+def test_a_profile_keeps_line_s_fields() -> None:
     told = profile_of(LineAnswer(200, '{"displayName":"花子","language":"ja","userId":"U1"}'))
     assert {name: told[name] for name in told if name != "at"} == {
         "displayName": "花子",

@@ -1,4 +1,4 @@
-"""Asking LINE for the month's messages: when, how often, and what is known of it afterwards."""
+"""Reading the month's messages from LINE: when, how often, and the figures afterwards."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_clock_that_is_set_back_delays_no_reading(account: Account) -> None:
 
 
 def test_it_is_read_in_the_line_of_the_pushes(account: Account) -> None:
-    """A busy gate would else never read it."""
+    """Otherwise a busy gate would never read it."""
     hand = account.hand
     pushes = [Note(hand, str(n), place=hand.now + place) for n, place in enumerate((0, 59, 61))]
     pushes[0].enter()
@@ -189,7 +189,7 @@ def test_a_refused_push_is_followed_by_readings_until_one_succeeds(account: Acco
     assert account.quota.is_closed
 
 
-# What is known.
+# The known figures.
 
 
 def test_a_plan_without_limit_has_no_figure_of_it(account: Account) -> None:
@@ -226,7 +226,7 @@ def test_a_reading_that_fails_is_not_repeated_and_what_is_known_grows_stale(
     assert account.quota.left is None
 
 
-def test_what_was_sent_is_counted_down_between_readings(account: Account) -> None:
+def test_sends_are_counted_down_between_readings(account: Account) -> None:
     account.quota.start()
     account.hand.advance(90)
     account.quota.paid(300)
@@ -327,7 +327,7 @@ def test_it_is_said_once_that_the_month_is_closed_and_that_it_is_open(
 
 
 def a_bot() -> Bot:
-    """Pushes what it hears, and replies how much is left to 何通."""
+    """Pushes each text, and replies with the rest to 何通."""
     bot = Bot()
 
     @bot.default()
@@ -357,7 +357,7 @@ def test_a_used_up_month_is_known_to_the_bot_and_opened_by_a_greater_plan(
             desk.says(user, text)
             desk.until_quiet()
         eventually(lambda: desk.desk.line.quota.is_closed)
-        # The third push was refused; replies go on.
+        # The third push was refused; replies continue.
         assert hears("何通") == "2/2 0 True"
         assert desk.figures()["quotaClosedSinceSeconds"] <= datetime.now(UTC).timestamp()
         assert [letter["cause"] for letter in desk.letters()] == ["quota"]
@@ -370,7 +370,7 @@ def test_a_restart_in_a_closed_month_learns_it_by_one_refused_push(database: Any
             with Room(database, sim, a_bot(), epoch=epoch) as desk:
                 for text in texts:
                     desk.says(user, text)
-                    # Else both travel in one push.
+                    # Otherwise both share one push.
                     desk.until_quiet()
                 eventually(lambda desk=desk: desk.desk.line.quota.is_closed)  # type: ignore[misc]
         assert [call.status for call in sim.calls_to("push")] == [200, 429, 429]

@@ -1,4 +1,4 @@
-"""429: what it holds back, for how long, and what goes on meanwhile."""
+"""429: the calls that it holds back, for how long, and the calls that continue meanwhile."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_without_one_each_time_in_a_row_is_longer_up_to_a_minute(
     assert all(0.8 * most <= got <= most for got, most in zip(pauses, longest, strict=True))
 
 
-def test_a_call_that_is_taken_begins_the_count_anew(held: RateLimits, now: Now) -> None:
+def test_an_accepted_call_restarts_the_count(held: RateLimits, now: Now) -> None:
     for _ in range(5):
         held.note(PUSH, LineAnswer(429, BUSY))
     now.seconds += 60.0
@@ -104,7 +104,7 @@ def test_of_calls_under_way_together_the_longest_retry_after_counts(
     assert held.seconds(PUSH) == 7.0
 
 
-def test_a_call_of_before_a_429_that_is_taken_does_not_begin_the_count_anew(
+def test_an_accepted_call_of_before_a_429_does_not_restart_the_count(
     held: RateLimits, now: Now
 ) -> None:
     for _ in range(3):
@@ -170,7 +170,7 @@ def test_the_sdk_s_calls_count_under_their_own_names_of_the_parameters(held: Rat
 
 
 def test_a_429_empties_the_bucket(held: RateLimits, now: Now) -> None:
-    """LINE counts what others send by the same channel, too."""
+    """LINE also counts other programs' sends by the same channel."""
     held.note(MULTICAST, LineAnswer(429, BUSY, retry_after=0.01))
     now.seconds += 0.01
     assert held.seconds(MULTICAST) == 0
@@ -191,7 +191,7 @@ def test_line_s_own_bucket_never_runs_out_whatever_threads_and_network_do(
     """
     now, asked, arrived = 0.0, 0, []
     bucket = Bucket(Rate(20), at_once=at_once, now=now)
-    # As many as can go at once, and then whatever comes.
+    # As many as can be called at once, and then any.
     for asks, seconds, delay in [(True, 0.0, 0.2), (False, 0.0, 0.2)] * 40 + moves:
         now += seconds
         if asks and asked < at_once:
@@ -208,7 +208,7 @@ def test_line_s_own_bucket_never_runs_out_whatever_threads_and_network_do(
 
 
 def a_bot() -> Bot:
-    """It pushes what begins with p, and replies to all else."""
+    """It pushes texts that begin with p, and replies to all others."""
     bot = Bot()
 
     @bot.default()
@@ -223,7 +223,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
     return [bubble.text for bubble in sim.answers(chat)]
 
 
-def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
+def test_a_held_back_endpoint_is_not_called_while_the_others_continue(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned: list[str] = []
@@ -247,11 +247,11 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
         desk.says(user, "r")
     sim.wait_for(lambda: all(texts(sim, user) == ["r"] for user in replied))
     desk.until_decided()
-    # What was sent leaves its outbox a moment later.
+    # Sent effects leave their outbox a moment later.
     eventually(lambda: desk.desk.gate.waiting == 0 and len(desk.effects()) == 20)
     assert [call.endpoint for call in sim.calls[before:]].count("push") == 1
-    # Each asked once, and then waits for the clock without a turn: no spin. The first one comes
-    # back from its own pause.
+    # Each asked once, and then waits for the clock without a turn: no spin. The first one returns
+    # from its own pause.
     assert len(planned) <= 20 + 20 + 2
 
 
@@ -298,7 +298,7 @@ def test_one_user_s_limit_holds_back_that_user_alone(room: Rooms, sim: Sim) -> N
     assert desk.desk.line.rate_limits.seconds(PUSH) == 0.0
 
 
-def test_the_month_s_limit_is_a_dead_letter_and_the_outbox_goes_on(room: Rooms, sim: Sim) -> None:
+def test_the_month_s_limit_is_a_dead_letter_and_the_outbox_continues(room: Rooms, sim: Sim) -> None:
     bot, said = Bot(), threading.Event()
 
     @bot.default()

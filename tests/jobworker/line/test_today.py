@@ -10,7 +10,7 @@ from jobworker.line.today import Today, midnight
 NOW = datetime(2026, 11, 22, 15, 5, tzinfo=UTC)
 
 
-def test_the_count_begins_anew_at_midnight_in_japan() -> None:
+def test_the_count_restarts_at_midnight_in_japan() -> None:
     today = Today()
     assert today.messages(NOW) == 0
     today.add(3, NOW - timedelta(minutes=6))
@@ -22,7 +22,7 @@ def test_the_count_begins_anew_at_midnight_in_japan() -> None:
     assert midnight(NOW) == NOW - timedelta(minutes=5)
 
 
-def test_a_call_of_yesterday_that_is_told_late_counts_for_nothing() -> None:
+def test_a_call_of_yesterday_that_is_reported_late_does_not_count() -> None:
     today = Today()
     today.add(2, NOW)
     today.add(5, NOW - timedelta(minutes=6))

@@ -50,7 +50,7 @@ def expiring(database: Database[Any]) -> dict[str, datetime]:
     return {row["_id"]: row["expiresAt"] for row in rows}
 
 
-def test_what_grows_too_old_is_announced_a_week_ahead(
+def test_letters_that_grow_too_old_are_announced_a_week_ahead(
     letters: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     Ageing(letters, days=DAYS).look()
@@ -62,7 +62,7 @@ def test_what_grows_too_old_is_announced_a_week_ahead(
     assert row is not None
     assert (row["act"], row["by"], row["on"]) == ("expire", "linedesk", ["ancient", "old"])
     assert "older than 90 days" in row["why"]
-    assert "dead letters go in a week letters=2 days=90" in caplog.text
+    assert "dead letters expire in a week letters=2 days=90" in caplog.text
     # A successor announces nothing twice.
     Ageing(letters, days=DAYS).look()
     assert letters[AUDIT].count_documents({}) == 1
@@ -95,7 +95,7 @@ def test_mongodb_removes_what_was_announced(database: Database[Any]) -> None:
     assert index["expireAfterSeconds"] == 0
 
 
-def test_a_right_that_is_missing_is_told_with_what_to_do(
+def test_a_missing_right_is_logged_with_the_remedy(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(ageing: Ageing, now: datetime) -> int:
@@ -103,5 +103,5 @@ def test_a_right_that_is_missing_is_told_with_what_to_do(
 
     monkeypatch.setattr(Ageing, "_announce", refuse)
     Ageing(database, days=DAYS).look()
-    assert "ages of dead letters not looked at" in caplog.text
+    assert "ages of dead letters not checked" in caplog.text
     assert "`linedesk init --users` gives each user the rights it needs" in caplog.text

@@ -1,4 +1,4 @@
-"""Recording an event once, whoever tries and whatever MongoDB answers."""
+"""Recording an event once, with several processes and any answer of MongoDB."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def record(
 
 
 def places(recorded: Recorded) -> list[str]:
-    """Where the effects of a record stand in the outbox."""
+    """The places of a record's effects in the outbox."""
     return [place for place, _ in recorded.outbox.effects]
 
 
 def ids_in(conversation: Document) -> list[str]:
-    """Of what stands in its outbox, in order."""
+    """The effects in its outbox, in order."""
     return [effect["id"] for _, effect in effects_of(conversation)]
 
 
@@ -158,7 +158,7 @@ def test_an_event_without_an_id_is_named_by_its_document(database: Db, mine: Con
     assert stored(database)["applied"] == [str(doc["_id"])]
 
 
-def test_what_was_decided_without_a_record_is_applied_along(
+def test_events_decided_without_a_record_are_applied_along(
     database: Db, mine: Conversations
 ) -> None:
     record(mine, document("E3"), deciding("E3/0"), unsaved=["E1", "E2"])
@@ -168,7 +168,7 @@ def test_what_was_decided_without_a_record_is_applied_along(
 def test_the_last_hundred_names_are_kept_and_twice_as_many_at_most(
     database: Db, mine: Conversations
 ) -> None:
-    """Also where so many are applied along that one record names a hundred."""
+    """Also if so many are applied along that one record names a hundred."""
     names: list[str] = []
     for n in range(330):
         along = [f"{n}-{m}" for m in range(99 if n % 50 == 0 else 0)]
@@ -180,7 +180,7 @@ def test_the_last_hundred_names_are_kept_and_twice_as_many_at_most(
 
 
 def test_most_records_leave_the_older_names_as_they_are(database: Db, mine: Conversations) -> None:
-    """Taking some away writes all others anew, 4 kB of the oplog each time."""
+    """Removing some rewrites all others, 4 kB of the oplog each time."""
     counts = []
     for n in range(320):
         record(mine, document(f"E{n}"), NOTHING)
@@ -272,7 +272,7 @@ def test_an_event_whose_message_was_unsent_is_finished_without_effects(
     assert record(mine, document("E3"), deciding("E3/0"), message_id="M2").is_ours
 
 
-def test_a_call_stands_in_the_conversation_until_its_verdict(
+def test_a_call_is_kept_in_the_conversation_until_its_verdict(
     database: Db, mine: Conversations
 ) -> None:
     here = places(record(mine, document(), deciding("E1/0", "E1/1", "E1/2")))
@@ -328,9 +328,7 @@ def test_a_letter_takes_the_place_of_its_send_and_ends_its_call(
     assert "call" not in found
 
 
-def test_what_has_left_is_made_anew_by_no_write_that_comes_late(
-    database: Db, mine: Conversations
-) -> None:
+def test_no_late_write_recreates_a_removed_effect(database: Db, mine: Conversations) -> None:
     (place,) = places(record(mine, document(), deciding("E1/0")))
     mine.remove("main/U1", place)
     mine.give_up("main/U1", {place: {"id": "E1/0", "type": "deadletter"}})
@@ -338,7 +336,9 @@ def test_what_has_left_is_made_anew_by_no_write_that_comes_late(
     assert stored(database)["outbox"] == {}
 
 
-def test_what_is_carried_out_leaves_and_may_leave_twice(database: Db, mine: Conversations) -> None:
+def test_a_carried_out_effect_is_removed_and_may_be_removed_twice(
+    database: Db, mine: Conversations
+) -> None:
     first, second = places(record(mine, document(), deciding("E1/0", "E1/1")))
     mine.remove("main/U1", first)
     mine.remove("main/U1", first)
@@ -414,7 +414,7 @@ def test_a_full_outbox_makes_a_record_wait_instead_of_failing(
     assert record(mine, document(f"E{n}"), decision).is_ours
 
 
-# A record of unknown outcome, on a mongod that fails when told to.
+# A record of unknown outcome, on a mongod that fails on request.
 
 
 @pytest.fixture(scope="module")
@@ -622,7 +622,7 @@ LEFT = 1_100
 def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
     breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No write of its start goes by how many outboxes a predecessor left."""
+    """No write of its start depends on how many outboxes a predecessor left."""
     caplog.set_level(logging.INFO)
     left = [{**unsent_row(f"U{n}"), "epoch": 1} for n in range(LEFT)]
     broken_database.conversations.insert_many(left)
@@ -635,7 +635,7 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
         room.until_decided()
         assert room.conversation(user.user_id)["state"] == "heard"
         assert broken_database.conversations.count_documents({"epoch": 2}) == 1
-        # They are counted all the same, and what an operator releases is waited for.
+        # They are counted all the same, and an operator's release waits for them.
         eventually(lambda: len(room.desk.outbox) == LEFT)
         assert room.desk.give_up_send("main", "U7", "U7/0")
         fail(breakable, "off")
@@ -648,7 +648,7 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
         room.desk.stop()
 
 
-def test_what_is_not_loaded_yet_counts_to_what_waits_in_all(
+def test_outboxes_not_loaded_yet_count_as_waiting(
     breakable: Client, broken_database: Db, sim: Sim
 ) -> None:
     limits = SendLimits(most_in_all=3)
@@ -668,7 +668,7 @@ def unsent_row(key: str) -> Document:
     return {**row, "at": datetime.now(UTC), "outbox": outbox}
 
 
-def test_what_a_frozen_predecessor_recorded_late_is_carried_out_by_the_next_record(
+def test_a_late_record_of_a_frozen_predecessor_is_carried_out_by_the_next_record(
     database: Db, of_epoch: Callable[[int], Conversations]
 ) -> None:
     predecessor, successor = of_epoch(1), of_epoch(2)
@@ -740,7 +740,7 @@ def test_where_a_message_of_them_was_taken_back_nothing_is_recorded(
     assert record(mine, document(), deciding("E1/0"), message_id=own, gathered=others).is_ours
 
 
-def test_of_two_that_record_overlapping_ones_at_once_one_stands(
+def test_of_two_overlapping_records_at_once_one_is_kept(
     database: Db, of_epoch: Callable[[int], Conversations]
 ) -> None:
     for n in range(20):

@@ -70,7 +70,7 @@ def test_a_record_that_is_lost_with_its_primary_is_decided_once(
 def test_a_timer_that_only_the_primary_knows_to_be_cancelled_is_not_heard_and_not_ended(
     mongod: object, request: pytest.FixtureRequest
 ) -> None:
-    """A new primary shows so what a majority has confirmed, and what will vanish with it, too."""
+    """A new primary then shows all majority writes, and also writes that will be rolled back."""
     lagging = lagging_set(request.config)
     database = lagging.client[f"test_{uuid.uuid4().hex[:12]}"]
     create_collections(database, capped_bytes=MEGABYTE)

@@ -1,4 +1,4 @@
-"""Updates that travel together: each caller learns what is certain of its own."""
+"""Updates that share a command: each caller learns the certain result of its own."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def ask(group: GroupCommit, held: Held) -> Iterator[Ask]:
         held.go_on.set()
 
 
-def test_what_comes_meanwhile_travels_in_one_command(
+def test_updates_that_come_meanwhile_share_one_command(
     ask: Ask, held: Held, collection: Collection[Any]
 ) -> None:
     answers = [ask(n) for n in range(1, 9)]
@@ -95,7 +95,7 @@ def test_where_one_does_not_match_nothing_is_certain_of_any(ask: Ask, held: Held
     assert [one.result(15) for one in answers] == [False] * 3
 
 
-def test_what_mongodb_refuses_is_refused_to_its_caller_alone(ask: Ask, held: Held) -> None:
+def test_a_refusal_of_mongodb_reaches_only_its_caller(ask: Ask, held: Held) -> None:
     answers = [ask(1), ask(2, {"$inc": {"text": 1}}), ask(3)]
     held.go_on.set()
     assert answers[0].result(15)
@@ -104,14 +104,14 @@ def test_what_mongodb_refuses_is_refused_to_its_caller_alone(ask: Ask, held: Hel
     assert answers[2].result(15)
 
 
-def test_what_cannot_be_encoded_takes_no_other_along(ask: Ask, held: Held) -> None:
+def test_an_update_that_cannot_be_encoded_fails_no_other(ask: Ask, held: Held) -> None:
     """Nothing is certain, so each repeats its own, and the one that is broken meets its error."""
     answers = [ask(1), ask(2, {"$set": {"text": object()}})]
     held.go_on.set()
     assert [one.result(15) for one in answers] == [False, False]
 
 
-def test_a_lost_connection_is_told_to_all(ask: Ask, held: Held) -> None:
+def test_a_lost_connection_is_reported_to_all(ask: Ask, held: Held) -> None:
     held.fails = AutoReconnect("away")
     answers = [ask(1), ask(2)]
     held.go_on.set()

@@ -25,7 +25,7 @@ GROUP = {"_id": "main/C1", "kind": "group", "members": {"U1": {"displayName": "ï
 
 
 def found(database: Database[Any], word: str) -> list[str]:
-    """By the index alone: what has no parts yet is found by none."""
+    """By the index only: a conversation without parts is not found."""
     cut = {row["_id"] for row in database[CONVERSATIONS].find({NAME_PARTS: {"$exists": True}})}
     return [row["_id"] for row in by_name(database, word) if row["_id"] in cut]
 
@@ -127,7 +127,7 @@ def test_a_forgotten_name_leaves_nothing_to_be_found_by(
     desk.says(user, "forget")
     desk.until_quiet()
     row = database[CONVERSATIONS].find_one({"_id": id_}) or {}
-    # None, or already made anew by the worker's own thread.
+    # None, or already written again by the worker's own thread.
     assert (row["profile"], row.get(NAME_PARTS, [""])) == (None, [""])
 
 

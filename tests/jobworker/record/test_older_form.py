@@ -1,4 +1,4 @@
-"""Outboxes as releases before schema 3 left them: an array, whose sends tell of their own tries."""
+"""Outboxes as releases before schema 3 left them: an array, with tries recorded in its sends."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def a_reply(
 
 
 def left(database: Db, user: Any, *pending: Document, **fields: Any) -> None:
-    """What a process of such a release, of epoch 1, left of a conversation."""
+    """The conversation that a process of such a release, of epoch 1, left."""
     row = {
         "_id": f"{CHANNEL}/{user.user_id}",
         "channel": CHANNEL,
@@ -94,14 +94,14 @@ def echo() -> Bot:
     return bot
 
 
-# What becomes of the entries. Pure.
+# The conversion of entries. Pure.
 
 
 def place(index: int) -> str:
     return f"place {index}"
 
 
-def test_entries_keep_their_order_and_lose_what_tells_of_a_try() -> None:
+def test_entries_keep_their_order_and_lose_the_fields_of_a_try() -> None:
     fresh, letter = entry(id="E1/0"), {"id": "L", "type": "deadletter"}
     assert moved([fresh, letter, 5], place) == {
         "outbox.place 0": {key: fresh[key] for key in fresh.keys() - {"triedAt", "as"}},
@@ -138,7 +138,7 @@ def test_a_replay_behind_a_try_of_unknown_outcome_keeps_what_it_knows_of_its_own
     assert changes["outbox.place 1"] == replay
 
 
-def test_a_try_beside_a_call_that_stands_keeps_what_it_knows_of_its_own() -> None:
+def test_a_try_beside_a_stored_call_keeps_its_own_fields() -> None:
     tried = entry(PUSH, id="E2/0")
     assert moved([tried], place, has_call=True) == {"outbox.place 0": tried}
 
@@ -236,7 +236,7 @@ def test_a_try_of_an_older_release_after_a_switch_back_overwrites_no_call_of_unk
 def test_an_event_of_a_conversation_that_is_not_adopted_yet_goes_behind_what_waits(
     database: Db, room: Rooms, sim: Sim, applied: bool
 ) -> None:
-    """By a process that froze: its record comes when the outboxes were loaded."""
+    """By a process that froze: its record comes after the outboxes were loaded."""
     user, desk = sim.add_user("花子"), room(echo(), epoch=2)
     desk.until_quiet()
     event = sim.drafts.text(user, "二")
@@ -248,7 +248,7 @@ def test_an_event_of_a_conversation_that_is_not_adopted_yet_goes_behind_what_wai
     assert desk.conversation(user.user_id)["epoch"] == 2
 
 
-def test_what_an_older_release_recorded_after_a_switch_back_goes_out_last(
+def test_records_of_an_older_release_after_a_switch_back_are_sent_last(
     database: Db, room: Rooms, sim: Sim
 ) -> None:
     user = sim.add_user("花子")
@@ -318,7 +318,7 @@ def test_a_frozen_process_of_an_older_release_writes_nothing_once_it_is_moved(
 
 
 @pytest.mark.parametrize("broken", ["nothing", {"0": {}}, 5, [], None])
-def test_what_a_person_made_of_the_array_keeps_nothing_from_being_adopted(
+def test_an_array_edited_by_hand_does_not_prevent_adoption(
     database: Db, sim: Sim, broken: Any
 ) -> None:
     user, mine = sim.add_user("花子"), Conversations(database[CONVERSATIONS])

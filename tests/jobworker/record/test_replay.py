@@ -1,4 +1,4 @@
-"""A send that was given up and is sent anew: under which retry key, and once."""
+"""A given-up send that is sent again: its retry key, and that it is sent once."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ UNSOUND = [None, [], "x", {}, {"type": "send"}, {"id": 1, "way": "?"}]
 
 
 @pytest.mark.parametrize("effect", UNSOUND)
-def test_a_hand_made_effect_that_cannot_be_recorded_is_told(effect: Any) -> None:
+def test_a_hand_made_effect_that_cannot_be_recorded_is_logged(effect: Any) -> None:
     assert not is_sound({"effect": effect})
 
 
@@ -140,7 +140,7 @@ def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(room: Rooms
 def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
     database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """The first letter goes a week after its replay."""
+    """The first letter is removed a week after its replay."""
     user = sim.add_user("花子")
     first = given_up_by(room(a_bot(lambda event, talk: talk.reply("はい"))), sim, user)
     second = room(a_bot(forbidden), epoch=2)
@@ -244,7 +244,7 @@ def test_a_replay_under_the_key_of_its_try_travels_with_no_other_send(
     assert (len(keys), keys.index(letter["effect"]["retryKey"])) == (3, 1)
 
 
-def test_a_replayed_event_runs_its_handler_anew_and_its_reply_is_a_push(
+def test_a_replayed_event_runs_its_handler_again_and_its_reply_is_a_push(
     room: Rooms, sim: Sim
 ) -> None:
     broken = [True]
@@ -267,7 +267,7 @@ def test_a_replayed_event_runs_its_handler_anew_and_its_reply_is_a_push(
     assert sim.replies_to(letter["_id"]) == []
 
 
-# What was inserted into recvq past linedesk.
+# Documents inserted into recvq without linedesk.
 
 
 def forged(user: Any, letter: Document, **fields: Any) -> Document:
@@ -278,7 +278,7 @@ def forged(user: Any, letter: Document, **fields: Any) -> Document:
     return {**document, "effect": effect, **fields}
 
 
-def test_an_effect_that_no_letter_has_is_refused_and_told(
+def test_an_effect_that_no_letter_has_is_refused_and_logged(
     room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
     user = sim.add_user("花子")

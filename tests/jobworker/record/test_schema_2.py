@@ -1,5 +1,5 @@
 """Conversations as the release before wrote them: `schema_2.json`, read from its MongoDB while its
-dispatcher stood still amid a stream of messages, with tries of unknown outcome.
+dispatcher was frozen in a stream of messages, with tries of unknown outcome.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def said(sends: list[Document]) -> list[str]:
     return [message["text"] for send in sends for message in send["messages"]]
 
 
-def test_what_the_release_before_left_is_carried_out_once_and_in_order(
+def test_effects_of_the_previous_release_are_carried_out_once_and_in_order(
     left: list[Document], room: Rooms, sim: Sim
 ) -> None:
     tried = [send["as"] for row in left for send in row["pending"] if send["triedAt"]]

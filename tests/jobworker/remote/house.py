@@ -39,7 +39,7 @@ class House:
     def leader(
         self, wire: Wire | None = None, *, limits: LeaderLimits = SHORT, **options: Any
     ) -> Room:
-        """A leader that has begun its term, and hears what is sent from now on."""
+        """A leader that has begun its term, and receives messages from now on."""
         room = Room(
             self.database,
             self.sim,
@@ -68,7 +68,7 @@ class House:
         return gate
 
     def texts(self, chat: Any) -> list[str | None]:
-        """What the bot has said there."""
+        """The bot's messages there."""
         return [bubble.text for bubble in self.sim.answers(chat)]
 
 

@@ -12,7 +12,7 @@ from linedesk.runtime.thread import BackgroundThread
 
 
 class MemoryHub:
-    """What all connections go through.
+    """The medium of all connections.
 
     `mangle` gets each message's address and body and returns the bodies that arrive.
     """

@@ -1,6 +1,6 @@
-"""A program of the worker contract that misbehaves as a message asks it to; standard library only.
+"""A program of the worker contract that misbehaves on request; standard library only.
 
-Anything else it repeats. Its argument says how it misbehaves at its start.
+It repeats any other message. Its argument selects the misbehaviour at its start.
 """
 
 import json

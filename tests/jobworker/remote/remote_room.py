@@ -79,7 +79,7 @@ def a_room(
 
 
 def are_working(room: Room, number: int) -> bool:
-    """Whether so many workers get jobs."""
+    """Whether this many workers get jobs."""
     return sum(one["state"] == "working" for one in room.desk.workers()) == number
 
 

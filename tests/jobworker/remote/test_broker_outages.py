@@ -1,4 +1,4 @@
-"""RabbitMQ that is away, stands still or takes nothing costs time and nothing else."""
+"""RabbitMQ that is away, frozen or blocking causes delays and no losses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS = 60.0
 
 
 class Counting:
-    """A bot that answers what it gets; the text "wait" waits for the gate first."""
+    """A bot that repeats each text; the text "wait" waits for the gate first."""
 
     def __init__(self, gate: Gate) -> None:
         self.runs: Counter[str] = Counter()
@@ -43,9 +43,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("outage", ["frozen", "killed"])
-def test_rabbitmq_that_stands_still_or_is_gone_delays_and_loses_nothing(
-    house: House, outage: str
-) -> None:
+def test_a_frozen_or_missing_rabbitmq_delays_and_loses_nothing(house: House, outage: str) -> None:
     users = [house.sim.add_user(str(n)) for n in range(4)]
     gate = house.gate()
     counting, room = Counting(gate), house.leader()
@@ -57,7 +55,7 @@ def test_rabbitmq_that_stands_still_or_is_gone_delays_and_loses_nothing(
         for text in "ab":
             for user in users:
                 room.says(user, text)
-        # Until the worker is given up, and the handler has ended in vain.
+        # Until the worker is given up, and the handler has ended without effect.
         eventually(lambda: not room.desk.workers(), seconds=SECONDS)
         gate.open()
         assert house.texts(users[1]) == []
@@ -72,7 +70,7 @@ def test_rabbitmq_that_stands_still_or_is_gone_delays_and_loses_nothing(
 def test_a_server_that_takes_connections_and_says_nothing_ends_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a RabbitMQ that stands still, or a line that passes nothing on."""
+    """Like a frozen RabbitMQ, or a line that passes nothing."""
     monkeypatch.setattr(amqp, "CONNECT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"amqp://127.0.0.1:{server.getsockname()[1]}/"
@@ -118,7 +116,7 @@ def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", ["hang", "refuse"])
-def test_a_worker_whose_line_is_cut_amid_its_handler(house: House, mode: Mode) -> None:
+def test_a_worker_whose_line_is_cut_during_its_handler(house: House, mode: Mode) -> None:
     """Its decision is of an attempt that was handed out again, so it is dropped."""
     user, gate, port = house.sim.add_user("花子"), house.gate(), free_ports(1)[0]
     line = Proxy([(port, house.node.port)])
@@ -175,7 +173,7 @@ def test_while_rabbitmq_is_short_of_memory_everything_waits_and_says_so(house: H
     assert room.letters() == []
 
 
-def test_what_was_sent_before_a_stop_goes_out(shared_rabbitmq: RabbitMQ) -> None:
+def test_messages_sent_before_a_stop_go_out(shared_rabbitmq: RabbitMQ) -> None:
     arrived: list[bytes] = []
     leader = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=True, name="test")
     worker = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=False, name="test")

@@ -1,4 +1,4 @@
-"""What a bot can rely on, wherever its handlers run."""
+"""The guarantees for a bot, wherever its handlers run."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_state_ends_by_itself(room: Rooms, sim: Sim) -> None:
     assert desk.conversation(user.user_id).get("state") is None
 
 
-def test_what_is_forgotten_is_gone(room: Rooms, sim: Sim) -> None:
+def test_forgotten_data_is_gone(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     bot = a_bot(lambda event, talk: talk.data.update(a=1))
 
@@ -295,7 +295,7 @@ def test_one_that_raises_is_tried_again_and_then_given_up(room: Rooms, sim: Sim)
         (lambda talk: talk.data.update(x=object()), "BotError"),
     ],
 )
-def test_what_cannot_be_carried_out_is_given_up_at_once(
+def test_an_impossible_decision_is_given_up_at_once(
     room: Rooms, sim: Sim, wrong: Callable[[Talk], None], cause: str
 ) -> None:
     user = sim.add_user("花子")
@@ -321,7 +321,7 @@ def test_settings_secrets_and_quota_are_there(room: Rooms, sim: Sim) -> None:
     assert texts(sim, user) == ["はい secret-key False"]
 
 
-def test_other_keys_go_on_beside_a_slow_one(room: Rooms, sim: Sim) -> None:
+def test_other_keys_continue_beside_a_slow_one(room: Rooms, sim: Sim) -> None:
     slow, quick = sim.add_user("遅"), sim.add_user("速")
     may_end = threading.Event()
 

@@ -195,7 +195,7 @@ def test_decisions_have_the_actions_and_fields_of_the_schema() -> None:
     )
 
 
-def test_what_the_schema_demands_of_an_action_the_leader_demands() -> None:
+def test_the_leader_demands_of_an_action_what_the_schema_demands() -> None:
     decision = run_handler(Job.from_message(a_job(a_talk())), everything)
     required = {
         one["properties"]["do"]["const"]: set(one["required"]) for one in PARTS["action"]["oneOf"]
@@ -233,7 +233,7 @@ def command(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """All that goes between linedesk and its programs, in order."""
+    """All lines between linedesk and its programs, in order."""
     found: list[dict[str, Any]] = []
     send, receive = Program.send, Program.receive
 
@@ -251,7 +251,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_linedesk_and_a_program_write_is_of_the_schema(
+def test_the_lines_of_linedesk_and_a_program_conform_to_the_schema(
     shared_rabbitmq: RabbitMQ,
     database: Database[Any],
     sim: Sim,

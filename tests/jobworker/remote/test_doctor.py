@@ -1,4 +1,4 @@
-"""`linedesk doctor` on a real RabbitMQ: what is right, and what was broken for it."""
+"""`linedesk doctor` on a real RabbitMQ: its good findings, and those for deliberate faults."""
 
 from __future__ import annotations
 

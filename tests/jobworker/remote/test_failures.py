@@ -32,7 +32,9 @@ PATIENT = leader_module.LeaderLimits(unnamed_seconds=10.0, silent_seconds=20.0, 
 
 
 class Script:
-    """A bot that answers what it gets, and what its runs do first, by text and number of run."""
+    """A bot that repeats each text, and the first actions of its runs, by text and number of
+    run.
+    """
 
     def __init__(self, **acts: Sequence[Callable[[Talk], object]]) -> None:
         self.runs: list[str] = []
@@ -172,7 +174,7 @@ def test_a_decision_that_comes_late_and_twice_is_dropped(house: House) -> None:
     assert script.times("a") == 2
 
 
-def test_a_worker_that_is_cut_off_amid_its_handler_decides_nothing_when_it_is_back(
+def test_a_worker_that_is_cut_off_during_its_handler_decides_nothing_when_it_is_back(
     house: House,
 ) -> None:
     user, there, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()
@@ -187,7 +189,7 @@ def test_a_worker_that_is_cut_off_amid_its_handler_decides_nothing_when_it_is_ba
     eventually(lambda: house.texts(user) == ["a 2"])
     gate.open()
     eventually(lambda: len(there.out.of("decision")) == 1)
-    # It is back, and repeats what it has.
+    # It is back, and repeats its decisions.
     there.out.change = there.into.change = lambda message: [message]
     until_working(room, "one", "two")
     eventually(lambda: not worker._held)
@@ -285,7 +287,7 @@ def test_a_leader_that_wakes_abandons_no_handler_of_its_successor(house: House) 
     until_working(second, "box/1")
     second.says(user, "a")
     gate.until_reached()
-    # The first one does not know this attempt, and tells the worker so.
+    # The first one does not know this attempt, and reports that to the worker.
     eventually(lambda: any(one["epoch"] == 1 for one in there.into.of("abandon")))
     gate.open()
     second.until_quiet()
@@ -297,7 +299,9 @@ def test_a_leader_that_wakes_abandons_no_handler_of_its_successor(house: House) 
 def test_a_leader_with_a_new_database_gets_its_jobs_done(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its epochs begin anew, which a worker must not take for those of a leader long replaced."""
+    """Its epochs begin again; a worker must not take them for those of a leader replaced long
+    ago.
+    """
     monkeypatch.setattr("jobworker.remote.worker.LEADER_SILENT_SECONDS", 1.0)
     user, here, there, script = house.sim.add_user("花子"), *two_wires(house), Script()
     first = house.leader(here, epoch=50)
@@ -458,7 +462,7 @@ def test_a_handler_that_does_not_return_is_ended_by_its_worker(house: House) -> 
 
 
 def test_a_handler_whose_worker_does_not_end_it_is_ended_by_the_leader(house: House) -> None:
-    """The worker beats, and its thread stands still."""
+    """The worker sends beats, and its thread is frozen."""
     user, here, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()
     here.out.change = lambda one: [{**one, "limitSeconds": 9e9} if one["type"] == "job" else one]
     script = Script(hang=[stand_at(gate)])
@@ -475,7 +479,7 @@ def test_a_handler_whose_worker_does_not_end_it_is_ended_by_the_leader(house: Ho
     assert room.letters() == []
 
 
-def test_what_is_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
+def test_an_event_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
     house: House,
 ) -> None:
     user, gate = house.sim.add_user("花子"), house.gate()
@@ -491,7 +495,7 @@ def test_what_is_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
     (letter,) = room.letters()
     assert (letter["_id"], letter["cause"]) == (name_of(first), RELEASED)
     assert worker.abandoned_total == 1
-    # It is replayed while its handler of old still stands.
+    # It is replayed while its old handler still runs.
     again = event_again(letter, name="replay:x:1", now=datetime.now(UTC))
     room.put_document(again)
     room.until_quiet()
@@ -557,7 +561,8 @@ def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: 
     for user in users:
         room.says(user, "e")
     assert room.unfinished == 5
-    # What waits for a worker is not deferred, so no time of it makes it leave the window.
+    # A job that waits for a worker is not deferred, so time alone does not move it out of the
+    # window.
     assert room.pool.view.in_hand().deferred == 0
     house.worker(script.bot)
     room.until_quiet()
@@ -642,7 +647,9 @@ def test_a_worker_that_only_lost_a_job_is_not_counted_as_taken_down(house: House
     assert workers.condemned_by({"one", "two", "left"}, {"a", "b", "c"}) == 5
 
 
-def test_what_finds_no_worker_free_looks_ever_less_often_and_leaves_no_row(house: House) -> None:
+def test_a_job_without_a_free_worker_checks_less_and_less_often_and_leaves_no_row(
+    house: House,
+) -> None:
     user, room = house.sim.add_user("花子"), house.leader()
     house.worker(Script().bot, threads=2)
     until_working(room, "box/1")
@@ -695,7 +702,7 @@ def test_an_attempt_whose_job_cannot_be_made_holds_no_place(
     assert house.texts(user) == script.runs == ["a"]
 
 
-# What the tests ask.
+# Queries of the tests.
 
 
 def two_wires(house: House) -> tuple[Wire, Wire]:
@@ -714,7 +721,7 @@ def because(room: Room) -> str | None:
 
 
 def end_overdue(room: Room) -> int:
-    """What the dispatcher does once a second; how many handlers it gave up."""
+    """The dispatcher's check, once a second; returns how many handlers it abandoned."""
     lost = room.pool.abandon_overdue(60.0)
     for thread in lost:
         assert isinstance(thread.work, Run)

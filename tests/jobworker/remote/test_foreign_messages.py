@@ -1,4 +1,4 @@
-"""Whatever arrives over RabbitMQ ends no thread, answers nobody wrongly, and holds nothing up."""
+"""No message over RabbitMQ ends a thread, causes a wrong answer, or blocks others."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_garbage_ends_no_thread_of_a_leader(house: House) -> None:
             stranger.to_leaders(json.dumps({**BEAT, name: value}).encode())
         room.says(user, "a")
         room.until_quiet()
-        # All of it has arrived, for this comes behind it.
+        # All of them have arrived, because this one comes behind them.
         stranger.to_leaders({**BEAT, "name": "last"})
         eventually(lambda: "last" in states(room))
     assert set(states(room)) == {"box/1", "last"}

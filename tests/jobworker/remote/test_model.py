@@ -1,10 +1,10 @@
 """A model of one key's events between two leaders, workers and a broker, in every interleaving.
 
-Workers may run a job at any time after it was sent, or never, and each run may decide to write or
-to write nothing. The broker may lose and double jobs and decisions at will: a message that was sent
-stays in the model, and each step may deliver it or not. A leader may give an attempt up at any
-moment and hand the event out again. A second leader takes over at any moment, and the first one may
-go on without knowing it.
+Workers may run a job at any time after it was sent, or never. Each run may decide to write or to
+write nothing. The broker may lose and double jobs and decisions: a sent message stays in the model,
+and each step may deliver it or not. A leader may give an attempt up at any moment and hand the
+event out again. A second leader takes over at any moment, and the first one may continue without
+noticing it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WRITE, EMPTY = "write", "empty"
 
 @dataclass(frozen=True)
 class Rules:
-    """What a variant leaves out."""
+    """The parts that a variant leaves out."""
 
     current_only: bool = True
     """A leader takes a decision of its current attempt only."""
@@ -43,7 +43,7 @@ class Leader:
 
 @dataclass(frozen=True)
 class World:
-    """`sent` has each attempt's (leader, event), `decided` what runs of it said."""
+    """`sent` has each attempt's (leader, event), `decided` the results of its runs."""
 
     epoch: int = 0
     applied: tuple[int, ...] = ()
@@ -68,7 +68,7 @@ def steps(world: World, rules: Rules) -> Iterator[World]:
         for attempt, said in world.decided:
             yield from hears(world, number, attempt, said, rules)
     if len(world.leaders) == 1:
-        # What the first one had saved of its progress may be as old as one likes.
+        # The first one's saved progress may have any age.
         for at in range(world.leaders[0].at + 1):
             yield replace(world, leaders=(*world.leaders, Leader(2, at)))
 
@@ -139,7 +139,7 @@ def violation(world: World) -> str | None:
 
 
 def explored(rules: Rules, *, until_wrong: bool = False) -> tuple[set[World], set[str]]:
-    """Every world that can be reached, and what is wrong in some of them."""
+    """Every reachable world, and the faults in some of them."""
     seen, found = {World()}, set[str]()
     waiting = [World()]
     while waiting:

@@ -212,7 +212,7 @@ def test_a_worker_whose_program_was_exchanged_ends_to_be_started_again(
         (f"{ODD} rules", "--command: the program has wrong rules: rules: number 0: 'nonsense'"),
     ],
 )
-def test_a_program_that_no_start_mends_is_a_wrong_setting(command: str, words: str) -> None:
+def test_a_program_that_fails_at_each_start_is_a_wrong_setting(command: str, words: str) -> None:
     done = a_worker_without_broker(command)
     assert done.returncode == Exit.CONFIG
     assert words in done.stderr

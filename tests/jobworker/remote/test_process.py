@@ -36,7 +36,7 @@ def said(tmp_path: Path) -> Iterator[Said]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts workers with a watchdog of 2 s; what they wrote is shown where a test fails."""
+    """Starts workers with a watchdog of 2 s; their output is shown if a test fails."""
     children: list[Child] = []
     with Written() as written:
 
@@ -120,7 +120,7 @@ def test_a_worker_whose_rabbitmq_hangs_ends_all_the_same(
         ("amqp://127.0.0.1:1/", {"WORKER_THREADS": "0"}),
     ],
 )
-def test_what_no_restart_mends_ends_with_config(
+def test_an_error_that_no_restart_fixes_ends_with_config(
     start: Start, url: str | None, environ: dict[str, str]
 ) -> None:
     assert start(url, **environ).wait(30) == Exit.CONFIG

@@ -1,4 +1,4 @@
-"""Programs that end, hang, or write what they must not: no other job is harmed by them.
+"""Programs that end, hang, or write invalid lines: they harm no other job.
 
 The leader and the worker are real, and so is the RabbitMQ between them.
 """
@@ -85,7 +85,7 @@ def room(
         ("action", "BotError: invalid decision", 1),
     ],
 )
-def test_what_a_program_must_not_write_is_a_failed_try_of_that_job_alone(
+def test_an_invalid_line_of_a_program_is_a_failed_try_of_that_job_only(
     room: Callable[..., Room], sim: Sim, word: str, cause: str, attempts: int
 ) -> None:
     alice, bob = sim.add_user("花子"), sim.add_user("太郎")
@@ -106,7 +106,7 @@ def test_what_a_program_must_not_write_is_a_failed_try_of_that_job_alone(
     assert desk.conversation(bob.user_id)["data"] == {"seen": "b"}
 
 
-def test_what_a_program_wrote_before_it_died_stands_in_the_letter(
+def test_the_last_output_of_a_dead_program_is_in_the_letter(
     room: Callable[..., Room], sim: Sim
 ) -> None:
     desk = room(a_program(masked=lambda text: text.replace("own", "***")), tries=1)
@@ -158,7 +158,7 @@ def test_a_megabyte_on_standard_error_holds_nothing_up(
 
 
 @pytest.mark.parametrize("word", ["twice", "afterwards"])
-def test_what_a_program_does_between_jobs_costs_no_try(
+def test_a_program_s_fault_between_jobs_costs_no_try(
     room: Callable[..., Room], sim: Sim, word: str, tmp_path: Path
 ) -> None:
     pid = tmp_path / "pid"
@@ -218,7 +218,7 @@ def test_a_program_that_does_not_begin_is_refused(
         ("'bot", "cannot be read as a command: No closing quotation"),
     ],
 )
-def test_what_is_no_command_is_refused(command: str, words: str) -> None:
+def test_an_invalid_command_is_refused(command: str, words: str) -> None:
     with pytest.raises(WrongProgram, match=words):
         ProgramBot(command, settings={}, secrets={}, environ={})
 

@@ -1,4 +1,4 @@
-"""What the leader reports of its workers: rows for `status`, and figures."""
+"""The leader's reports about its workers: rows for `status`, and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`linedesk init --amqp` on a real RabbitMQ, and what its users may do there."""
+"""`linedesk init --amqp` on a real RabbitMQ, and the rights of its users."""
 
 from __future__ import annotations
 

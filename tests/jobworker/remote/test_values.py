@@ -1,4 +1,4 @@
-"""Stored values as JSON: what comes from outside is a value, or a ValueError."""
+"""Stored values as JSON: every value from outside is valid, or a ValueError."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_line_that_is_no_object_is_a_value_error(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_json_has_no_form_for_is_a_value_error(value: Any) -> None:
+def test_a_value_that_json_cannot_represent_is_a_value_error(value: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         to_line({"x": value})
 

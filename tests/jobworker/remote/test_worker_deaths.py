@@ -124,7 +124,7 @@ def test_a_worker_that_is_killed_when_its_decision_has_left(
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_worker_that_is_killed_or_frozen_amid_its_handler(
+def test_a_worker_that_is_killed_or_frozen_during_its_handler(
     house: House, workers: Workers, end: signal.Signals
 ) -> None:
     user, other = (house.sim.add_user(name) for name in "甲乙")
@@ -142,7 +142,7 @@ def test_a_worker_that_is_killed_or_frozen_amid_its_handler(
     assert house.texts(user) == ["wait", "b"]
     assert house.texts(other) == ["a"]
     assert len(workers.runs("wait")) == 2
-    # One that wakes repeats what it decided, which counts for nothing.
+    # One that wakes repeats its decision, which has no effect.
     first.send_signal(signal.SIGCONT)
     until_there(room, 2 if end is signal.SIGSTOP else 1)
     room.says(user, "c")
@@ -176,7 +176,7 @@ def test_an_event_that_kills_each_worker_is_a_dead_letter_and_its_neighbours_are
 
 
 @pytest.mark.timeout(120)
-def test_what_is_suspected_gets_a_worker_of_its_own_although_others_keep_it_busy(
+def test_a_suspected_job_gets_a_worker_of_its_own_although_others_keep_it_busy(
     house: House, workers: Workers
 ) -> None:
     """One worker alone, and a queue of work: it is left idle for the suspect."""

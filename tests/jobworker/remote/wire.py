@@ -44,8 +44,8 @@ def without(type_: str, *, times: int | None = None) -> Change:
 
 
 class Lane:
-    """One direction. `change` makes of a message those that go on, and leaves it as it is; `seen`
-    has all that came.
+    """One direction. `change` turns a message into those that pass on, by default itself; `seen`
+    has all messages that arrived.
     """
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class Lane:
 
 
 class Wire:
-    """Makes connections (`jobworker.remote.broker.MakeBroker`): `out` is what they send, `into`
-    what reaches them.
+    """Makes connections (`jobworker.remote.broker.MakeBroker`): `out` is the direction of their
+    messages, `into` that of the messages to them.
     """
 
     def __init__(self, *nodes: RabbitMQ, url: str | None = None) -> None:
@@ -86,7 +86,7 @@ class Wire:
         return broker
 
     def cut(self) -> None:
-        """Nothing goes through any more, as with a process that is frozen or gone."""
+        """Nothing passes any more, as with a process that is frozen or gone."""
         self.out.change = self.into.change = nothing
 
 
@@ -99,7 +99,7 @@ class _Wired(AmqpBroker):
 
 
 class Stranger:
-    """Anything with a connection to RabbitMQ, and what it sends."""
+    """Anything with a connection to RabbitMQ, and its messages."""
 
     def __init__(self, node: RabbitMQ) -> None:
         self._connection = pika.BlockingConnection(pika.URLParameters(node.url))
@@ -123,7 +123,7 @@ def _bytes(body: bytes | Message) -> bytes:
 
 
 class Gate:
-    """Where a handler waits until the test lets it go on."""
+    """Where a handler waits until the test lets it continue."""
 
     def __init__(self) -> None:
         self.reached = threading.Semaphore(0)

@@ -47,7 +47,9 @@ from tests.sdk_bots import echo, kitchensink, multievent
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
-MIGRATE = Path(__file__).parents[3] / "docs/how-to/move-a-bot.md"
+HOW_TO = Path(__file__).parents[3] / "docs/how-to"
+MIGRATE = HOW_TO / "move-a-bot.md"
+CONTENT = HOW_TO / "photos-and-files.md"
 
 
 def texts(sim: Sim, chat: Any) -> list[str | None]:
@@ -55,7 +57,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 
 def answer_to(desk: Room, sim: Sim, user: Any, text: str, **more: Any) -> Bubble:
-    """What the bot says last once it is through with the text."""
+    """The bot's last message once it has handled the text."""
     desk.says(user, text, **more)
     desk.until_decided()
     return sim.answers(more.get("chat") or user)[-1]
@@ -113,7 +115,7 @@ def test_each_event_finds_its_handler_by_the_sdk_s_rules(room: Rooms, sim: Sim) 
         ("unfollow", user.user_id),
     ]
     assert ("leave", None) in multievent.noted
-    assert len(sim.calls_to("info")) == asked, "nobody wanted the destination"
+    assert len(sim.calls_to("info")) == asked, "no handler read the destination"
 
 
 def test_the_destination_is_asked_once_and_only_when_a_handler_takes_it(
@@ -189,7 +191,7 @@ def test_the_kitchen_sink_runs_as_it_is(
     assert desk.letters() == []
 
 
-# What another try would send twice.
+# Effects that another try would repeat.
 
 
 def handler_of(function: Callable[[Any], None]) -> SdkBot:
@@ -211,7 +213,7 @@ def push(user_id: str, text: str, **more: Any) -> None:
 
 
 class Failing:
-    """An SDK bot's handler that does something, and then raises for so many runs."""
+    """An SDK bot's handler that acts, and then raises an error in this many runs."""
 
     def __init__(self, first: Callable[[Any], None], times: int = 1) -> None:
         self.runs = 0
@@ -391,7 +393,7 @@ def test_a_handler_that_hangs_after_a_send_is_not_run_again(room: Rooms, sim: Si
 
 
 def test_a_handler_that_is_abandoned_between_turn_and_send_sends_nothing() -> None:
-    """Whoever abandons says so first and then looks for the send; the send looks after it."""
+    """Abandoning declares it first and then looks for the send; the send looks after its note."""
 
     class Handling:
         is_abandoned = False
@@ -418,7 +420,9 @@ def test_a_handler_that_is_abandoned_between_turn_and_send_sends_nothing() -> No
 def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
     room: Rooms, sim: Sim
 ) -> None:
-    """While LINE is away the bot hides it, as one does around calls; its reply comes later."""
+    """While LINE is away the bot hides the error, as is common around calls; its reply comes
+    later.
+    """
     user, runs = sim.add_user("花子"), []
 
     def handler(event: Any) -> None:
@@ -438,7 +442,7 @@ def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
 
 
 def test_a_handler_can_be_run_again_until_it_has_sent_something() -> None:
-    """So long it is sent back where turns take long; then it waits, since it cannot."""
+    """It is sent back if turns take long; then it waits, since it cannot run again."""
 
     class Handling:
         is_abandoned = False
@@ -456,7 +460,7 @@ def test_a_handler_can_be_run_again_until_it_has_sent_something() -> None:
         assert can_run_again()
 
 
-def test_what_was_sent_is_in_applied_before_progress_is_saved(room: Rooms, sim: Sim) -> None:
+def test_a_sent_event_is_in_applied_before_progress_is_saved(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     desk = room(SdkBot(echo.handler))
     document = desk.says(user, "一")
@@ -502,7 +506,7 @@ def test_a_post_is_a_send_unless_it_does_no_more_when_made_twice(
     assert is_send(method, path) is expected
 
 
-def test_lasting_errors_are_those_that_no_further_try_mends() -> None:
+def test_lasting_errors_are_those_that_no_further_try_fixes() -> None:
     assert issubclass(BotError, PermanentError)
     assert not issubclass(GateClosed, PermanentError)
 
@@ -597,14 +601,14 @@ def test_calls_of_several_bots_threads_keep_the_interval(room: Rooms, sim: Sim) 
 def test_failures_of_two_conversations_open_the_breaker(
     room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All go to one path: they are told apart by conversation."""
+    """All go to one path: the conversation distinguishes them."""
     caplog.set_level(logging.WARNING)
     users = [sim.add_user(name) for name in ("花子", "太郎", "次郎", "三郎", "四郎")]
     desk = room(SdkBot(echo.handler), tries=1)
     sim.answer_next("reply", 500, times=5)
     for user in users:
         desk.says(user, "?")
-    eventually(lambda: "LINE fails, no calls but probes" in caplog.text)
+    eventually(lambda: "LINE fails, only probes are sent" in caplog.text)
     desk.until_decided()
     assert len(eventually(lambda: len(desk.letters()) == 5 and desk.letters())) == 5
 
@@ -653,7 +657,9 @@ def test_the_docs_bots_run_after_their_diff(
 def test_the_docs_example_of_content_runs(
     room: Rooms, sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", MIGRATE.read_text("utf-8"), re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n# videos.py\n(.*?)```", CONTENT.read_text("utf-8"), re.DOTALL
+    )
     space: dict[str, Any] = {}
     exec(example, space)
     monkeypatch.chdir(tmp_path)
@@ -777,7 +783,7 @@ def test_a_bot_of_several_modules_is_looked_through(
     del sys.modules["beside"]
 
 
-def test_what_is_none_of_the_bot_s_own_may_have_the_sdk_s_client(
+def test_code_outside_the_bot_may_have_the_sdk_s_client(
     named: Callable[[str], Bot], tmp_path: Path
 ) -> None:
     library = tmp_path / "venv/lib/site-packages"

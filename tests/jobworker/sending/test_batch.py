@@ -1,4 +1,4 @@
-"""Where a batch stands at the gate."""
+"""The standing of a batch at the gate."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def a_batch() -> Batch:
     )
 
 
-def test_a_batch_stands_by_the_best_of_its_conversations() -> None:
+def test_a_batch_has_the_best_standing_of_its_conversations() -> None:
     standing = a_batch().standing(5.0)
     assert (standing.turn_class, standing.place) == (TurnClass.CHAT, LIMITS.push_seconds)
 
 
 def test_after_a_call_without_a_verdict_it_is_worth_no_more_than_any_other_push() -> None:
-    """One on which LINE always fails would else be the breaker's probe again and again."""
+    """Otherwise one on which LINE always fails would repeatedly be the breaker's probe."""
     batch = a_batch()
     batch.calling()
     batch.failed(batch.judged(OutcomeUnknown("late")), 7.0)

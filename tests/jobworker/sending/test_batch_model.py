@@ -1,18 +1,18 @@
-"""A model of the protocol by which sends of several conversations travel in one multicast.
+"""A model of the protocol by which sends of several conversations share one multicast.
 
-Two leaders, two conversations with one send each, one multicast of the first leader's. The steps
-are those of `jobworker.sending.batching.Batching` and `jobworker.record.batches.Batches`, and have
-their names. A step does one write of MongoDB, one call of LINE or one change under the outbox's
-lock. Every order of the steps is tried: the second leader begins at any time, and the first one
-stands still at any step, for a while or for ever. There is no lease: a leader that was replaced
-goes on until a write tells it.
+Two leaders, two conversations with one send each, one multicast of the first leader. The steps have
+the names of those in `jobworker.sending.batching.Batching` and `jobworker.record.batches.Batches`.
+A step does one write of MongoDB, one call of LINE or one change under the outbox's lock. Every
+order of the steps is tried. The second leader begins at any time, and the first one freezes at any
+step, for a while or permanently. There is no lease: a replaced leader continues until a write
+refuses it.
 
-Trouble is what MongoDB and LINE do to a step: a write that is not confirmed, or a call that is not
-answered, arrives at once, at any later time, or never; a call is refused. LINE takes a retry key
-once.
+Trouble is the effect of MongoDB and LINE on a step. A write that is not confirmed, or a call that
+is not answered, arrives at once, at any later time, or never. A call may be refused. LINE takes a
+retry key once.
 
-The model makes a multicast of one conversation, too, where the code asks for two: so two
-conversations are enough to have one that stays outside.
+The model makes a multicast of one conversation, too, where the code requires two. Two conversations
+are therefore enough to have one that stays outside.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pytest
 
 A, B = 0, 1
 CHATS = frozenset((A, B))
-# What stands in a conversation's `call`.
+# The values of a conversation's `call`.
 CLAIM, OWN = "claimed for the multicast", "a call of its own"
 
 
@@ -34,7 +34,7 @@ class Chat(NamedTuple):
     epoch: int = 1
     call: str | None = None
     waits: bool = True
-    """Whether its send stands in the outbox."""
+    """Whether its send is in the outbox."""
 
 
 class Row(NamedTuple):
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a thread of a leader does next, or a write that is still on its way."""
+    """The next action of a leader's thread, or a write that is still on its way."""
 
     step: str
     epoch: int
@@ -57,7 +57,7 @@ class Task(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What the second leader knows, under its outbox's lock."""
+    """The second leader's knowledge, under its outbox's lock."""
 
     asked: frozenset[int] | None = None
     """`_unknown`: the conversations that wait for word of the batch; None if it is not asked."""
@@ -169,7 +169,7 @@ def note_call(world: World, task: Task) -> Written:
 
 
 def note_call_late(world: World, task: Task) -> Written:
-    """The same, written before anything stood there."""
+    """The same, written before there was any call."""
     return note_call(world, task) if world.chats[task.chat].call is None else (world, False)
 
 
@@ -242,7 +242,7 @@ def claim_second(world: World, task: Task) -> Iterator[World]:
 
 
 def claimed(world: World, task: Task) -> Iterator[World]:
-    """`claim` reads what is claimed; `go` sets the others free."""
+    """`claim` reads the claimed ones; `go` sets the others free."""
     members = {one for one in CHATS if world.chats[one][:2] == (task.epoch, CLAIM)}
     if not members:
         yield world.then(task._replace(step="call_off"))
@@ -309,9 +309,9 @@ def sent(world: World, task: Task) -> Iterator[World]:
 
 
 def call_off(world: World, task: Task) -> Iterator[World]:
-    """`Batches.call_off`: the row goes, then its conversations are free.
+    """`Batches.call_off`: the row is removed, then its conversations are free.
 
-    A row of a successor's ends the process.
+    A row of a successor ends the process.
     """
     is_replaced = world.row is not None and world.row.epoch > task.epoch
     if is_replaced and world.broken != "a successor's batch is not called off":
@@ -355,7 +355,7 @@ def note(world: World, task: Task) -> Iterator[World]:
 
 
 def push(world: World, task: Task) -> Iterator[World]:
-    """The call with its end: what happens between them is not this protocol's."""
+    """The call with its end: the time between them is not part of this protocol."""
     yield end_call(call(world, task)[0], task)[0]
 
 
@@ -479,7 +479,7 @@ def is_local(task: Task) -> bool:
 
 
 def after_a_step(world: World) -> Iterator[tuple[Task, World]]:
-    """What may come next."""
+    """The possible next worlds."""
     local = [task for task in world.tasks if is_local(task)]
     in_vain = [task for task in world.tasks if is_in_vain(world, task)]
     for task in in_vain[:1] or local[:1] or world.tasks:
@@ -492,7 +492,7 @@ def after_a_step(world: World) -> Iterator[tuple[Task, World]]:
 
 
 def problem_of(world: World) -> str | None:
-    """What is wrong; a run has ended once the second leader has nothing more to do."""
+    """The violated rule; a run has ended once the second leader has nothing more to do."""
     if max(world.got) > 1:
         return "a message arrived twice"
     if any(task.epoch == 2 and not task.step.startswith(LATE) for task in world.tasks):
@@ -505,7 +505,7 @@ def problem_of(world: World) -> str | None:
 
 
 def search(broken: str = "", *, trouble: tuple[int, ...]) -> tuple[str | None, int]:
-    """The first problem with the steps that lead to it, and how many worlds were looked at."""
+    """The first problem with the steps that lead to it, and how many worlds were examined."""
     tasks = (Task("go", 1), Task("take_over", 2), *(Task("adopt_one", 2, chat=n) for n in (A, B)))
     start = World(frozenset(tasks), trouble=trouble, broken=broken)
     came_from: dict[World, tuple[World, Task] | None] = {start: None}
@@ -549,7 +549,7 @@ RULES = (
 def test_in_whatever_order_each_message_arrives_once(trouble: tuple[int, ...]) -> None:
     problem, worlds = search(trouble=trouble)
     assert problem is None
-    # Else it has looked at nothing much.
+    # Otherwise it has examined too little.
     assert worlds > 20_000
 
 

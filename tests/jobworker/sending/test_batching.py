@@ -1,8 +1,8 @@
-"""Sends of many conversations in one multicast, acted out on a real mongod with the simulator.
+"""Sends of many conversations in one multicast, carried out on a real mongod with the simulator.
 
-The rules of the protocol, with every order of two leaders, are those of `test_batch_model`. Here
-the leaders are rooms of rising epochs on one database; a room that died or froze stands still at a
-named point (`tests.jobworker.freezing`).
+The rules of the protocol, with every order of two leaders, are in `test_batch_model`. Here the
+leaders are rooms of rising epochs on one database. A room that died or froze stays at a named point
+(`tests.jobworker.freezing`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tests.waiting import eventually
 
 MULTICAST = SendMethod.MULTICAST.path
 Deaths = list[BaseException | None]
-# As many as LINE takes in one call, so what comes behind travels by itself.
+# As many as LINE takes in one call, so a further message is sent by itself.
 SAME = ("一", "二", "三", "四", "五")
 POINTS = (
     *("row open", "claimed", "ready", "calling", "called", "answered"),
@@ -99,7 +99,7 @@ def waits(database: Any, user: User, *sends: Sequence[Document], **fields: Any) 
 
 
 def friends(database: Any, sim: Sim, number: int, *sends: Sequence[Document]) -> list[User]:
-    """So many friends for whom the same waits."""
+    """This many friends with the same waiting send."""
     users = [sim.add_user(f"友{n}") for n in range(number)]
     for user in users:
         waits(database, user, *(sends or [[text("同じ")]]))
@@ -154,7 +154,7 @@ def ways(made: Sequence[Call]) -> Counter[str]:
     return Counter(call.endpoint for call in made)
 
 
-# What travels together.
+# Sends that share a call.
 
 
 def test_the_same_for_many_is_one_call(database: Any, sim: Sim, calls: Any) -> None:
@@ -181,7 +181,7 @@ def test_one_row_of_calls_names_the_events_of_all(database: Any, sim: Sim) -> No
     assert named == {user.user_id for user in users}
 
 
-def test_who_is_no_known_friend_gets_a_push(database: Any, sim: Sim, calls: Any) -> None:
+def test_a_user_not_known_as_a_friend_gets_a_push(database: Any, sim: Sim, calls: Any) -> None:
     """A multicast does not reach such a user, and does not say so."""
     known = friends(database, sim, 2)
     strangers = []
@@ -248,10 +248,10 @@ def test_the_order_of_each_conversation_is_kept(database: Any, sim: Sim, calls: 
 
 
 @pytest.mark.parametrize("point", ["turn", "row open"])
-def test_what_is_recorded_while_the_others_are_claimed_travels_later(
+def test_a_send_recorded_while_the_others_are_claimed_is_sent_later(
     database: Any, sim: Sim, point: str
 ) -> None:
-    """It would else be part of the body for all, or be claimed without being sent."""
+    """Otherwise it would be part of the body for all, or be claimed without being sent."""
     users = friends(database, sim, 3)
     leader = Leader(database, sim)
     batching, rows, _ = parts_of(leader.room)
@@ -272,7 +272,7 @@ def test_what_is_recorded_while_the_others_are_claimed_travels_later(
     assert [texts(sim, user) for user in users] == [["同じ", f"あと{n}"] for n in range(3)]
 
 
-# What LINE says of it.
+# LINE's answers to it.
 
 
 def test_a_recipient_that_line_names_is_one_dead_letter(
@@ -327,7 +327,7 @@ def test_a_400_without_a_name_halves_the_call_until_the_one_is_found(
     assert len(calls()) <= 12
 
 
-def test_what_exceeds_the_month_is_a_letter_and_the_rest_of_the_month_is_used(
+def test_a_send_over_the_month_s_limit_is_a_letter_and_the_rest_of_the_month_is_used(
     database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Soon after a refusal it is read again how much of the month is used.
@@ -397,7 +397,7 @@ def is_once(sim: Sim, users: Sequence[User]) -> None:
 
 @pytest.fixture
 def users(database: Any, sim: Sim) -> list[User]:
-    """Friends for whom the same waits, and something else behind it."""
+    """Friends with the same waiting send, and another one behind it."""
     users = [sim.add_user(f"友{n}") for n in range(4)]
     for number, user in enumerate(users):
         waits(database, user, [text(one) for one in SAME], [text(f"あと{number}")])
@@ -406,7 +406,7 @@ def users(database: Any, sim: Sim) -> list[User]:
 
 @pytest.fixture
 def first(database: Any, sim: Sim, deaths: Deaths) -> Iterator[Callable[[str], Freeze]]:
-    """Has a leader stand still at a point; what ends its threads later is what may end them."""
+    """Makes a leader freeze at a point; its threads may later end with these errors only."""
     with ExitStack() as stack:
 
         def begin(point: str) -> Freeze:
@@ -425,7 +425,7 @@ def first(database: Any, sim: Sim, deaths: Deaths) -> Iterator[Callable[[str], F
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_who_dies_anywhere_is_followed_by_one_who_brings_it_home(
+def test_a_leader_that_dies_anywhere_has_a_successor_that_finishes(
     database: Any, sim: Sim, users: list[User], first: Any, point: str
 ) -> None:
     first(point)
@@ -435,7 +435,7 @@ def test_who_dies_anywhere_is_followed_by_one_who_brings_it_home(
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_who_wakes_after_another_has_carried_it_out_does_nothing_more(
+def test_a_leader_that_wakes_after_another_has_carried_it_out_does_nothing_more(
     database: Any, sim: Sim, users: list[User], first: Any, point: str
 ) -> None:
     freeze = first(point)
@@ -450,7 +450,7 @@ def test_who_wakes_after_another_has_carried_it_out_does_nothing_more(
 @pytest.mark.parametrize("wakes", [False, True], ids=["", "and the first wakes"])
 @pytest.mark.parametrize("next_point", NEXT_POINTS)
 @pytest.mark.parametrize("point", POINTS)
-def test_who_dies_on_the_way_of_one_who_died_is_followed_in_turn(
+def test_a_successor_that_dies_on_the_way_has_a_successor_in_turn(
     database: Any,
     sim: Sim,
     users: list[User],
@@ -511,7 +511,7 @@ def test_nor_does_one_of_the_next_leader(
 def test_a_batch_whose_conversation_another_has_adopted_keeps_its_row(
     database: Any, sim: Sim, users: list[User], first: Any, point: str
 ) -> None:
-    """Else the claim would count for nothing, and the message go out again."""
+    """Otherwise the claim would have no effect, and the message be sent again."""
     freeze = first(point)
     second = Leader(database, sim, epoch=3)
     with (
@@ -549,7 +549,7 @@ def test_a_batch_that_another_has_taken_is_not_called_off(
             assert taken.is_reached.wait(15)
             conversations.adopt(f"{CHANNEL}/{users[-1].user_id}")
             calling_off.wake()
-            # What it sends by itself it has sent by then.
+            # By then it has sent its own message.
             until_idle(old)
             taken.wake()
             second.may_call.set()
@@ -558,7 +558,7 @@ def test_a_batch_that_another_has_taken_is_not_called_off(
     assert [type(one) for one in deaths] == [Replaced]
 
 
-# What MongoDB refuses of one conversation, and what an operator gives up.
+# Refusals of MongoDB for one conversation, and sends given up by an operator.
 
 
 def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(
@@ -577,7 +577,7 @@ def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(
     assert (letter["key"], letter["cause"]) == (bad.user_id, f"{REFUSED_WORDS}: code 121")
 
 
-def test_a_friend_who_is_given_up_while_the_outcome_is_unknown_leaves_the_others(
+def test_a_member_given_up_while_the_outcome_is_unknown_leaves_the_others(
     database: Any, sim: Sim, calls: Any
 ) -> None:
     users = friends(database, sim, 4)

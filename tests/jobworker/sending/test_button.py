@@ -1,4 +1,4 @@
-"""The button in place of an answer that comes too late: the rules, and acted out with kills."""
+"""The button instead of an answer that is too late: the rules, and carried out with kills."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_the_table_of_states(
         (AnswerState.SHOWN, [], ButtonShown.YES),
     ],
 )
-def test_what_is_known_once_a_try_is_noted(
+def test_the_facts_once_a_try_is_noted(
     known: AnswerState | None, outcomes: list[str], shown: ButtonShown
 ) -> None:
     offer = Offer(known)
@@ -261,7 +261,7 @@ def test_a_tap_brings_the_answer_by_its_own_token_once() -> None:
     assert (send.event_id, send.answer_to, send.messages) == ("01E", "01E", a_reply()["messages"])
     at = NOW + timedelta(seconds=1)
     assert found.changes == {"answers.01E": {"state": "taken", "at": at, "by": "01T"}}
-    # By what the conversation was then, or it is decided anew.
+    # By the conversation's state at that time, otherwise it is decided again.
     assert found.read_n == 7
     again = tapped(a_tap(), {"01E": found.changes["answers.01E"]})
     assert again == Decision({}, [], 7)
@@ -302,7 +302,7 @@ def test_all_other_events_are_the_bots() -> None:
 
 
 def an_answer(*, good: bool = True, **more: Any) -> Send:
-    """What a tap brought; its token lives, or not."""
+    """An answer requested by a tap; its token is valid, or not."""
     since = OUTBOX_NOW if good else OUTBOX_NOW - TOKEN_LIFE
     return outbox_reply(id="answer", answer_to="01E", token="fresh", token_from=since, **more)
 
@@ -327,7 +327,7 @@ def test_an_answer_is_no_part_of_a_push_that_goes_before_it() -> None:
     box = box_of(outbox_push(), an_answer(good=False))
     call = planned(box)
     assert (call.way, call.members) == (SendMethod.PUSH, ("place 0",))
-    # Nor does a late reply before it, which may cost no more, take it along.
+    # A late reply before it, which is over its daily limit, does not take it along either.
     late = outbox_reply(token_from=OUTBOX_NOW - TOKEN_LIFE)
     plan = box_of(late, an_answer(good=False)).plan(
         0.0, lambda path: 0.0, Budget(LateReplies(), left=0)
@@ -385,7 +385,7 @@ def slow() -> Slow:
 
 
 def texts(sim: Sim, chat: Any) -> list[str]:
-    """What a chat shows of the bot's, the button as its word."""
+    """The bot's messages in a chat, with the button as its word."""
     return [bubble.text or "ボタン" for bubble in sim.answers(chat)]
 
 
@@ -394,7 +394,7 @@ def offered(sim: Sim, chat: Any, count: int = 1) -> None:
 
 
 def data_in(sim: Sim, chat: Any) -> str:
-    """What the last button sends."""
+    """The data of the last button."""
     messages = [bubble.message for bubble in sim.answers(chat) if not bubble.text]
     data: str = messages[-1]["template"]["actions"][0]["data"]
     return data
@@ -419,7 +419,7 @@ def test_the_answer_waits_for_a_tap_and_costs_nothing(room: Rooms, sim: Sim, slo
     slow.may_end.set()
     desk.until_quiet()
     assert texts(sim, user) == ["ボタン"]
-    # What else was decided is done.
+    # The other decisions are carried out.
     assert desk.conversation(user.user_id)["data"] == {"said": "遅"}
     tap(desk, sim, user)
     desk.until_quiet()
@@ -443,7 +443,7 @@ def test_a_quick_answer_is_a_reply_as_ever_and_so_is_each_one_by_default(
     other, watched = sim.add_user("太郎"), sim.add_user("次郎")
     beside = room(slow.bot, line=soon, epoch=2)
     beside.says(other, "遅")
-    # One that shows buttons tells when it would have been shown.
+    # Another one that shows buttons proves when it would have been shown.
     desk.says(watched, "遅")
     offered(sim, watched)
     slow.may_end.set()
@@ -521,7 +521,7 @@ def test_a_tap_on_the_button_of_a_handler_that_failed_gets_a_sentence(
     assert len(desk.letters()) == 1
 
 
-def test_what_a_tap_cannot_bring_in_time_waits_for_the_next_and_is_never_pushed(
+def test_an_answer_too_late_for_its_tap_waits_for_the_next_and_is_never_pushed(
     room: Rooms, sim: Sim, slow: Slow
 ) -> None:
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
@@ -626,7 +626,7 @@ def test_a_handler_of_the_sdk_keeps_its_token(room: Rooms, sim: Sim) -> None:
     desk, user = room(handler_of(handle), line=BUTTON_SOON), sim.add_user("花子")
     document = desk.says(user, "?")
     assert has_run.wait(15)
-    # Another bot's button tells when it would have been shown.
+    # Another bot's button proves when it would have been shown.
     slow, other = Slow(), sim.add_user("太郎")
     beside = room(slow.bot, line=BUTTON_SOON, epoch=2)
     beside.says(other, "遅")
@@ -786,10 +786,10 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
     assert pushes(sim, user) == []
 
 
-# The end of what is not fetched.
+# The end of answers that are not fetched.
 
 
-def test_what_is_not_fetched_within_its_time_is_a_dead_letter(
+def test_an_answer_not_fetched_within_its_time_is_a_dead_letter(
     room: Rooms, database: Database[Any], sim: Sim, slow: Slow
 ) -> None:
     user, other = sim.add_user("花子"), sim.add_user("太郎")
@@ -815,7 +815,7 @@ def test_what_is_not_fetched_within_its_time_is_a_dead_letter(
     assert pushes(sim, user) == []
 
 
-def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_anew(
+def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_again(
     room: Rooms, sim: Sim, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")

@@ -1,5 +1,5 @@
-"""A conversation's calls as a state machine: its table, what travels in a call, and whatever order
-its results are carried out in.
+"""A conversation's calls as a state machine: its table, the contents of a call, and any order in
+which its results are carried out.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ def a_push(to: str | list[str] = CHAT, **more: Any) -> Send:
 def in_place(
     number: int, send: Send, *, standing: Standing | None = None, limits: SendLimits = LIMITS
 ) -> PendingSend:
-    """A send as it stands in an outbox; the monotonic clock and the time since boot were 0 at
-    NOW.
-    """
+    """A send of an outbox; the monotonic clock and the time since boot were 0 at NOW."""
     standing = standing or standing_of(send, CONVERSATION, limits, now=0.0, at=NOW)
     return PendingSend(f"place {number}", send, standing, Moment(NOW, 0.0), size=100)
 
@@ -120,7 +118,7 @@ def again(**more: Any) -> CallOutcome:
 
 
 @pytest.mark.parametrize("before", CallState)
-def test_what_has_something_to_send_begins_to_wait(before: CallState) -> None:
+def test_a_caller_with_a_send_begins_to_wait(before: CallState) -> None:
     box, _ = box_in(before)
     told = box.begin(0.0)
     assert isinstance(told, Enter) is (before is IDLE)
@@ -150,7 +148,7 @@ def test_a_rest_that_a_give_up_ended_ends_no_later_one() -> None:
 
 
 @pytest.mark.parametrize("before", CallState)
-def test_what_is_worth_more_moves_the_ticket_at_the_gate(before: CallState) -> None:
+def test_a_better_send_moves_the_ticket_at_the_gate(before: CallState) -> None:
     box, ticket = box_in(before)
     assert box.hurry(at_place(5)) == (Move(ticket, at_place(5)) if before is WAITING else None)
     assert box.state is before
@@ -169,7 +167,7 @@ def test_a_turn_of_another_ticket_is_not_wanted() -> None:
     assert box.state is WAITING
 
 
-def test_what_is_taken_along_takes_no_turn_of_its_own() -> None:
+def test_a_conversation_taken_along_takes_no_turn_of_its_own() -> None:
     box, ticket = box_in(WAITING)
     assert box.take_along() is ticket
     assert not box.turn(ticket)
@@ -189,7 +187,7 @@ def test_a_send_is_given_up_where_no_thread_has_it(before: CallState) -> None:
     assert box.give_up("another") is None or before is IDLE
 
 
-def test_what_was_given_up_neither_waits_nor_wakes_nor_takes_a_turn() -> None:
+def test_a_given_up_caller_does_not_wait_wake_or_take_a_turn() -> None:
     for before in (WAITING, RESTING):
         box, ticket = box_in(before)
         box.give_up("why")
@@ -235,7 +233,7 @@ def test_only_the_first_send_is_given_up_unless_others_travel_with_it_already() 
     assert box.given_up_places() == ("place 0", "place 1")
 
 
-# What its thread finds.
+# The findings of its thread.
 
 
 def test_a_call_is_new_until_it_is_written_down() -> None:
@@ -364,7 +362,7 @@ def test_tries_without_a_verdict_end_some_time() -> None:
     assert told == MakeLetters("no verdict of LINE's in 4 tries", call.members)
 
 
-def test_what_left_leaves_no_failed_tries_behind() -> None:
+def test_a_send_that_left_leaves_no_failed_tries_behind() -> None:
     box, _ = box_in(BUSY, a_push(["U1"]), a_push())
     for _ in range(3):
         box.calling()
@@ -384,7 +382,7 @@ def test_a_write_that_mongodb_does_not_confirm_is_repeated_soon() -> None:
     assert box.state is BUSY
 
 
-# What travels in one call.
+# Sends that share a call.
 
 
 def places_of(box: ConversationOutbox) -> list[int]:
@@ -450,7 +448,7 @@ def test_pushes_to_the_own_chat_travel_on_a_reply_token_and_with_each_other() ->
     assert (call.way, len(call.members)) == (PUSH, 2)
 
 
-def test_a_key_stands_for_one_body() -> None:
+def test_a_key_belongs_to_one_body() -> None:
     box = box_of(a_push(retry_key="a"), a_push(retry_key="b"))
     keys = {planned(box).key for _ in range(3)}
     assert len(keys) == 3, "a call that was not written down may be of another body"
@@ -458,7 +456,7 @@ def test_a_key_stands_for_one_body() -> None:
 
 
 @pytest.mark.parametrize("alone", [a_push("U2"), a_push(["U1"]), a_push(tried_at=NOW)])
-def test_what_goes_elsewhere_travels_alone_and_is_not_passed_by(alone: Send) -> None:
+def test_a_send_to_another_chat_is_sent_alone_and_keeps_its_place(alone: Send) -> None:
     box = box_of(a_reply(), a_reply(), alone, a_reply(), a_push())
     ways = []
     while box.sends:
@@ -518,7 +516,7 @@ def test_without_a_name_of_the_one_that_is_refused_fewer_travel_until_one_has_le
     assert places_of(box) == [1, 2, 3, 4, 5]
 
 
-def test_a_call_whose_first_member_was_given_up_by_name_goes_on_with_the_others() -> None:
+def test_a_call_whose_first_member_was_given_up_by_name_continues_with_the_others() -> None:
     box = box_of(a_reply(), a_reply(), a_reply())
     box.noted(Go(planned(box), is_new=True))
     box.left(["place 1"])
@@ -526,7 +524,7 @@ def test_a_call_whose_first_member_was_given_up_by_name_goes_on_with_the_others(
     assert (call.members, box.call) == (("place 0", "place 2"), None)
 
 
-def test_what_is_known_of_a_call_that_begins_now() -> None:
+def test_the_facts_of_a_call_that_begins_now() -> None:
     box = box_of(a_push(messages=texts(2)), a_reply())
     call = planned(box)
     assert box.tried(call, 0.0) == Tried(call, [2, 1], token_was_good=True)
@@ -564,7 +562,7 @@ def test_an_outbox_is_full_by_sends_or_by_bytes(limits: SendLimits) -> None:
     assert box.is_full
 
 
-# What a conversation is worth at the gate.
+# A conversation's standing at the gate.
 
 
 @pytest.mark.parametrize(
@@ -591,18 +589,18 @@ def test_a_reply_is_live_until_shortly_before_its_token_ends_and_then_a_late_one
 
 
 def test_a_reply_without_a_token_is_none_that_is_free() -> None:
-    """As one that a predecessor called in vain: LINE refused its token."""
+    """Like one with a failed call of a predecessor: LINE refused its token."""
     assert box_of(a_reply(token=None)).standing(0.0).class_at(0.0) is TurnClass.OTHER
 
 
-def test_a_conversation_stands_by_the_best_of_what_it_has_to_send() -> None:
+def test_a_conversation_has_the_best_standing_of_its_sends() -> None:
     older = a_reply(id="r0", token_from=NOW - timedelta(seconds=20))
     box = box_of(a_push(["U1"]), older, a_push(), a_reply())
     late = LIMITS.token_reserve_seconds
     assert box.standing(0.0) == Standing(
         TurnClass.CHAT, LIMITS.push_seconds, 60.0 - late, 40.0, 40.0 - late
     )
-    # The older token counts no more.
+    # The older token no longer counts.
     assert (box.standing(38.0).live_place, box.standing(38.0).first_until) == (60.0, 60.0 - late)
 
 
@@ -633,8 +631,8 @@ def test_the_end_of_the_line_outlasts_an_outbox_that_was_empty() -> None:
     assert ends.of(CONVERSATION) == -math.inf, "by then it would stand there anyway"
 
 
-def test_what_got_no_verdict_is_worth_no_more_than_another_push_until_it_has_left() -> None:
-    """One on which LINE always fails would else be the breaker's probe again and again."""
+def test_a_send_without_a_verdict_is_worth_no_more_than_another_push_until_it_has_left() -> None:
+    """Otherwise one on which LINE always fails would repeatedly be the breaker's probe."""
     box = box_of(a_push(id="poison"), a_push(id="behind"))
     box.called(1.0, unanswered=True)
     box.called(2.0)
@@ -643,7 +641,7 @@ def test_what_got_no_verdict_is_worth_no_more_than_another_push_until_it_has_lef
     assert box.standing(1.0).turn_class is TurnClass.CHAT
 
 
-def test_what_line_held_back_keeps_its_class() -> None:
+def test_a_held_back_call_keeps_its_class() -> None:
     """A 429 or a refused access token says nothing of the send."""
     box = box_of(a_push())
     box.called(1.0, unanswered=False)
@@ -661,13 +659,13 @@ def test_a_clock_that_was_set_back_makes_nothing_wait_longer() -> None:
         assert min(standing.live_place, 60.0) == 60.0
 
 
-def test_what_is_recorded_behind_pulls_the_first_send_along() -> None:
+def test_a_better_send_behind_speeds_up_the_first() -> None:
     box, ticket = box_in(WAITING, a_push(["U1"]))
     behind = in_place(1, a_reply())
     assert box.append(behind) == Move(ticket, behind.standing)
 
 
-def test_what_is_recorded_behind_a_full_outbox_pulls_nothing_along() -> None:
+def test_a_send_behind_a_full_outbox_moves_no_ticket() -> None:
     limits = SendLimits(most_per_conversation=2)
     box = box_of(a_push(), a_push(), limits=limits)
     box.begin(0.0)
@@ -694,7 +692,7 @@ KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
 BAD_BODY = LineAnswer(400, '{"message": "The request body has 1 error(s)"}')
 NAMED = LineAnswer(400, '{"details": [{"property": "messages[1].text"}]}')
 INVALID = LineAnswer(400, '{"message": "Invalid reply token"}')
-# What is heard of a call, and whether LINE takes its messages.
+# Reports about a call, and whether LINE accepts its messages.
 ENDS: dict[str, tuple[LineAnswer | LineError, bool]] = {
     "sent": (LineAnswer(200), True),
     "sent unheard": (OutcomeUnknown("x"), True),
@@ -710,7 +708,9 @@ ENDS: dict[str, tuple[LineAnswer | LineError, bool]] = {
 
 @dataclass
 class Line:
-    """What LINE has taken, under which tokens and keys, and the tokens that it refuses."""
+    """The messages that LINE has accepted, their tokens and keys, and the tokens that it
+    refuses.
+    """
 
     arrived: dict[str, int] = field(default_factory=dict)
     bodies: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -762,7 +762,7 @@ class Machine(RuleBasedStateMachine):
         ]
         self.bag: list[tuple[ConversationOutbox, Any]] = []
         self.clock: list[tuple[ConversationOutbox, Rest]] = []
-        # Writes that MongoDB confirms in the end, each with what follows.
+        # Writes that MongoDB confirms in the end, each with its next action.
         self.writes: list[tuple[ConversationOutbox, Callable[[], None]]] = []
         self.stored: dict[str, Call | None] = {}
         self.turn: Turn | None = None
@@ -927,7 +927,7 @@ class Machine(RuleBasedStateMachine):
         self.order.close()
         self.closed = True
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def each_outbox_is_on_its_way(self) -> None:

@@ -1,4 +1,4 @@
-"""A send that is given up: one decision, whoever dies or freezes in the middle of it."""
+"""A send that is given up: one decision, whichever process dies or freezes meanwhile."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 
 def refuse_once(sim: Sim) -> None:
-    """LINE refuses the next push for good, and would take it from then on."""
+    """LINE refuses the next push permanently, and would accept it from then on."""
     sim.answer_next("push", 400, {"message": "The request body has 1 error(s)"})
 
 
-def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_who_died_there(
+def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_a_process_that_died_there(
     database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = sim.add_user("花子")
@@ -74,14 +74,14 @@ def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_who_died_there(
     before = len(sim.calls)
     second = room(pushing_bot(), epoch=2)
     second.until_quiet()
-    # A replay of the letter goes under a new key, so any other try would be a second message.
+    # A replay of the letter has a new key, so any other try would be a second message.
     assert (len(sim.calls), texts(sim, user)) == (before, [])
     (letter,) = second.letters()
     assert letter["cause"] == "LINE refused it with 400: The request body has 1 error(s)"
     assert (letter["attempts"], letter["effect"]["type"]) == (1, "send")
 
 
-def test_who_died_before_the_letter_leaves_it_to_the_successor(
+def test_a_process_that_died_before_the_letter_leaves_it_to_the_successor(
     database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = sim.add_user("花子")
@@ -106,10 +106,10 @@ def test_who_died_before_the_letter_leaves_it_to_the_successor(
     ]
 
 
-def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
+def test_a_refusal_while_the_process_stops_is_a_letter_before_it_ends(
     database: Any, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the next process takes the refused try for one of unknown outcome."""
+    """Otherwise the next process treats the refused try as one of unknown outcome."""
     user = sim.add_user("花子")
     refuse_once(sim)
     post = LineClient.post
@@ -133,7 +133,7 @@ def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
     ]
 
 
-def test_who_was_replaced_before_giving_up_writes_no_letter_of_what_may_have_been_sent(
+def test_a_process_replaced_before_giving_up_writes_no_letter_of_a_possible_send(
     room: Rooms, sim: Sim, deaths: list[BaseException | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = sim.add_user("花子")
@@ -177,8 +177,8 @@ def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
 
 
 def fill(conversations: Any, id_: str, *, left: int) -> None:
-    """Have the conversation take so many bytes more, up to what MongoDB holds."""
-    # Names are filled in within a second, else.
+    """Enlarge the conversation by this many bytes, up to MongoDB's limit."""
+    # Otherwise names are filled in within a second.
     conversations.update_one({"_id": id_}, {"$set": {"fat": "", NAME_PARTS: []}})
     sized = [{"$match": {"_id": id_}}, {"$project": {"size": {"$bsonSize": "$$ROOT"}}}]
     (row,) = conversations.aggregate(sized)
@@ -186,9 +186,9 @@ def fill(conversations: Any, id_: str, *, left: int) -> None:
     conversations.update_one({"_id": id_}, {"$set": {"fat": fat}})
 
 
-# A conversation that MongoDB takes no more of.
+# A conversation whose writes MongoDB refuses.
 
-# What the call of one push adds to a conversation.
+# The size that the call of one push adds to a conversation.
 CALL_BYTES = 132
 
 
@@ -221,7 +221,7 @@ def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_
         assert deaths == []
         assert texts(sim, neighbour) == ["はい"] * (epoch - 1)
         assert "ひみつ" not in str(database.recvq.find_one({"_id": copy["_id"]}))
-        # What is neither recorded nor sent is a dead letter that says why.
+        # An event without a record and a send is a dead letter with the reason.
         letters = {one["_id"]: one for one in desk.letters()}
         assert {one["eventId"] for one in said} <= letters.keys() | set(
             desk.conversation(user.user_id)["applied"]
@@ -274,7 +274,7 @@ def test_a_conversation_that_a_person_broke_is_its_own_trouble(
 def test_an_outbox_that_mongodb_refuses_to_adopt_holds_up_no_other(
     database: Any, room: Rooms, sim: Sim, deaths: list[BaseException | None]
 ) -> None:
-    """By a validator, say: it is told as waiting, and loaded once it may be written."""
+    """By a validator, for example: it is reported as waiting, and loaded once it may be written."""
     users = [sim.add_user(name) for name in ("花子", "太郎")]
     with Room(database, sim, pushing_bot()) as first, first.desk.gate.turn():
         decided = [first.says(user, "一") for user in users]
@@ -287,11 +287,11 @@ def test_an_outbox_that_mongodb_refuses_to_adopt_holds_up_no_other(
         eventually(lambda: texts(sim, users[1]) == ["はい"])
         told = [(users[0].user_id, f"its outbox waits: {REFUSED_WORDS}: code 121")]
         eventually(lambda: [(row["key"], row["why"]) for row in desk.desk.waiting()] == told)
-        # What a predecessor has decided there is no dead letter.
+        # Decisions of a predecessor there do not become dead letters.
         desk.put_document(decided[0], again=True)
         desk.until_decided()
         assert desk.letters() == []
-        # To an operator who gives its send up it is under way.
+        # An operator who gives its send up sees it as under way.
         assert desk.desk.give_up_send(CHANNEL, users[0].user_id, "any")
     finally:
         database.command("collMod", "conversations", validator={})

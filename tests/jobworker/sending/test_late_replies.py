@@ -1,4 +1,4 @@
-"""What late answers may cost, and what the month and a push's own time end without a call."""
+"""The limits of late answers, and how the month and a push's expiry end sends without a call."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_moment_without_a_time_zone_is_refused(room: Rooms, sim: Sim) -> None:
     assert ["BotError" in letter["cause"] for letter in desk.letters()] == [True]
 
 
-def test_in_a_used_up_month_pushes_take_no_turns_and_answers_go_on(room: Rooms) -> None:
+def test_in_a_used_up_month_pushes_take_no_turns_and_answers_continue(room: Rooms) -> None:
     bot = Bot()
 
     @bot.default()

@@ -56,7 +56,7 @@ def test_five_texts_for_each_of_100_users_are_100_calls(database: Any, sim: Sim,
 
 @pytest.fixture
 def talking(database: Any, sim: Sim) -> Iterator[Room]:
-    """A room whose bot answers with what was said, and pushes what was announced."""
+    """A room whose bot repeats the text in its answer, and pushes announcements."""
     bot = Bot()
 
     @bot.default()

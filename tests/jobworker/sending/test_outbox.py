@@ -64,7 +64,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What LINE does to the first tries of a send, and which calls it takes to bring it home."""
+    """LINE's answers to the first tries of a send, and the calls that are needed to deliver it."""
 
     name: str
     plan: Callable[[Sim, str], None]
@@ -176,7 +176,7 @@ def test_whatever_line_does_the_message_arrives_once(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("earlier", EARLIER.values(), ids=EARLIER.keys())
-def test_what_line_refuses_for_good_is_a_dead_letter(
+def test_a_permanent_refusal_of_line_is_a_dead_letter(
     room: Rooms, sim: Sim, earlier: bool | None, way: str
 ) -> None:
     desk = room(sending_bot(way), line=SHORT)
@@ -189,7 +189,7 @@ def test_what_line_refuses_for_good_is_a_dead_letter(
         desk.until_quiet()
         (letter,) = [one for one in desk.letters() if one["_id"] == f"{document['eventId']}/0"]
         assert letter["cause"] == f"LINE refused it with {status}: The request body has 1 error(s)"
-        # It tells a replay whether LINE may have had it.
+        # It shows a replay whether LINE may have had it.
         assert ("triedAt" in letter["effect"]) is (earlier is not None)
         assert texts(sim, user) == (["はい"] if earlier else [])
 
@@ -320,7 +320,7 @@ def test_a_used_up_quota_leaves_replies_free(database: Any) -> None:
 def test_a_clock_that_is_set_back_makes_no_token_good_again(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LINE never had it, and takes the token no more: that must not count as sent."""
+    """LINE never had it, and no longer accepts the token: that must not count as sent."""
     since_boot, try_again = outbox.boottime, outbox.Outbox._try_again
     back, on = timedelta(), 0.0
 
@@ -347,7 +347,7 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
     assert texts(sim, user) == ["はい"]
 
 
-# The lease ran out between what is written down and the call.
+# The lease expired between the note and the call.
 
 
 def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None:
@@ -371,8 +371,10 @@ def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None
     assert texts(sim, user) == ["はい"]
 
 
-def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, sim: Sim) -> None:
-    """Else a reply that LINE never had would be one of unknown outcome to the next process."""
+def test_a_try_that_a_stop_called_off_is_not_left_in_the_outbox(room: Rooms, sim: Sim) -> None:
+    """Otherwise the next process would treat a reply that LINE never had as one of unknown
+    outcome.
+    """
     user = sim.add_user("花子")
     desks: list[Room] = []
     stopped = threading.Event()
@@ -394,7 +396,7 @@ def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, 
     assert (len(desk.effects()), len(sim.calls)) == (1, before)
 
 
-# What a killed process leaves behind, and what its successor makes of it.
+# The state that a killed process leaves, and its successor's actions.
 
 
 REPLY, PUSH, MULTICAST = SendMethod
@@ -402,7 +404,7 @@ REPLY, PUSH, MULTICAST = SendMethod
 
 @dataclass
 class Left:
-    """What stands in the outbox, and what LINE has seen of it."""
+    """The contents of the outbox, and LINE's view of them."""
 
     send: Send
     called_as: SendMethod | None = None
@@ -412,7 +414,7 @@ class Left:
     token_refused: bool = False
 
     def as_outbox(self) -> Document:
-        """As it stands in the conversation since schema 3."""
+        """As in the conversation since schema 3."""
         place, send, way = place_of(1, FIRST_NUMBER), self.send, self.called_as
         if self.token_refused or (way is PUSH and send.token):
             send = replace(send, token=None)
@@ -424,7 +426,7 @@ class Left:
         return fields
 
     def as_pending(self) -> Document:
-        """As it stood there before."""
+        """As in the conversation before schema 3."""
         way = PUSH if self.token_refused else self.called_as
         tried = {
             "triedAt": self.called_at if self.called_as else None,
@@ -463,7 +465,7 @@ LEFT: dict[str, Callable[[Send], Left]] = {
 def leave(
     database: Any, sim: Sim, left: Left, key: str, form: Callable[[Left], Document] = Left.as_outbox
 ) -> None:
-    """Bring about what a process of epoch 1 leaves when it dies at that point."""
+    """Create the state that a process of epoch 1 leaves when it dies at that point."""
     database.conversations.insert_one(conversation(key, **form(left)))
     if left.accepted:
         assert left.called_as is not None
@@ -534,7 +536,7 @@ def test_a_successor_brings_it_home_once(
     assert desk.conversation(user.user_id)["epoch"] == 2
 
 
-def test_what_was_carried_out_and_removed_is_not_sent_again(
+def test_an_effect_carried_out_and_removed_is_not_sent_again(
     database: Any, room: Rooms, sim: Sim
 ) -> None:
     user = sim.add_user("花子")
@@ -641,7 +643,7 @@ def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
     stale = a_send(id=f"{document['eventId']}/0", to=user.user_id).as_document()
     desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale))
     assert len(desk.desk.outbox) == 0
-    # Nor does it leave anything behind in memory.
+    # It leaves nothing behind in memory either.
     assert desk.desk.outbox._boxes == {}
     desk.says(user, "?")
     desk.until_quiet()
@@ -662,8 +664,8 @@ def test_a_send_that_is_in_the_outbox_no_more_is_not_sent(
     assert len(sim.calls) == before
 
 
-def test_an_urgent_reply_hurries_what_stands_before_it(room: Rooms, sim: Sim) -> None:
-    """A multicast that could wait goes first in its conversation, so it goes at the reply's
+def test_an_urgent_reply_speeds_up_the_sends_before_it(room: Rooms, sim: Sim) -> None:
+    """A multicast that could wait is first in its conversation, so it is sent at the reply's
     time.
     """
     bot = Bot()
@@ -726,12 +728,12 @@ def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     started = time.monotonic()
     box.add(f"{CHANNEL}/U1", effects)
     box.add(f"{CHANNEL}/U1", effects)
-    # One by one through what is there already it would take long.
+    # One by one through the existing ones it would take long.
     assert time.monotonic() - started < 8
     assert len(box) == 10_000
 
 
-# What MongoDB or LINE never confirms.
+# Calls and writes that MongoDB or LINE never confirms.
 
 
 def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(

@@ -1,4 +1,4 @@
-"""What an outbox may hold, and what a call writes of it: on a real mongod, by its oplog."""
+"""The bounds of an outbox, and the size of a call's writes: on a real mongod, by its oplog."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def flex_bot() -> Bot:
     return bot
 
 
-def test_what_a_call_writes_does_not_grow_with_what_waits_behind_it(
+def test_a_call_s_writes_do_not_grow_with_the_sends_behind_it(
     client: Client, database: Any, room: Rooms, sim: Sim
 ) -> None:
     desk, user = room(flex_bot()), sim.add_user("花子")
@@ -60,7 +60,7 @@ def test_what_a_call_writes_does_not_grow_with_what_waits_behind_it(
     assert of_calls / calls < 4_000
 
 
-def test_a_conversation_whose_outbox_has_many_bytes_waits_and_others_go_on(
+def test_a_conversation_whose_outbox_has_many_bytes_waits_and_others_continue(
     room: Rooms, sim: Sim
 ) -> None:
     limits = replace(SHORT_PAUSES, most_bytes_per_conversation=200_000)
@@ -70,7 +70,7 @@ def test_a_conversation_whose_outbox_has_many_bytes_waits_and_others_go_on(
     for number in range(20):
         desk.says(hanako, str(number))
     box = f"main/{hanako.user_id}"
-    # Beyond 200 kB no more of hers is decided.
+    # Beyond 200 kB none of her further events is decided.
     eventually(lambda: desk.desk.outbox.waits_for_room(box, lambda: None))
     waiting = desk.conversation(hanako.user_id)["outbox"]
     assert len(waiting) < 10

@@ -43,7 +43,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 
 def says_at_once(desk: Room, user: Any, *said: str) -> None:
-    """The user writes so much while the gate is taken, so all answers wait for one turn."""
+    """The user writes this much while the gate is taken, so all answers wait for one turn."""
     with desk.desk.gate.turn():
         for text in said:
             desk.says(user, text)
@@ -77,7 +77,7 @@ def test_twenty_waiting_events_are_answered_in_order_by_four_free_replies(
     assert sum(call.paid for call in sim.calls[before:]) == 0
 
 
-def test_what_comes_while_a_call_is_under_way_waits_for_the_next_one(
+def test_a_send_during_a_call_waits_for_the_next_one(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, post, said = sim.add_user("花子"), LineClient.post, ["二", "三"]
@@ -162,7 +162,7 @@ def test_a_token_that_line_refuses_leaves_the_older_ones_to_reply_on(room: Rooms
 
 
 class LateWrite:
-    """The first write of a call comes to MongoDB at a moment that the test chooses."""
+    """The first write of a call reaches MongoDB at a moment that the test chooses."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, before_write: int) -> None:
         self.is_due = False
@@ -209,7 +209,7 @@ def test_a_call_that_is_written_late_gives_way_to_the_next_one(
     assert not any(call.retry_differs for call in sim.calls[before:])
 
 
-def test_a_call_that_is_written_late_does_not_stand_in_for_the_one_under_way(
+def test_a_call_that_is_written_late_does_not_replace_the_one_under_way(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be ended by no verdict, or a successor would repeat the wrong one."""

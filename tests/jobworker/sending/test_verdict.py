@@ -1,4 +1,4 @@
-"""G5 as a table: what each answer of LINE means for a call, by what is known of earlier tries."""
+"""G5 as a table: the meaning of each answer of LINE for a call, by its earlier tries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FLOOD = LineAnswer(429, '{"message":"You have sent too many messages to the same
 
 
 def naming(*properties: str, status: int = 400, whole: bool = True) -> LineAnswer:
-    """A refusal as LINE's reference has it: with what it is about."""
+    """A refusal in the form of LINE's reference, with the property at fault."""
     details = [{"message": "May not be empty", "property": one} for one in properties]
     told = {"message": f"The request body has {len(details)} error(s)", "details": details}
     return LineAnswer(status, json.dumps(told), whole=whole)
@@ -53,7 +53,7 @@ REPLY, PUSH, MANY = SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST
 def called(
     way: SendMethod, *messages: int, was_tried: bool = False, token_was_good: bool = True
 ) -> Tried:
-    """A call with members A, B, C, which bring so many messages each."""
+    """A call with members A, B, C, which bring these numbers of messages."""
     members = tuple("ABCDE"[: len(messages)])
     is_reply = way is REPLY
     key, token = (None, TOKEN) if is_reply else (KEY, None)
@@ -78,7 +78,7 @@ SEVERAL_UNKNOWN_PUSHES = called(PUSH, 1, 2, 1, was_tried=True)
 
 @dataclass(frozen=True)
 class Case:
-    """A call, LINE's answer to it, and what has to come of it."""
+    """A call, LINE's answer to it, and the expected result."""
 
     name: str
     tried: Tried
@@ -227,11 +227,11 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_an_answer_means(case: Case) -> None:
+def test_the_meaning_of_an_answer(case: Case) -> None:
     outcome = judge(case.tried, case.answer, reply_unknown=case.reply_unknown)
     assert outcome.ending is case.ending
     assert (outcome.stands, outcome.token_used_up) == (case.stands, case.used_up)
-    # Behind the colon stands LINE's own reason, if there is one.
+    # LINE's own reason, if any, follows the colon.
     cause = outcome.cause.partition(":")[0]
     assert ("".join(outcome.refused), cause) == (case.refused, case.cause)
     assert (outcome.narrower, outcome.unproved) == (case.narrower, case.unproved)
@@ -241,7 +241,7 @@ def test_what_an_answer_means(case: Case) -> None:
     assert outcome.unanswered is (isinstance(case.answer, OutcomeUnknown) or no_verdict)
 
 
-def test_the_cause_tells_why_line_refused_it() -> None:
+def test_the_cause_has_line_s_reason() -> None:
     refusal = naming("messages[0].text")
     outcome = judge(called(PUSH, 1), refusal, reply_unknown=ReplyUnknown.PUSH)
     assert outcome.cause == (
@@ -250,7 +250,7 @@ def test_the_cause_tells_why_line_refused_it() -> None:
     )
 
 
-# What is too old.
+# Expiry.
 
 
 @pytest.mark.parametrize("way", SendMethod)
@@ -297,7 +297,7 @@ REPLAYED = a_send(at=ACCEPTED, tried_at=ACCEPTED - timedelta(hours=20), tried_as
         ),
     ],
 )
-def test_what_is_too_old_to_be_called_for(send: Send, now: datetime, cause: str | None) -> None:
+def test_a_send_that_is_too_old_to_be_called(send: Send, now: datetime, cause: str | None) -> None:
     assert expired(send, now) == cause
 
 
@@ -342,8 +342,8 @@ def test_a_send_reads_back_from_its_document(send: Send) -> None:
     assert Send.from_document(send.as_document()) == send
 
 
-def test_a_send_in_the_outbox_tells_of_no_try() -> None:
-    """Its try stands in the conversation's `call`."""
+def test_a_send_in_the_outbox_has_no_try() -> None:
+    """Its try is in the conversation's `call`."""
     assert not {"triedAt", "as"} & a_send().as_document().keys()
 
 

@@ -40,7 +40,7 @@ LIVE, CHAT, OTHER, IDLE = TurnClass
         (CHAT, {}, "waits for its turn at the gate"),
     ],
 )
-def test_what_goes_first_is_named(
+def test_the_better_class_is_named(
     own: TurnClass, waiting: dict[TurnClass, int], words: str
 ) -> None:
     assert turn_words(own, waiting) == words

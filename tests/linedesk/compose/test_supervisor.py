@@ -137,7 +137,7 @@ def test_a_dead_program_is_started_again_and_the_log_says_so(start: Start) -> No
     os.kill(supervised.pids("first")[0], signal.SIGKILL)
     eventually(lambda: len(supervised.pids("first")) == 2)
     assert len(supervised.pids("second")) == 1
-    assert "WARNING compose restarting room=first exit=-9" in supervised.log()
+    assert "WARNING compose restarting process=first exit=-9" in supervised.log()
     supervised.process.send_signal(signal.SIGTERM)
     assert supervised.ended() == 0
 
@@ -146,7 +146,7 @@ def test_a_dead_program_is_started_again_and_the_log_says_so(start: Start) -> No
 def test_an_error_that_a_restart_cannot_fix_stops_everything(start: Start, code: int) -> None:
     supervised = start("good", str(int(code)))
     assert supervised.ended() == code
-    assert f"ERROR compose cannot run room=second exit={code}" in supervised.log()
+    assert f"ERROR compose cannot run process=second exit={code}" in supervised.log()
     assert len(supervised.pids("second")) == 1
     assert "first SIGTERM" in supervised.diary()
 
@@ -164,7 +164,7 @@ def test_a_program_that_does_not_end_in_time_is_killed(start: Start) -> None:
     supervised = start("deaf", "good", stop_seconds=0.2)
     supervised.process.send_signal(signal.SIGTERM)
     assert supervised.ended() == 137
-    assert "killing room=first" in supervised.log()
+    assert "killing process=first" in supervised.log()
     assert supervised.diary()[-1] == "second SIGTERM"
 
 

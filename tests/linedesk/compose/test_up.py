@@ -138,7 +138,7 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
     os.kill(first, signal.SIGKILL)
     eventually(lambda: up.log().count("INFO dispatcher ready") == 2, seconds=40)
     assert up.child(DISPATCHER) != first
-    assert "restarting room=dispatcher exit=-9" in up.log()
+    assert "restarting process=dispatcher exit=-9" in up.log()
     pids = list(children_of(up.process.pid))
     assert len(pids) == 2
     assert up.stop() == 0
@@ -207,7 +207,7 @@ def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
         client.line_bot.progress.insert_one({"_id": "kept"})
     mongod = first.child(MONGOD)
     os.kill(mongod, signal.SIGKILL)
-    eventually(lambda: "restarting room=mongod" in first.log())
+    eventually(lambda: "restarting process=mongod" in first.log())
     assert eventually(lambda: child_of(first.process.pid, MONGOD), seconds=40) != mongod
     first.wait_until_ready()
     assert first.stop() == 0

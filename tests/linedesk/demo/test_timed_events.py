@@ -132,7 +132,7 @@ def test_a_message_too_many_is_a_failure(stage: Stage, rings: DemoTimers, timer_
 
 def test_a_push_without_a_timer_is_a_failure(stage: Stage, rings: DemoTimers) -> None:
     stage.pushes(HANAKO, "a", at=NOON)
-    with pytest.raises(DemoFailed, match="without a timer"):
+    with pytest.raises(DemoFailed, match="has no timer"):
         rings.wait_for([(HANAKO, "a")])
 
 

@@ -75,7 +75,7 @@ def sleeper(
     [
         {"closeConnection": True},
         {"errorCode": 11601},  # Interrupted
-        {"errorCode": 13},  # Unauthorized, until a person mends it
+        {"errorCode": 13},  # Unauthorized, until an operator fixes it
     ],
     ids=["away", "interrupted", "refused"],
 )

@@ -206,7 +206,7 @@ def test_behaving_ends_rules_and_planned_faults(sim, line, taro):
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"endpoint|probability|LINE answers no|count"):
+    with pytest.raises(ValueError, match=r"endpoint|probability|LINE does not answer|count"):
         Rule(**wrong)
 
 

@@ -1,0 +1,290 @@
+"""The promises of docs/how-to/change-a-bot.md, checked with the real processes.
+
+Each test runs one version of a bot, lets conversations wait, and runs another version on the same
+database.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linedesk.compose.private_mongod import MongodNotFound
+from linedesk.demo.environment import DATABASE
+from linedesk.store.documents import Document
+from linedesk.store.records.timers import RUN_AT
+from linedesk.store.views import create_views
+from linedesk.testing.real_stack import RealStack, real_stack
+from linesim import Sim
+from tests.conftest import missing
+from tests.waiting import eventually
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "change-a-bot.md").read_text("utf-8")
+BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+SHELL = re.search(r"^```js\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+HEAD = """
+from linebot.v3.webhooks import MessageEvent, TextMessageContent
+from linedesk import Bot, LineAway
+"""
+# Does what its user says, in the words of Python.
+OBEYS = f"""{HEAD}
+bot = Bot()
+
+@bot.add(MessageEvent, message=TextMessageContent)
+def text(event, talk):
+    exec(event.message.text)
+
+@bot.timer("soup")
+def soup(event, talk):
+    talk.push("old soup")
+"""
+KNOWS_NOTHING = f"{HEAD}\nbot = Bot()\n"
+TELLS = f"""{HEAD}
+bot = Bot()
+
+@bot.add(MessageEvent)
+def text(event, talk):
+    talk.reply(f"state {{talk.state}}, data {{talk.data}}")
+"""
+OF_MEMBERS = OBEYS.replace("Bot()", "Bot(per_member=True)")
+
+
+class Desk:
+    """The real processes, one user, and the versions of a bot that run one after the other."""
+
+    def __init__(self, stack: RealStack, folder: Path) -> None:
+        self.stack = stack
+        self._folder = folder
+        self.user = stack.sim.add_user("花子")
+
+    @property
+    def sim(self) -> Sim:
+        return self.stack.sim
+
+    def runs(self, bot: str) -> None:
+        """Start the dispatcher with this version."""
+        module = f"bot_{uuid.uuid4().hex}"
+        (self._folder / f"{module}.py").write_text(bot, "utf-8")
+        self.stack.play(f"{module}:bot", {}, {})
+
+    def sends(self, text: str, group: Any = None) -> None:
+        """Deliver a message of the user."""
+        self.stack.deliver(self.sim.drafts.text(self.user, text, chat=group))
+
+    def says(self, text: str, group: Any = None) -> list[str | None]:
+        """Deliver a message of the user, and return the bot's answers."""
+        chat = group or self.user
+        before = len(self.sim.answers(chat))
+        self.sends(text, group)
+        self.stack.wait_until_quiet()
+        return self.answers(chat)[before:]
+
+    def later(self, **time: float) -> list[str | None]:
+        """Move the time, and return what the bot sends meanwhile."""
+        before = len(self.sim.answers(self.user))
+        self.stack.move_to(self.stack.now() + timedelta(**time))
+        return self.answers(self.user)[before:]
+
+    def answers(self, chat: Any) -> list[str | None]:
+        return [bubble.text for bubble in self.sim.answers(chat)]
+
+    def conversation(self) -> Document:
+        found = self.stack.collection("conversations").find_one({"key": self.user.user_id})
+        return found or {}
+
+    def timers(self) -> list[str]:
+        rows = self.stack.collection("schedule").find({RUN_AT: {"$ne": None}}).sort("_id")
+        return [row["name"] for row in rows]
+
+    def tries(self) -> list[int]:
+        """The number of each try of a handler for the user, the oldest first."""
+        rows = self.stack.collection("jobs").find({"key": self.user.user_id}).sort("$natural", 1)
+        return [row["attempt"] for row in rows]
+
+    def causes(self) -> list[str]:
+        """The causes of the dead letters so far."""
+        letters = self.stack.collection("deadletters").find({"replayedAt": None}).sort("firstAt")
+        return [letter["cause"] for letter in letters]
+
+    def command(self, *arguments: str) -> str:
+        """Run a command of linedesk, and return what it prints."""
+        environ = {"PATH": os.environ["PATH"], "MONGODB_URI": self.stack.mongod.uri}
+        return subprocess.run(
+            [sys.executable, "-m", "linedesk", *arguments],
+            env={**environ, "MONGODB_DATABASE": DATABASE},
+            cwd=self._folder,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout
+
+
+@pytest.fixture(scope="module")
+def shared_stack() -> Iterator[RealStack]:
+    try:
+        with real_stack() as stack:
+            yield stack
+    except MongodNotFound as error:
+        missing(str(error))
+
+
+@pytest.fixture
+def desk(
+    shared_stack: RealStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Desk]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shared_stack.forget_timers()
+    shared_stack.take_letters()
+    shared_stack.collection("conversations").delete_many({})
+    yield Desk(shared_stack, tmp_path)
+    shared_stack.forget_timers()
+
+
+def test_a_state_without_a_handler_stays_and_its_messages_go_to_handlers_without_a_state(
+    desk: Desk,
+) -> None:
+    desk.runs(OBEYS)
+    desk.says("talk.state = 'size'")
+    desk.runs(KNOWS_NOTHING)
+    assert desk.says("?") == []
+    desk.runs(TELLS)
+    assert desk.says("?") == ["state size, data {}"]
+    assert (desk.conversation()["state"], desk.causes()) == ("size", [])
+
+
+def test_a_state_of_an_older_version_ends_at_its_time(desk: Desk) -> None:
+    desk.runs(OBEYS)
+    desk.says("talk.expect('size', within=300)")
+    desk.runs(TELLS)
+    assert desk.says("?") == ["state size, data {}"]
+    assert desk.later(seconds=301) == []
+    assert desk.says("?") == ["state None, data {}"]
+    assert desk.causes() == []
+
+
+def test_a_timer_without_a_handler_is_a_dead_letter_until_it_is_replayed_in_a_version_that_has_one(
+    desk: Desk,
+) -> None:
+    desk.runs(OBEYS)
+    desk.says("talk.after(60, 'soup'); talk.every('07:30', 'menu')")
+    desk.runs(TELLS)
+    assert desk.later(seconds=61) == []
+    assert desk.causes() == ["handler: NoTimerHandler"]
+    assert desk.says("?") == ["state None, data {}"]
+    for days in (1, 2):
+        desk.later(days=1)
+        assert desk.causes() == ["handler: NoTimerHandler"] * (1 + days)
+    assert desk.timers() == ["menu"]
+    # Going back.
+    desk.runs(OBEYS)
+    assert desk.command("dead", "list", "--cause", "NoTimerHandler").count("NoTimerHandler") == 3
+    desk.command("dead", "replay", "--cause", "NoTimerHandler", "--yes")
+    eventually(lambda: desk.answers(desk.user)[-1] == "old soup")
+    desk.stack.wait_until_quiet()
+    assert desk.causes() == ["handler: NoTimerHandler"] * 2
+
+
+def test_an_event_that_is_being_retried_is_handled_by_the_new_version(desk: Desk) -> None:
+    desk.runs(OBEYS)
+    desk.sends("raise LineAway('away')")
+    desk.sends("talk.reply('old')")
+    eventually(lambda: max(desk.tries(), default=0) >= 2)
+    desk.runs(TELLS)
+    desk.stack.wait_until_quiet()
+    eventually(lambda: desk.tries()[-2:] == [1, 1])
+    assert desk.answers(desk.user) == ["state None, data {}"] * 2
+    assert desk.causes() == []
+
+
+def test_data_of_another_shape_stays_as_it_is_and_costs_the_event_that_meets_it(
+    desk: Desk,
+) -> None:
+    desk.runs(OBEYS)
+    desk.says("talk.data['points'] = '3'")
+    desk.runs(OBEYS)
+    assert desk.says("talk.data['new'] = 1; talk.data['points'] += 1") == []
+    assert desk.causes() == ["handler: TypeError"]
+    assert desk.conversation()["data"] == {"points": "3"}
+    desk.runs(OBEYS.replace("exec(event.message.text)", "talk.reply(talk.data['points'])"))
+    desk.command("dead", "replay", "--cause", "TypeError", "--yes")
+    eventually(lambda: desk.answers(desk.user) == ["3"])
+
+
+def test_after_a_switch_to_per_member_the_groups_state_is_not_read_and_its_timers_fire(
+    desk: Desk,
+) -> None:
+    group = desk.sim.add_group("家族", members=[desk.user])
+    desk.runs(OBEYS)
+    desk.says("talk.state = 'size'; talk.data['a'] = 1; talk.after(60, 'soup')", group)
+    desk.runs(OF_MEMBERS)
+    assert desk.says("talk.cancel('soup'); talk.reply(str(talk.state))", group) == ["None"]
+    assert desk.timers() == ["soup"]
+    desk.later(seconds=61)
+    assert desk.answers(group)[-1] == "old soup"
+    desk.runs(TELLS)
+    assert desk.says("?", group) == ["state size, data {'a': 1}"]
+
+
+def test_the_pages_new_version_continues_what_its_old_version_began(desk: Desk) -> None:
+    desk.runs(BLOCKS["shop_1"])
+    assert desk.says("シャツ") == ["サイズは？"]
+    desk.runs(BLOCKS["shop"])
+    assert desk.says("M") == ["Mサイズで承りました。"]
+    assert desk.conversation()["data"] == {"version": 2, "order": {"size": "M"}}
+    assert desk.timers() == ["news"]
+    assert desk.later(days=1) == []
+    assert (desk.timers(), desk.causes()) == ([], [])
+    # Going back amid an order.
+    assert desk.says("靴") == ["サイズは？"]
+    desk.runs(BLOCKS["shop_1"])
+    assert desk.says("M") == ["サイズは？"]
+    assert desk.later(seconds=3601) == ["ご注文の途中です。"]
+    assert desk.causes() == ["handler: NoTimerHandler"]
+
+
+def test_the_pages_lines_of_the_shell_count_what_waits(desk: Desk) -> None:
+    desk.runs(OBEYS)
+    desk.says("talk.after(60, 'soup:1'); talk.after(60, 'soup:2'); talk.expect('size', within=9)")
+    desk.says("talk.data['version'] = 2")
+    group = desk.sim.add_group("家族", members=[desk.user])
+    desk.runs(OF_MEMBERS)
+    desk.says("talk.state = 'asked'", group)
+    create_views(desk.stack.collection("schedule").database)
+    counted = [_counts(desk, line) for line in _lines_of_the_shell()]
+    timers, states, members, versions = counted
+    assert timers == {"soup": 2, "~state": 1}
+    assert states == {"size": 1}
+    assert members == {"asked": 1}
+    assert versions == {2: 1, None: 1}
+    shown = desk.command("conversation", "show", desk.user.user_id)
+    assert "soup:1" in shown
+    assert "size, until" in shown
+    sample = re.search(r"^```\n(state .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert sample is not None
+    labels = re.findall(r"^\w+", sample[1], re.MULTILINE)
+    assert set(labels) <= set(re.findall(r"^\w+", shown, re.MULTILINE))
+
+
+def _lines_of_the_shell() -> list[str]:
+    assert SHELL is not None
+    return SHELL[1].splitlines()
+
+
+def _counts(desk: Desk, line: str) -> dict[Any, int]:
+    """Run a line of the mongo shell that counts."""
+    found = re.fullmatch(r"db\.(\w+)\.aggregate\((.*)\)", line)
+    assert found is not None, line
+    pipeline = json.loads(re.sub(r"([{,] )([$\w.]+):", r'\1"\2":', found[2]))
+    rows = desk.stack.collection(found[1]).aggregate(pipeline)
+    return {row["_id"]: row["count"] for row in rows}

@@ -1,0 +1,166 @@
+"""The messages that the how-to pages explain are those of the code, in both languages of the pages.
+
+Each has its fixed words here; the pages show values in their place as `…` or as an example.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+JAPANESE = "docs/ja/how-to"
+FOLDERS = ("docs/how-to", JAPANESE)
+PACKAGES = ("dispatcher", "jobworker", "linedesk")
+
+WORDS = {
+    # Results of `linedesk trace`, and why a send waits.
+    "no-answer.md": (
+        "given up: ",
+        "decided, but ",
+        "one of its sends or timers was",
+        ", and replayed since as ",
+        "waits: no running dispatcher holds the lease",
+        " is paused",
+        " others of its conversation",
+        "stored; a dispatcher reads it next, or handles it now",
+        "in progress",
+        "in the outbox",
+        "; LINE's last answer was ",
+        "decided; a button is shown, and the answer waits for a tap on it",
+        " after it came",
+        ": LINE took ",
+        "handled together with ",
+        "; its story has the sends",
+        "handled; no message was sent",
+        "skipped: its message was taken back, or its timer was set again",
+        "decided; nothing is carried out, because the channel was in standby",
+        "its result is not known: the rows about it are overwritten",
+        "waits for its turn at the gate",
+        "answers with valid reply tokens",
+        " for the month's limit, and LINE's count of this month has to be read",
+        "LINE fails, and linedesk tries a single call now and then",
+        "LINE refuses the access token",
+        "travels in one multicast to ",
+        "is on its way to LINE",
+    ),
+    # Causes.
+    "dead-letters.md": (
+        "handler: ",
+        ", after it had called LINE itself: another try would send twice",
+        "took its worker down",
+        "poison: took the process down",
+        "LINE refused it with ",
+        "released by an operator",
+        "not fetched",
+        "outcome unknown for 23 hours",
+        "no verdict of LINE's in ",
+        "not sent within 3 days",
+        "MongoDB refuses the write",
+        "restored: ",
+        "no dead letters match",
+        " dead letters match: add --yes",
+        "dead letters expire in a week",
+    ),
+    "pause-and-release.md": (
+        "no dispatcher has confirmed yet",
+        "new events are held until you resume",
+        " is not stuck",
+        "; nothing was released",
+        "nothing of it waits",
+        "no dispatcher runs, and only a dispatcher knows what waits",
+    ),
+    "month-quota.md": (
+        "the month's messages are used up: replies only, until a reading shows room",
+        "the month has room again",
+    ),
+    "capacity.md": ("of the gate's turns are used, ", "the gate lets at most "),
+    "console.md": (
+        "Paused while you select text",
+        "State unknown",
+        "no connection",
+        "pause everything",
+        "Resume everything",
+        "Queue retention left",
+    ),
+}
+
+# The same in Japanese, with the texts of the console.
+IN_JAPANESE = {
+    "no-answer.md": (
+        "断念: ",
+        "断念しました: ",
+        "し、その後",
+        "として再実行しました",
+        "一時停止中",
+        "件の後で待機中: ",
+        "待機中: リースを持つ動作中のディスパッチャーがありません",
+        "保存済み。ディスパッチャーがこれから読み取るか、処理中です",
+        "前から処理中: ",
+        "件の送信が送信待ち(outbox)にあります",
+        "LINEの最後の応答は",
+        "決定済み。ボタンを表示中で、応答はタップを待っています",
+        "後に応答済み: LINEが",
+        "とまとめて処理しました。送信はそちらの経過にあります",
+        "処理済み。メッセージは送信していません",
+        "処理なし: 送信取消、または再設定されたタイマー",
+        "決定済み。チャネルがスタンバイ中だったため、何も実行しません",
+        "結果は不明です。関連する記録は上書きされました",
+        "ゲートで順番待ち(",
+        "有効な応答トークンのある応答",
+        "LINEがアクセストークンを拒否しています",
+        "LINEへ送信中",
+    ),
+    "console.md": (
+        "重大",
+        "警告",
+        "正常",
+        "解放…",
+        "キューの残り保持時間",
+        "監査記録",
+        "すべて一時停止",
+        "すべて再開",
+        "状態不明",
+        "接続なし",
+        "テキストの選択中は更新を止めています",
+    ),
+}
+
+
+@cache
+def source() -> str:
+    """The code, with texts that continue on the next line in one piece."""
+    files = (
+        path
+        for package in PACKAGES
+        for suffix in ("py", "html", "js")
+        for path in (ROOT / package).rglob(f"*.{suffix}")
+    )
+    code = "".join(path.read_text("utf-8") for path in files)
+    return re.sub(r'"\s*\n\s*f?"', "", code)
+
+
+@pytest.mark.parametrize("page", WORDS)
+def test_each_message_on_the_page_is_one_of_the_code(page: str) -> None:
+    assert [one for one in WORDS[page] if one not in source()] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("page", WORDS)
+def test_each_message_is_on_the_page(page: str, folder: str) -> None:
+    if (folder, page) == (JAPANESE, "console.md"):
+        return  # That page shows the Japanese texts.
+    text = (ROOT / folder / page).read_text("utf-8")
+    assert [one for one in WORDS[page] if one.strip() not in text] == []
+
+
+@pytest.mark.parametrize("page", IN_JAPANESE)
+def test_each_japanese_message_is_one_of_the_catalogue_and_on_the_page(page: str) -> None:
+    source = (ROOT / "linedesk/locale/ja/LC_MESSAGES/linedesk.po").read_text("utf-8")
+    catalogue = source.replace('"\n"', "")
+    assert [one for one in IN_JAPANESE[page] if one not in catalogue] == []
+    text = (ROOT / JAPANESE / page).read_text("utf-8")
+    assert [one for one in IN_JAPANESE[page] if one not in text] == []

@@ -1,0 +1,83 @@
+"""The site of docs/, as scripts/docs builds it: whole, in both languages, and without dead ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+HREF = re.compile(r'(?:href|src)="([^"]*)"')
+ID = re.compile(r'\bid="([^"]+)"')
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, str(ROOT / "scripts" / "site.py"), str(target)]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return target
+
+
+def test_the_generated_pages_are_current() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_each_page_is_in_the_site_in_its_language(site: Path) -> None:
+    pages = [path for path in DOCS.rglob("*.md") if "site" not in path.parts]
+    for page in pages:
+        bare = page.relative_to(DOCS).with_suffix("")
+        html = (
+            site / bare.parent / "index.html"
+            if bare.name == "index"
+            else site / bare / "index.html"
+        )
+        language = "ja" if page.is_relative_to(DOCS / "ja") else "en"
+        assert f'<html lang="{language}"' in html.read_text("utf-8"), page
+
+
+def test_each_link_leads_to_a_page_and_to_a_place_on_it(site: Path) -> None:
+    pages = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
+    dead = []
+    for path, text in pages.items():
+        if path.name == "404.html":
+            continue
+        for target in {one for one in HREF.findall(text) if "://" not in one}:
+            bare, anchor = urldefrag(unquote(target))
+            there = (path.parent / bare).resolve() if bare else path
+            there = there / "index.html" if there.is_dir() else there
+            known = pages.get(there) if there.suffix == ".html" else None
+            if not there.is_file() or (anchor and known and anchor not in ID.findall(known)):
+                dead.append(f"{path.relative_to(site)}: {target}")
+    assert dead == []
+
+
+def test_no_page_loads_anything_from_another_host(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        text = path.read_text("utf-8")
+        assert re.findall(r'<(?:script|img|iframe)[^>]+src="https?://', text) == [], path
+        assert re.findall(r'<link[^>]+rel="stylesheet"[^>]+href="https?://', text) == [], path
+
+
+def test_the_search_of_each_language_knows_its_pages(site: Path) -> None:
+    for folder, word in ((".", "dead letter"), ("ja", "デッドレター")):
+        index = (site / folder / "search.json").read_text("utf-8")
+        assert word in json.dumps(json.loads(index), ensure_ascii=False).lower()
+
+
+def test_llms_txt_names_each_page_that_it_can_read(site: Path) -> None:
+    text = (site / "llms.txt").read_text("utf-8")
+    named = re.findall(r"\]\(([^)]+\.md)\): (.+)$", text, re.MULTILINE)
+    assert {name for name, _ in named} >= {"how-to/install.md", "ja/how-to/install.md"}
+    for name, sentence in named:
+        assert (site / name).is_file()
+        assert len(sentence) > 10, name
