@@ -26,6 +26,7 @@ import click.parser
 import click.shell_completion
 import click.termui
 import click.types
+from click import Command as ClickCommand
 
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import (
@@ -101,7 +102,7 @@ class Formatter(click.HelpFormatter):
         )
 
 
-class Context(click.Context):
+class HelpContext(click.Context):
     """Formats help by `Formatter`."""
 
     formatter_class = Formatter
@@ -121,15 +122,15 @@ class _Translated:
     help = property(_translated, _set)
 
 
-class Option(_Translated, click.Option):
+class HelpOption(_Translated, click.Option):
     """An option with a translated help text."""
 
 
-option = partial(click.option, cls=Option)
+option = partial(click.option, cls=HelpOption)
 
 
 class _Command(_Translated):
-    context_class: type[click.Context] = Context
+    context_class: type[click.Context] = HelpContext
     epilog: str | None
 
     def main(self, *arguments: Any, **wishes: Any) -> Any:
@@ -164,7 +165,7 @@ class _Command(_Translated):
             formatter.write_text(inspect.cleandoc(gettext(self.epilog)))
 
 
-class HelpfulCommand(_Command, click.Command):
+class HelpfulCommand(_Command, ClickCommand):
     """A command whose help is translated. `examples` are its arguments in some examples."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
