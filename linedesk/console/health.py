@@ -82,8 +82,8 @@ SPOOL_SPARE_BYTES = 64 * MEGABYTE
 
 STATUS = mark("`systemctl status {unit}` and its journal show the reason")
 SAME_WORKERS = mark(
-    "install the same release and the same bot on every worker and restart it; the version that "
-    "most threads have gets the jobs"
+    "install the same release and the same bot on every worker and restart it; the version with "
+    "most threads gets the jobs"
 )
 # States that end by themselves, or with their worker.
 WORKER_ADVICE = {
@@ -231,7 +231,10 @@ def oldest_event(seconds: float) -> HealthProblem | None:
         return None
     level: Level = "bad" if seconds > WAIT_BAD_SECONDS else "warn"
     saw = _("the oldest event waits for {time}").format(time=for_long(seconds))
-    do = _("does LINE answer, are handlers slow? `linedesk status` lists what waits and why")
+    do = _(
+        "check that LINE answers and that handlers are fast; `linedesk status` lists the waiting "
+        "conversations with the reasons"
+    )
     return HealthProblem(level, "queue", saw, do)
 
 
@@ -253,7 +256,7 @@ def progress(
 
 def unread(share: float, *, is_closed: bool = False) -> HealthProblem | None:
     """The unread share of recvq, 0 to 1, and whether its guard has closed it."""
-    do = _("find out why the dispatcher is behind: does it run, does LINE answer?")
+    do = _("find out why the dispatcher is behind: check that it runs and that LINE answers")
     if is_closed:
         saw = _(
             "closed: it is full of unread events or damaged; the front desk stores in its spool"
@@ -307,7 +310,8 @@ def spooled(
         return None
     is_full = bool(most_bytes) and used_bytes > SPOOL_BAD_SHARE * most_bytes
     do = _(
-        "it empties once MongoDB confirms writes and recvq has room; check both and the front desk"
+        "the spool empties once MongoDB confirms writes and recvq has room; check both and the "
+        "front desk"
     )
     saw = _("{events} in the spool").format(events=_events(documents))
     if oldest_seconds:
@@ -325,8 +329,8 @@ def _also(saw: str, waiting: str) -> str:
 def token_refused(waiting: str = "") -> HealthProblem:
     """LINE answers 401; `waiting` describes the sends that wait for a new token."""
     do = _(
-        "issue another one in LINE's console (developers.line.biz), Messaging API, put it into the "
-        "credentials, restart the dispatcher"
+        "issue a new token in LINE's console (developers.line.biz, Messaging API), put it into "
+        "the credentials and restart the dispatcher"
     )
     saw = _("LINE refuses LINE_CHANNEL_ACCESS_TOKEN")
     return HealthProblem("bad", "LINE", _also(saw, waiting), do)
@@ -377,7 +381,7 @@ def gate(one: GateView) -> HealthProblem | None:
             "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
             "most {most} calls a second pass"
         )
-        do = _("LINE allows hardly more: make fewer calls; see docs/how-to/capacity.md")
+        do = _("this is close to LINE's limit: make fewer calls; see docs/how-to/capacity.md")
         return HealthProblem("warn", "gate", saw.format(**values), do)
     saw = _(
         "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
@@ -394,7 +398,10 @@ def unsent(count: float, oldest_seconds: float) -> HealthProblem | None:
     """Decided answers that LINE has not taken."""
     if not count or oldest_seconds <= WAIT_WARN_SECONDS:
         return None
-    do = _("does LINE answer, is the gate busy? the waiting conversations show the reasons")
+    do = _(
+        "check that LINE answers and that the gate is not busy; the waiting conversations show "
+        "the reasons"
+    )
     return HealthProblem("warn", "answers", unsent_words(count, oldest_seconds), do)
 
 
@@ -469,7 +476,7 @@ def stuck_conversations(
     )
     do = _(
         "`linedesk conversation show {scope}` shows details; `linedesk release {scope}` gives up "
-        "what is stuck"
+        "the stuck event or send"
     )
     return HealthProblem("warn", "waiting", _and_more(saw, len(oldest)), do.format(scope=scope))
 
@@ -573,7 +580,7 @@ def unit_of(role: str) -> str:
 
 def _database(seen: Overview) -> Iterator[HealthProblem]:
     if not seen.is_initialised:
-        saw = _("it has no linedesk collections")
+        saw = _("the database has no linedesk collections")
         do = _("check MONGODB_URI and MONGODB_DATABASE; `linedesk init` makes the collections")
         yield HealthProblem("bad", "database", saw, do)
 
@@ -702,7 +709,7 @@ def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
         saw = _("{count} handlers have not returned since the start").format(
             count=f"{seen.threads.abandoned:,.0f}"
         )
-        do = _("the log names them; the dispatcher restarts when all its threads are lost this way")
+        do = _("the log names them; the dispatcher restarts once all its threads are lost")
         yield HealthProblem("warn", "threads", saw, do)
     late = -(seen.figures[processes.SCHEDULER].number("nextTimerSeconds") or 0.0)
     own = bool(seen.scheduler_asked)
@@ -722,7 +729,7 @@ def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:
         yield HealthProblem("bad", processes.FRONTDESK, saw, do)
     if desk.rate("refusedRequests", "signature"):
         saw = _("requests with a wrong signature are refused")
-        do = _("check that LINE_CHANNEL_SECRET is that of this channel")
+        do = _("check that LINE_CHANNEL_SECRET belongs to this channel")
         yield HealthProblem("warn", processes.FRONTDESK, saw, do)
     ends = desk.number("certificateEndsSeconds")
     if ends is not None:

@@ -33,6 +33,8 @@ START_SECONDS = 30.0
 REQUEST_SECONDS = 10.0
 PROBE_SECONDS = 1.0
 LOOK_SECONDS = 0.02
+# The environment's other sources of settings (linedesk.settings.sources, --config).
+SOURCES = {"CREDENTIALS_DIRECTORY", "LINEDESK_CONFIG"}
 # In the order of stopping: sources of new work first.
 STOP_SECONDS = {"linesim": 5.0, "frontdesk": 10.0, "dispatcher": 20.0}
 DISPATCHER_READY = "INFO dispatcher ready "
@@ -152,7 +154,7 @@ class DemoEnvironment:
         others = {
             name: value
             for name, value in os.environ.items()
-            if name.lower() not in Settings.model_fields and name != "CREDENTIALS_DIRECTORY"
+            if name.lower() not in Settings.model_fields and name not in SOURCES
         }
         return others | {
             "LINE_CHANNEL_SECRET": secrets.token_hex(16),

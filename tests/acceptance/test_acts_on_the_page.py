@@ -49,7 +49,7 @@ def test_the_pages_reports_of_events_releases_and_replays_are_true(house: Any, s
         nothing = post(url, "/release", **whose, id=events[1])
         assert "Not released: nothing was stuck any more" in nothing
         assert "is paused" in post(url, "/pause", **of_user)
-        waits = f"replayed as replay:{events[0]}:1; it waits, since main/{key} is paused"
+        waits = f"replayed as replay:{events[0]}:1; it waits because main/{key} is paused"
         assert waits in post(url, "/letters/replay", id=events[0])
         eventually(lambda: results(url, key) == ["replayed", "answered", "waiting"])
         eventually(lambda: "waiting 1" in of_replays(url))

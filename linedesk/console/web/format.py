@@ -30,7 +30,9 @@ FORMS = {
 # A moment with its zone within a text: from a log line, from `local` or from a status line.
 MOMENT = re.compile(
     r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[+-]\d\d:?\d\d| ?UTC|Z)"
-    r"|\b\d\d:\d\d:\d\d UTC\b"
+    r"|\b\d\d:\d\d:\d\d UTC\b",
+    # Else no boundary is between a Japanese letter and a figure.
+    re.ASCII,
 )
 WITH_SECONDS = re.compile(r"\d\d:\d\d:\d\d")
 

@@ -212,6 +212,8 @@ class PageContext:
             "said": self._said.get(request.query_params.get("said", "")),
             "trouble": None,
             "lang": language(),
+            # Between sentences.
+            "gap": "" if language() == "ja" else " ",
             "read_at": None,
             "every": None,
             "zone": zone(),

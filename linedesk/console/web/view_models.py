@@ -17,6 +17,7 @@ from linedesk.console.health import (
     problems_of,
     worst_of,
 )
+from linedesk.console.known import known
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
 from linedesk.console.web.charts import HOURS
@@ -108,7 +109,7 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         "measured": _measured(value),
         "class_words": CLASS_WORDS,
         "spans": [
-            (f"{_(label)} {one.label}".strip(), one)
+            (f"{_(label)} {known(one.label)}".strip(), one)
             for name, label in SPANS.items()
             for one in spans[name]
             if one.count

@@ -16,7 +16,7 @@ BOXES = {
     "threads": mark("Each thread runs the bot's handler for one event."),
     "gate": mark("The gate spaces the calls of LINE so that LINE's rate limits hold."),
     "api": mark("LINE's API takes replies and pushes."),
-    "spool": mark("The spool is a file that stores events while MongoDB does not."),
+    "spool": mark("The spool is a file that stores events while MongoDB is down."),
     "scheduler": mark("The scheduler puts the event of a timer into recvq when the timer is due."),
     "held": mark(
         "Events that wait long, or are paused, are set aside here in order; nothing is lost."
@@ -67,8 +67,8 @@ WORDS = {
         "Events that are stored and not decided yet: not read, in progress, or held."
     ),
     mark("Answers to send"): mark(
-        "Decided sends that LINE has not taken yet; below since when the event of the oldest one "
-        "waits."
+        "Decided sends that LINE has not taken yet. The time below is the wait of the oldest "
+        "send's event."
     ),
     mark("Not read yet"): mark("Events in recvq that the dispatcher has not read."),
     mark("Webhook to stored"): mark(
@@ -77,19 +77,19 @@ WORDS = {
     mark("Stored to handler"): mark("From the arrival of an event to the start of its handler."),
     mark("Handler"): mark("How long the bot's handler runs."),
     mark("Call of LINE"): mark(
-        "How long LINE takes to answer a call, and whether it takes calls at all."
+        "The time until LINE answers a call, and whether LINE takes calls at all."
     ),
     mark("Queue retention left"): mark(
         "How long recvq and the oplog keep unfinished events at the present rate. The rate is "
         "that of the last hour, or since the dispatcher took the lead."
     ),
     mark("p50, p90, p99"): mark(
-        "50, 90 and 99 percent of the values of the last minute are not larger."
+        "50, 90 and 99 percent of the values of the last minute are at most this value."
     ),
     mark("Try"): mark("How often the handler was called for the event, of HANDLER_TRIES."),
     mark("Release"): mark(
-        "Gives up what a conversation is stuck on: it becomes a dead letter, and the events behind "
-        "it are handled."
+        "Gives up the event or send that blocks a conversation. It becomes a dead letter, and the "
+        "next events are handled."
     ),
     mark("Pause"): mark("New events are held until you resume."),
     mark("Bot version"): mark(

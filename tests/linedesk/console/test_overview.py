@@ -385,7 +385,7 @@ def test_a_key_that_waits_long_is_told_with_what_to_do() -> None:
     assert problems_of(seen)[0].saw == "main/U3 waits for 10 min 2 s: slow (and 1 more)"
     assert [one.do for one in problems_of(seen)] == [
         "`linedesk conversation show main/U3` shows details; `linedesk release main/U3` gives up "
-        "what is stuck"
+        "the stuck event or send"
     ]
 
 

@@ -30,7 +30,11 @@ class Demo:
         self.all_parts: list[int] = []
         self._output = folder.with_suffix(".out")
         folder.mkdir()
-        operators = {"LINE_CHANNEL_ACCESS_TOKEN": OPERATORS_TOKEN, "LOG_LEVEL": "error"}
+        operators = {
+            "LINE_CHANNEL_ACCESS_TOKEN": OPERATORS_TOKEN,
+            "LOG_LEVEL": "error",
+            "LINEDESK_CONFIG": "a file that is not there",
+        }
         with self._output.open("wb") as output:
             self.process = nursery.start(
                 *("linedesk", "demo", *options),
