@@ -19,8 +19,9 @@ from rich.cells import cell_len
 
 from linedesk.cli import main
 from linedesk.cli.conversation import page
+from linedesk.cli.listing import show_page
 from linedesk.console.conversation import ConversationView, conversation_summary
-from linedesk.console.format import for_long, show_page
+from linedesk.console.format import for_long
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.records.effects import place_of
