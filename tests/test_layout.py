@@ -23,7 +23,7 @@ COMPOSED = PARTS | {"linedesk.setup", "linesim", "linedesk.compose"}
 # The commands: nothing imports linedesk.cli but the modules that `python -m` runs.
 MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk.runtime": set(),
-    "linedesk.settings": set(),
+    "linedesk.settings": {"linedesk.runtime"},
     "linesim": set(),
     "linedesk.store": {"linedesk.runtime"},
     "linedesk.contract": {"linedesk.store"},

@@ -1,4 +1,4 @@
-"""The commands `linedesk export` and `linedesk import`: what they take."""
+"""The commands `linedesk export` and `linedesk import`: their options."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
+from linedesk.runtime.help import option
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 def export_command(settings: Settings, target: str) -> None:
     """Save conversations, timers and dead letters as of one moment, while everything runs.
 
-    FILE must not exist. In a folder the file is named after database and time; - is stdout. The
-    file has message texts, so only its owner may read it. `zcat FILE` shows it.
+    FILE must not exist. If FILE is a folder, the file in it is named after database and time. For
+    standard output give -. The file contains message texts: only its owner may read it. `zcat
+    FILE` shows it.
     """
     from linedesk.backup.export import export_database
 
@@ -30,27 +32,29 @@ def export_command(settings: Settings, target: str) -> None:
 
 @click.command("import", cls=Command)
 @click.argument("source", metavar="FILE")
-@click.option("--dry-run", is_flag=True, help="Only check FILE and print what it has.")
-@click.option(
+@option("--dry-run", is_flag=True, help="Only check FILE and print its contents.")
+@option(
     "--replace",
     type=click.Path(path_type=Path),
     metavar="NEWFILE",
-    help="Replace conversations and timers that are there; all is exported to NEWFILE before.",
+    help="Replace existing conversations and timers. All data is exported to NEWFILE first.",
 )
-@click.option(
+@option(
     "--recvq",
     type=click.Choice(["handle", "skip"]),
-    help="Whether to handle the events in recvq, if there is no progress that decides it.",
+    help="Whether to handle the events in recvq. Needed only if no progress is stored.",
 )
-@click.option("--take-over", is_flag=True, help="Go on after an import that another machine began.")
+@option("--take-over", is_flag=True, help="Continue an import that another machine began.")
 @with_settings
 def import_command(settings: Settings, source: str, dry_run: bool, **wishes: Any) -> None:
-    """Put an export into the database, with the dispatcher stopped. May be run again.
+    """Put an export into the database while the dispatcher is stopped. May be run again.
 
-    FILE may be - for stdin; all of it is checked before anything is written. What was to be sent
-    or handled at the moment of the export becomes dead letters (`linedesk dead list --cause
-    restored`), and so does a timer whose time has passed. Dead letters and recvq stay: events
-    there are handled afterwards. A new database needs no option; where one is needed, it is said.
+    FILE may be - for standard input. The whole file is checked before anything is written. A new
+    database needs no option; otherwise the command names the option that it needs.
+
+    Events and sends that were waiting at the time of the export become dead letters (`linedesk dead
+    list --cause restored`). So do timers whose time has passed. Existing dead letters and recvq
+    stay; events in recvq are handled afterwards.
     """
     from linedesk.backup.restore import RestoreOptions, import_export
 

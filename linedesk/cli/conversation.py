@@ -1,4 +1,4 @@
-"""`linedesk conversation show`: one conversation as a page for people, or as JSON for programs."""
+"""`linedesk conversation show`: one conversation as a page, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from linedesk.cli.listing import padded, show_page
 from linedesk.compose.database import open_database
 from linedesk.console.conversation import conversation_summary, find_conversation, read_conversation
-from linedesk.console.format import echo_json, for_long, local, show_page
+from linedesk.console.format import echo_json, for_long, local
+from linedesk.console.known import known
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark, ngettext
 from linedesk.settings.settings import Settings
+
+KINDS = {"user": mark("user"), "group": mark("group"), "room": mark("room")}
 
 
 def show_conversation(settings: Settings, word: str, *, text: bool, as_json: bool) -> None:
-    """Print the conversation that a word means (see `find_conversation`).
+    """Print the conversation that a word matches (see `find_conversation`).
 
     Raises NotOneConversation.
     """
@@ -35,31 +41,41 @@ def show_conversation(settings: Settings, word: str, *, text: bool, as_json: boo
 
 
 def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Iterator[str]]]:
-    """What stands there, with times as a person reads them."""
-    yield "conversation", iter([told["id"]])
-    yield "who", _who(told)
-    yield "state", iter([_state(told, now)])
-    yield "data", iter([_json(told["data"])])
+    """The labels and lines of the page, with ages beside times."""
+    yield _("conversation"), iter([told["id"]])
+    yield _("who"), _who(told)
+    yield _("state"), iter([_state(told, now)])
+    yield _("data"), iter([_json(told["data"])])
     if told["members"]:
-        yield "members", _members(told["members"], now)
-    yield "timers", _timers(told["timers"], now)
-    yield "outbox", _outbox(told["outbox"], now)
+        yield _("members"), _members(told["members"], now)
+    yield _("timers"), _timers(told["timers"], now)
+    yield _("outbox"), _outbox(told["outbox"], now)
     if told["answers"]["waiting"]:
-        yield "answers", iter([_answers(told["answers"], now)])
-    yield "held", _held(told["held"], now)
-    yield "dead letters", iter([str(told["deadLetters"] or "none")])
-    yield "last record", iter([f"{_ago(told['at'], now)}, {told['records']} in all"])
+        yield _("answers"), iter([_answers(told["answers"], now)])
+    yield _("held"), _held(told["held"], now)
+    yield _("dead letters"), iter([str(told["deadLetters"] or _("none"))])
+    last = _("{ago}, {count} in all").format(ago=_ago(told["at"], now), count=told["records"])
+    yield _("last record"), iter([last])
 
 
 def _who(told: Mapping[str, Any]) -> Iterator[str]:
-    friend = {True: "friend", False: "no friend", None: ""}[told["friend"]]
-    kind = ", ".join(part for part in (told["kind"], friend) if part)
-    yield f"{told['name'] or 'name not known'}{f' ({kind})' if kind else ''}"
+    friend = {True: _("friend"), False: _("no friend"), None: ""}[told["friend"]]
+    kind = ", ".join(part for part in (_kind(told["kind"]), friend) if part)
+    name = told["name"] or _("name not known")
+    yield f"{name} ({kind})" if kind else name
+
+
+def _kind(kind: object) -> str:
+    """A user, group or room, as the conversation record names it."""
+    return _(KINDS[kind]) if isinstance(kind, str) and kind in KINDS else str(kind or "")
 
 
 def _state(place: Mapping[str, Any], now: datetime) -> str:
-    state, until = place["state"] or "none", place["until"]
-    return state if until is None else f"{state}, until {local(until)} ({_when(until, now)})"
+    state, until = place["state"] or _("none"), place["until"]
+    if until is None:
+        return str(state)
+    told = _("{state}, until {until} ({when})")
+    return told.format(state=state, until=local(until), when=_when(until, now))
 
 
 def _members(members: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
@@ -70,51 +86,65 @@ def _members(members: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[st
 
 def _timers(timers: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
     if not timers:
-        yield "none"
+        yield _("none")
     width = max((cell_len(_named(one)) for one in timers), default=0)
     for one in timers:
-        name = _named(one) + " " * (width - cell_len(_named(one)))
-        every = f"  every day at {one['every']}" if one["every"] else ""
+        name = padded(_named(one), width)
+        every = "  " + _("every day at {time}").format(time=one["every"]) if one["every"] else ""
         data = f"  {_json(one['data'])}" if one["data"] else ""
         yield f"{name}  {local(one['at'])}  {_when(one['at'], now)}{every}{data}"
 
 
 def _named(timer: Mapping[str, Any]) -> str:
-    return f"{timer['name']} of {timer['member']}" if timer["member"] else str(timer["name"])
+    if not timer["member"]:
+        return str(timer["name"])
+    return _("{timer} of {member}").format(timer=timer["name"], member=timer["member"])
 
 
 def _outbox(outbox: Mapping[str, Any], now: datetime) -> Iterator[str]:
     if not outbox["count"]:
-        yield "empty"
+        yield _("empty")
         return
-    oldest = f", the oldest since {_ago(outbox['oldest'], now)}" if outbox["oldest"] else ""
-    yield f"{outbox['count']} waiting{oldest}, {outbox['tried'] or 'none'} tried"
+    parts = [_("{count} waiting").format(count=outbox["count"])]
+    if outbox["oldest"]:
+        parts.append(_("oldest from {ago}").format(ago=_ago(outbox["oldest"], now)))
+    parts.append(_("{count} tried").format(count=outbox["tried"] or 0))
+    yield ", ".join(parts)
     for effect in outbox.get("effects", ()):
         yield _json(effect)
 
 
 def _answers(answers: Mapping[str, Any], now: datetime) -> str:
-    return (
-        f"{answers['waiting']} waiting for a tap, the oldest since {_ago(answers['oldest'], now)}"
-    )
+    told = _("{count} waiting for a tap on the button, oldest from {ago}")
+    return told.format(count=answers["waiting"], ago=_ago(answers["oldest"], now))
 
 
 def _held(held: Mapping[str, Any], now: datetime) -> Iterator[str]:
     if not held["count"]:
-        yield "none"
+        yield _("none")
         return
-    yield f"{held['count']} documents, the first since {_ago(held['since'], now)} ({held['why']})"
+    told = ngettext(
+        "{count} document, held since {ago} ({why})",
+        "{count} documents, the first held since {ago} ({why})",
+        held["count"],
+    )
+    why = known(str(held["why"]))
+    yield told.format(count=held["count"], ago=_ago(held["since"], now), why=why)
 
 
 def _when(moment: datetime, now: datetime) -> str:
     seconds = (moment - now).total_seconds()
-    return f"in {for_long(seconds)}" if seconds > 0 else f"due {for_long(-seconds)} ago"
+    if seconds > 0:
+        return _("in {duration}").format(duration=for_long(seconds))
+    return _("due {duration} ago").format(duration=for_long(-seconds))
 
 
 def _ago(moment: datetime | None, now: datetime) -> str:
     if moment is None:
         return "-"
-    return f"{local(moment)} ({for_long(max(0.0, (now - moment).total_seconds()))} ago)"
+    duration = for_long(max(0.0, (now - moment).total_seconds()))
+    ago = _("{duration} ago").format(duration=duration)
+    return f"{local(moment)} ({ago})"
 
 
 def _json(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The commands of `linedesk conversation`; `linedesk.cli.conversation` does the work."""
+"""The commands of `linedesk conversation`: their options. Other modules do the work."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ import click
 
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
+from linedesk.runtime.help import HelpfulGroup, option
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def conversation() -> None:
     """Show one conversation with the bot."""
 
 
 @conversation.command("show", cls=Command)
 @click.argument("who", metavar="USER")
-@click.option("--text", is_flag=True, help="Also the texts of waiting sends.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@option("--text", is_flag=True, help="Also show the texts of waiting sends.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @with_settings
 def conversation_show(settings: Settings, who: str, text: bool, as_json: bool) -> None:
     """Show state, data, timers and outbox of one conversation.
 
-    USER is the id of a user, group or room, a unique start of it, <channel>/<id>, or a name in
+    USER is the id of a user, group or room, a unique start of the id, <channel>/<id>, or a name in
     LINE.
     """
     from linedesk.cli.conversation import show_conversation
@@ -34,14 +35,12 @@ def conversation_show(settings: Settings, who: str, text: bool, as_json: bool) -
     show_conversation(settings, who, text=text, as_json=as_json)
 
 
-@conversation.command(
-    "recent", cls=Command, epilog="\b\nExample:\n  linedesk conversation recent 花子"
-)
+@conversation.command("recent", cls=Command, examples=("conversation recent 花子",))
 @click.argument("who", metavar="USER")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @with_settings
 def conversation_recent(settings: Settings, who: str, as_json: bool) -> None:
-    """Show the newest events and calls of one conversation; USER as for `show`."""
+    """Show the newest events and calls of one conversation. USER is as for `show`."""
     from linedesk.cli.trace import show_recent
 
     show_recent(settings, who, as_json=as_json)

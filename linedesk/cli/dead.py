@@ -1,7 +1,6 @@
-"""`linedesk dead`: shows dead letters, replays them or drops them: a table on a terminal, tabs in a
-pipe, JSON for programs.
+"""`linedesk dead`: shows, replays and drops dead letters. A terminal gets a table, a pipe tabs.
 
-Lists hold neither message text nor the words of an error, which may quote it; `--text` shows both.
+Lists contain no message texts, and no error messages, which may quote them. `--text` shows both.
 """
 
 from __future__ import annotations
@@ -33,9 +32,12 @@ from linedesk.console.dead_letters import (
     what,
     whole,
 )
-from linedesk.console.errors import NotDone, NotReplayed
+from linedesk.console.errors import NotDone, NotReplayed, Phrase
 from linedesk.console.format import echo_json, local, plain, visible
+from linedesk.console.known import known
 from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark, ngettext
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
@@ -44,7 +46,7 @@ from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
 
 
 def show_list(letters: Sequence[Letter], names: Names, *, as_json: bool) -> None:
-    """Print a line a letter to stdout."""
+    """Print one line for each letter."""
     if as_json:
         for letter in letters:
             echo_json(named(summary(letter), names))
@@ -54,19 +56,21 @@ def show_list(letters: Sequence[Letter], names: Names, *, as_json: bool) -> None
         return who(names, letter.get("channel"), letter.get("key"))
 
     id_ = Column("id", lambda letter: letter["_id"])
-    about = Column("what", what, fold=8)
-    tries = Column("tries", lambda letter: letter.get("attempts", "-"), left_out=2)
-    again = Column("replayed", replayed, left_out=3)
+    about = Column(mark("what"), lambda letter: known(what(letter)), fold=8)
+    tries = Column(mark("tries"), lambda letter: letter.get("attempts", "-"), left_out=2)
+    again = Column(mark("replayed"), lambda letter: known(replayed(letter)), left_out=3)
     show_rows(
         letters,
-        nothing=NOTHING,
+        nothing=_(NOTHING),
         narrow=_narrow(id_, about, names),
         screen=(
             id_,
-            Column(zoned("last"), lambda letter: moment(letter.get(LAST_AT)), left_out=1),
+            Column(zoned(mark("last")), lambda letter: moment(letter.get(LAST_AT)), left_out=1),
             about,
-            Column("who", who_of, fold=WHO_CELLS),
-            Column("cause", lambda letter: explained(letter.get("cause", "-")), fold=CAUSE_CELLS),
+            Column(mark("who"), who_of, fold=WHO_CELLS),
+            Column(
+                mark("cause"), lambda letter: explained(letter.get("cause", "-")), fold=CAUSE_CELLS
+            ),
             tries,
             again,
         ),
@@ -84,28 +88,40 @@ def show_list(letters: Sequence[Letter], names: Names, *, as_json: bool) -> None
 
 
 def _narrow(id_: Column, about: Column, names: Names) -> tuple[Column, ...]:
-    """The columns for 80: tries and replays stand beside the cause."""
+    """The columns for a width of 80: tries and replays are beside the cause."""
 
     def cause(letter: Letter) -> str:
         tries, again = letter.get("attempts"), replayed(letter)
-        words = [
-            {"-": "", "begun": "replay begun"}.get(again, f"replayed {again}"),
-            "" if tries is None else "1 try" if tries == 1 else f"{tries} tries",
+        parts = [
+            _replays(again),
+            "" if tries is None else _many_tries(tries),
             explained(letter.get("cause", "-")),
         ]
-        return ", ".join(filter(None, words))
+        return ", ".join(filter(None, parts))
 
     return (
         id_,
-        Column(zoned("last"), lambda letter: lately(letter.get(LAST_AT))),
+        Column(zoned(mark("last")), lambda letter: lately(letter.get(LAST_AT))),
         about,
-        Column("who", lambda one: who_briefly(names, one.get("channel"), one.get("key"))),
-        Column("cause", cause, fold=CAUSE_CELLS),
+        Column(mark("who"), lambda one: who_briefly(names, one.get("channel"), one.get("key"))),
+        Column(mark("cause"), cause, fold=CAUSE_CELLS),
     )
 
 
+def _replays(replays: str) -> str:
+    if replays == "-":
+        return ""
+    if replays == "begun":
+        return _("replay begun")
+    return _("replayed {times}").format(times=replays)
+
+
+def _many_tries(count: Any) -> str:
+    return ngettext("{count} try", "{count} tries", count).format(count=count)
+
+
 def show_one(letter: Letter, names: Names, *, text: bool, as_json: bool) -> None:
-    """Print all that is known of a letter; what people wrote only with `text`."""
+    """Print everything about a letter; message texts only with `text`."""
     told = named(summary(letter), names)
     if text:
         told |= {name: letter[name] for name in ("document", "effect") if name in letter}
@@ -132,16 +148,19 @@ def _lines(name: str, value: Any) -> Iterator[str]:
     yield f"{name:<11} {'-' if value is None else value}"
 
 
-NOTHING = "no dead letters match"
+NOTHING = mark("no dead letters match")
 WHO_CELLS, CAUSE_CELLS = 12, 14
-# From so many letters on, a terminal shows how far the work is.
+# A terminal shows the progress from this number of letters on.
 MANY = 20
-# The option by which an operator asks for it all the same.
-UNLESS = {"again": "--all does it again", "force": "--force accepts that"}
+# The option that replays a refused letter anyway.
+UNLESS = {
+    "again": mark("--all replays it again"),
+    "force": mark("--force replays it anyway"),
+}
 
 
 def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
-    """Print the newest letters first."""
+    """Print the letters, newest first."""
     with open_database(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
         rows = found(letters, choice, newest_first=True)
@@ -150,13 +169,14 @@ def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
             with translated():
                 count = letters.count_documents(choice.query())
             if count > len(rows):
-                click.echo(f"{len(rows)} of {count} shown, --limit shows more", err=True)
+                told = _("{shown} of {count} shown; --limit shows more")
+                click.echo(told.format(shown=len(rows), count=count), err=True)
     if as_json and not rows:
-        click.echo(NOTHING, err=True)
+        click.echo(_(NOTHING), err=True)
 
 
 def show_letters(settings: Settings, ids: Sequence[str], *, text: bool, as_json: bool) -> None:
-    """Print each letter whole, but what people wrote only with `text`."""
+    """Print everything about each letter; message texts only with `text`."""
     choice = Choice(ids=ids)
     with open_database(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
@@ -171,16 +191,16 @@ def show_letters(settings: Settings, ids: Sequence[str], *, text: bool, as_json:
 def replay_letters(
     settings: Settings, choice: Choice, *, force: bool, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
-    """Put the letters into recvq again, the oldest first; returns the exit code."""
+    """Put the letters into recvq again, oldest first. Returns the exit code."""
     with open_to_act(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
         rows = _some(all_of(found(letters, choice), choice))
         if not dry_run:
-            _agree(len(rows), "Replay", yes=yes)
+            _agree(len(rows), _replay_question(len(rows)), yes=yes)
         replay = _rehearsal(database) if dry_run else _acts(database).replay
         refused = 0
         replayed_ids = []
-        for row in _slowly(rows, "replaying"):
+        for row in _slowly(rows, _("replaying")):
             told = {"id": row["_id"]}
             try:
                 told["replay"] = replay(row["_id"], again=choice.everything, force=force)
@@ -204,17 +224,17 @@ def drop_letters(
         rows = _some(all_of(found(letters, choice), choice))
         if dry_run:
             show_list(rows, names_beside(database, rows), as_json=as_json)
-            click.echo(f"{len(rows)} would be dropped", err=True)
+            click.echo(_("{count} would be dropped").format(count=len(rows)), err=True)
             return
-        _agree(len(rows), "Drop", yes=yes)
+        _agree(len(rows), _drop_question(len(rows)), yes=yes)
         dropped = _acts(database).drop([row["_id"] for row in rows])
-    click.echo(f"dropped {dropped}")
+    click.echo(_("dropped {count}").format(count=dropped))
 
 
 def _some(rows: list[Document]) -> list[Document]:
-    """The rows themselves. Raises NotDone where there are none."""
+    """Return the rows. Raises NotDone if there are none."""
     if not rows:
-        raise NotDone(NOTHING)
+        raise NotDone(Phrase(NOTHING))
     return rows
 
 
@@ -223,7 +243,7 @@ def _acts(database: Database[Any]) -> Acts:
 
 
 def _rehearsal(database: Database[Any]) -> Callable[..., str]:
-    """As a replay, but nothing is written."""
+    """Return a function that checks a replay and writes nothing."""
     replaying = Replaying(database)
 
     def rehearse(id_: str, *, again: bool, force: bool) -> str:
@@ -234,23 +254,31 @@ def _rehearsal(database: Database[Any]) -> Callable[..., str]:
 
 
 def _words(error: NotReplayed) -> str:
-    return f"{error}; {UNLESS[error.unless]}" if error.unless else str(error)
+    return f"{error}; {_(UNLESS[error.unless])}" if error.unless else str(error)
 
 
-# The operator.
+# Questions and answers.
 
 
-def _agree(count: int, verb: str, *, yes: bool) -> None:
-    """Ask before more than one letter is touched. Raises click's Abort, or UsageError in a pipe."""
+def _replay_question(count: int) -> str:
+    return _("Replay {count} dead letters?").format(count=count)
+
+
+def _drop_question(count: int) -> str:
+    return _("Drop {count} dead letters?").format(count=count)
+
+
+def _agree(count: int, question: str, *, yes: bool) -> None:
+    """Ask before changing more than one letter. Raises click's Abort, or UsageError in a pipe."""
     if count <= 1 or yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{count} dead letters match: say --yes")
-    click.confirm(f"{verb} {count} dead letters?", abort=True, err=True)
+        raise click.UsageError(_("{count} dead letters match: add --yes").format(count=count))
+    click.confirm(question, abort=True, err=True)
 
 
 def _slowly(rows: list[Document], words: str) -> Iterator[Document]:
-    """The rows one by one, with a bar on a terminal where there are many."""
+    """Yield the rows; a terminal shows a progress bar if there are many."""
     console = Console(stderr=True)
     with Progress(console=console, disable=len(rows) < MANY or not console.is_terminal) as bar:
         yield from bar.track(rows, description=words)
@@ -260,6 +288,8 @@ def _tell(told: Mapping[str, str], *, as_json: bool, dry_run: bool) -> None:
     if as_json:
         echo_json(told)
     elif "refused" in told:
-        click.echo(f"linedesk: {told['id']} not replayed: {told['refused']}", err=True)
+        refusal = _("linedesk: {id} not replayed: {refused}")
+        click.echo(refusal.format(id=told["id"], refused=told["refused"]), err=True)
     else:
-        click.echo(f"{'would replay' if dry_run else 'replayed'} {told['id']} as {told['replay']}")
+        done = _("would replay {id} as {replay}") if dry_run else _("replayed {id} as {replay}")
+        click.echo(done.format(id=told["id"], replay=told["replay"]))

@@ -1,4 +1,4 @@
-"""The commands of `linedesk dead`: what they take; `linedesk.cli.dead` does the work."""
+"""The commands of `linedesk dead`: their options. `linedesk.cli.dead` does the work."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import click
 
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
+from linedesk.runtime.help import HelpfulGroup, option
+from linedesk.runtime.language import gettext as _
 
 if TYPE_CHECKING:
     from linedesk.console.dead_letters import Choice
@@ -20,21 +22,22 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def dead() -> None:
     """List, show, replay or drop dead letters.
 
-    Times are 45s, 30m, 2h or 3d (ago), or 2026-01-31T09:00, which is local without a zone.
+    A time is an age (45s, 30m, 2h or 3d) or a date such as 2026-01-31T09:00. A date without a zone
+    is local time.
     """
 
 
 def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options by which dead letters are chosen, and its function the choice."""
+    """Give a command the options that choose dead letters, and its function the choice."""
 
-    @click.option("--cause", metavar="TEXT", help="Only letters whose cause contains this.")
-    @moment_option("--since", help="Given up last at this time or later.")
-    @moment_option("--until", help="Given up last before this time.")
-    @click.option("--all", "everything", is_flag=True, help="Also those that were replayed.")
+    @option("--cause", metavar="TEXT", help="Only letters whose cause contains TEXT.")
+    @moment_option("--since", help="Only letters that were last given up at this time or later.")
+    @moment_option("--until", help="Only letters that were last given up before this time.")
+    @option("--all", "everything", is_flag=True, help="Also letters that were replayed.")
     @wraps(function)
     def command(*args: Any, **options: Any) -> Any:
         from linedesk.console.dead_letters import Choice
@@ -53,28 +56,34 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     try:
         return None if value is None else moment_of(value, now=datetime.now(UTC))
     except ValueError as error:
-        raise click.BadParameter("neither like 2h nor like 2026-01-31T09:00") from error
+        raise click.BadParameter(_("give an age such as 2h, or 2026-01-31T09:00")) from error
 
 
 def moment_option(name: str, *, help: str) -> Callable[[Function], Function]:  # noqa: A002
-    """An option that takes a moment, as 2h ago or as a date."""
-    return click.option(name, callback=_moment, help=help)
+    """Return an option that takes a time, as an age or as a date."""
+    return option(name, callback=_moment, metavar="TIME", help=help)
 
 
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-limit_option = click.option("--limit", type=click.IntRange(1), help="At most so many.")
+json_option = option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+dry_run_option = option("--dry-run", is_flag=True, help="Only print what would be done.")
+yes_option = option("--yes", is_flag=True, help="Do not ask for confirmation.")
+limit_option = option("--limit", type=click.IntRange(1), help="The most letters to take.")
 
 
 @dead.command("list", cls=Command)
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@option(
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="The most letters to show.",
+)
 @json_option
 @with_settings
 @choosing
 def dead_list(settings: Settings, choice: Choice, as_json: bool) -> None:
-    """List dead letters, the newest first; those that were replayed only with --all."""
+    """List dead letters, newest first; with --all also replayed ones."""
     from linedesk.cli.dead import list_letters
 
     list_letters(settings, choice, as_json=as_json)
@@ -82,7 +91,7 @@ def dead_list(settings: Settings, choice: Choice, as_json: bool) -> None:
 
 @dead.command("show", cls=Command)
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--text", is_flag=True, help="Also message texts and error messages.")
+@option("--text", is_flag=True, help="Also show message texts and error messages.")
 @json_option
 @with_settings
 def dead_show(settings: Settings, ids: tuple[str, ...], text: bool, as_json: bool) -> None:
@@ -95,14 +104,14 @@ def dead_show(settings: Settings, ids: tuple[str, ...], text: bool, as_json: boo
 @dead.command("replay", cls=Command)
 @ids_argument
 @limit_option
-@click.option("--force", is_flag=True, help="Also send what may arrive twice.")
+@option("--force", is_flag=True, help="Also send messages that may arrive twice.")
 @dry_run_option
 @yes_option
 @json_option
 @with_settings
 @choosing
 def dead_replay(settings: Settings, choice: Choice, **options: bool) -> int:
-    """Put dead letters into the queue again, the oldest first.
+    """Put dead letters into the queue again, oldest first.
 
     A replayed event runs its handler again. A replayed send is sent without its handler.
     """
@@ -128,7 +137,7 @@ def dead_drop(settings: Settings, choice: Choice, **options: bool) -> None:
 
 def _narrow(choice: Choice) -> Choice:
     if choice.is_open:
-        raise click.UsageError("say which: ids, --cause, --since or --until")
+        raise click.UsageError(_("name the letters: ids, --cause, --since or --until"))
     if choice.ids and (choice.cause or choice.since or choice.until):
-        raise click.UsageError("either ids, or --cause, --since and --until")
+        raise click.UsageError(_("give either ids, or --cause, --since and --until"))
     return choice

@@ -1,4 +1,4 @@
-"""What an operator sees when a command cannot go on: one clear line and a named exit code."""
+"""How a command fails: one clear line for the operator, and a named exit code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import click
 
 from linedesk.cli.interrupts import interruptible
 from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.help import HelpfulCommand
+from linedesk.runtime.language import DEFAULT, gettext, language, mark, speaking
 
 log = logging.getLogger(__name__)
 
-# Each error by its name, as importing them all would take every command a quarter of a second.
-# The nearest of the classes of an error decides its exit code.
+# Errors by their names: importing all of them would delay every command by a quarter of a second.
+# The exit code is that of the nearest class of the error.
 KNOWN: dict[str, tuple[Exit, str]] = {
     "linedesk.settings.errors.SettingsError": (Exit.CONFIG, ""),
-    # Not CONFIG: systemd hands a replaced password to the process that it starts next.
+    # Not CONFIG: systemd gives a replaced password to the process that it starts next.
     "linedesk.store.errors.AccessRefused": (Exit.UNAVAILABLE, ""),
     "linedesk.store.errors.NewerSchema": (Exit.NEWER, ""),
     "linedesk.store.errors.SetupError": (Exit.CONFIG, ""),
@@ -27,9 +29,9 @@ KNOWN: dict[str, tuple[Exit, str]] = {
     "linedesk.store.errors.RecvqClosed": (Exit.UNAVAILABLE, ""),
     "linedesk.store.errors.QueueError": (
         Exit.UNAVAILABLE,
-        "MongoDB cannot be reached (is it running, and MONGODB_URI right?): ",
+        mark("MongoDB cannot be reached; check that it runs and that MONGODB_URI is right: "),
     ),
-    "pymongo.errors.PyMongoError": (Exit.UNAVAILABLE, "MongoDB refused: "),
+    "pymongo.errors.PyMongoError": (Exit.UNAVAILABLE, mark("MongoDB refuses the request: ")),
     "linedesk.settings.errors.CannotServe": (Exit.UNAVAILABLE, ""),
     "linedesk.settings.errors.DataInUse": (Exit.CONFIG, ""),
     "linedesk.compose.private_mongod.MongodNotFound": (Exit.UNAVAILABLE, ""),
@@ -41,49 +43,53 @@ KNOWN: dict[str, tuple[Exit, str]] = {
 }
 
 
-class Command(click.Command):
-    """A command that always ends in an exit code of `linedesk.runtime.exit_codes`."""
+class Command(HelpfulCommand):
+    """A command that always ends with an exit code of `linedesk.runtime.exit_codes`."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what it returns becomes the exit code."""
+        """Run the command and end with the exit code that it returns.
+
+        With --json all output is in English, since programs read it.
+        """
         try:
-            with interruptible():
+            with interruptible(), speaking(DEFAULT if ctx.params.get("as_json") else language()):
                 code = super().invoke(ctx)
         except (click.exceptions.Exit, click.ClickException):
             raise
         except KeyboardInterrupt:
             code = Exit.INTERRUPTED
         except click.Abort as error:
-            # Ctrl-C at a question. Any other answer that aborts is click's.
+            # Ctrl-C at a question. click handles every other answer that aborts.
             if not isinstance(error.__context__, KeyboardInterrupt):
                 raise
             code = Exit.INTERRUPTED
         except BrokenPipeError as error:
-            if _somebody_reads():
+            if _has_reader():
                 code = report(error)
             else:
-                # As click ends it: quietly, with 1.
+                # click ends without a message, with exit code 1.
                 raise
-        except Exception as error:  # noqa: BLE001 - main: the one place where all errors end
+        except Exception as error:  # noqa: BLE001 - main: all errors end here
             code = report(error)
         ctx.exit(Exit.OK if code is None else code)
 
 
-def _somebody_reads() -> bool:
-    """Not so where standard output is a pipe whose reader, such as `head`, had enough."""
+def _has_reader() -> bool:
+    """Whether standard output is not a pipe whose reader, such as `head`, has closed it."""
     poller = select.poll()
     poller.register(sys.stdout.fileno(), 0)
     return not any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def report(error: Exception) -> Exit:
-    """Say what went wrong; only an unforeseen error is logged with its traceback."""
+    """Print the error and return the exit code. An unknown error is logged with its traceback."""
     for kind in type(error).__mro__:
         known = KNOWN.get(f"{kind.__module__}.{kind.__qualname__}")
         if known is not None:
             code, introduction = known
+            before = gettext(introduction) if introduction else ""
             for problem in getattr(error, "problems", (error,)):
-                click.echo(f"linedesk: {introduction}{problem}", err=True)
+                click.echo(f"linedesk: {before}{problem}", err=True)
             return code
     log.critical("unexpected error, please report it", exc_info=error)
     return Exit.SOFTWARE

@@ -1,6 +1,6 @@
 """Ctrl-C ends `linedesk` with 130 and without a traceback, at any moment.
 
-Imported before anything that takes long, so it imports next to nothing.
+It is imported first, and therefore imports almost nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def take_ctrl_c() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Around a command: Ctrl-C raises KeyboardInterrupt, so that the command can clear up.
+    """Around a command: Ctrl-C raises KeyboardInterrupt, and the command can clear up.
 
-    Before and after, as well as a second time, it ends the process at once.
+    Before and after the command, and at a second Ctrl-C, the process ends at once.
     """
     if signal.getsignal(signal.SIGINT) is not _end_at_once:
         yield
@@ -52,7 +52,7 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
 
 
 def _end_if_interrupted(error: Any) -> None:
-    """Python drops a KeyboardInterrupt that is raised in a callback, and would print it."""
+    """End the process at Ctrl-C in a callback; Python would only print the KeyboardInterrupt."""
     if isinstance(error.exc_value, KeyboardInterrupt):
         os._exit(Exit.INTERRUPTED)
     sys.__unraisablehook__(error)

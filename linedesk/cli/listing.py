@@ -1,7 +1,7 @@
-"""A list as operators read it: a table as wide as the terminal, and tabs in a pipe.
+"""Lists and pages for operators: a table as wide as the terminal, and tabs in a pipe.
 
-On a terminal an id is never cut or folded: other columns fold at spaces, and the least important
-are left out. A pipe gets every column, whole.
+On a terminal an id is never cut or folded: other columns fold, and the least important are left
+out. A pipe gets every column in full and in English, since scripts read it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from linedesk.console.format import one_line, tabbed
+from linedesk.console.format import one_line, tabbed, visible
+from linedesk.runtime.language import DEFAULT, speaking
+from linedesk.runtime.language import gettext as _
 
 GAP = 1
+LABEL_WIDTH = 13
 # A terminal of fewer columns gets the columns `narrow`.
 NARROW_BELOW = 100
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its head, and what it shows of a row."""
+    """One column: its head, which is translated on a terminal, and its cell of a row."""
 
     head: str
     cell: Callable[[Any], object]
     fold: int = 0
-    """The least width at which it folds; 0: it never does."""
+    """The least width to which it may be folded; 0: it is never folded."""
     left_out: int = 0
-    """Where the width does not do, columns with the highest number go first; 0: it stays."""
+    """On a narrow terminal columns with the highest number are left out first; 0: it stays."""
     style: Callable[[Any], str] = lambda row: ""
 
 
@@ -46,38 +49,60 @@ def show_rows(
     pipe: Sequence[Column],
     nothing: str,
 ) -> None:
-    """Print a line a row, by the columns for a terminal or by those for a pipe.
+    """Print one line for each row, with the columns for a terminal or those for a pipe.
 
-    A narrow terminal gets the columns `narrow`, if there are any. Without a row `nothing` is
-    printed to stderr, and a terminal gets no heading.
+    A narrow terminal gets the columns `narrow`, if there are any. Without rows `nothing` is printed
+    to stderr, and a terminal gets no heading.
     """
     if not rows:
         click.echo(nothing, err=True)
     if not sys.stdout.isatty():
-        click.echo(tabbed(column.head for column in pipe))
-        for row in rows:
-            click.echo(tabbed(column.cell(row) for column in pipe))
+        with speaking(DEFAULT):
+            click.echo(tabbed(column.head for column in pipe))
+            for row in rows:
+                click.echo(tabbed(column.cell(row) for column in pipe))
         return
     if not rows:
         return
     console = Console()
     columns = narrow if narrow and console.width < NARROW_BELOW else screen
     table, width = _table(rows, columns, console.width)
-    # Beyond the terminal's width the terminal folds lines, rather than that an id is cut here.
+    # A table that is too wide is folded by the terminal: an id is not cut.
     Console(width=max(width, console.width)).print(table)
 
 
+def show_page(told: Iterable[tuple[str, Iterable[str]]]) -> None:
+    """Print labels and their lines, folded to the width of a terminal; a pipe gets whole lines."""
+    lines_of = [(label, list(lines)) for label, lines in told]
+    if not sys.stdout.isatty():
+        for label, lines in lines_of:
+            for n, line in enumerate(lines):
+                click.echo(f"{padded('' if n else label, LABEL_WIDTH)} {visible(line)}".rstrip())
+        return
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=LABEL_WIDTH)
+    table.add_column(overflow="fold")
+    for label, lines in lines_of:
+        table.add_row(Text(label, style="bold"), Text(visible("\n".join(lines))))
+    Console().print(table)
+
+
+def padded(text: str, width: int) -> str:
+    """The text with spaces up to this width; a Japanese character takes two columns."""
+    return text + " " * max(0, width - cell_len(text))
+
+
 def _table(rows: Sequence[Any], columns: Sequence[Column], width: int) -> tuple[Table, int]:
-    """The table, and how wide it is."""
+    """Return the table and its width."""
     cells = {column.head: [one_line(column.cell(row)) for row in rows] for column in columns}
     natural = {
-        head: max(map(cell_len, [head, *column_cells])) for head, column_cells in cells.items()
+        head: max(map(cell_len, [_(head), *column_cells])) for head, column_cells in cells.items()
     }
     shown = _that_fit(columns, natural, width)
     widths = _widths(shown, natural, width)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for column in shown:
-        table.add_column(column.head, width=widths[column.head], overflow="fold")
+        table.add_column(_(column.head), width=widths[column.head], overflow="fold")
     for n, row in enumerate(rows):
         table.add_row(*(Text(cells[one.head][n], style=one.style(row)) for one in shown))
     return table, _sum(widths.values())
@@ -98,7 +123,7 @@ def _least(column: Column, natural: dict[str, int]) -> int:
 
 
 def _widths(shown: Sequence[Column], natural: dict[str, int], width: int) -> dict[str, int]:
-    """What is left of the width goes to the columns that would fold, from left to right."""
+    """Give the rest of the width to the columns that would fold, from left to right."""
     widths = {one.head: _least(one, natural) for one in shown}
     left = width - _sum(widths.values())
     for head in widths:
@@ -114,12 +139,12 @@ def _sum(widths: Iterable[int]) -> int:
 
 
 def moment(at: datetime | None) -> str:
-    """Day and time in this machine's zone, which the head names."""
+    """Day and time in this machine's zone, which the column's head names."""
     return at.astimezone().strftime("%m-%d %H:%M:%S") if at is not None else "-"
 
 
 def lately(at: datetime | None) -> str:
-    """The same for a narrow terminal: the time of a moment of today, else day and minute."""
+    """The same for a narrow terminal: today's moments without the day, others without seconds."""
     if at is None:
         return "-"
     own = at.astimezone()
@@ -128,5 +153,5 @@ def lately(at: datetime | None) -> str:
 
 
 def zoned(head: str) -> str:
-    """The head of a column of moments."""
-    return f"{head} ({datetime.now().astimezone().tzname()})"
+    """The head of a column of moments, with the zone."""
+    return f"{_(head)} ({datetime.now().astimezone().tzname()})"

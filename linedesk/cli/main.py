@@ -1,6 +1,6 @@
 """The command line: reads settings, sets up the log, and hands over to a package.
 
-A command imports its package when it runs, so that `linedesk --help` answers at once.
+A command imports its package when it runs: `linedesk --help` answers at once.
 """
 
 from __future__ import annotations
@@ -17,30 +17,33 @@ from linedesk.cli.dead_commands import dead
 from linedesk.cli.failure import Command
 from linedesk.cli.operator_commands import OPERATOR_COMMANDS
 from linedesk.compose.options import config_option, set_up_logging, verbose_option, with_settings
+from linedesk.runtime.help import HelpfulGroup, option
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
 
-EXAMPLES = """\b
+EXAMPLES = mark("""\b
 Examples:
   linedesk demo                    chat with the parrot bot in the browser
   linedesk demo --once             see one conversation from end to end
   linedesk demo --bot timer        chat with another bot: timer or reminder
   linedesk init                    prepare MongoDB; may be run again
-  linedesk up --config line.toml   run everything on a small box
-  linedesk status --watch          health, rates, and what waits
-  linedesk console                 serve the same as a web page, http://127.0.0.1:8010/
+  linedesk up --config line.toml   run all processes on a small server
+  linedesk status --watch          health, rates and waiting events
+  linedesk console                 the same as a web page, http://127.0.0.1:8010/
   linedesk tail                    events, runs and calls as they happen
   linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id
   linedesk pause main/U4af         hold the events of one conversation
   linedesk dead list --since 2h    dead letters of the last two hours
   linedesk conversation show U4af  state, timers and outbox of a user
   linedesk export /mnt/backup      save conversations, timers and dead letters in one file
-  linedesk doctor                  check everything, with what to do
-"""
+  linedesk doctor                  check everything and show what to do
+""")
 
 
-def _show_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
+def _show_version(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
     """Print the versions and end."""
     if not is_asked or context.resilient_parsing:
         return
@@ -52,8 +55,12 @@ def _show_version(context: click.Context, option: click.Parameter, is_asked: boo
     context.exit()
 
 
-@click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
+@click.group(
+    cls=HelpfulGroup,
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -64,34 +71,37 @@ def _show_version(context: click.Context, option: click.Parameter, is_asked: boo
 def linedesk() -> None:
     """A LINE bot server that loses no event.
 
-    Settings come from environment variables such as LINE_CHANNEL_SECRET, from systemd credentials
-    or from the TOML file given by --config.
+    Settings come from environment variables such as LINE_CHANNEL_SECRET, from systemd credentials,
+    or from a TOML file: --config or LINEDESK_CONFIG names it.
+
+    LINEDESK_LANG sets the language of help and messages: en (default) or ja. Log lines, --json and
+    lists in a pipe are always in English.
     """
 
 
 @linedesk.command(cls=Command)
-@click.option(
+@option(
     "--capped-mb",
     type=click.IntRange(1, 1_048_576),
     default=1024,
     show_default=True,
-    help="Size of the capped collection recvq, where it is not there yet.",
+    help="Size of the capped collection recvq, if it does not exist yet.",
 )
-@click.option(
+@option(
     "--users",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Also make MongoDB's users, each with the rights it needs; their URIs go into "
+    help="Also create MongoDB's users, each with the rights that it needs. Write their URIs to "
     "FOLDER/{admin,frontdesk,dispatcher,operator,console}/MONGODB_URI.",
 )
-@click.option(
+@option(
     "--amqp",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
     help="Prepare RabbitMQ instead, on its machine: virtual host, exchange, and users with the "
-    "rights that they need; their URLs go into FOLDER/{dispatcher,worker}/AMQP_URL.",
+    "rights that they need. Write their URLs to FOLDER/{dispatcher,worker}/AMQP_URL.",
 )
-@click.option(
+@option(
     "--new-passwords", is_flag=True, help="With --users or --amqp: give all users new passwords."
 )
 @with_settings
@@ -107,14 +117,16 @@ def init(
         from linedesk.setup.rabbitmq import init_rabbitmq
 
         if users is not None:
-            raise click.UsageError("--amqp prepares RabbitMQ, --users MongoDB: run them one by one")
+            raise click.UsageError(
+                _("--amqp prepares RabbitMQ and --users MongoDB: run the command once for each")
+            )
         init_rabbitmq(settings, amqp, new_passwords=new_passwords)
         return
     from linedesk.compose.database import with_server
     from linedesk.setup.init import init_database
 
     if new_passwords and users is None:
-        raise click.UsageError("--new-passwords needs --users FOLDER or --amqp FOLDER")
+        raise click.UsageError(_("--new-passwords needs --users FOLDER or --amqp FOLDER"))
     if users is None:
         settings = with_server(settings)
     init_database(settings, capped_mb=capped_mb, users=users, new_passwords=new_passwords)
@@ -128,15 +140,15 @@ def schema(settings: Settings) -> None:
     from linedesk.store.collections import require_schema
 
     with open_database(settings, app_name="linedesk-schema") as database:
-        # Before the first dispatcher there is nothing that an older release would misread.
+        # Before the first dispatcher runs, an older release cannot misread anything.
         click.echo(require_schema(database) or 1)
 
 
 @linedesk.command(cls=Command)
-@click.option(
+@option(
     "--share-port",
     is_flag=True,
-    help="Share the port with other front desks, each started with this.",
+    help="Share the port with other front desks. Start each of them with this option.",
 )
 @with_settings
 def frontdesk(settings: Settings, share_port: bool) -> int:
@@ -156,11 +168,11 @@ def dispatcher(settings: Settings) -> int:
 
 
 @linedesk.command(cls=Command)
-@click.option(
+@option(
     "--command",
     metavar="COMMAND",
-    help="Run handlers of another language: one program a thread, JSON lines on its standard input "
-    "and output (docs/reference/worker-contract.md).",
+    help="Run handlers written in another language: one program for each thread, with JSON lines "
+    "on standard input and output (docs/reference/worker-contract.md).",
 )
 @with_settings
 def worker(settings: Settings, command: str | None) -> int:
@@ -173,7 +185,7 @@ def worker(settings: Settings, command: str | None) -> int:
 @linedesk.command(cls=Command)
 @with_settings
 def scheduler(settings: Settings) -> int:
-    """Fire timers; needed only with SCHEDULER=process."""
+    """Fire timers. Needed only with SCHEDULER=process."""
     from linedesk.compose.processes import scheduler_process
 
     return scheduler_process(settings)
@@ -184,16 +196,16 @@ def scheduler(settings: Settings) -> int:
 def console(settings: Settings) -> int:
     """Serve the operator's web page, and print its address.
 
-    CONSOLE_HOST and CONSOLE_PORT set the address, http://127.0.0.1:8010/ by default. An address
-    that other machines reach needs CONSOLE_PASSWORD or CONSOLE_TOKEN.
+    CONSOLE_HOST and CONSOLE_PORT set the address, http://127.0.0.1:8010/ by default. If other
+    machines can reach the address, CONSOLE_PASSWORD or CONSOLE_TOKEN is required.
     """
     from linedesk.compose.console import run_console
 
     return run_console(settings)
 
 
-SIM_EXAMPLE = """\b
-To make LINE fail, give the simulator rules; DELETE ends them all:
+SIM_EXAMPLE = mark("""\b
+To make LINE fail, give the simulator rules. DELETE removes all of them:
   curl http://127.0.0.1:9000/sim/misbehave -H 'content-type: application/json' \\
     -d '{"rules": [{"outcome": "server_error", "endpoint": "push"}]}'
   curl -X DELETE http://127.0.0.1:9000/sim/misbehave
@@ -202,29 +214,48 @@ To make LINE fail, give the simulator rules; DELETE ends them all:
 outcome      server_error, html_error, garbage, too_many, monthly_limit,
              too_many_to_one, too_many_at_once, unauthorized, bad_request,
              bad_member, close or late
-endpoint     reply, push, multicast, profile, ...; all unless given
-probability  0 to 1; 1 unless given
-count        how often the rule applies; without an end unless given
-seconds      how long an answer that is late takes
-"""
+endpoint     reply, push, multicast, profile, ... (default: all)
+probability  0 to 1 (default: 1)
+count        how often the rule applies (default: without limit)
+seconds      delay of an answer with the outcome late
+""")
 
 
 @linedesk.command(cls=Command, epilog=SIM_EXAMPLE)
-@click.option("--port", type=click.IntRange(1, 65_535), default=9000, show_default=True)
-@click.option(
-    "--webhook", metavar="URL", help="The bot server's callback; the front desk's unless set."
+@option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    default=9000,
+    show_default=True,
+    help="Port of the simulator.",
 )
-@click.option("--reply-token-seconds", type=float, default=60.0, show_default=True)
-@click.option(
-    "--quota", type=click.IntRange(0), help="Counted messages a month; no limit unless set."
+@option(
+    "--webhook", metavar="URL", help="Webhook URL of the bot server. Default: the front desk's."
 )
-@click.option("--latency-ms", type=float, default=0.0, help="How long LINE takes to answer.")
-@click.option("--rate-limits/--no-rate-limits", default=True, help="LINE's own, or none.")
+@option(
+    "--reply-token-seconds",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="How long a reply token is valid.",
+)
+@option("--quota", type=click.IntRange(0), help="Counted messages a month. Default: no limit.")
+@option(
+    "--latency-ms",
+    type=float,
+    default=0.0,
+    help="Time in milliseconds that each answer takes.",
+)
+@option(
+    "--rate-limits/--no-rate-limits",
+    default=True,
+    help="Apply LINE's rate limits (default), or none.",
+)
 @with_settings
 def sim(settings: Settings, **options: Any) -> int:
     """Run the LINE simulator, with its chat page, on this machine.
 
-    Bots follow its clock where SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
+    A bot uses the simulator's clock if SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
     """
     from linedesk.compose.processes import sim_process
 
@@ -232,22 +263,24 @@ def sim(settings: Settings, **options: Any) -> int:
 
 
 @linedesk.command(cls=Command)
-@click.option(
+@option(
     "--bot",
     type=click.Choice(["parrot", "timer", "reminder"]),
     default="parrot",
     show_default=True,
     help="The bot to chat with.",
 )
-@click.option("--once", is_flag=True, help="Play one conversation, print it, and end.")
-@click.option(
-    "--port", type=click.IntRange(1, 65_535), help="Port of the chat page; any unless set."
+@option("--once", is_flag=True, help="Play one conversation, print it, and end.")
+@option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    help="Port of the chat page. Default: any free port.",
 )
 def demo(bot: str, once: bool, port: int | None) -> int:
     """Chat with a bot in the browser, without any set-up.
 
     Everything runs on this machine, in a temporary folder, with a private mongod. To try timers,
-    move the clock of the chat page ahead.
+    move the clock of the chat page forward.
     """
     from linedesk.demo.demo import run_demo
 
@@ -258,10 +291,10 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @config_option
 @verbose_option
 def up(config_path: Path | None, verbose: bool) -> int:
-    """Run front desk, dispatcher, scheduler and a worker together, and restart those that end.
+    """Run front desk, dispatcher, scheduler and a worker together; restart any that ends.
 
-    With MONGODB_URI=embedded it also runs a private mongod, whose data is kept. When the
-    front desk is ready it prints the addresses of webhook and simulator.
+    With MONGODB_URI=embedded the command also runs a private mongod and keeps its data. When the
+    front desk is ready, the command prints the addresses of webhook and simulator.
     """
     from linedesk.compose.up import run_all
     from linedesk.settings.settings import load_settings
@@ -274,14 +307,14 @@ def up(config_path: Path | None, verbose: bool) -> int:
 @linedesk.command(cls=Command)
 @config_option
 @verbose_option
-@click.option("--no-line", is_flag=True, help="Make no call of LINE's API.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
-@click.option("--strict", is_flag=True, help="Exit with 1 at a warning, too.")
+@option("--no-line", is_flag=True, help="Make no calls of LINE's API.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
+@option("--strict", is_flag=True, help="Exit with code 1 at a warning, too.")
 def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool) -> int:
-    """Check everything from end to end, and print what to do.
+    """Check everything from end to end, and show what to do.
 
-    Checks settings, bot, clock, MongoDB, disks, processes, certificate, and LINE, which it asks to
-    call the webhook once. Changes nothing. Exit code 1 if any check is bad, else 0.
+    Checks settings, bot, clock, MongoDB, disks, processes, certificate and the LINE account. LINE
+    is asked to call the webhook once. Changes nothing. Exit code 1 if any check is bad, else 0.
     """
     from linedesk.doctor.doctor import DoctorOptions, run_doctor
 

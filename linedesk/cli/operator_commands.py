@@ -1,4 +1,4 @@
-"""The commands by which an operator looks and acts: what they take; others do the work."""
+"""The commands by which operators watch and act: their options. Other modules do the work."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ import click
 from linedesk.cli.dead_commands import moment_option
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
+from linedesk.runtime.help import option
 
 if TYPE_CHECKING:
     from linedesk.console.acts import Kind
     from linedesk.settings.settings import Settings
 
-json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
-text_option = click.option("--text", is_flag=True, help="Also message texts.")
-why_option = click.option("--why", default="", metavar="TEXT", help="For the audit.")
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+text_option = option("--text", is_flag=True, help="Also show message texts.")
+why_option = option("--why", default="", metavar="TEXT", help="The reason, for the audit.")
+key_option = option("--key", metavar="KEY", help="Show only one user, group or room.")
 scope_argument = click.argument("scope", required=False, metavar="[CHANNEL[/KEY]]")
 
 
-def example(*lines: str) -> str:
-    """The end of a command's help."""
-    return "\b\nExamples:\n" + "\n".join(f"  linedesk {line}" for line in lines)
-
-
-@click.command(cls=Command, epilog=example("status", "status --watch", "status --json"))
-@click.option("--watch", is_flag=True, help="Refresh each second, until Ctrl-C.")
+@click.command(cls=Command, examples=("status", "status --watch", "status --json"))
+@option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 @json_option
 @with_settings
 def status(settings: Settings, watch: bool, as_json: bool) -> int:
-    """Show health, rates and what waits on one screen, problems first.
+    """Show health, rates and waiting events on one screen, problems first.
 
     Exit code 1 if any problem is Critical, for example while everything is paused, else 0.
     """
@@ -40,8 +37,14 @@ def status(settings: Settings, watch: bool, as_json: bool) -> int:
     return show_status(settings, watch=watch, as_json=as_json)
 
 
-@click.command(cls=Command, epilog=example("history --hours 6"))
-@click.option("--hours", type=click.FloatRange(0.01, 24 * 14), default=1.0, show_default=True)
+@click.command(cls=Command, examples=("history --hours 6",))
+@option(
+    "--hours",
+    type=click.FloatRange(0.01, 24 * 14),
+    default=1.0,
+    show_default=True,
+    help="How many hours to show.",
+)
 @json_option
 @with_settings
 def history(settings: Settings, hours: float, as_json: bool) -> None:
@@ -51,22 +54,22 @@ def history(settings: Settings, hours: float, as_json: bool) -> None:
     show_history(settings, hours=hours, as_json=as_json)
 
 
-@click.command(cls=Command, epilog=example("tail", "tail --key U4af49806 --text"))
-@click.option("--key", metavar="KEY", help="Only of one user, group or room.")
+@click.command(cls=Command, examples=("tail", "tail --key U4af49806 --text"))
+@key_option
 @text_option
 @json_option
 @with_settings
 def tail(settings: Settings, key: str | None, text: bool, as_json: bool) -> int:
     """Show events, runs, calls and dead letters as they happen, until Ctrl-C.
 
-    Lines are in the order of happening, which delays each by a second.
+    Lines are in order of time. For this each line is delayed by one second.
     """
     from linedesk.cli.tail import tail as show
 
     return show(settings, key=key, text=text, as_json=as_json)
 
 
-@click.command(cls=Command, epilog=example("trace 01HEV3K9QW", "trace 5a0c2f31-x-line-request-id"))
+@click.command(cls=Command, examples=("trace 01HEV3K9QW", "trace 5a0c2f31-x-line-request-id"))
 @click.argument("id_", metavar="ID")
 @text_option
 @json_option
@@ -82,13 +85,19 @@ def trace(settings: Settings, id_: str, text: bool, as_json: bool) -> None:
     show(settings, id_, text=text, as_json=as_json)
 
 
-@click.command(cls=Command, epilog=example("calls --failed --since 1h", "calls --status 429"))
-@moment_option("--since", help="Since then: 30m, 2h, or 2026-01-31T09:00.")
-@click.option("--endpoint", metavar="TEXT", help="Only endpoints that contain this.")
-@click.option("--status", type=click.IntRange(0, 599), help="Only this one; 0: no answer.")
-@click.option("--key", metavar="KEY", help="Only of one user, group or room.")
-@click.option("--failed", is_flag=True, help="Only calls that LINE refused or did not answer.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.command(cls=Command, examples=("calls --failed --since 1h", "calls --status 429"))
+@moment_option("--since", help="Show calls since this time: 30m, 2h, or 2026-01-31T09:00.")
+@option("--endpoint", metavar="TEXT", help="Show only endpoints that contain TEXT.")
+@option("--status", type=click.IntRange(0, 599), help="Show only this status. 0: no answer.")
+@key_option
+@option("--failed", is_flag=True, help="Show only calls that LINE refused or did not answer.")
+@option(
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="The most rows to show.",
+)
 @json_option
 @with_settings
 def calls(settings: Settings, since: datetime | None, as_json: bool, **narrow: Any) -> None:
@@ -100,49 +109,50 @@ def calls(settings: Settings, since: datetime | None, as_json: bool, **narrow: A
 
 
 @click.command(
-    cls=Command, epilog=example("pause main", 'pause main/U4af --why "loops"', "pause all --yes")
+    cls=Command, examples=("pause main", 'pause main/U4af --why "loops"', "pause all --yes")
 )
 @scope_argument
 @why_option
-@click.option("--yes", is_flag=True, help="Pause everything without a question.")
+@option("--yes", is_flag=True, help="Pause everything without a question.")
 @json_option
 @with_settings
 def pause(settings: Settings, scope: str | None, why: str, yes: bool, as_json: bool) -> None:
     """Stop processing everything, a channel or a conversation.
 
     New events are held in order until `linedesk resume`, and nothing is lost. Answers that were
-    decided before the pause are still sent. A pause survives restarts. Without CHANNEL, or with
-    `all`, everything is paused, which needs --yes or the typed word. Name a conversation by its
-    id, by the start of its id, or by its name in LINE.
+    decided before the pause are still sent. A pause survives restarts.
+
+    Without CHANNEL, or with `all`, everything is paused: type `all` when asked, or add --yes. Name
+    a conversation by its id, by the start of its id, or by its name in LINE.
     """
     from linedesk.cli.pause import pause as order
 
     order(settings, scope, why=why, yes=yes, as_json=as_json)
 
 
-@click.command(cls=Command, epilog=example("resume", "resume main/U4af49806"))
+@click.command(cls=Command, examples=("resume", "resume main/U4af49806"))
 @scope_argument
 @why_option
 @json_option
 @with_settings
 def resume(settings: Settings, scope: str | None, why: str, as_json: bool) -> int:
-    """End a pause; SCOPE is as it was for `linedesk pause`, and `all` by default."""
+    """End a pause. Give the same CHANNEL or conversation as to `linedesk pause`; default: all."""
     from linedesk.cli.pause import resume as order
 
     return order(settings, scope, why=why, as_json=as_json)
 
 
-@click.command(cls=Command, epilog=example("release main/U4af49806 --why broken"))
+@click.command(cls=Command, examples=("release main/U4af49806 --why broken",))
 @click.argument("conversation", metavar="CHANNEL/KEY")
-@click.option("--event", "kind", flag_value="event", help="The first event in its queue.")
-@click.option("--send", "kind", flag_value="send", help="The first send in its outbox.")
+@option("--event", "kind", flag_value="event", help="Give up the first event in its queue.")
+@option("--send", "kind", flag_value="send", help="Give up the first send in its outbox.")
 @why_option
 @json_option
 @with_settings
 def release(
     settings: Settings, conversation: str, kind: Kind | None, why: str, as_json: bool
 ) -> int:
-    """Give up the event or send that blocks a conversation, so that the next one proceeds.
+    """Give up the event or send that blocks a conversation. The next one is then processed.
 
     It becomes a dead letter, which `linedesk dead replay` puts back.
     """
@@ -151,12 +161,18 @@ def release(
     return order(settings, conversation, kind=kind, why=why, as_json=as_json)
 
 
-@click.command(cls=Command, epilog=example("audit --limit 10"))
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.command(cls=Command, examples=("audit --limit 10",))
+@option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="The most rows to show.",
+)
 @json_option
 @with_settings
 def audit(settings: Settings, limit: int, as_json: bool) -> None:
-    """List the acts of operators on page and command line, the newest first."""
+    """List the acts of operators on the console and the command line, newest first."""
     from linedesk.cli.pause import list_audit
 
     list_audit(settings, limit=limit, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`linedesk pause`, `resume`, `release` and `audit`: orders, and whether the dispatcher obeys."""
+"""`linedesk pause`, `resume`, `release` and `audit`: orders, and the dispatcher's confirmation."""
 
 from __future__ import annotations
 
@@ -17,23 +17,27 @@ from linedesk.cli.listing import Column, moment, show_rows, zoned
 from linedesk.cli.people import NAME_CELLS, Names, cut, known_names, short
 from linedesk.compose.database import open_database, open_to_act, operator
 from linedesk.console import processes
-from linedesk.console.acts import Acts, Kind, heads, newest, only
-from linedesk.console.errors import NotDone
+from linedesk.console.acts import Acts, Head, Kind, heads, newest, only
+from linedesk.console.errors import NotDone, Phrase
 from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
+from linedesk.console.known import known
 from linedesk.console.search import scope_of
+from linedesk.console.web.words import ACTS
 from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.settings.settings import Settings
 from linedesk.store.control import Control, Scope
 
-# A dispatcher reads its orders twice a second and reports what it obeys once a second.
+# A dispatcher reads its orders twice a second and confirms them once a second.
 OBEY_SECONDS = 4.0
 CAME_SECONDS = 10.0
 LOOK_SECONDS = 0.2
 Found = TypeVar("Found")
-# What an act is on, where that is a conversation.
+KINDS: Mapping[Kind, str] = {"event": mark("event"), "send": mark("send")}
+# The object of an act, if it is a conversation.
 CONVERSATION = re.compile(r"[^/ ]+/[UCR]")
-NOT_CONFIRMED = "no dispatcher has confirmed yet; {} takes effect when one runs"
 EVERYTHING = "all"
 
 
@@ -46,9 +50,9 @@ def pause(
     yes: bool = False,
     obey_seconds: float = OBEY_SECONDS,
 ) -> None:
-    """Pause everything, a channel or a conversation, and wait until the dispatcher confirms it.
+    """Pause everything, a channel or a conversation, and wait for the dispatcher's confirmation.
 
-    Everything only with `yes`, or with the word typed on a terminal.
+    Everything is paused only with `yes`, or after the operator has typed `all` on a terminal.
     """
     if word in (None, EVERYTHING) and not yes:
         _agree_to_everything()
@@ -59,19 +63,26 @@ def pause(
     if as_json:
         echo_json({"paused": str(scope), "isNew": is_new, "obeyed": obeyed})
         return
-    click.echo(f"{'paused' if is_new else 'was paused already:'} {visible(str(scope))}")
-    held = "new events are held until you resume"
-    click.echo(held if obeyed else NOT_CONFIRMED.format("the pause"))
+    told = _("paused {scope}") if is_new else _("{scope} was already paused")
+    click.echo(told.format(scope=visible(str(scope))))
+    click.echo(
+        _("new events are held until you resume (`linedesk resume`)")
+        if obeyed
+        else _("no dispatcher has confirmed yet; the pause takes effect when one runs")
+    )
 
 
 def _agree_to_everything() -> None:
-    """Ask before everything is paused. Raises click's Abort, or UsageError in a pipe."""
+    """Ask before pausing everything. Raises click's Abort, or UsageError in a pipe."""
     if not sys.stdin.isatty():
-        raise click.UsageError("this pauses every conversation of every channel: add --yes")
-    click.echo("This pauses every conversation of every channel: no user gets an answer.", err=True)
-    typed = click.prompt(f"Type {EVERYTHING} to pause everything", err=True, default="")
+        raise click.UsageError(_("this pauses every conversation of every channel: add --yes"))
+    click.echo(
+        _("This pauses every conversation of every channel: no user gets an answer."), err=True
+    )
+    question = _("Type {word} to pause everything").format(word=EVERYTHING)
+    typed = click.prompt(question, err=True, default="")
     if typed.strip() != EVERYTHING:
-        click.echo("nothing was paused", err=True)
+        click.echo(_("nothing was paused"), err=True)
         raise click.Abort
 
 
@@ -83,7 +94,7 @@ def resume(
     as_json: bool,
     obey_seconds: float = OBEY_SECONDS,
 ) -> int:
-    """End one pause; returns 1 if there was none like it."""
+    """End one pause. Returns 1 if there was no such pause."""
     with open_to_act(settings, app_name="linedesk-resume") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         was = _acts(database).resume(scope, why=why)
@@ -93,29 +104,31 @@ def resume(
     if as_json:
         echo_json({"resumed": str(scope), "wasPaused": was, "obeyed": obeyed, "paused": still})
     else:
-        click.echo(
-            f"resumed {visible(str(scope))}" if was else f"{visible(str(scope))} was not paused"
-        )
+        told = _("resumed {scope}") if was else _("{scope} was not paused")
+        click.echo(told.format(scope=visible(str(scope))))
         for one in still:
-            click.echo(f"still paused: {visible(one)}")
+            click.echo(_("still paused: {scope}").format(scope=visible(one)))
         if was and not obeyed:
-            click.echo(NOT_CONFIRMED.format("the end of the pause"))
+            click.echo(_("no dispatcher has confirmed yet; the pause ends when one runs"))
     return Exit.OK if was else Exit.FAILED
 
 
 def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_json: bool) -> int:
-    """Give up what a conversation is stuck on; returns 1 while no dispatcher has done it."""
+    """Give up the event or send that blocks a conversation. Returns 1 if none has done it yet."""
     with open_to_act(settings, app_name="linedesk-release") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         if scope.channel is None or scope.key is None:
-            raise NotDone(f"{scope} is not a conversation: name one, such as main/U4af49806")
+            message = mark("{scope} is not a conversation: name one, such as main/U4af49806")
+            raise NotDone(Phrase(message, scope=scope))
         found = heads(database, scope.channel, scope.key)
         if not found and _obeyed(database) is None:
-            raise NotDone("no dispatcher runs, so it is not known what waits")
+            raise NotDone(
+                Phrase(mark("no dispatcher runs, and only a dispatcher knows what waits"))
+            )
         head = only(found, kind)
         if not head.is_stuck(datetime.now(UTC)):
-            why_not = f": {head.why}" if head.why else ""
-            raise NotDone(f"the {head.kind} {head.id} is not stuck{why_not}; nothing was released")
+            message = mark("{kind} {id} is not stuck ({why}); nothing was released")
+            raise NotDone(Phrase(message, **_named(head)))
         acts = _acts(database)
         order = acts.release(scope.channel, scope.key, head, why=why)
         came = _within(CAME_SECONDS, lambda: acts.came(order))
@@ -123,13 +136,22 @@ def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_js
     if as_json:
         echo_json(told)
     else:
-        click.echo(visible(f"{scope}: to be given up: the {head.kind} {head.id} ({head.why})"))
-        click.echo(visible(came) if came else NOT_CONFIRMED.format("the release"))
+        ordered = _("{scope}: release of {kind} {id} ordered ({why})")
+        click.echo(visible(ordered.format(scope=scope, **_named(head))))
+        click.echo(
+            visible(known(came))
+            if came
+            else _("no dispatcher has confirmed yet; the release takes effect when one runs")
+        )
     return Exit.OK if came else Exit.FAILED
 
 
+def _named(head: Head) -> Mapping[str, str]:
+    return {"kind": _(KINDS[head.kind]), "id": head.id, "why": known(head.why) or "-"}
+
+
 def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
-    """Print what operators did, the newest first."""
+    """Print the acts of operators, newest first."""
     with open_database(settings, app_name="linedesk-audit") as database:
         rows = newest(database, limit=limit)
         names = known_names(database, {id_ for row in rows for id_ in _conversations(row)})
@@ -138,17 +160,17 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
             row["id"] = row.pop("_id")
             echo_json({**row, "name": _name(row, names)})
         return
-    act = Column("act", lambda row: row.get("act"))
-    outcome = Column("outcome", lambda row: row.get("outcome"), fold=8)
-    why = Column("why", lambda row: row.get("why") or "-", fold=8)
+    act = Column(mark("act"), _act)
+    outcome = Column(mark("outcome"), lambda row: known(str(row.get("outcome"))), fold=8)
+    why = Column(mark("why"), lambda row: row.get("why") or "-", fold=8)
     show_rows(
         rows,
         screen=(
-            Column(zoned("at"), lambda row: moment(row.get("at"))),
-            Column("by", lambda row: row.get("by"), fold=8),
-            Column("via", lambda row: row.get("via"), left_out=1),
+            Column(zoned(mark("at")), lambda row: moment(row.get("at"))),
+            Column(mark("by"), lambda row: row.get("by"), fold=8),
+            Column(mark("via"), lambda row: known(str(row.get("via"))), left_out=1),
             act,
-            Column("on", lambda row: _on_screen(row, names), fold=28),
+            Column(mark("target"), lambda row: _on_screen(row, names), fold=28),
             outcome,
             why,
         ),
@@ -162,7 +184,7 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
             why,
             Column("name", lambda row: _name(row, names) or "-"),
         ),
-        nothing="No acts yet.",
+        nothing=_("no acts yet"),
     )
 
 
@@ -171,8 +193,13 @@ def _on(row: Mapping[str, Any]) -> list[str]:
     return [str(one) for one in on] if isinstance(on, list) else [str(on)]
 
 
+def _act(row: Mapping[str, Any]) -> str:
+    act = str(row.get("act"))
+    return _(ACTS.get(act, act))
+
+
 def _conversations(row: Mapping[str, Any]) -> list[str]:
-    """The conversations that an act was on: `main/U…`, before what was released of it."""
+    """The conversations of an act: `main/U…`, without the id of the released event or send."""
     return [one.partition(" ")[0] for one in _on(row) if CONVERSATION.match(one)]
 
 
@@ -183,8 +210,11 @@ def _name(row: Mapping[str, Any], names: Names) -> str | None:
 def _on_screen(row: Mapping[str, Any], names: Names) -> str:
     first, *others = _on(row) or ["-"]
     name = _name(row, names)
-    more = f" and {len(others)} more" if others else ""
-    return f"{cut(name, NAME_CELLS)} {short(first)}{more}" if name else f"{short(first)}{more}"
+    shown = f"{cut(name, NAME_CELLS)} {short(first)}" if name else short(first)
+    if not others:
+        return shown
+    more = _("{first} and {count} more")
+    return more.format(first=shown, count=len(others))
 
 
 def _acts(database: Database[Any]) -> Acts:
@@ -192,7 +222,7 @@ def _acts(database: Database[Any]) -> Acts:
 
 
 def _obeyed(database: Database[Any]) -> list[Scope] | None:
-    """The pauses that the leading dispatcher has confirmed; None where no dispatcher runs."""
+    """The pauses that the leading dispatcher has confirmed; None if no dispatcher runs."""
     row = present_leader(database)
     if row is None:
         return None
@@ -205,7 +235,7 @@ def _has_ended(database: Database[Any], scope: Scope) -> bool:
 
 
 def _within(seconds: float, look: Callable[[], Found]) -> Found:
-    """What is found in time, else what was found last."""
+    """Call `look` until it finds something or the time is over; return the last result."""
     deadline, rest = time.monotonic() + seconds, threading.Event()
     while not (found := look()) and time.monotonic() < deadline:
         rest.wait(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""How commands show who is meant: the name in LINE beside a short id."""
+"""How commands show a conversation: its name in LINE beside a short id."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ID_SHOWN = 9
 NAME_CELLS = 12
 
 Names = Mapping[str, str]
-"""Names in LINE by `<channel>/<key>`, as far as they are known."""
+"""The known names in LINE, by `<channel>/<key>`."""
 
 
 def known_names(database: Database[Any], ids: Iterable[str]) -> Names:
-    """Those of conversations `<channel>/<key>`, by one query; none without the right to read them.
+    """The names of conversations `<channel>/<key>`, by one query; none without the right to read.
 
     Raises StoreUnavailable.
     """
@@ -34,13 +34,13 @@ def known_names(database: Database[Any], ids: Iterable[str]) -> Names:
 
 
 def names_beside(database: Database[Any], rows: Iterable[Mapping[str, Any]]) -> Names:
-    """Those of the conversations of rows with channel and key. Raises StoreUnavailable."""
+    """The names for rows with channel and key. Raises StoreUnavailable."""
     ids = {conversation_id(row.get("channel"), row.get("key")) for row in rows}
     return known_names(database, ids - {""})
 
 
 def conversation_id(channel: object, key: object) -> str:
-    """The `_id` of a conversation; empty where no key is known."""
+    """The `_id` of a conversation; empty if no key is known."""
     return f"{channel}/{key}" if key else ""
 
 
@@ -50,24 +50,24 @@ def name_in(names: Names, row: Mapping[str, Any]) -> str | None:
 
 
 def named(row: Mapping[str, Any], names: Names) -> Document:
-    """A row for programs, with `name`: null where it is not known."""
+    """A row for programs, with `name`: null if it is not known."""
     return {**row, "name": name_in(names, row)}
 
 
 def short(text: str) -> str:
-    """LINE's ids in it as their beginnings, which every command takes for the whole."""
+    """The text with LINE's ids shortened to their starts, which every command accepts."""
     return ID.sub(lambda found: f"{found[0][:ID_SHOWN]}…", text)
 
 
 def shortened(line: Text) -> Text:
-    """The same of a text with styles."""
+    """The same for a text with styles."""
     for found in reversed(list(ID.finditer(line.plain))):
         line = line[: found.start() + ID_SHOWN] + Text("…") + line[found.end() :]
     return line
 
 
 def who(names: Names, channel: object, key: object) -> str:
-    """A conversation on a screen: its name, and its id in short."""
+    """A conversation on a terminal: its name and its short id."""
     if not key:
         return "-"
     shown = short(one_line(key))
@@ -76,18 +76,18 @@ def who(names: Names, channel: object, key: object) -> str:
 
 
 def who_briefly(names: Names, channel: object, key: object) -> str:
-    """The same for a narrow terminal: the name, or the id in short where no name is known."""
+    """The same for a narrow terminal: the name, or the short id if no name is known."""
     name = names.get(conversation_id(channel, key))
     return cut(one_line(name), NAME_CELLS) if name else who(names, channel, key)
 
 
 def cut(text: str, cells: int) -> str:
-    """So much of it as fits; a Japanese letter takes two cells."""
+    """The text cut to this width; a Japanese character takes two cells."""
     if cell_len(text) <= cells:
         return text
     return f"{set_cell_size(text, cells - 1).rstrip()}…"
 
 
 def endpoint_words(endpoint: object) -> str:
-    """An endpoint of LINE without the part that all have: `reply`, `push`, `profile/{}`."""
+    """An endpoint of LINE without the common prefix: `reply`, `push`, `profile/{}`."""
     return str(endpoint or "-").removeprefix("/v2/bot/").removeprefix("message/")

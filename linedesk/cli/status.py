@@ -1,5 +1,6 @@
-"""`linedesk status`: an overview and its problems as one screen of a terminal, once or again each
-second, and the rows of `history`. Labels and lines: problems first, then who waits.
+"""`linedesk status` and `linedesk history`: the overview on one screen, problems first.
+
+`status --watch` refreshes the screen every second.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any
 
 import click
 from pymongo.database import Database
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from linedesk.cli.listing import padded
 from linedesk.cli.people import (
     NAME_CELLS,
     conversation_id,
@@ -26,13 +29,17 @@ from linedesk.cli.people import (
     shortened,
 )
 from linedesk.compose.database import open_database
-from linedesk.console import processes
+from linedesk.console import dead_letters, processes
 from linedesk.console.format import brief, clock, echo_json, for_long, local, one_line, visible
-from linedesk.console.health import HealthProblem, overview_as_json, problems_of
+from linedesk.console.health import HealthProblem, name_of_health, overview_as_json, problems_of
 from linedesk.console.history import read_history
+from linedesk.console.known import known
 from linedesk.console.overview import GateView, Latency, Overview, read_overview
 from linedesk.console.processes import Process, WorkersView
+from linedesk.console.web.words import STATES
 from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.language import DEFAULT, language, mark, ngettext, speaking
+from linedesk.runtime.language import gettext as _
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.errors import StoreUnavailable
@@ -50,24 +57,30 @@ from linedesk.store.records.history import (
 )
 from linedesk.store.records.letters import LAST_AT
 
-LABEL_WIDTH = 9
-LEVELS = {"bad": ("✕ Critical", "bold red"), "warn": ("▲ Warning", "yellow")}
-# Of each kind of row as many as help.
+STYLES = {"bad": "bold red", "warn": "yellow"}
+# The most rows of each kind.
 MANY = 10
-# What a screen does without where it is too small, in this order.
+# The sections that a small screen leaves out, in this order.
 LEFT_OUT = (
-    *("calls", "room", "latency", "LINE", "events", "workers", "threads", "processes"),
+    *("calls", "capacity", "latency", "LINE", "events", "workers", "threads", "processes"),
     *("dead", "queue"),
 )
 
 Section = tuple[str, list[Text]]
+"""A label, which is translated when it is shown, and its lines."""
+LABELS = (
+    *(mark("linedesk"), mark("waiting"), mark("dead"), mark("processes"), mark("events")),
+    *(mark("queue"), mark("latency"), mark("threads"), mark("workers"), mark("LINE")),
+    *(mark("capacity"), mark("calls")),
+)
+LEAST_LABEL_WIDTH = 9
 
 
 def fitted(seen: Overview, *, height: int, width: int) -> list[Section]:
-    """As much of it as has room on so many lines of this width.
+    """The sections that fit on a screen of this size.
 
-    Problems are folded rather than cut. Other rows become fewer first, then whole kinds of rows
-    are left out, and problems become fewer last.
+    Problems are folded, not cut. First other sections show fewer rows, then whole sections are left
+    out, and last fewer problems are shown.
     """
     told: list[Section] = []
     for problems in range(MANY, 0, -1):
@@ -82,9 +95,14 @@ def fitted(seen: Overview, *, height: int, width: int) -> list[Section]:
     return told
 
 
+def label_width() -> int:
+    """The width of the longest label in the language of the context."""
+    return max(LEAST_LABEL_WIDTH, *(cell_len(_(label)) for label in LABELS))
+
+
 def _folded(told: Iterable[Section], width: int) -> list[Section]:
-    """With the lines of the problems as a screen of this width shows them."""
-    beside = width - LABEL_WIDTH - 1
+    """The sections with the problems folded to this width."""
+    beside = width - label_width() - 1
     console = Console(width=beside)
     (label, lines), *others = told
     folded = [part for line in lines for part in shortened(line).wrap(console, beside)]
@@ -96,14 +114,14 @@ def _lines_of(told: Sequence[Section]) -> int:
 
 
 def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Iterator[Section]:
-    """Everything, label by label; of problems and of each other kind at most so many rows."""
+    """All sections, with at most `problems` problems and `most` rows of each other kind."""
     found = problems_of(seen)
     yield "linedesk", [_head(seen, found), *_problems(found, problems)]
     if seen.waiting:
         yield "waiting", [_waiting(one, seen) for one in seen.waiting[:most]]
     if seen.letters:
         yield "dead", [_letter(row, seen) for row in seen.letters[:most]]
-    yield "processes", [_process(one) for one in seen.processes] or [Text("none known", "dim")]
+    yield "processes", [_process(one) for one in seen.processes] or [Text(_("none known"), "dim")]
     yield "events", [_rates(seen)]
     yield "queue", [_queue(seen)]
     yield "latency", [_latencies(seen.latencies)]
@@ -114,27 +132,27 @@ def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Itera
     if seen.workers is not None:
         yield "workers", list(_workers(seen, seen.workers, most))
     yield "LINE", [_line(seen)]
-    yield "room", [_room(seen)]
+    yield "capacity", [_room(seen)]
     if seen.calls:
         yield "calls", [_call(row, seen) for row in seen.calls[:most]]
 
 
 def grid(told: Sequence[Section], *, cut: bool) -> Table:
-    """For a terminal, with ids shortened: a line each, cut at its width, or else folded."""
+    """The sections for a terminal, with short ids; lines are cut at its width, or folded."""
     table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(width=LABEL_WIDTH, no_wrap=True)
+    table.add_column(width=label_width(), no_wrap=True)
     table.add_column(ratio=1, no_wrap=cut, overflow="ellipsis" if cut else "fold")
     for label, lines in told:
         for n, line in enumerate(lines):
-            table.add_row(Text("" if n else label, style="bold"), shortened(line))
+            table.add_row(Text("" if n else _(label), style="bold"), shortened(line))
     return table
 
 
 def plain(told: Sequence[Section]) -> Iterator[str]:
-    """The same without colours, uncut."""
+    """The same without colours, with whole ids and lines."""
     for label, lines in told:
         for n, line in enumerate(lines):
-            yield f"{'' if n else label:<{LABEL_WIDTH}} {line.plain}".rstrip()
+            yield f"{padded('' if n else _(label), label_width())} {line.plain}".rstrip()
 
 
 def _head(seen: Overview, problems: Sequence[HealthProblem]) -> Text:
@@ -142,61 +160,78 @@ def _head(seen: Overview, problems: Sequence[HealthProblem]) -> Text:
     warn = len(problems) - bad
     head = Text(f"{local(seen.at)}  ")
     if not problems:
-        return head.append("OK", "bold green")
-    counts = [f"{bad} Critical"] if bad else []
-    counts += [f"{warn} Warning"] if warn else []
+        return head.append(name_of_health([]), "bold green")
+    counts = [_("{count} Critical").format(count=bad)] if bad else []
+    counts += [_("{count} Warning").format(count=warn)] if warn else []
     return head.append(", ".join(counts), "bold red" if bad else "yellow")
 
 
 def _problems(found: Sequence[HealthProblem], most: int) -> Iterator[Text]:
     for one in found[:most]:
-        name, style = LEVELS[one.level]
-        told = Text.assemble((f"{name}: {one.about}: ", style), visible(one.saw))
+        head = f"{one.sign} {one.name}: {one.topic}: "
+        told = Text.assemble((head, STYLES[one.level]), visible(one.saw))
         yield told.append(f" → {visible(one.do)}", "dim")
     if len(found) > most:
-        yield Text(f"and {len(found) - most} more", "yellow")
+        yield Text(_("and {count} more").format(count=len(found) - most), "yellow")
 
 
 def _process(one: Process) -> Text:
-    state = one.state
+    state = _(STATES.get(one.state, one.state))
     if not one.is_fresh:
-        for_ = for_long(one.silent_seconds)
-        state = f"ended {for_} ago" if one.state == processes.ENDED else f"last seen {for_} ago"
+        ended = one.state == processes.ENDED
+        state = _("ended {duration} ago") if ended else _("last seen {duration} ago")
+        state = state.format(duration=for_long(one.silent_seconds))
     style = "green" if one.is_fresh and one.state == "working" else "yellow"
-    told = Text(f"{one.role} {one.pid} on {one.host} ")
+    told = Text(_("{role} {pid} on {host}").format(role=one.role, pid=one.pid, host=one.host) + " ")
     return told.append(state, style if one.is_fresh else "bold red").append(
-        f"  {visible(one.words)}"
+        f"  {visible(known(one.words))}"
     )
 
 
 def _rates(seen: Overview) -> Text:
     rates = seen.rates
     named = {
-        "accepted": rates.accepted,
-        "read": rates.read,
-        "decided": rates.decided,
-        "calls": rates.calls,
-        "rings": rates.fired,
-        "refused": rates.refused or None,
-        "spooled": rates.spooled or None,
-        "failed": rates.failed or None,
+        _("accepted"): rates.accepted,
+        _("read"): rates.read,
+        _("decided"): rates.decided,
+        _("calls"): rates.calls,
+        _("timers fired"): rates.fired,
+        _("refused"): rates.refused or None,
+        _("spooled"): rates.spooled or None,
+        _("failed"): rates.failed or None,
     }
-    told = [f"{name} {value:.1f}/s" for name, value in named.items() if value is not None]
-    return Text("  ".join(told) or "not known: no process reports")
+    told = [
+        _("{name} {rate}/s").format(name=name, rate=f"{value:.1f}")
+        for name, value in named.items()
+        if value is not None
+    ]
+    return Text("  ".join(told) or _("not known: no process reports"))
 
 
 def _queue(seen: Overview) -> Text:
     queue = seen.queue
     if queue.documents is None:
-        return Text("not known: no dispatcher runs", "yellow")
-    told = [f"{queue.documents:,.0f} unfinished"]
+        return Text(_("not known: no dispatcher runs"), "yellow")
+    told = [_("{count:,.0f} unfinished").format(count=queue.documents)]
     if queue.documents:
-        told.append(f"the oldest {brief(queue.oldest_seconds)}")
-    told.append(f"lag {queue.lag_documents or 0:,.0f} ({brief(queue.lag_seconds or 0.0)})")
-    told.append(f"in hand {queue.in_hand or 0:,.0f}")
-    told.append(f"held {queue.held or 0:,.0f} of {queue.held_keys or 0:,.0f} keys")
-    told.append(f"outboxes {queue.outbox_effects or 0:,.0f}")
+        told.append(_("oldest {duration}").format(duration=brief(queue.oldest_seconds)))
+    lag = _("lag {count:,.0f} ({duration})")
+    told.append(
+        lag.format(count=queue.lag_documents or 0, duration=brief(queue.lag_seconds or 0.0))
+    )
+    told.append(_("in process {count:,.0f}").format(count=queue.in_hand or 0))
+    held = _("held {count:,.0f} of {conversations:,.0f} conversations")
+    told.append(held.format(count=queue.held or 0, conversations=queue.held_keys or 0))
+    told.append(_("outbox {count:,.0f}").format(count=queue.outbox_effects or 0))
     return Text("  ".join(told))
+
+
+LATENCIES = {
+    "store": mark("store"),
+    "wait": mark("wait"),
+    "handler": mark("handler"),
+    "call": mark("call"),
+}
 
 
 def _latencies(found: Sequence[Latency]) -> Text:
@@ -204,44 +239,62 @@ def _latencies(found: Sequence[Latency]) -> Text:
     calls = [one for one in found if one.count and one.name == "call"]
     if calls:
         timed.append(max(calls, key=lambda one: one.count))
-    told = [f"{one.name} {brief(one.p50)} / {brief(one.p99)}" for one in timed]
-    return Text("  ".join([*told, "(p50 / p99)"]) if told else "nothing in the last minute")
+    told = [f"{_(LATENCIES[one.name])} {brief(one.p50)} / {brief(one.p99)}" for one in timed]
+    return Text("  ".join([*told, "(p50 / p99)"]) if told else _("nothing in the last minute"))
 
 
 def _threads(seen: Overview) -> Text:
     threads = seen.threads
     if threads.all is None:
         return Text("-", "dim")
-    told = Text(f"{threads.busy or 0:,.0f} of {threads.all:,.0f} busy")
+    busy = _("{busy:,.0f} of {count:,.0f} busy")
+    told = Text(busy.format(busy=threads.busy or 0, count=threads.all))
     if threads.abandoned:
-        told.append(f", {threads.abandoned:,.0f} abandoned", "yellow")
+        abandoned = _("{count:,.0f} abandoned").format(count=threads.abandoned)
+        told.append(f", {abandoned}", "yellow")
     return told
 
 
 def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
     took = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
-    words = f"{one.get('name')} {one.get('doing')} for {took}  {_who(one, seen)}"
+    words = _("{thread} {doing} for {duration}").format(
+        thread=one.get("name"), doing=known(str(one.get("doing"))), duration=took
+    )
+    words = f"{words}  {_who(one, seen)}"
     return Text(visible(f"{words}  {one.get(EVENT_ID) or ''}").rstrip())
 
 
 def _workers(seen: Overview, workers: WorkersView, most: int) -> Iterator[Text]:
     yield Text(workers.words(), "" if workers.working and not workers.broker else "bold red")
     for one in workers.processes[:most]:
-        version = f"{one.release}, bot {one.bot}"
+        version = _("{release}, bot {bot}").format(release=one.release, bot=one.bot)
         told = Text(f"{visible(one.name)} ({visible(version)}) ")
-        told.append(visible(one.state), "green" if one.is_working else "yellow")
-        yield told.append(f"  {one.jobs:,} of {one.threads:,} threads busy")
+        told.append(visible(known(one.state)), "green" if one.is_working else "yellow")
+        busy = _("{busy:,} of {count:,} threads busy").format(busy=one.jobs, count=one.threads)
+        yield told.append(f"  {busy}")
     for job in workers.jobs[:most]:
-        words = f"{job['worker']} for {_age(job['since'], seen)}  {_who(job, seen)}"
-        yield Text(visible(f"{words}  {job[EVENT_ID] or ''}").rstrip())
+        words = _("{worker} for {duration}").format(
+            worker=job["worker"], duration=_age(job["since"], seen)
+        )
+        yield Text(visible(f"{words}  {_who(job, seen)}  {job[EVENT_ID] or ''}").rstrip())
 
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
-    why = one.get("why") or "no reason known"
-    waited = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
-    # Without events it is an outbox whose first send waits.
-    waits = _many(one["documents"], "event") if one.get("documents") else "a send"
-    return Text(visible(f"{_who(one, seen)}  {waits} for {waited}: {why.removeprefix('a send ')}"))
+    reason = one.get("why")
+    why = known(str(reason).removeprefix("a send ")) if reason else _("no reason known")
+    duration = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
+    count = one.get("documents")
+    # Without events the row is an outbox whose first send waits.
+    if count:
+        told = ngettext(
+            "{count:,.0f} event for {duration}: {why}",
+            "{count:,.0f} events for {duration}: {why}",
+            count,
+        )
+    else:
+        told = _("a send for {duration}: {why}")
+    told = told.format(count=count, duration=duration, why=why)
+    return Text(visible(f"{_who(one, seen)}  {told}"))
 
 
 def _who(one: Mapping[str, Any], seen: Overview) -> str:
@@ -255,83 +308,102 @@ def _age(since: datetime | None, seen: Overview) -> str:
 
 
 def _try(one: Mapping[str, Any], seen: Overview) -> str:
-    """Which try of the handler it is, and how long ago that began; empty before the first one."""
+    """The number of the handler's try and its age; empty before the first one."""
     if not one.get("try"):
         return ""
-    most = seen.threads.handler_tries
-    since = one.get("trySince")
-    ago = f", {_age(since, seen)}" if since is not None else ""
-    return f" (try {one['try']}{f' of {most:.0f}' if most else ''}{ago})"
+    most, since = seen.threads.handler_tries, one.get("trySince")
+    told = _("try {number} of {most:.0f}") if most else _("try {number}")
+    told = told.format(number=one["try"], most=most)
+    return f" ({told}, {_age(since, seen)})" if since is not None else f" ({told})"
 
 
 def _line(seen: Overview) -> Text:
     told = Text()
     for gate in seen.gates:
         use = "-" if gate.use is None else f"{gate.use:.0%}"
-        told.append(f"{gate.host}: gate {use} used, {gate.waiting or 0:,.0f} wait{_lines(gate)}  ")
+        words = _("{host}: gate {use} used, {count:,.0f} waiting")
+        words = words.format(host=gate.host, use=use, count=gate.waiting or 0)
+        told.append(f"{words}{_lines(gate)}  ")
         if gate.breaker_open:
-            told.append("breaker open  ", "bold red")
+            told.append(_("circuit breaker open") + "  ", "bold red")
     if seen.sent.calls:
-        told.append(f"{_many(seen.sent.sends, 'send')} in {_many(seen.sent.calls, 'call')}  ")
+        told.append(f"{_sent(seen)}  ")
     if seen.counted_today is not None:
-        told.append(f"{seen.counted_today:,.0f} counted today  ")
+        told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
     if seen.late_today:
-        late = "1 late reply" if seen.late_today == 1 else f"{seen.late_today:,} late replies"
-        told.append(f"{late} given up today  ", "yellow")
+        late = ngettext(
+            "{count:,} late reply given up today",
+            "{count:,} late replies given up today",
+            seen.late_today,
+        )
+        told.append(late.format(count=seen.late_today) + "  ", "yellow")
     if seen.quota is not None:
         used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
-        told.append(f"quota {used} of {seen.quota.messages:,.0f}")
+        told.append(_("quota {used} of {most:,.0f}").format(used=used, most=seen.quota.messages))
         if seen.quota.closed_since is not None:
-            told.append(f", closed since {local(seen.quota.closed_since)}", "bold red")
+            closed = _("closed since {time}").format(time=local(seen.quota.closed_since))
+            told.append(f", {closed}", "bold red")
     return told if told.plain else Text("-", "dim")
 
 
+def _sent(seen: Overview) -> str:
+    sends = ngettext("{count:,.0f} send", "{count:,.0f} sends", round(seen.sent.sends))
+    calls = ngettext("{count:,.0f} call", "{count:,.0f} calls", round(seen.sent.calls))
+    return _("{sends} in {calls}").format(
+        sends=sends.format(count=seen.sent.sends), calls=calls.format(count=seen.sent.calls)
+    )
+
+
 def _lines(gate: GateView) -> str:
-    """How many of each class wait, and how long the first of them has."""
+    """How many calls of each class wait, and how long the first of them has waited."""
     told = [
-        f"{one.waiting:,.0f} {one.name} up to {brief(one.longest_seconds)}"
+        _("{count:,.0f} {kind} up to {duration}").format(
+            count=one.waiting, kind=known(one.name), duration=brief(one.longest_seconds)
+        )
         for one in gate.classes
         if one.waiting
     ]
     return f" ({', '.join(told)})" if told else ""
 
 
-def _many(count: float, word: str) -> str:
-    return f"{count:,.0f} {word}{'' if count == 1 else 's'}"
-
-
 def _room(seen: Overview) -> Text:
     queue, spool = seen.queue, seen.spool
     told = []
     if queue.unread_share is not None:
-        told.append(f"recvq {queue.unread_share:.0%} unread")
+        told.append(_("recvq {share:.0%} unread").format(share=queue.unread_share))
     if queue.recvq_left_seconds is not None:
-        told.append(f"queue retention left {for_long(queue.recvq_left_seconds)}")
+        left = _("queue retention left {duration}")
+        told.append(left.format(duration=for_long(queue.recvq_left_seconds)))
     if queue.oplog_left_seconds is not None:
-        told.append(f"oplog retention left {for_long(queue.oplog_left_seconds)}")
+        left = _("oplog retention left {duration}")
+        told.append(left.format(duration=for_long(queue.oplog_left_seconds)))
     if spool is not None:
-        empty = "spool empty" if spool.is_available else "no spool"
-        told.append(f"spool {spool.documents:,.0f}" if spool.documents else empty)
+        empty = _("spool empty") if spool.is_available else _("no spool")
+        some = _("spool {count:,.0f}").format(count=spool.documents)
+        told.append(some if spool.documents else empty)
     return Text("  ".join(told) or "-")
 
 
 def _call(row: Mapping[str, Any], seen: Overview) -> Text:
     call = CallRecord.from_document(row)
     told = Text(f"{clock(call.at)}  {endpoint_words(call.endpoint)} ")
-    told.append(str(call.status or "no answer"), "green" if is_taken(call.status) else "bold red")
+    told.append(
+        str(call.status or _("no answer")), "green" if is_taken(call.status) else "bold red"
+    )
     return told.append(visible(f"  {brief(call.ms / 1000)}  {_who(row, seen)}"))
 
 
 def _letter(row: Mapping[str, Any], seen: Overview) -> Text:
     at = datetime.fromisoformat(row[LAST_AT]).strftime("%m-%d %H:%M") if row[LAST_AT] else "-"
-    return Text(visible(f"{at}  {row['what']}  {_who(row, seen)}  {row['explained']}"))
+    explained = dead_letters.explained(row.get("cause") or "-")
+    return Text(visible(f"{at}  {known(row['what'])}  {_who(row, seen)}  {explained}"))
 
 
 EVERY_SECONDS = 1.0
 
 
 def show_status(settings: Settings, *, watch: bool, as_json: bool) -> int:
-    """Print it; returns 1 if any problem is Critical, as `linedesk doctor` does."""
+    """Print the status. Returns 1 if any problem is Critical, as `linedesk doctor` does."""
     with open_database(settings, app_name="linedesk-status") as database:
         if not watch:
             seen = _look(database, settings)
@@ -343,31 +415,39 @@ def show_status(settings: Settings, *, watch: bool, as_json: bool) -> int:
 
 
 def _look(database: Database[Any], settings: Settings) -> Overview:
-    """An overview whose calls have a channel, which their rows lack."""
+    """The overview; its calls get the channel, which their rows lack."""
     channel = settings.line_channel
     seen = read_overview(database, channel=channel)
     return replace(seen, calls=[{"channel": channel, **row} for row in seen.calls])
 
 
 def show_history(settings: Settings, *, hours: float, as_json: bool) -> None:
-    """Print the rows of the last hours, the oldest first."""
+    """Print the rows of the last hours, oldest first."""
     with open_database(settings, app_name="linedesk-history") as database:
         rows = read_history(database, hours=hours)
     for row in rows if as_json else ():
         echo_json(row)
     if not as_json:
-        click.echo(HISTORY_HEAD)
-        for row in rows:
-            click.echo(_history_line(row))
+        # Scripts read what a pipe gets.
+        with speaking(language() if sys.stdout.isatty() else DEFAULT):
+            _print_history(rows)
 
 
-HISTORY_HEAD = (
-    f"{'at':<25} {'queue':>8} {'oldest':>9} {'lag':>8} {'busy':>4} "
-    f"{'read/s':>8} {'decided/s':>9} {'calls/s':>8} {'wait p99':>9}"
+# Heads with the widths of their columns.
+HISTORY: tuple[tuple[str, int], ...] = (
+    *((mark("queue"), 8), (mark("oldest"), 9), (mark("lag"), 8), (mark("busy"), 4)),
+    *((mark("read/s"), 8), (mark("decided/s"), 9), (mark("calls/s"), 8), (mark("wait p99"), 9)),
 )
 
 
-def _history_line(row: dict[str, Any]) -> str:
+def _print_history(rows: Sequence[Mapping[str, Any]]) -> None:
+    heads = (" " * (width - cell_len(_(head))) + _(head) for head, width in HISTORY)
+    click.echo(" ".join([padded(_("at"), 25), *heads]))
+    for row in rows:
+        click.echo(_history_line(row))
+
+
+def _history_line(row: Mapping[str, Any]) -> str:
     def number(name: str) -> str:
         value = row.get(name)
         return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
@@ -411,5 +491,6 @@ def _screen(look: Callable[[], Overview], console: Console) -> Any:
     try:
         seen = look()
     except StoreUnavailable as error:
-        return Text(f"MongoDB does not answer ({error}); trying again, Ctrl-C ends", "bold red")
+        told = _("MongoDB does not answer ({error}); retrying, Ctrl-C ends")
+        return Text(told.format(error=error), "bold red")
     return grid(fitted(seen, height=console.height, width=console.width), cut=True)

@@ -1,7 +1,7 @@
 """`linedesk tail`: events, runs, calls and dead letters as they happen, by one change stream.
 
-It only reads, and reconnects when MongoDB was away. Rows of runs and calls are written up to half a
-second late, so each line is held back for a second and printed in the order of happening.
+It only reads, and reconnects after an outage of MongoDB. Rows of runs and calls are written up to
+half a second late: each line is held back for a second and then printed in order of time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 from rich.cells import cell_len
 
-from linedesk.cli.listing import NARROW_BELOW
+from linedesk.cli.listing import NARROW_BELOW, padded
 from linedesk.cli.people import (
     NAME_CELLS,
     Names,
@@ -39,9 +39,12 @@ from linedesk.cli.people import (
 from linedesk.compose.database import open_database
 from linedesk.console import dead_letters
 from linedesk.console.format import brief, clock, echo_json, local, one_line, tabbed
+from linedesk.console.known import known
 from linedesk.console.search import key_of
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
+from linedesk.runtime.language import gettext as _
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
@@ -54,14 +57,15 @@ from linedesk.store.records.runs import WAITED_MS, RunRecord
 log = logging.getLogger(__name__)
 
 KINDS = {RECVQ: "event", JOBS: "run", CALLS: "call", DEADLETTERS: "dead"}
+NAMES = {"event": mark("event"), "run": mark("run"), "call": mark("call"), "dead": mark("dead")}
 COLOURS = {"event": "cyan", "run": "green", "call": "blue", "dead": "red"}
 WHO_WIDTH, EVENT_WIDTH = 23, 26
 AWAIT_MS = 250
 HOLD_SECONDS = 1.0
-# A tail runs for days.
+# A tail may run for days.
 MOST_NAMES = 10_000
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 0.2, 5.0
-# What a place in the stream cannot be taken up again after (the server's error_codes.yml).
+# Errors after which the stream cannot be resumed (the server's error_codes.yml).
 LOST = frozenset({136, 222, 260, 280, 286})
 RESUMABLE = "ResumableChangeStreamError"
 SHOWN = (
@@ -76,14 +80,14 @@ TEXT = ("event.message.text", "document.event.message.text")
 
 @dataclass(frozen=True)
 class Came:
-    """One thing that happened, as a line and as values."""
+    """One event, run, call or dead letter."""
 
     kind: str
     row: Document
 
     @property
     def at(self) -> datetime | None:
-        """When it happened: of a run and of a call the end."""
+        """The time at which it happened; for a run and a call the end."""
         row = self.row
         at = row.get("at") or row.get(LAST_AT) or row.get(ACCEPT_TIME)
         if not isinstance(at, datetime):
@@ -92,19 +96,19 @@ class Came:
 
     @property
     def happened(self) -> float:
-        """The same as seconds since 1970; a row without a time goes first."""
+        """The same in seconds since 1970; a row without a time comes first."""
         return self.at.timestamp() if self.at is not None else 0.0
 
     @property
     def event_id(self) -> str:
-        """The event that it belongs to, or the dead letter."""
+        """The id of its event, or of the dead letter."""
         if self.kind in ("run", "call"):
             return self.row.get(EVENT_ID) or "-"
         return name_of(self.row)
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is shown in red."""
+        """Whether the line is shown in red."""
         if self.kind == "call":
             return not is_taken(self.row.get("status"))
         return self.kind == "dead" or self.row.get("outcome") in ("failed", "timeout")
@@ -128,7 +132,7 @@ def tail(settings: Settings, *, key: str | None, text: bool, as_json: bool) -> i
 
 
 def _unknown(database: Database[Any], names: Names, id_: str) -> Names:
-    """The name of a conversation that is not among the names yet, if it is known by now."""
+    """The name of a conversation that is not among the names yet, if MongoDB has it."""
     if not id_ or id_ in names:
         return {}
     try:
@@ -148,8 +152,11 @@ def _print(came: Came, names: Names, channel: str, *, text: bool, as_json: bool)
         whom = (who_briefly if width < NARROW_BELOW else who)(names, channel, key)
         click.echo(click.style(line(came, whom, text=text, width=width), fg=colour))
     else:
-        parts = (came.kind, came.event_id, key or "-", name or "-", _wordings(came, text=text)[0])
-        click.echo(tabbed([local(came.at), *parts]))
+        # Scripts read what a pipe gets.
+        with speaking(DEFAULT):
+            words = _wordings(came, text=text)[0]
+            parts = (came.kind, came.event_id, key or "-", name or "-", words)
+            click.echo(tabbed([local(came.at), *parts]))
 
 
 def coming(
@@ -162,9 +169,10 @@ def coming(
     first_pause_seconds: float = FIRST_PAUSE_SECONDS,
     hold_seconds: float = HOLD_SECONDS,
 ) -> Iterator[Came]:
-    """What happens from now on, until it is over; in order, as far as rows come within the hold.
+    """Yield the rows that are written from now on, until `over`.
 
-    Raises StoreUnavailable where MongoDB is away at first, later only errors that do not pass.
+    Rows that arrive within the hold are in order of time. Raises StoreUnavailable if MongoDB is
+    down at first, later only errors that are not transient.
     """
     ordering = Ordering(hold_seconds)
     stages = _stages(key=key, text=text)
@@ -177,7 +185,7 @@ def coming(
 
 
 class Ordering:
-    """Holds back each row for a while, and gives rows out in the order of happening."""
+    """Holds back each row for a while, and gives rows out in order of time."""
 
     def __init__(self, hold_seconds: float) -> None:
         self._hold_seconds = hold_seconds
@@ -193,7 +201,7 @@ class Ordering:
         self._arrived.append((now + self._hold_seconds, number))
 
     def due(self, *, now: float) -> Iterator[Came]:
-        """The rows whose time is over, each after all held ones that happened before it."""
+        """The rows whose hold is over, each after all held rows that happened before it."""
         while self._arrived and self._arrived[0][0] <= now:
             _, last = self._arrived.popleft()
             while last not in self._gone:
@@ -211,7 +219,7 @@ def _changes(
     await_ms: float,
     first_pause_seconds: float,
 ) -> Iterator[Came | None]:
-    """Each row as it is written, and None whenever there was none for a moment."""
+    """Yield each row as it is written, and None if there was none for a moment."""
     token: Mapping[str, Any] | None = None
     failures, was_open = 0, False
     while not over.is_set():
@@ -224,7 +232,7 @@ def _changes(
                     change = stream.try_next()
                     token, failures = stream.resume_token, 0
                     yield None if change is None else _came(change)
-                # The database was dropped: its end cannot be gone beyond.
+                # The database was dropped: the stream cannot be resumed.
                 token = None
         except PyMongoError as error:
             if not was_open:
@@ -239,13 +247,13 @@ def _came(change: Mapping[str, Any]) -> Came:
 
 
 def _place_after(error: PyMongoError, token: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Where the stream resumes. Raises errors that do not pass."""
+    """Return where the stream resumes. Raises errors that are not transient."""
     if isinstance(error, OperationFailure) and error.code in LOST:
-        log.warning("stream lost, some of what came may be missing code=%s", error.code)
+        log.warning("change stream lost, some lines may be missing code=%s", error.code)
         return None
     if not is_transient(error) and not error.has_error_label(RESUMABLE):
         raise translate(error) from error
-    log.warning("MongoDB does not answer, trying again error=%s", type(error).__name__)
+    log.warning("MongoDB does not answer, retrying error=%s", type(error).__name__)
     return token
 
 
@@ -263,7 +271,7 @@ def _stages(*, key: str | None, text: bool) -> list[Mapping[str, Any]]:
 
 
 def told(came: Came, *, text: bool) -> Document:
-    """The same for programs, under the names of the collection."""
+    """The row for programs, with the field names of the collection."""
     row = dict(came.row)
     if came.kind in ("event", "dead"):
         document = row.pop("document", None) or row
@@ -276,18 +284,21 @@ def told(came: Came, *, text: bool) -> Document:
 
 
 def line(came: Came, whom: str, *, text: bool, width: int | None = None) -> str:
-    """One line for a terminal, its columns by the width of what they show.
+    """One line for a terminal.
 
-    On a terminal of `width` columns it is cut to these, unless it has message texts. A narrow
-    terminal gets whole seconds.
+    On a terminal of `width` columns the line is cut to this width, unless it has message texts. A
+    narrow terminal gets whole seconds.
     """
     is_narrow = width is not None and width < NARROW_BELOW
     at = clock(came.at)[: len("00:00:00") if is_narrow else None]
     event = one_line(came.event_id)
     whose = (whom, NAME_CELLS if is_narrow else WHO_WIDTH)
-    columns = ((came.kind, 5), (event, EVENT_WIDTH), whose)
-    padded = (cell + " " * max(0, cells - cell_len(cell)) for cell, cells in columns)
-    head = " ".join([at, *padded, ""])
+    columns = (
+        (_(NAMES[came.kind]), max(cell_len(_(name)) for name in NAMES.values())),
+        (event, EVENT_WIDTH),
+        whose,
+    )
+    head = " ".join([at, *(padded(cell, cells) for cell, cells in columns), ""])
     wordings = list(map(one_line, _wordings(came, text=text)))
     if width is None:
         return f"{head}{wordings[0]}"
@@ -297,25 +308,33 @@ def line(came: Came, whom: str, *, text: bool, width: int | None = None) -> str:
 
 
 def _wordings(came: Came, *, text: bool) -> Sequence[str]:
-    """What happened, in full first, then in words for a narrow terminal."""
+    """The text of the line: in full, then a shorter one for a narrow terminal."""
     row = came.row
     if came.kind == "call":
         call = CallRecord.from_document(row)
-        answer = f"{call.status or 'no answer'} in {brief(call.ms / 1000)}"
-        short = f"{endpoint_words(call.endpoint)} {answer}"
+        answer = _("{call} {status} in {duration}")
+        short = answer.format(
+            call=endpoint_words(call.endpoint),
+            status=call.status or _("no answer"),
+            duration=brief(call.ms / 1000),
+        )
         return [f"{short}  {call.request_id or ''}".rstrip(), short]
     if came.kind == "run":
         run = RunRecord.from_document(row)
-        error = f" {run.error}" if run.error else ""
-        effects = f", {run.effects} effect{'' if run.effects == 1 else 's'}" if run.effects else ""
+        outcome = known(run.outcome or "-") + (f" {run.error}" if run.error else "")
+        effects = ngettext(", {count} effect", ", {count} effects", run.effects)
+        effects = effects.format(count=run.effects) if run.effects else ""
         took, waited = brief(run.ms / 1000), brief(run.waited_ms / 1000)
-        full = f"{run.type or '-'}: {run.outcome}{error}{effects} in {took} after {waited}"
-        return [full, f"{run.outcome}{error} in {took}"]
+        full = _("{type}: {outcome} in {took} after {waited}").format(
+            type=run.type or "-", outcome=f"{outcome}{effects}", took=took, waited=waited
+        )
+        return [full, _("{outcome} in {took}").format(outcome=outcome, took=took)]
     shown = told(came, text=text)
     said = f"  「{shown['text']}」" if "text" in shown else ""
     if came.kind == "dead":
-        return [f"{shown['what']}: {row.get('cause')}{said}", f"{row.get('cause')}{said}"]
-    return [f"{shown['what']}{said}"]
+        cause = known(str(row.get("cause")))
+        return [f"{known(shown['what'])}: {cause}{said}", f"{cause}{said}"]
+    return [f"{known(shown['what'])}{said}"]
 
 
 def _text(document: Mapping[str, Any]) -> str | None:

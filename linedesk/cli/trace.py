@@ -1,4 +1,4 @@
-"""`linedesk trace` and `linedesk calls`: what became of one event, and the newest calls of LINE."""
+"""`linedesk trace` and `linedesk calls`: the story of one event, and the newest calls of LINE."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from linedesk.cli.listing import Column, lately, moment, show_rows, zoned
+from linedesk.cli.listing import Column, lately, moment, show_page, show_rows, zoned
 from linedesk.cli.people import (
     Names,
     endpoint_words,
@@ -19,21 +19,24 @@ from linedesk.cli.people import (
 from linedesk.compose.database import open_database
 from linedesk.console.calls import Wanted, newest_calls, reason_words
 from linedesk.console.conversation import find_conversation
-from linedesk.console.format import brief, clock, echo_json, local, one_line, show_page
+from linedesk.console.format import brief, clock, echo_json, local, one_line
+from linedesk.console.known import known
 from linedesk.console.search import Recent, recent
 from linedesk.console.story import Step, Story, tell
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.settings.settings import Settings
 from linedesk.store.records.calls import REQUEST_ID, CallRecord, is_taken
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import RUN_AT
 
 WHO_CELLS, REASON_CELLS = 12, 12
-# Facts that a line of the story ends with, where they are there.
+# Facts at the end of a line of the story, if there are any.
 TOLD = (REQUEST_ID, "thread", "messages", RUN_AT, "isRedelivery", "event")
 
 
 def trace(settings: Settings, asked: str, *, text: bool, as_json: bool) -> None:
-    """Print the story of the event that an id means. Raises NoSuchEvent."""
+    """Print the story of the event that an id belongs to. Raises NoSuchEvent."""
     with open_database(settings, app_name="linedesk-trace") as database:
         story = tell(database, asked, text=text)
     if as_json:
@@ -43,30 +46,32 @@ def trace(settings: Settings, asked: str, *, text: bool, as_json: bool) -> None:
 
 
 def page(story: Story) -> Iterator[tuple[str, Iterator[str]]]:
-    """The story for people, label by label."""
-    yield "event", iter([story.event_id])
+    """The labels and lines of the story."""
+    yield _("event"), iter([story.event_id])
     if story.asked != story.event_id:
-        yield "found by", iter([story.asked])
-    yield "what", iter([story.what])
+        yield _("found by"), iter([story.asked])
+    yield _("type"), iter([known(story.what)])
     if story.key:
-        yield "who", iter([f"{story.name or 'name not known'}  {story.channel}/{story.key}"])
-    yield "result", iter([story.verdict])
+        name = story.name or _("name not known")
+        who = f"{name}  {story.channel}/{story.key}"
+        yield _("who"), iter([who])
+    yield _("result"), iter([story.verdict])
     if do := _to_do(story):
-        yield "to do", iter([do])
-    yield "story", (line for line in _steps(story.steps))
+        yield _("to do"), iter([do])
+    yield _("story"), _steps(story.steps)
     if story.gaps:
-        yield "not known", iter(story.gaps)
+        yield _("not known"), iter(story.gaps)
     if story.related:
-        yield "see also", iter(story.related)
+        yield _("see also"), iter(story.related)
 
 
 def _to_do(story: Story) -> str | None:
     if story.stands == "given up":
         ids = " ".join(story.letters)
-        replay = f"`linedesk dead replay {ids}`"
-        return f"`linedesk dead show {ids}` shows the cause; once it is fixed, run {replay}"
+        told = _("`{show}` shows the cause; fix it, then run `{replay}`")
+        return told.format(show=f"linedesk dead show {ids}", replay=f"linedesk dead replay {ids}")
     if story.stands == "replayed":
-        return f"`linedesk trace {story.replay}` shows its result"
+        return _("`{trace}` shows its result").format(trace=f"linedesk trace {story.replay}")
     return None
 
 
@@ -107,35 +112,35 @@ def list_calls(settings: Settings, wanted: Wanted, *, as_json: bool) -> None:
         screen=_screen(names),
         narrow=_narrow(names, rows),
         pipe=_pipe(names),
-        nothing="no calls match",
+        nothing=_("no calls match"),
     )
 
 
 def _narrow(names: Names, rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """A line each on 80 columns, with the reason of refusals in place of how long calls took."""
-    took = Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000))
-    reason = Column("reason", lambda row: reason_words(row) or "-", fold=REASON_CELLS)
+    """One line a call on 80 columns; with refusals their reason takes the place of the duration."""
+    took = Column(mark("took"), lambda row: brief((row.get("ms") or 0.0) / 1000))
+    reason = Column(mark("reason"), lambda row: reason_words(row) or "-", fold=REASON_CELLS)
     return (
-        Column(zoned("at"), lambda row: lately(row.get("at"))),
-        Column("call", lambda row: endpoint_words(row.get("endpoint")), fold=5),
-        Column("status", _status, style=_status_style),
-        Column("who", lambda row: who_briefly(names, row["channel"], row.get("key"))),
-        Column("event", lambda row: row.get(EVENT_ID) or "-"),
+        Column(zoned(mark("at")), lambda row: lately(row.get("at"))),
+        Column(mark("call"), lambda row: endpoint_words(row.get("endpoint")), fold=5),
+        Column(mark("status"), _status, style=_status_style),
+        Column(mark("who"), lambda row: who_briefly(names, row["channel"], row.get("key"))),
+        Column(mark("event"), lambda row: row.get(EVENT_ID) or "-"),
         reason if any(map(reason_words, rows)) else took,
     )
 
 
 def _screen(names: Names) -> tuple[Column, ...]:
     return (
-        Column(zoned("at"), lambda row: moment(row.get("at"))),
-        Column("call", lambda row: endpoint_words(row.get("endpoint")), fold=8),
-        Column("status", _status, style=_status_style),
-        Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000), left_out=2),
-        Column("who", lambda row: who(names, row["channel"], row.get("key")), fold=WHO_CELLS),
-        Column("event", lambda row: row.get(EVENT_ID) or "-"),
-        Column("try", lambda row: row.get("attempt") or 1, left_out=3),
-        Column("request id", lambda row: row.get(REQUEST_ID) or "-", left_out=1),
-        Column("reason", lambda row: reason_words(row) or "-", fold=REASON_CELLS),
+        Column(zoned(mark("at")), lambda row: moment(row.get("at"))),
+        Column(mark("call"), lambda row: endpoint_words(row.get("endpoint")), fold=8),
+        Column(mark("status"), _status, style=_status_style),
+        Column(mark("took"), lambda row: brief((row.get("ms") or 0.0) / 1000), left_out=2),
+        Column(mark("who"), lambda row: who(names, row["channel"], row.get("key")), fold=WHO_CELLS),
+        Column(mark("event"), lambda row: row.get(EVENT_ID) or "-"),
+        Column(mark("try"), lambda row: row.get("attempt") or 1, left_out=3),
+        Column(mark("request id"), lambda row: row.get(REQUEST_ID) or "-", left_out=1),
+        Column(mark("reason"), lambda row: reason_words(row) or "-", fold=REASON_CELLS),
     )
 
 
@@ -144,18 +149,18 @@ def _pipe(names: Names) -> tuple[Column, ...]:
         Column("at", lambda row: local(row.get("at"))),
         Column("call", lambda row: f"{row.get('method')} {row.get('endpoint')}"),
         Column("status", _status),
-        Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000)),
-        Column("try", lambda row: row.get("attempt") or 1),
-        Column("request id", lambda row: row.get(REQUEST_ID) or "-"),
+        Column(mark("took"), lambda row: brief((row.get("ms") or 0.0) / 1000)),
+        Column(mark("try"), lambda row: row.get("attempt") or 1),
+        Column(mark("request id"), lambda row: row.get(REQUEST_ID) or "-"),
         Column("key", lambda row: row.get("key") or "-"),
-        Column("event", lambda row: row.get(EVENT_ID) or "-"),
+        Column(mark("event"), lambda row: row.get(EVENT_ID) or "-"),
         Column("name", lambda row: name_in(names, row) or "-"),
-        Column("reason", lambda row: reason_words(row) or "-"),
+        Column(mark("reason"), lambda row: reason_words(row) or "-"),
     )
 
 
 def _status(row: Mapping[str, Any]) -> str:
-    return str(row.get("status") or "no answer")
+    return str(row.get("status") or _("no answer"))
 
 
 def _status_style(row: Mapping[str, Any]) -> str:
@@ -163,7 +168,7 @@ def _status_style(row: Mapping[str, Any]) -> str:
 
 
 def show_recent(settings: Settings, who: str, *, as_json: bool) -> None:
-    """Print what a conversation did lately. Raises NotOneConversation."""
+    """Print the newest events and calls of a conversation. Raises NotOneConversation."""
     with open_database(settings, app_name="linedesk-conversation") as database:
         id_ = find_conversation(database, who, channel=settings.line_channel)
         found = recent(database, id_)
@@ -174,16 +179,20 @@ def show_recent(settings: Settings, who: str, *, as_json: bool) -> None:
 
 
 def _recent(id_: str, found: Recent) -> Iterator[tuple[str, Iterator[str]]]:
-    yield "conversation", iter([id_])
-    yield "events", (_event(row) for row in found.events)
-    yield "calls", (_call(row) for row in found.calls)
-    looked = ", ".join(f"{count:,} of {name}" for name, count in found.looked.items())
-    yield "looked at", iter([f"the newest {looked}"])
+    yield _("conversation"), iter([id_])
+    yield _("events"), (_event(row) for row in found.events)
+    yield _("calls"), (_call(row) for row in found.calls)
+    looked = ", ".join(
+        _("newest {count:,} of {collection}").format(count=count, collection=name)
+        for name, count in found.looked.items()
+    )
+    yield _("searched"), iter([looked])
 
 
 def _event(row: Mapping[str, Any]) -> str:
-    held = f"  held: {row['held']}" if row.get("held") else ""
-    return f"{local(row.get('at'))}  {row.get('what')}  {row.get(EVENT_ID)}{held}"
+    why = row.get("held")
+    held = "  " + _("held: {why}").format(why=known(why)) if why else ""
+    return f"{local(row.get('at'))}  {known(str(row.get('what')))}  {row.get(EVENT_ID)}{held}"
 
 
 def _call(row: Mapping[str, Any]) -> str:
@@ -191,7 +200,7 @@ def _call(row: Mapping[str, Any]) -> str:
     parts = (
         local(call.at),
         f"{call.method} {call.endpoint}",
-        str(call.status or "no answer"),
+        str(call.status or _("no answer")),
         brief(call.ms / 1000),
         *(str(part or "-") for part in (call.request_id, call.event_id)),
     )

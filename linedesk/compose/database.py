@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from linedesk.compose.private_mongod import state_dir
 from linedesk.compose.up import beside_up, is_starting
+from linedesk.runtime.language import gettext as _
 from linedesk.settings.settings import EMBEDDED, Settings
 from linedesk.store.client import connect
 from linedesk.store.errors import StoreUnavailable, translated
@@ -67,26 +68,28 @@ def with_server(settings: Settings) -> Settings:
 def _refuse_embedded() -> NoReturn:
     """Raises StoreUnavailable: no `up` runs whose mongod could be used."""
     if is_starting(state_dir()):
-        raise StoreUnavailable(
-            f"`linedesk up` is starting with the data in {state_dir()}: try again in a moment"
-        )
-    raise StoreUnavailable(
-        f"MONGODB_URI is embedded, and no `linedesk up` runs with the data in {state_dir()}: start "
+        told = _("`linedesk up` is starting with the data in {folder}: try again in a moment")
+        raise StoreUnavailable(told.format(folder=state_dir()))
+    told = _(
+        "MONGODB_URI is embedded, and no `linedesk up` runs with the data in {folder}: start "
         "`linedesk up` with MONGODB_URI=embedded, then run this command beside it"
     )
+    raise StoreUnavailable(told.format(folder=state_dir()))
 
 
 def _require_default(uri: str) -> None:
     """Raise StoreUnavailable if nothing listens there: the driver would wait."""
-    host, _, port = Uri.parse(uri).hosts.rpartition(":")
+    host, port = Uri.parse(uri).hosts.rsplit(":", 1)
     try:
         socket.create_connection((host, int(port)), LISTENS_SECONDS).close()
     except OSError:
-        raise StoreUnavailable(
-            f"MONGODB_URI is not set, nothing listens at {host}:{port}, and no `linedesk up` runs "
-            f"with the data in {state_dir()}: set MONGODB_URI, or start `linedesk up` with "
+        told = _(
+            "MONGODB_URI is not set, nothing listens at {address}, and no `linedesk up` runs with "
+            "the data in {folder}: set MONGODB_URI, or start `linedesk up` with "
             "MONGODB_URI=embedded"
-        ) from None
+        )
+        told = told.format(address=f"{host}:{port}", folder=state_dir())
+        raise StoreUnavailable(told) from None
 
 
 def operator() -> str:

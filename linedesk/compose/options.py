@@ -1,4 +1,4 @@
-"""What every command takes: --config and -v, and from them the settings and the log.
+"""The options of every command, --config and -v; the settings and the log that follow from them.
 
 Settings and log are imported when a command runs, so that help and completion answer at once.
 """
@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linedesk.runtime.help import option
+
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
 
-config_option = click.option(
+config_option = option(
     "--config",
     "config_path",
-    # So that the wrapper of an installed linedesk need not know where the option may stand.
+    # The wrapper of an installed linedesk sets it: the option may be at any place.
     envvar="LINEDESK_CONFIG",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file with settings; the environment goes before it.",
+    help="TOML file with settings. Environment variables override it.",
 )
-verbose_option = click.option("-v", "--verbose", is_flag=True, help="Log in detail.")
+verbose_option = option("-v", "--verbose", is_flag=True, help="Write a detailed log.")
 
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +52,7 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def set_up_logging(settings: Settings, *, verbose: bool) -> None:
-    """The log as the settings want it, in which no secret of theirs can show."""
+    """Set up the log by the settings; it masks their secrets."""
     from linedesk.runtime.logging import configure_logging
 
     configure_logging(

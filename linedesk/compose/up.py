@@ -13,6 +13,7 @@ from linedesk.compose import children
 from linedesk.compose.addresses import announced
 from linedesk.compose.private_mongod import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
 from linedesk.compose.supervisor import Program, Signals, Supervisor, signals_on
+from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import STARTED_BY_VARIABLE, UP
 from linedesk.settings.errors import DataInUse
 from linedesk.settings.settings import EMBEDDED, Settings, require
@@ -28,15 +29,15 @@ DISPATCHER_MARGIN_SECONDS = 15.0
 WORKER_MARGIN_SECONDS = 20.0
 # A command that checks whether an `up` runs holds the lock for a moment.
 LOCK_SECONDS = 1.0
-# Settings that commands do not take over from an `up`: secrets, and settings that may hold some.
+# Settings that commands do not take over from an `up`: secrets, and those that may contain some.
 NOT_NOTED = {*CREDENTIALS, "bot_settings"} - {"mongodb_uri"}
 
 
 def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> int:
-    """Run all processes until SIGTERM or SIGINT; returns the exit code.
+    """Run all processes until SIGTERM or SIGINT. Returns the exit code.
 
-    The dispatcher stops after all sources of events, so no new events arrive while it drains. A
-    worker stops after it, so handlers under way can end.
+    The dispatcher stops after the processes that store events: no new events arrive while it
+    drains. A worker stops after the dispatcher: its running handlers can end.
     """
     require(settings, "line_channel_secret", "line_channel_access_token")
     if settings.dispatcher_workers == "amqp":
@@ -44,10 +45,9 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
     signals = Signals()
     with signals_on(signals):
         programs = room_programs(settings, config_path=config_path, verbose=verbose)
-        # Unbuffered, so a bot's output appears at once. The variable makes hints to operators name
-        # this command.
+        # A bot's output appears at once, and advice to operators names this command.
         environ = {**os.environ, "PYTHONUNBUFFERED": "1", STARTED_BY_VARIABLE: UP}
-        # A child must not report its readiness to systemd in place of this process.
+        # A child must not report its readiness to systemd as that of this process.
         environ.pop("NOTIFY_SOCKET", None)
         if settings.mongodb_uri == EMBEDDED:
             mongod = KeptMongod(state_dir())
@@ -55,7 +55,7 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
             programs.append(mongod.program())
             used: dict[str, object] = {"mongodb_uri": mongod.uri}
             if "spool_path" not in settings.model_fields_set:
-                # Beside the data, since a small server has no folder for the service.
+                # Beside the data: a small server has no folder for the service.
                 used["spool_path"] = state_dir().parent / "spool.db"
             environ |= {name.upper(): str(value) for name, value in used.items()}
             mongod.note(settings.model_copy(update=used))
@@ -85,14 +85,14 @@ def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool
 
 
 class KeptMongod(EmbeddedMongod):
-    """An embedded mongod with permanent data, which the supervisor keeps running."""
+    """An embedded mongod with lasting data, which the supervisor keeps running."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir, port=_kept_port(data_dir))
         self._lock = _locked(data_dir)
 
     def prepare(self, database: str, *, audit_days: int) -> None:
-        """Start it once for the steps of `linedesk init`. Raises NewerSchema."""
+        """Start it once to create the collections, as `linedesk init` does. Raises NewerSchema."""
         with self, connect(self.uri, app_name="linedesk-init") as client:
             require_schema(client[database])
             create_collections(client[database])
@@ -104,7 +104,7 @@ class KeptMongod(EmbeddedMongod):
         return Program("mongod", self.command(), STOP_SECONDS, quiet=True)
 
     def note(self, settings: Settings) -> None:
-        """Write the settings of this `up`, without secrets, to a file for other commands."""
+        """Store the settings of this `up`, without secrets, for commands on this machine."""
         text = settings.model_dump_json(exclude_unset=True, exclude=NOT_NOTED)
         self._lock.truncate(0)
         self._lock.write(text)
@@ -112,9 +112,9 @@ class KeptMongod(EmbeddedMongod):
 
 
 def beside_up(settings: Settings) -> Settings:
-    """Settings for an operator's command: without a server those of a running `up` here.
+    """The settings of a command; if it names no server, completed by those of the running `up`.
 
-    Explicit settings have priority over those of the `up`. Without such an `up` they do not change.
+    Settings of the command override those of the `up`. Without an `up` they are unchanged.
     """
     given = settings.model_fields_set
     if settings.mongodb_uri != EMBEDDED and "mongodb_uri" in given:
@@ -127,7 +127,7 @@ def beside_up(settings: Settings) -> Settings:
 
 
 def is_starting(data_dir: Path) -> bool:
-    """Whether an `up` holds this data and has not written its settings yet."""
+    """Whether an `up` holds this data, and has not stored its settings yet."""
     try:
         with (data_dir / "lock").open(encoding="utf-8") as lock:
             return not _is_free(lock, fcntl.LOCK_SH) and not lock.read()
@@ -136,33 +136,34 @@ def is_starting(data_dir: Path) -> bool:
 
 
 def _noted(data_dir: Path) -> Settings | None:
-    """The settings of the running `up` of this data; None if none runs."""
+    """The settings of the running `up` with this data; None if none runs."""
     try:
         with (data_dir / "lock").open(encoding="utf-8") as lock:
             if _is_free(lock, fcntl.LOCK_SH):
                 return None
             return Settings.model_validate_json(lock.read())
-    # A file of another version, or a missing file, counts as no `up`.
+    # Settings of another version, or none yet: as without an `up`.
     except (OSError, ValueError):
         return None
 
 
 def _locked(data_dir: Path) -> IO[str]:
-    """The data folder's lock, held as long as this process lives. Raises DataInUse."""
+    """The data folder's lock, held until this process ends. Raises DataInUse."""
     lock = (data_dir / "lock").open("a", encoding="utf-8")
     until, pause = time.monotonic() + LOCK_SECONDS, threading.Event()
     while not _is_free(lock, fcntl.LOCK_EX):
         if time.monotonic() > until:
             lock.close()
-            raise DataInUse(f"the data in {data_dir} is in use by another `linedesk up`")
+            told = _("another `linedesk up` uses the data in {folder}")
+            raise DataInUse(told.format(folder=data_dir))
         pause.wait(0.05)
-    # The settings of an earlier `up` are no longer valid.
+    # Settings of an earlier `up` are not valid any more.
     lock.truncate(0)
     return lock
 
 
 def _is_free(lock: IO[str], kind: int) -> bool:
-    """Whether the lock was free; if so it is held until the file is closed."""
+    """Take the lock if it is free, until the file is closed. Returns whether it was free."""
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -171,7 +172,7 @@ def _is_free(lock: IO[str], kind: int) -> bool:
 
 
 def _kept_port(data_dir: Path) -> int:
-    """The port, always the same: the replica set's configuration in the data contains it."""
+    """The same port at each start: the replica set's configuration in the data contains it."""
     kept = data_dir / "port"
     if not kept.exists():
         data_dir.mkdir(parents=True, exist_ok=True)

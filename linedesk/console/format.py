@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -18,9 +17,6 @@ from datetime import datetime
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -109,7 +105,6 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-LABEL_WIDTH = 13
 # Embeddings, overrides and isolates: they reverse the rest of a line.
 TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -142,19 +137,3 @@ def one_line(value: object) -> str:
 def tabbed(cells: Iterable[object]) -> str:
     """Return one row for a pipe."""
     return "\t".join(one_line(cell) for cell in cells)
-
-
-def show_page(told: Iterable[tuple[str, Iterable[str]]]) -> None:
-    """Print labels and their lines, folded to the width of a terminal and unfolded in a pipe."""
-    lines_of = [(label, list(lines)) for label, lines in told]
-    if not sys.stdout.isatty():
-        for label, lines in lines_of:
-            for n, line in enumerate(lines):
-                click.echo(f"{'' if n else label:<{LABEL_WIDTH}} {visible(line)}".rstrip())
-        return
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=LABEL_WIDTH)
-    table.add_column(overflow="fold")
-    for label, lines in lines_of:
-        table.add_row(Text(label, style="bold"), Text(visible("\n".join(lines))))
-    Console().print(table)

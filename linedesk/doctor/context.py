@@ -1,4 +1,4 @@
-"""What the checks look at: one machine with its settings, its MongoDB and its account at LINE."""
+"""The subject of the checks: one machine with its settings, its MongoDB and its LINE account."""
 
 from __future__ import annotations
 
@@ -22,35 +22,34 @@ from linedesk.settings.settings import EMBEDDED, Settings
 from linedesk.store.client import Client, aware_options, connect
 from linedesk.store.documents import STATUS
 
-# The folders of the credentials' folder, each with the URI of one user of MongoDB.
+# Folders below the credentials' folder, each with the URI of one user of MongoDB.
 USERS = ("frontdesk", "dispatcher", "operator", "console", "admin")
 LINE_CREDENTIALS = SECRET, TOKEN = ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN")
-# The process that does not start without it.
+# The process that does not start without the credential.
 NEEDED_BY = {SECRET: FRONTDESK, TOKEN: DISPATCHER}
-NOT_HERE = "not set in this shell; the running {} {} it"
 BOT_SECRETS = "BOT_SECRETS"
 SELECTION_SECONDS = 3.0
-# Asked before MongoDB's own check: one that is away costs as long.
+# Read before MongoDB's own check: an outage delays the round by as long.
 RUNNING_SECONDS = 1.0
 SOCKET_SECONDS = 8.0
 
 
 @dataclass
 class DoctorContext:
-    """Belongs to one check at a time. What several of them need is asked once."""
+    """Belongs to one check at a time. Facts that several checks need are read once."""
 
     settings: Settings
     credentials: Path | None = None
-    """The folder of an installed box's secrets; None where this is none."""
+    """The folder with the secrets of an installation; None if this machine has none."""
 
     @property
     def now(self) -> datetime:
-        """By this machine's clock."""
+        """The time by this machine's clock."""
         return datetime.now(UTC)
 
     @cached_property
     def client(self) -> Client:
-        """As the user of MONGODB_URI."""
+        """A client that logs in as the user of MONGODB_URI."""
         return open_client(self.settings.mongodb_uri)
 
     @property
@@ -60,15 +59,15 @@ class DoctorContext:
 
     @property
     def server_time(self) -> datetime:
-        """By MongoDB's clock."""
-        # A command's answer has the options of its own, not those of the client.
+        """The time by MongoDB's clock."""
+        # The answer to a command has options of its own, not those of the client.
         told = self.client.admin.command("hello", codec_options=aware_options())
         moment: datetime = told["localTime"]
         return moment
 
     @cached_property
     def running(self) -> frozenset[str]:
-        """The roles of the processes that report to this database; none where MongoDB is away."""
+        """The roles of the processes that report to this database; empty if MongoDB is down."""
         if self.settings.mongodb_uri == EMBEDDED:
             return frozenset()
         try:
@@ -89,37 +88,39 @@ class DoctorContext:
 
     @cached_property
     def bot_info(self) -> Reply:
-        """LINE's answer to the question who this bot is. Raises NoAnswer."""
+        """LINE's answer about this bot. Raises NoAnswer."""
         return self.line.get("/v2/bot/info")
 
     @cached_property
     def webhook(self) -> Reply:
-        """LINE's answer to the question where it sends webhooks. Raises NoAnswer."""
+        """LINE's answer about the webhook URL. Raises NoAnswer."""
         return self.line.get("/v2/bot/channel/webhook/endpoint")
 
     def is_known_to_processes(self, name: str) -> bool:
-        """Whether a setting that is not set here is set for a process that runs: each of LINE's
-        credentials is required by one. On an installed box their files are what counts.
+        """Whether a credential that is not set here is set for a running process.
+
+        Each of LINE's credentials is required by one process. In an installation only the files of
+        the credentials count.
         """
         return self.credentials is None and NEEDED_BY[name] in self.running
 
     def amqp_urls(self, who: str) -> tuple[str, ...]:
-        """RabbitMQ's nodes as the dispatcher or the worker has them, as far as they lie here."""
+        """The URLs of RabbitMQ for the dispatcher or the worker, if this machine has them."""
         path = None if self.credentials is None else self.credentials / who / "AMQP_URL"
         lying = () if path is None else rules.between_commas(_text(path))
         return lying or (self.settings.amqp_urls if who == "dispatcher" else ())
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the connections."""
         for name in ("client", "line"):
             if name in self.__dict__:
                 self.__dict__[name].close()
 
 
 def open_client(uri: str) -> Client:
-    """A client that gives up sooner than a service's: a person waits for it.
+    """A client with shorter time-outs than a service's, since an operator waits.
 
-    Not by `pymongo.timeout`, which would let it look for a server for as long.
+    It does not use `pymongo.timeout`, which would also prolong the search for a server.
     """
     return connect(
         uri,
@@ -130,17 +131,16 @@ def open_client(uri: str) -> Client:
 
 
 def credentials_folder(environ: Mapping[str, str]) -> Path | None:
-    """The folder above that of the user as whom a command was started, on an installed box."""
+    """The folder with the secrets of an installation; None outside of one."""
     given = environ.get("CREDENTIALS_DIRECTORY")
     folder = Path(given) if given else None
     return folder.parent if folder is not None and folder.name in USERS else None
 
 
 def with_line_credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment with LINE's and the bot's secrets from the credentials' folder, where it
-    names none.
+    """The environment, completed with LINE's and the bot's secrets of the credentials' folder.
 
-    A person's command is given the folder of one user of MongoDB, and these lie above it.
+    An operator's command gets the folder of one user of MongoDB; the secrets are in its parent.
     """
     folder, given = credentials_folder(environ), dict(environ)
     if folder is None:
@@ -151,7 +151,7 @@ def with_line_credentials(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _text(path: Path) -> str:
-    """The text of a file; empty where it cannot be read, which its own check tells."""
+    """The text of a file; empty if it cannot be read, which a check of its own reports."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):

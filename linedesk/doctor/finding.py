@@ -1,4 +1,4 @@
-"""The result of a check: its level, what was seen, and what the operator should do."""
+"""The result of a check: its level, the finding, and what the operator should do."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from enum import StrEnum
 
 from linedesk.console.format import for_long
 from linedesk.console.health import DAY_SECONDS, HOUR_SECONDS, HealthProblem
+from linedesk.runtime.language import gettext as _
 
 KILOBYTE = 1024.0
 
 
 class FindingLevel(StrEnum):
-    """How a part stands; `skip` means that it could not be looked at, or is not there."""
+    """The level of a finding; `skip`: the check did not run, or there is nothing to check."""
 
     OK = "ok"
     WARN = "warn"
@@ -23,7 +24,7 @@ class FindingLevel(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line for the operator. `do` is empty where there is nothing to do."""
+    """One line for the operator. `do` is empty if there is nothing to do."""
 
     state: FindingLevel
     saw: str
@@ -31,34 +32,34 @@ class Finding:
 
 
 def ok(saw: str) -> Finding:
-    """As it should be."""
+    """A finding: as it should be."""
     return Finding(FindingLevel.OK, saw)
 
 
 def warn(saw: str, do: str) -> Finding:
-    """It works, and will not for ever."""
+    """A finding: it works now, but needs attention."""
     return Finding(FindingLevel.WARN, saw, do)
 
 
 def bad(saw: str, do: str) -> Finding:
-    """It does not work, or something is about to be lost."""
+    """A finding: it does not work, or data is about to be lost."""
     return Finding(FindingLevel.BAD, saw, do)
 
 
 def skip(saw: str, do: str = "") -> Finding:
-    """It was not looked at, and why."""
+    """A finding: not checked, with the reason."""
     return Finding(FindingLevel.SKIP, saw, do)
 
 
 def of(problem: HealthProblem | None, *, saw: str = "", well: str = "") -> Finding:
-    """A problem as a finding, in the words of `saw` where there are any; ok(well) without one."""
+    """A problem as a finding, with the text `saw` if given; without a problem ok(well)."""
     if problem is None:
         return ok(well or saw)
     return Finding(FindingLevel(problem.level), saw or problem.saw, problem.do)
 
 
 def size(number: float) -> str:
-    """Bytes as people say them, such as 1.5 GB."""
+    """A number of bytes with its unit, such as 1.5 GB."""
     for unit in ("B", "KB", "MB", "GB"):
         if abs(number) < KILOBYTE:
             return f"{number:.0f} B" if unit == "B" else f"{number:.3g} {unit}"
@@ -67,12 +68,12 @@ def size(number: float) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """A duration, of which nobody needs more than that it is over three months."""
+    """A duration; above three months only that it is longer."""
     if math.isinf(seconds) or seconds > 90 * DAY_SECONDS:
-        return "over 90 d"
+        return _("over 90 days")
     return for_long(seconds)
 
 
 def hourly(bytes_per_second: float) -> str:
-    """A rate as people say it, such as 12 MB/h."""
-    return f"{size(bytes_per_second * HOUR_SECONDS)}/h"
+    """A rate with its unit, such as 12 MB/h."""
+    return _("{size}/h").format(size=size(bytes_per_second * HOUR_SECONDS))

@@ -1,7 +1,7 @@
-"""The few calls of LINE's API that a command makes, beside those of the dispatcher.
+"""The few calls of LINE's API that `linedesk doctor` makes.
 
-They do not go through the dispatcher's gate, so one of them may come close to one of its calls;
-among themselves they keep LINE_ACCESS_INTERVAL_MS. No error shows the token.
+They do not pass the dispatcher's gate: one of them may be made at the same time as a call of the
+dispatcher. Among themselves they keep LINE_ACCESS_INTERVAL_MS. No error shows the token.
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from jobworker.line.deadline import CONNECT_SECONDS, make_timed, sent_at, within
+from linedesk.runtime.language import gettext as _
 from linedesk.settings.errors import LinedeskError
 
 CALL_SECONDS = 4.0
 
 
 class NoAnswer(LinedeskError):
-    """LINE did not answer; the text is the kind of error, and holds no token."""
+    """LINE did not answer; the text is the class of the error, without the token."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer of LINE's. `body` is empty where it is no JSON object."""
+    """An answer of LINE. `body` is empty if it is not a JSON object."""
 
     status: int
     body: dict[str, Any] = field(repr=False)
     date: datetime | None = None
-    """What LINE's clock said, to the second."""
+    """The time by LINE's clock, to the second."""
     asked_at: float = 0.0
     answered_at: float = 0.0
 
     @property
     def good(self) -> bool:
-        """Whether LINE did what was asked."""
+        """Whether LINE did as requested."""
         return 200 <= self.status < 300
 
     @property
     def message(self) -> str:
-        """LINE's own words for a refusal."""
-        return str(self.body.get("message", "no words"))
+        """LINE's reason for a refusal."""
+        return str(self.body.get("message", _("no reason given")))
 
 
 class LineApi:
@@ -62,11 +63,11 @@ class LineApi:
         make_timed(self._pool)
 
     def get(self, path: str) -> Reply:
-        """Raises NoAnswer."""
+        """GET a path. Raises NoAnswer."""
         return self._call("GET", path, None, CALL_SECONDS)
 
     def post(self, path: str, body: dict[str, Any], *, seconds: float = CALL_SECONDS) -> Reply:
-        """POST JSON; LINE has so many seconds for its answer. Raises NoAnswer."""
+        """POST JSON and wait at most `seconds` for the answer. Raises NoAnswer."""
         return self._call("POST", path, json.dumps(body).encode(), seconds)
 
     def close(self) -> None:
@@ -92,7 +93,7 @@ class LineApi:
         except (HTTPError, OSError) as error:
             raise NoAnswer(type(error).__name__) from error
         finally:
-            # Connecting takes its time: LINE counts from when the call comes.
+            # Connecting takes time: LINE counts from the arrival of the call.
             self._called_at = max(self._called_at, sent_at())
         date = _date(answer.headers.get("date"))
         return Reply(answer.status, _object(answer.data), date, asked_at, time.time())

@@ -1,4 +1,7 @@
-"""How findings are shown: as they come on a terminal, plain in a pipe, as JSON for programs."""
+"""Prints findings: a table on a terminal, lines in a pipe, JSON for programs.
+
+The levels ok, warn, bad and skip in a pipe are English in every language, as in JSON.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from linedesk.doctor.finding import FindingLevel, skip
 from linedesk.doctor.round import Result
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import ngettext
 
 NAME_WIDTH = 19
 SYMBOLS: Mapping[FindingLevel, tuple[str, str]] = {
@@ -30,9 +36,9 @@ Show = Callable[[Result], None]
 
 @contextmanager
 def showing(*, as_json: bool) -> Iterator[tuple[Begin, Show]]:
-    """What is told before a check, by its name, and what after it.
+    """Return what to call before each check, with its name, and after it, with its result.
 
-    On a terminal it shows what is looked at; as JSON nothing is told before the end.
+    A terminal shows the name of the running check. With `as_json` both do nothing.
     """
     if as_json:
         yield _nothing, _nothing
@@ -45,14 +51,14 @@ def showing(*, as_json: bool) -> Iterator[tuple[Begin, Show]]:
             console.status("") as status,
             Gathering(lambda result: console.print(row(result))) as gathering,
         ):
-            yield lambda name: status.update(f"looking at {name}"), gathering.take
+            yield (
+                lambda name: status.update(_("checking {name}").format(name=_(name))),
+                gathering.take,
+            )
 
 
 class Gathering:
-    """Shows results as they come; neighbours that were skipped for the same reason as one.
-
-    So what is bad is not lost between them.
-    """
+    """Shows results one by one, but consecutive skips for the same reason as one line."""
 
     def __init__(self, show: Show) -> None:
         self._show = show
@@ -65,7 +71,7 @@ class Gathering:
         self._show_skipped()
 
     def take(self, result: Result) -> None:
-        """Show it, at once or with the next ones."""
+        """Show a result, at once or together with the next ones."""
         if self._skipped and self._skipped[0].finding != result.finding:
             self._show_skipped()
         if result.finding.state is FindingLevel.SKIP:
@@ -77,28 +83,31 @@ class Gathering:
         if len(self._skipped) == 1:
             self._show(self._skipped[0])
         elif self._skipped:
-            names = ", ".join(result.name for result in self._skipped)
+            names = ", ".join(_(result.name) for result in self._skipped)
             found = self._skipped[0].finding
             merged = skip(f"{found.saw} ({names})", found.do)
-            self._show(Result(f"{len(self._skipped)} checks", merged))
+            count = _("{count} checks").format(count=len(self._skipped))
+            self._show(Result(count, merged))
         self._skipped = []
 
 
 def conclude(results: Sequence[Result], *, as_json: bool) -> None:
-    """What stands below them all."""
+    """Print the summary."""
     told = summary(results)
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False, indent=2))
         return
     count = told["counts"]
-    click.echo(
-        f"{count['bad']} bad, {count['warn']} warning{'' if count['warn'] == 1 else 's'}, "
-        f"{count['ok']} ok, {count['skip']} skipped"
+    line = ngettext(
+        "{bad} bad, {warn} warning, {ok} ok, {skip} skipped",
+        "{bad} bad, {warn} warnings, {ok} ok, {skip} skipped",
+        count["warn"],
     )
+    click.echo(line.format(**count))
 
 
 def summary(results: Sequence[Result]) -> dict[str, Any]:
-    """The findings for a program."""
+    """The findings for programs."""
     states = [one.finding.state for one in results]
     return {
         "counts": {state.value: states.count(state) for state in FindingLevel},
@@ -115,7 +124,7 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def row(result: Result) -> Table:
-    """One line of the table on a terminal, folded to its width."""
+    """One finding of the table on a terminal, folded to its width."""
     finding = result.finding
     symbol, style = SYMBOLS[finding.state]
     text = Text(finding.saw)
@@ -125,16 +134,18 @@ def row(result: Result) -> Table:
     table.add_column(width=1)
     table.add_column(width=NAME_WIDTH)
     table.add_column(overflow="fold")
-    table.add_row(Text(symbol, style=style), Text(result.name), text)
+    table.add_row(Text(symbol, style=style), Text(_(result.name)), text)
     return table
 
 
 def _echo(result: Result) -> None:
     finding = result.finding
-    click.echo(f"{finding.state.value:<4} {result.name:<{NAME_WIDTH}} {finding.saw}")
+    name = _(result.name)
+    name += " " * (NAME_WIDTH - cell_len(name))
+    click.echo(f"{finding.state.value:<4} {name} {finding.saw}")
     if finding.do:
         click.echo(f"{'':<4} {'':<{NAME_WIDTH}} -> {finding.do}")
 
 
 def _nothing(_: object) -> None:
-    """In a pipe, nobody watches."""
+    """Print nothing."""

@@ -1,7 +1,8 @@
-"""One round of checks: in order, each bounded, none ended by another's failure."""
+"""One round of checks: in order, each with a time-out; a failed check does not end the round."""
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +11,11 @@ from queue import Empty, SimpleQueue
 
 from pymongo.errors import PyMongoError
 
+from linedesk.console.known import known
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, FindingLevel, bad, skip
 from linedesk.doctor.line_api import NoAnswer
+from linedesk.runtime.language import gettext as _
 from linedesk.store.errors import (
     AUTHENTICATION_FAILED,
     AccessRefused,
@@ -23,7 +26,7 @@ from linedesk.store.errors import (
 
 CHECK_SECONDS = 5.0
 SLOW_SECONDS = 2.0
-# What a person waits for before he thinks that it hangs.
+# The longest that an operator waits before the command seems to hang.
 ROUND_SECONDS = 19.0
 
 Look = Callable[[DoctorContext], Finding]
@@ -31,7 +34,7 @@ Look = Callable[[DoctorContext], Finding]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to look at. It is skipped where one of those that it needs is not well."""
+    """One check. It is skipped if a check in `needs` is bad or was skipped."""
 
     name: str
     look: Look
@@ -41,7 +44,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """What a check came to."""
+    """The finding of a check."""
 
     name: str
     finding: Finding
@@ -55,9 +58,10 @@ def look_at(
     round_seconds: float = ROUND_SECONDS,
     slow_seconds: float = SLOW_SECONDS,
 ) -> Iterator[Result]:
-    """The results one by one, within `round_seconds` in all; `began` is told what comes next.
+    """Yield the results one by one, within `round_seconds` in all.
 
-    What takes longer than `slow_seconds` to be bad makes what it needs count as bad, too.
+    `began` is called with the name of each check before it runs. A bad check that took longer than
+    `slow_seconds` makes the checks in its `needs` count as bad, too.
     """
     until = time.monotonic() + round_seconds
     unwell: set[str] = set()
@@ -68,7 +72,7 @@ def look_at(
         if finding.state in (FindingLevel.BAD, FindingLevel.SKIP):
             unwell.add(check.name)
         if finding.state is FindingLevel.BAD and time.monotonic() - began_at > slow_seconds:
-            # It was what it needs that hangs, on which all others would wait as long.
+            # A need of the check hangs; all others with this need would wait as long.
             unwell.update(check.needs)
         yield Result(check.name, finding)
 
@@ -76,58 +80,72 @@ def look_at(
 def _finding(check: Check, box: DoctorContext, unwell: set[str], left_seconds: float) -> Finding:
     first = next((name for name in check.needs if name in unwell), None)
     if first is not None:
-        return skip(f"needs: {first}")
+        return skip(_("needs: {name}").format(name=_(first)))
     if left_seconds <= 0:
-        return bad("no time left for it", "mend what is slow first, then run it again")
+        return bad(
+            _("not checked: the time is over"),
+            _("fix the slow checks first, then run `linedesk doctor` again"),
+        )
     return _within(min(check.seconds, left_seconds), check, box)
 
 
 def _within(seconds: float, check: Check, box: DoctorContext) -> Finding:
-    """On a thread of its own, since nothing ends a look-up of a name or a disk that hangs."""
+    """Run the check on a thread of its own: a name look-up or a disk that hangs cannot be ended."""
     found: SimpleQueue[Finding] = SimpleQueue()
 
     def run() -> None:
         found.put(_looked(check, box))
 
-    threading.Thread(target=run, name=f"check {check.name}", daemon=True).start()
+    # A new thread does not inherit the language.
+    run_here = contextvars.copy_context().run
+    threading.Thread(target=run_here, args=(run,), name=f"check {check.name}", daemon=True).start()
     try:
         return found.get(timeout=seconds)
     except Empty:
-        return bad(f"no answer within {seconds:.0f} s", "something hangs there: run it again")
+        saw = _("no answer within {seconds:.0f} s").format(seconds=seconds)
+        return bad(saw, _("it hangs: run `linedesk doctor` again"))
 
 
 def _looked(check: Check, box: DoctorContext) -> Finding:
-    """Every error of a check ends here, as a finding."""
+    """Run the check. Every error becomes a finding."""
     try:
         with translated():
             return check.look(box)
     except AccessRefused as error:
         return _refused(error)
     except SetupError as error:
-        return bad("not as it must be", str(error))
+        return bad(_("not as linedesk needs it"), known(str(error)))
     except StoreUnavailable as error:
         return bad(
-            f"MongoDB does not answer ({error})",
-            "is mongod running, and MONGODB_URI right? `systemctl status mongod`",
+            _("MongoDB does not answer ({error})").format(error=error),
+            _("check that mongod runs (`systemctl status mongod`) and that MONGODB_URI is right"),
         )
     except PyMongoError as error:
         code = getattr(error, "code", None)
-        return bad(f"MongoDB refused ({type(error).__name__} {code})", "its log tells why")
+        saw = _("MongoDB refuses the request ({error})")
+        return bad(
+            saw.format(error=f"{type(error).__name__} {code}"), _("mongod's log shows the reason")
+        )
     except NoAnswer as error:
-        return bad(f"LINE does not answer ({error})", "may this machine reach the internet?")
+        saw = _("LINE does not answer ({error})").format(error=error)
+        return bad(saw, _("check that this machine can reach the internet"))
     except OSError as error:
-        return bad(f"{type(error).__name__}: {error.strerror}", f"see {error.filename or 'there'}")
-    except Exception as error:  # noqa: BLE001 - one check is one job: the others go on
-        return bad(f"the check itself failed: {type(error).__name__}", "please report it")
+        return bad(
+            f"{type(error).__name__}: {error.strerror}",
+            _("check {file}").format(file=error.filename) if error.filename else "",
+        )
+    except Exception as error:  # noqa: BLE001 - one check is one job: the others continue
+        saw = _("the check itself failed: {error}").format(error=type(error).__name__)
+        return bad(saw, _("please report it"))
 
 
 def _refused(error: AccessRefused) -> Finding:
     if error.code == AUTHENTICATION_FAILED:
         return bad(
-            "MongoDB refuses the password in MONGODB_URI",
-            "`linedesk init --new-passwords` makes new ones",
+            _("MongoDB refuses the password in MONGODB_URI"),
+            _("`linedesk init --new-passwords` creates new passwords"),
         )
     return skip(
-        "the user of MONGODB_URI may not ask",
-        "as the operator: `sudo linedesk doctor`; `linedesk init --users` renews his rights",
+        _("the user of MONGODB_URI may not read this"),
+        _("run `sudo linedesk doctor`; `linedesk init --users` renews the operator's rights"),
     )

@@ -1,4 +1,4 @@
-"""The errors with which a command of linedesk ends; their texts are for the operator."""
+"""The errors with which a command of linedesk ends. Their texts are for the operator."""
 
 from collections.abc import Sequence
 
@@ -16,27 +16,27 @@ class SettingsError(LinedeskError):
 
 
 class CannotServe(LinedeskError):
-    """The port of the simulator or of the console cannot be had."""
+    """The port of the simulator or of the console is not available."""
 
 
 class DataInUse(LinedeskError):
-    """Another `linedesk up` runs the embedded mongod on the same data."""
+    """Another `linedesk up` runs the embedded mongod with the same data."""
 
 
 class BackupError(LinedeskError):
-    """An export that cannot be written, or a file that is none, or not whole."""
+    """An export that cannot be written, or a file that is not a complete export."""
 
 
 class NotImported(LinedeskError):
-    """The database cannot be given an export as it stands; the text says what to do."""
+    """The database is not ready for an import; the text says what to do."""
 
 
 class DemoFailed(LinedeskError):
-    """The demo could not go on; the text says at which step, with the end of the log concerned."""
+    """The demo failed; the text names the step and has the end of its log."""
 
 
 class DemoInterrupted(LinedeskError):
-    """A person or the system ended the demo by a signal."""
+    """A signal ended the demo."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by signal {number}")

@@ -1,6 +1,6 @@
-"""What a type and a range cannot say about a setting; each check returns it or raises ValueError.
+"""Rules for settings beyond type and range. Each check returns the value or raises ValueError.
 
-The errors have no text: the field's description says what would be right.
+The errors have no text: the field's description names the rule.
 """
 
 import ipaddress
@@ -13,10 +13,10 @@ from pydantic import SecretStr
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
-# Anything shorter would be found, and masked, in the middle of ordinary words of a log.
+# A shorter secret would also be masked inside ordinary words of a log.
 SHORTEST_SECRET = 6
 _HEADER_SAFE = re.compile(r"[!-~]+")
-# As LINE's console shows it, and its reference for developers in examples.
+# As LINE's console shows it, and LINE's API reference in its examples.
 _CHANNEL_SECRET = re.compile(r"[0-9a-fA-F]{32}")
 _CHANNEL = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}")
@@ -34,18 +34,18 @@ _MONGODB_SECRET_OPTIONS = re.compile(
 
 
 def comma_separated(value: object) -> object:
-    """Split a text at its commas, dropping blanks around and between them."""
+    """Split a text at its commas, without blanks."""
     return between_commas(value) if isinstance(value, str) else value
 
 
 def header_safe(secret: SecretStr) -> SecretStr:
-    """Refuse what cannot stand in an HTTP header, such as a line end copied along."""
+    """Refuse characters that an HTTP header cannot have, such as a copied line end."""
     _match(_HEADER_SAFE, secret.get_secret_value())
     return secret
 
 
 def channel_secret(secret: SecretStr) -> SecretStr:
-    """Accept the form of a channel secret; a part of one would be a key that is easily guessed."""
+    """Accept the form of a channel secret. A part of one would be easy to guess."""
     _match(_CHANNEL_SECRET, secret.get_secret_value())
     return secret
 
@@ -66,7 +66,7 @@ def base_url(url: str) -> str:
 
 
 def loopback_url(url: str) -> str:
-    """Accept the URL of something that this machine serves to itself only."""
+    """Accept the URL of a server on the loopback interface."""
     base_url(url)
     parts = urlsplit(url)
     _demand(parts.scheme == "http")
@@ -84,27 +84,27 @@ def host(value: str) -> str:
 
 
 def url_path(path: str) -> str:
-    """Accept the path of a URL that the front desk does not already answer itself."""
+    """Accept the path of a URL, but none that the front desk uses itself."""
     _demand(path not in _OWN_PATHS)
     return _match(_PATH, path)
 
 
 def channel_name(name: str) -> str:
-    """Accept a name that can stand before the '/' of a conversation's `_id`."""
+    """Accept a name that can be the part before the '/' of a conversation's `_id`."""
     return _match(_CHANNEL, name)
 
 
 def database_name(name: str) -> str:
-    """Accept a name that MongoDB allows everywhere and does not use itself."""
+    """Accept a name that MongoDB allows on every system and does not use itself."""
     _demand(name not in _MONGODB_DATABASES)
     return _match(_DATABASE, name)
 
 
 def readable_file(path: Path) -> Path:
-    """Accept a file that this process may read."""
+    """Accept a file that this process can read."""
     try:
         is_file = path.is_file()
-    except OSError:  # a folder on its way that this user may not look into
+    except OSError:  # a folder of the path that this user may not search
         is_file = False
     _demand(is_file and os.access(path, os.R_OK))
     return path
@@ -134,7 +134,7 @@ def named_values(value: object) -> object:
 def secret_lines(value: object) -> object:
     """Split lines NAME=VALUE; empty lines and those that begin with # are left out.
 
-    A value has six characters at least: a shorter one could not be masked in logs.
+    A value has at least six characters: a shorter one could not be masked in logs.
     """
     if not isinstance(value, str):
         return value
@@ -149,9 +149,9 @@ def secret_lines(value: object) -> object:
 
 
 def mongodb_uri(uri: str) -> str:
-    """Accept what pymongo's own parser accepts, and the word embedded.
+    """Accept `embedded` and each URI that pymongo's parser accepts.
 
-    A mongodb+srv URI is only looked at from outside, since parsing it asks the DNS.
+    Of a mongodb+srv URI only the form is checked, since parsing it needs the DNS.
     """
     if uri == "embedded":
         return uri
@@ -166,14 +166,14 @@ def mongodb_uri(uri: str) -> str:
 
 
 def passwords_in(uri: str) -> tuple[str, ...]:
-    """The password of a MongoDB URI, as written and as meant; nothing where it has none."""
+    """The password of a MongoDB URI, as written and decoded; empty if it has none."""
     credentials = uri.partition("//")[2].rpartition("@")[0]
     password = credentials.partition(":")[2]
     return (password, unquote_plus(password)) if password else ()
 
 
 def without_credentials(uri: str) -> str:
-    """A MongoDB URI that may be shown."""
+    """A MongoDB URI without its secrets."""
     return _MONGODB_SECRET_OPTIONS.sub(r"\1=***", _MONGODB_CREDENTIALS.sub("//***@", uri))
 
 
@@ -193,20 +193,20 @@ def _demand(claim: bool) -> None:
 
 
 def amqp_urls(urls: SecretStr) -> SecretStr:
-    """Accept URLs of RabbitMQ, comma-separated, each with a host and a virtual host or none."""
+    """Accept URLs of RabbitMQ, comma-separated, each with a host and at most one virtual host."""
     found = between_commas(urls.get_secret_value())
     _demand(bool(found))
     for url in found:
         parts = urlsplit(url)
         _demand(parts.scheme in {"amqp", "amqps"} and bool(parts.hostname))
-        # Raises ValueError for what is no port.
+        # Raises ValueError for an invalid port.
         _demand(parts.port is None or 1 <= parts.port <= 65_535)
-        # With a query pika would take it for options of its own.
+        # pika would read a query as options.
         _demand(not parts.query and not parts.fragment and parts.path.count("/") <= 1)
     return urls
 
 
 def passwords_in_url(url: str) -> tuple[str, ...]:
-    """The password of a URL, as it stands there and decoded."""
+    """The password of a URL, as written and decoded."""
     password = urlsplit(url).password
     return () if not password else (password, unquote(password))

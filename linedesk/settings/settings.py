@@ -1,7 +1,7 @@
-"""Every setting: its name, default and range, and what would be right where a value is wrong.
+"""Every setting: its name, default, range, and the rule that an error shows.
 
-Settings are read once, from a mapping and two kinds of files, into a frozen object whose repr
-shows no secret. Packages below `linedesk.compose` receive plain values.
+Settings are read once, from a mapping and two kinds of files, into a frozen object. Its repr shows
+no secret. Packages below `linedesk.compose` receive plain values.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pydantic import (
     model_validator,
 )
 
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.settings import rules, sources
 from linedesk.settings.errors import SettingsError
 
@@ -60,123 +62,141 @@ class Settings(BaseModel):
 
     line_channel_secret: ChannelSecrets = _setting(
         (),
-        "the channel secret, 32 hexadecimal digits from Basic settings in LINE's console (several, "
-        "comma-separated, while one is being replaced)",
+        mark(
+            "the channel secret, 32 hexadecimal digits from Basic settings in LINE's console ("
+            "several, comma-separated, while one is being replaced)"
+        ),
     )
-    line_channel_access_token: Secret | None = _setting(None, "the channel access token")
+    line_channel_access_token: Secret | None = _setting(None, mark("the channel access token"))
     line_api_base: BaseUrl = _setting(
-        "https://api.line.me", "a URL such as https://api.line.me, without a query"
+        "https://api.line.me", mark("a URL such as https://api.line.me, without a query")
     )
     line_api_data_base: BaseUrl = _setting(
-        "https://api-data.line.me", "a URL such as https://api-data.line.me, without a query"
+        "https://api-data.line.me", mark("a URL such as https://api-data.line.me, without a query")
     )
     line_access_interval_ms: int = _setting(
-        100, "a whole number of milliseconds, 0 to 60000", ge=0, le=60_000
+        100, mark("a whole number of milliseconds, 0 to 60000"), ge=0, le=60_000
     )
     line_concurrency: int = _setting(
-        1, "a whole number from 1 to 500, below DISPATCHER_THREADS", ge=1, le=500
+        1, mark("a whole number from 1 to 500, below DISPATCHER_THREADS"), ge=1, le=500
     )
     line_channel: ChannelName = _setting(
-        "main", "a short name of letters, digits, '-' and '_', at most 32"
+        "main", mark("a name of at most 32 letters, digits, '-' and '_'")
     )
-    reply_unknown: Literal["push", "drop"] = _setting("push", "push or drop")
-    late_replies_a_day: int = _setting(20, "a whole number, 0 to 100000", ge=0, le=100_000)
-    loading_animation: bool = _setting(True, "true or false")
-    slow_answers: Literal["push", "button"] = _setting("push", "push or button")
+    reply_unknown: Literal["push", "drop"] = _setting("push", mark("push or drop"))
+    late_replies_a_day: int = _setting(20, mark("a whole number, 0 to 100000"), ge=0, le=100_000)
+    loading_animation: bool = _setting(True, mark("true or false"))
+    slow_answers: Literal["push", "button"] = _setting("push", mark("push or button"))
 
     mongodb_uri: MongodbUri = _setting(
         "mongodb://127.0.0.1:27017/?replicaSet=rs0",
-        "a URI such as mongodb://127.0.0.1:27017/?replicaSet=rs0, with known options only and "
-        "user name and password percent-encoded; or the word embedded",
+        mark(
+            "a URI such as mongodb://127.0.0.1:27017/?replicaSet=rs0, with known options only and "
+            "user name and password percent-encoded; or embedded"
+        ),
         repr=False,
     )
     mongodb_database: DatabaseName = _setting(
-        "line_bot", "a name of letters, digits, '-' and '_', at most 63, and none of MongoDB's own"
+        "line_bot",
+        mark("a name of at most 63 letters, digits, '-' and '_', and not admin, local or config"),
     )
 
-    frontdesk_host: Host = _setting("127.0.0.1", "an IP address or a host name")
-    frontdesk_port: Port = _setting(8000, "a port number, 1 to 65535")
+    frontdesk_host: Host = _setting("127.0.0.1", mark("an IP address or a host name"))
+    frontdesk_port: Port = _setting(8000, mark("a port number, 1 to 65535"))
     frontdesk_path: UrlPath = _setting(
-        "/callback", "a path such as /callback: '/' first, and neither /healthz nor /readyz"
+        "/callback",
+        mark("a path such as /callback that begins with '/', but not /healthz or /readyz"),
     )
-    frontdesk_tls_cert: ReadableFile | None = _setting(None, "a file that this user can read")
-    frontdesk_tls_key: ReadableFile | None = _setting(None, "a file that this user can read")
-    spool_path: Path = _setting(Path("/var/lib/linedesk/spool.db"), "the path of a file")
+    frontdesk_tls_cert: ReadableFile | None = _setting(None, mark("a file that this user can read"))
+    frontdesk_tls_key: ReadableFile | None = _setting(None, mark("a file that this user can read"))
+    spool_path: Path = _setting(Path("/var/lib/linedesk/spool.db"), mark("the path of a file"))
     spool_max_mb: int = _setting(
-        1024, "a whole number of megabytes, 1 to 1048576", ge=1, le=1_048_576
+        1024, mark("a whole number of megabytes, 1 to 1048576"), ge=1, le=1_048_576
     )
-    max_body_kb: int = _setting(1024, "a whole number of kilobytes, 1 to 8192", ge=1, le=8_192)
+    max_body_kb: int = _setting(
+        1024, mark("a whole number of kilobytes, 1 to 8192"), ge=1, le=8_192
+    )
 
-    dispatcher_threads: int = _setting(20, "a whole number, 2 to 1000", ge=2, le=1_000)
-    dispatcher_workers: Literal["local", "amqp"] = _setting("local", "local or amqp")
+    dispatcher_threads: int = _setting(20, mark("a whole number, 2 to 1000"), ge=2, le=1_000)
+    dispatcher_workers: Literal["local", "amqp"] = _setting("local", mark("local or amqp"))
     amqp_url: AmqpUrls | None = _setting(
         None,
-        "a URL such as amqp://linedesk-worker:PASSWORD@127.0.0.1:5672/linedesk, amqps with TLS, "
-        "without a query (several nodes of a cluster, comma-separated)",
+        mark(
+            "a URL such as amqp://linedesk-worker:PASSWORD@127.0.0.1:5672/linedesk, "
+            "amqps with TLS, without a query (several nodes of a cluster, comma-separated)"
+        ),
         repr=False,
     )
-    worker_threads: int = _setting(20, "a whole number, 1 to 1000", ge=1, le=1_000)
+    worker_threads: int = _setting(20, mark("a whole number, 1 to 1000"), ge=1, le=1_000)
     dispatcher_feed: Literal["changestream", "oplog"] = _setting(
-        "changestream", "changestream or oplog"
+        "changestream", mark("changestream or oplog")
     )
-    scheduler: Literal["dispatcher", "process"] = _setting("dispatcher", "dispatcher or process")
-    handler_tries: int = _setting(3, "a whole number, 1 to 100", ge=1, le=100)
-    handler_limit_seconds: Seconds = _setting(60.0, "a number above 0, at most 3600")
-    dead_letter_days: int = _setting(90, "a whole number of days, 8 to 36500", ge=8, le=36_500)
-    audit_days: int = _setting(400, "a whole number of days, 8 to 36500", ge=8, le=36_500)
-    drain_seconds: Seconds = _setting(20.0, "a number above 0, at most 3600")
+    scheduler: Literal["dispatcher", "process"] = _setting(
+        "dispatcher", mark("dispatcher or process")
+    )
+    handler_tries: int = _setting(3, mark("a whole number, 1 to 100"), ge=1, le=100)
+    handler_limit_seconds: Seconds = _setting(60.0, mark("a number above 0, at most 3600"))
+    dead_letter_days: int = _setting(
+        90, mark("a whole number of days, 8 to 36500"), ge=8, le=36_500
+    )
+    audit_days: int = _setting(400, mark("a whole number of days, 8 to 36500"), ge=8, le=36_500)
+    drain_seconds: Seconds = _setting(20.0, mark("a number above 0, at most 3600"))
     bot: ModuleAndName = _setting(
-        "linedesk.bots.parrot:bot", "module:name, such as linedesk.bots.parrot:bot"
+        "linedesk.bots.parrot:bot", mark("module:name, such as linedesk.bots.parrot:bot")
     )
     bot_settings: NamedValues = _setting(
         {},
-        "names and values such as timezone=Asia/Tokyo, again_seconds=5; in the file a table of "
-        "texts, numbers, true and false",
+        mark(
+            "names and values such as timezone=Asia/Tokyo, again_seconds=5; in the file a table of "
+            "texts, numbers, true and false"
+        ),
         repr=False,
     )
     bot_secrets: NamedSecrets = _setting(
         {},
-        "lines NAME=VALUE: names of letters, digits and '_', values of at least 6 characters",
+        mark("lines NAME=VALUE: names of letters, digits and '_', values of at least 6 characters"),
         repr=False,
     )
     sim_clock: LoopbackUrl | None = _setting(
         None,
-        "the URL of a simulator's clock on this machine, such as http://127.0.0.1:9000/sim/clock; "
-        "never set in production",
+        mark(
+            "the URL of a simulator's clock on this machine, such as http://127.0.0.1:9000/sim/clock"
+            "; never set in production"
+        ),
     )
-    metrics_host: Host = _setting("127.0.0.1", "an IP address or a host name")
-    frontdesk_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
-    dispatcher_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
-    scheduler_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
-    worker_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
-    console_host: Host = _setting("127.0.0.1", "an IP address or a host name")
-    console_port: Port = _setting(8010, "a port number, 1 to 65535")
+    metrics_host: Host = _setting("127.0.0.1", mark("an IP address or a host name"))
+    frontdesk_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
+    dispatcher_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
+    scheduler_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
+    worker_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
+    console_host: Host = _setting("127.0.0.1", mark("an IP address or a host name"))
+    console_port: Port = _setting(8010, mark("a port number, 1 to 65535"))
     console_url: BaseUrl | None = _setting(
-        None, "the URL by which people reach the page through a proxy, such as https://desk.example"
+        None, mark("the URL of the console behind a proxy, such as https://desk.example")
     )
     console_password: Password | None = _setting(
-        None, "a password of at least 12 characters, all printable and none of them a blank"
+        None, mark("a password of at least 12 printable characters without blanks")
     )
     console_token: Password | None = _setting(
-        None, "a token of at least 12 characters, all printable and none of them a blank"
+        None, mark("a token of at least 12 printable characters without blanks")
     )
-    console_text: bool = _setting(False, "true or false")
-    log_level: LogLevel = _setting("info", "debug, info, warning or error")
+    console_text: bool = _setting(False, mark("true or false"))
+    log_level: LogLevel = _setting("info", mark("debug, info, warning or error"))
 
     @model_validator(mode="after")
     def _certificate_with_key(self) -> Settings:
         if (self.frontdesk_tls_cert is None) != (self.frontdesk_tls_key is None):
             raise ValueError(
-                "FRONTDESK_TLS_CERT and FRONTDESK_TLS_KEY must be set together or not at all"
+                _("set both FRONTDESK_TLS_CERT and FRONTDESK_TLS_KEY, or none of them")
             )
         return self
 
     @model_validator(mode="after")
     def _threads_beside_the_calls(self) -> Settings:
-        # Each call holds a thread for as long as LINE takes to answer.
+        # Each call holds a thread until LINE answers.
         if self.line_concurrency >= self.dispatcher_threads:
             raise ValueError(
-                "LINE_CONCURRENCY must be below DISPATCHER_THREADS, since each call holds a thread"
+                _("LINE_CONCURRENCY must be below DISPATCHER_THREADS: each call holds a thread")
             )
         return self
 
@@ -187,18 +207,18 @@ class Settings(BaseModel):
 
     @property
     def access_token(self) -> str:
-        """The channel access token in plain text, empty where none is set."""
+        """The channel access token in plain text; empty if none is set."""
         token = self.line_channel_access_token
         return token.get_secret_value() if token else ""
 
     @property
     def amqp_urls(self) -> tuple[str, ...]:
-        """RabbitMQ's nodes, in plain text; empty where none is set."""
+        """The URLs of RabbitMQ's nodes in plain text; empty if none is set."""
         return rules.between_commas(self.amqp_url.get_secret_value()) if self.amqp_url else ()
 
     @property
     def secret_values(self) -> tuple[str, ...]:
-        """Every value that must not be seen in a log, but for what is too short to be masked."""
+        """All values that a log must not show, without those that are too short to be masked."""
         console = (self.console_password, self.console_token)
         values = (
             *self.channel_secrets,
@@ -211,7 +231,7 @@ class Settings(BaseModel):
         return tuple(value for value in values if len(value) >= rules.SHORTEST_SECRET)
 
     def _shown_bot_secrets(self) -> Iterator[str]:
-        """As they are, and as URLs, JSON and reprs that an exception quotes have them."""
+        """The bot's secrets in plain text, and as URLs, JSON and reprs contain them."""
         for secret in self.bot_secrets.values():
             text = secret.get_secret_value()
             yield from (text, quote(text), quote(text, safe=""), quote_plus(text))
@@ -220,9 +240,9 @@ class Settings(BaseModel):
 
 
 def load_settings(environ: Mapping[str, str], *, config_path: Path | None = None) -> Settings:
-    """Read the environment, which goes before systemd's credentials, which go before the TOML file.
+    """Read the settings: the environment overrides systemd's credentials, these the TOML file.
 
-    An empty value counts as not set. Raises SettingsError, which names every bad setting.
+    An empty value counts as not set. Raises SettingsError, which names every wrong setting.
     """
     given = sources.gather(environ, config_path=config_path, known=tuple(Settings.model_fields))
     try:
@@ -236,17 +256,24 @@ def require(settings: Settings, *names: str) -> None:
     missing = [name for name in names if not getattr(settings, name)]
     if missing:
         raise SettingsError(
-            [f"{name.upper()} is not set: it must be {_rule(name)}" for name in missing]
+            [
+                _("{name} is not set: it must be {rule}").format(
+                    name=name.upper(), rule=_rule(name)
+                )
+                for name in missing
+            ]
         )
 
 
 def require_server(settings: Settings) -> None:
-    """Raise SettingsError where MONGODB_URI says embedded: no process alone owns all's database."""
+    """Raise SettingsError if MONGODB_URI is embedded: a single process has no mongod of its own."""
     if settings.mongodb_uri == EMBEDDED:
         raise SettingsError(
             [
-                "MONGODB_URI is embedded, which only `linedesk up` and `linedesk demo` can start: "
-                "for a process of its own it must be the URI of a running MongoDB"
+                _(
+                    "MONGODB_URI is embedded, which only `linedesk up` and `linedesk demo` can "
+                    "start: for a single process set it to the URI of a running MongoDB"
+                )
             ]
         )
 
@@ -261,9 +288,12 @@ def _problem(location: tuple[int | str, ...], message: str, given: Mapping[str, 
     if not location:
         return message.removeprefix("Value error, ")
     name = str(location[0])
-    shown = "" if name in sources.CREDENTIALS else f", not {given[name]!r}"
-    return f"{name.upper()} must be {_rule(name)}{shown}"
+    if name in sources.CREDENTIALS:
+        return _("{name} must be {rule}").format(name=name.upper(), rule=_rule(name))
+    told = _("{name} must be {rule}, not {value!r}")
+    return told.format(name=name.upper(), rule=_rule(name), value=given[name])
 
 
 def _rule(name: str) -> str:
-    return Settings.model_fields[name].description or "set"
+    rule = Settings.model_fields[name].description
+    return _(rule) if rule else ""

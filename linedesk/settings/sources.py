@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from linedesk.runtime.language import gettext as _
 from linedesk.settings.errors import SettingsError
 
 CREDENTIALS = (
     *("line_channel_secret", "line_channel_access_token", "mongodb_uri", "amqp_url"),
     *("console_password", "console_token", "bot_secrets"),
 )
-"""What is secret, or may hold a password: each may come as a systemd credential of its name."""
+"""Settings that are secret or may contain a password. Each may be a systemd credential."""
 TABLES = ("bot_settings",)
-"""What is a table in the TOML file, and kept as one."""
+"""Settings that may be tables in the TOML file."""
 
 
 def gather(
@@ -22,8 +23,7 @@ def gather(
 ) -> dict[str, Any]:
     """Merge the three sources into texts by lower-case name; an empty text counts as not set.
 
-    Raises SettingsError for a file that cannot be read and for a name in the TOML file that is
-    not `known`.
+    Raises SettingsError for an unreadable file, and for unknown names in the TOML file.
     """
     given = _from_toml(config_path, known) if config_path else {}
     given |= _from_credentials(environ.get("CREDENTIALS_DIRECTORY"))
@@ -44,11 +44,16 @@ def _from_toml(path: Path, known: Sequence[str]) -> dict[str, Any]:
     try:
         table = tomllib.loads(_read(path))
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError([f"{path} is not a TOML file: {error}"]) from None
+        told = _("{file} is not a TOML file: {error}").format(file=path, error=error)
+        raise SettingsError([told]) from None
     unknown = [key for key in table if key.lower() not in known]
     if unknown:
         raise SettingsError(
-            [f"{path} has an unknown setting: {key}{_suggestion(key, known)}" for key in unknown]
+            [
+                _("{file} has an unknown setting: {name}").format(file=path, name=key)
+                + _suggestion(key, known)
+                for key in unknown
+            ]
         )
     given = {key.lower(): value for key, value in table.items()}
     tables = {name: given.pop(name) for name in TABLES if isinstance(given.get(name), dict)}
@@ -59,9 +64,10 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise SettingsError([f"{path} cannot be read: {error.strerror}"]) from None
+        told = _("{file} cannot be read: {error}").format(file=path, error=error.strerror)
+        raise SettingsError([told]) from None
     except UnicodeDecodeError:
-        raise SettingsError([f"{path} is not UTF-8 text"]) from None
+        raise SettingsError([_("{file} is not UTF-8 text").format(file=path)]) from None
 
 
 def _set_values(texts: Mapping[str, str]) -> dict[str, str]:
@@ -70,4 +76,6 @@ def _set_values(texts: Mapping[str, str]) -> dict[str, str]:
 
 def _suggestion(key: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(key.lower(), known, n=1)
-    return f" (did you mean {close[0].upper()}?)" if close else ""
+    if not close:
+        return ""
+    return " " + _("(did you mean {name}?)").format(name=close[0].upper())

@@ -1,4 +1,4 @@
-"""`linedesk init`: makes MongoDB ready, and says what it made and what was there."""
+"""`linedesk init`: prepares MongoDB, and prints what it created and what existed already."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.table import Table
 
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import Settings, require_server
 from linedesk.setup.users import (
@@ -41,16 +43,16 @@ from linedesk.store.replica_set import add_members, ensure_replica_set
 from linedesk.store.uri import Uri
 from linedesk.store.views import VIEWS, ensure_views
 
-AUTHORIZATION_OFF = (
-    "authorization is OFF: MongoDB does whatever anybody on this machine asks, users or not. Set "
-    "security.authorization and security.keyFile in mongod.conf (see deploy/mongod.conf) and "
+AUTHORIZATION_OFF = mark(
+    "authorization is OFF: every client that reaches MongoDB can read and change everything. Set "
+    "security.authorization and security.keyFile in mongod.conf (see deploy/mongod.conf), then "
     "restart mongod"
 )
 # No process runs as the administrator or the operator.
 PROCESSES = ("frontdesk", "dispatcher", "console")
-RESTART = (
-    "new password for {who}: what runs now keeps its connections until it has to open another one, "
-    "so restart it soon (systemctl restart linedesk.target); until then nothing is lost"
+RESTART = mark(
+    "new password for {who}: restart them soon (`systemctl restart linedesk.target`). Until then "
+    "they use their open connections, and nothing is lost"
 )
 
 
@@ -61,17 +63,17 @@ def init_database(
     users: Path | None = None,
     new_passwords: bool = False,
 ) -> None:
-    """Create everything missing and report on stdout; existing collections are not changed.
+    """Create everything that is missing and print it. Existing parts are not changed.
 
-    With a folder for the files of `users` these are created, too, with the rights they need. Raises
-    SettingsError, SetupError, StoreUnavailable.
+    With a folder for the files of `users`, the users are created, too, with the rights that they
+    need. Raises SettingsError, SetupError, StoreUnavailable.
     """
     if users is None:
         _init_server(settings)
         with connect(settings.mongodb_uri, app_name="linedesk-init") as client:
             _init_collections(client[settings.mongodb_database], settings, capped_mb)
         return
-    # The production server: an `up` of the same user has another mongod.
+    # Users belong to an installation: a trial by the same user has another mongod.
     require_server(settings)
     with at_work_in(users):
         given = Uri.parse(settings.mongodb_uri)
@@ -104,7 +106,7 @@ def _init_with_users(
     _show_users([outcome, *others])
     with translated():
         if not asks_for_users(admin):
-            click.echo(AUTHORIZATION_OFF, err=True)
+            click.echo(_(AUTHORIZATION_OFF), err=True)
 
 
 def _init_collections(database: Database[Any], settings: Settings, capped_mb: int) -> None:
@@ -116,7 +118,7 @@ def _init_collections(database: Database[Any], settings: Settings, capped_mb: in
         click.echo(f"views       {', '.join(VIEWS)}: {len(changed)} made")
         click.echo(f"schema      {schema or SCHEMA}, this release writes {SCHEMA}")
         options = database[RECVQ].options()
-    # Printed first, since MongoDB removes older rows within a minute.
+    # Printed first: MongoDB deletes older rows within a minute.
     click.echo(f"audit       {told_of_audit(database, days=settings.audit_days)}")
     set_audit_age(database, days=settings.audit_days)
     if not options.get("capped"):
@@ -124,9 +126,16 @@ def _init_collections(database: Database[Any], settings: Settings, capped_mb: in
         return
     size = int(options["size"])
     if size != capped_mb * MEGABYTE:
+        command = f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {capped_mb * MEGABYTE}}})"
         click.echo(
-            f"{RECVQ} keeps its size of {size // MEGABYTE} MB; to change it, in the mongo shell: "
-            f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {capped_mb * MEGABYTE}}})"
+            _(
+                "{name} keeps its size of {size} MB; to change it, run in the mongo shell: "
+                "{command}"
+            ).format(
+                name=RECVQ,
+                size=size // MEGABYTE,
+                command=command,
+            )
         )
 
 
@@ -149,4 +158,4 @@ def _show_users(outcomes: Sequence[UserChange]) -> None:
     renewed = [one.path.parent.name for one in outcomes if one.state == NEW_PASSWORD]
     renewed = [who for who in renewed if who in PROCESSES]
     if renewed:
-        click.echo(RESTART.format(who=", ".join(renewed)))
+        click.echo(_(RESTART).format(who=", ".join(renewed)))

@@ -1,7 +1,7 @@
 """The virtual host, exchange and users of RabbitMQ that `linedesk init --amqp` makes.
 
-One import of definitions by `rabbitmqctl` does all of it and may be repeated. Files for processes
-have the passwords; RabbitMQ gets salted hashes of them on standard input.
+One import of definitions by `rabbitmqctl` creates all of it and may be repeated. The passwords are
+in files for the processes; RabbitMQ gets salted hashes of them on standard input.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import click
 from pydantic import SecretStr
 
 from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, WORKER_QUEUE, can_open
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.settings import rules
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings
@@ -42,15 +44,15 @@ HASH = "rabbit_password_hashing_sha256"
 CONTROL = "rabbitmqctl"
 CONTROL_SECONDS = 60.0
 
-BY_HAND = (
-    "{control} is not on this machine. Run on RabbitMQ's machine: `{control} import_definitions "
-    "{name}`, with {path} copied there; then run this again, which checks it"
+BY_HAND = mark(
+    "{control} is not on this machine. Copy {path} to RabbitMQ's machine and run there: `{control} "
+    "import_definitions {name}`. Then run this command again: it checks the result"
 )
-NOT_OPENED = (
-    "RabbitMQ at {hosts} does not let {user} in, although {control} has made it: set AMQP_URL to "
-    "the RabbitMQ of this machine, such as " + DEFAULT_URL
+NOT_OPENED = mark(
+    "RabbitMQ at {hosts} refuses the user {user}, although {control} has created it: set AMQP_URL "
+    "to the RabbitMQ of this machine, such as {example}"
 )
-RESTART = "new password for {who}: restart {units} soon; open connections stay until then"
+RESTART = mark("new password for {who}: restart {units} soon; open connections stay until then")
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ def _literal(name: str) -> str:
     return name.replace(".", r"\.")
 
 
-# Publishing to a queue by its name is a write to the default exchange, `amq.default` here. A worker
-# cannot reach other workers or the dispatcher's queue, which are also exclusive.
+# Publishing to a queue by its name is a write to the default exchange, `amq.default` here.
+# A worker cannot reach other workers or the dispatcher's queue: those are also exclusive.
 WHO: Mapping[str, BrokerUser] = {
     "dispatcher": BrokerUser(
         configure=f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
@@ -83,7 +85,7 @@ WHO: Mapping[str, BrokerUser] = {
 
 
 def init_rabbitmq(settings: Settings, folder: Path, *, new_passwords: bool) -> None:
-    """Make what is missing and report on stdout. Raises SettingsError, SetupError."""
+    """Create everything that is missing and print it. Raises SettingsError, SetupError."""
     with at_work_in(folder):
         kept = {who: _kept(folder / who / FILE) for who in WHO}
         nodes = settings.amqp_urls or next(filter(None, kept.values()), (DEFAULT_URL,))
@@ -107,7 +109,7 @@ def user_of(vhost: str, who: str) -> str:
 
 
 def definitions(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
-    """The definitions to import into RabbitMQ."""
+    """The virtual host, users, rights and exchange in the form of RabbitMQ's definitions."""
     rights = [
         {"vhost": vhost, "user": user_of(vhost, who)}
         | {"configure": one.configure, "write": one.write, "read": one.read}
@@ -129,13 +131,13 @@ def definitions(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _hashed(password: str) -> str:
-    """The form that RabbitMQ stores: a salt of four bytes before the hash of salt and password."""
+    """As RabbitMQ stores it: a salt of four bytes before the hash of salt and password."""
     salt = os.urandom(4)
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
 def _kept(path: Path) -> tuple[str, ...]:
-    """The URLs of a file; none if it is missing or empty. Raises SettingsError, OSError."""
+    """The URLs in a file; empty if it is missing or empty. Raises SettingsError, OSError."""
     try:
         text = path.read_text("utf-8").strip()
         if text:
@@ -144,8 +146,11 @@ def _kept(path: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     except ValueError:
-        words = "holds no URL of RabbitMQ: remove it, and `linedesk init --amqp` makes a new one"
-        raise SettingsError([f"{path} {words}"]) from None
+        told = _(
+            "{file} contains no URL of RabbitMQ: remove it, then `linedesk init --amqp` creates a "
+            "new one"
+        )
+        raise SettingsError([told.format(file=path)]) from None
 
 
 def _password_in(urls: Sequence[str]) -> str:
@@ -178,7 +183,7 @@ def _all_open(urls: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
-    """Import by `rabbitmqctl`; done each time, since rights may have been changed by hand."""
+    """Import by `rabbitmqctl`, each time again, since rights may have been changed by hand."""
     control = shutil.which(CONTROL)
     text = json.dumps(wanted, indent=2)
     if control is None:
@@ -186,7 +191,7 @@ def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
             return
         path = folder / DEFINITIONS
         write_for_owner(path, text + "\n")
-        raise SetupError(BY_HAND.format(control=CONTROL, name=DEFINITIONS, path=path))
+        raise SetupError(_(BY_HAND).format(control=CONTROL, name=DEFINITIONS, path=path))
     try:
         done = subprocess.run(
             [control, "--quiet", "import_definitions"],
@@ -197,10 +202,13 @@ def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise SetupError(f"{CONTROL} does not end within {CONTROL_SECONDS:.0f} s") from None
+        told = _("{command} does not end within {seconds:.0f} s")
+        raise SetupError(told.format(command=CONTROL, seconds=CONTROL_SECONDS)) from None
     if done.returncode:
-        told = " ".join((done.stderr or done.stdout).split())[:300]
-        raise SetupError(f"{CONTROL} import_definitions ended with {done.returncode}: {told}")
+        said = " ".join((done.stderr or done.stdout).split())[:300]
+        told = _("{command} ended with exit code {code}: {output}")
+        command = f"{CONTROL} import_definitions"
+        raise SetupError(told.format(command=command, code=done.returncode, output=said))
 
 
 def _require_open(urls: Mapping[str, Sequence[str]]) -> None:
@@ -208,8 +216,10 @@ def _require_open(urls: Mapping[str, Sequence[str]]) -> None:
         if not can_open(nodes):
             hosts = ", ".join(_host(urlsplit(one).netloc) for one in nodes)
             user = unquote(urlsplit(nodes[0]).username or "")
-            words = NOT_OPENED.format(hosts=hosts, user=user, control=CONTROL)
-            raise SetupError(words)
+            told = _(NOT_OPENED)
+            raise SetupError(
+                told.format(hosts=hosts, user=user, control=CONTROL, example=DEFAULT_URL)
+            )
 
 
 def _show(states: Mapping[str, str], nodes: Sequence[str], folder: Path) -> None:
@@ -221,4 +231,4 @@ def _show(states: Mapping[str, str], nodes: Sequence[str], folder: Path) -> None
     renewed = [who for who, state in states.items() if state == NEW_PASSWORD]
     if renewed:
         units = ", ".join(f"linedesk-{who}" for who in renewed)
-        click.echo(RESTART.format(who=", ".join(renewed), units=units))
+        click.echo(_(RESTART).format(who=", ".join(renewed), units=units))

@@ -1,7 +1,6 @@
 """The users of MongoDB that `linedesk init --users` makes, and the files with their URIs.
 
-Each password is on the disk before the server knows it, and MongoDB is changed to match. The next
-`init` therefore completes one that was killed.
+Each password is on the disk before MongoDB gets it: the next `init` completes one that was killed.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from typing import Any
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.settings import rules
 from linedesk.settings.errors import SettingsError
 from linedesk.store.client import DURABLE, Client, connect
@@ -32,22 +33,22 @@ FILE = "MONGODB_URI"
 
 @dataclass(frozen=True)
 class UriFile:
-    """`<folder>/<who>/MONGODB_URI`. Every method may raise OSError."""
+    """`<folder>/<who>/MONGODB_URI`. Every method raises OSError as the system does."""
 
     path: Path
 
     @classmethod
     def of(cls, folder: Path, who: str) -> UriFile:
-        """The file of one process, or of the operator, in the common folder."""
+        """The file of one process, or of the operator, below the folder of all."""
         return cls(folder / who / FILE)
 
     @property
     def next(self) -> UriFile:
-        """A file beside it, for its replacement."""
+        """A file beside it, with the content that will replace it."""
         return UriFile(self.path.with_name(f"{self.path.name}.next"))
 
     def read(self) -> Uri | None:
-        """The URI in the file; None if it is missing. Raises SettingsError if it is not a URI."""
+        """The URI in the file; None if it is missing. Raises SettingsError for an invalid URI."""
         try:
             text = self.path.read_text("utf-8").strip()
         except FileNotFoundError:
@@ -63,22 +64,23 @@ class UriFile:
         return uri
 
     def write(self, uri: Uri) -> None:
-        """Write this URI, readable only for its owner: complete and synced, or not at all."""
+        """Write the URI, readable by the owner only: synced and complete, or not at all."""
         write_for_owner(self.path, f"{uri}\n")
 
     def become(self, other: UriFile) -> None:
-        """Replace this file by the other one, and sync that."""
+        """Replace the other file, and sync."""
         _take_place(self.path, other.path)
 
     def _useless(self) -> SettingsError:
-        words = (
-            "holds no URI of MongoDB with a user: remove it, and `linedesk init` makes a new one"
+        told = _(
+            "{file} contains no URI of MongoDB with a user: remove it, then `linedesk init` "
+            "creates a new one"
         )
-        return SettingsError([f"{self.path} {words}"])
+        return SettingsError([told.format(file=self.path)])
 
 
 def write_for_owner(path: Path, text: str) -> None:
-    """Write a file that only its owner can read: complete and synced, or not at all.
+    """Write a file that only its owner can read: synced and complete, or not at all.
 
     Raises OSError.
     """
@@ -86,7 +88,7 @@ def write_for_owner(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _sync(path.parent.parent)
     with suppress(FileNotFoundError):
-        # A file left by a killed `init` would keep its owner and mode.
+        # A file that a killed `init` left would keep its owner and mode.
         beside.unlink()
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -97,14 +99,14 @@ def write_for_owner(path: Path, text: str) -> None:
 
 
 def _take_place(path: Path, other: Path) -> None:
-    """Replace a file by another one, and sync that. Raises OSError."""
+    """Replace a file by another one, and sync. Raises OSError."""
     path.replace(other)
     _sync(other.parent)
 
 
 @contextmanager
 def at_work_in(folder: Path) -> Iterator[None]:
-    """Make the folder, and lock out any other `init`. Raises SettingsError."""
+    """Create the folder and lock it against every other `init`. Raises SettingsError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -114,10 +116,12 @@ def at_work_in(folder: Path) -> Iterator[None]:
         finally:
             os.close(handle)
     except BlockingIOError:
-        raise SettingsError([f"another `linedesk init` is at work in {folder}"]) from None
+        told = _("another `linedesk init` runs in {folder}").format(folder=folder)
+        raise SettingsError([told]) from None
     except OSError as error:
-        where = error.filename or folder
-        raise SettingsError([f"{where} cannot be read or written: {error.strerror}"]) from error
+        told = _("{file} cannot be read or written: {error}")
+        told = told.format(file=error.filename or folder, error=error.strerror)
+        raise SettingsError([told]) from error
 
 
 def _sync(folder: Path) -> None:
@@ -129,8 +133,8 @@ def _sync(folder: Path) -> None:
 
 
 ADMIN_NAME = "linedesk-admin"
-# A user that may make roles in the database admin can grant itself every right, so a smaller role
-# would be no restriction. Administrators also need this role to repair the server.
+# A user that may create roles in the database admin can give itself every right: a smaller role
+# would be no real restriction. The operator also needs these rights to repair the server.
 ADMIN_ROLES = [{"role": "root", "db": ADMIN}]
 WHO: Mapping[str, User] = {
     "frontdesk": FRONTDESK,
@@ -145,28 +149,28 @@ MADE, WAS_THERE = "made", "was there"
 NEW_RIGHTS, NEW_PASSWORD = "new rights", "new password"
 USER_EXISTS = 51003
 
-LOCKED_OUT = (
-    "MongoDB lets neither the user in {path} nor the one in MONGODB_URI make users: run `linedesk "
-    "init --users` once with the MONGODB_URI of one who may, such as one with the role root; if "
-    "MongoDB has no users yet, on its own machine with 127.0.0.1 in MONGODB_URI"
+LOCKED_OUT = mark(
+    "the user in {path} and the user in MONGODB_URI may not create users: run `linedesk init "
+    "--users` once with the MONGODB_URI of a user that may, such as one with the role root. If "
+    "MongoDB has no users yet, run it on MongoDB's machine with 127.0.0.1 in MONGODB_URI"
 )
-ANOTHERS = (
-    "{path} is of the user {found}, and should be of {wanted}: remove it, and `linedesk init` "
-    "makes a new one"
+ANOTHERS = mark(
+    "{path} belongs to the user {found}, not to {wanted}: remove it, then `linedesk init` creates "
+    "a new one"
 )
-ELSEWHERE = (
-    "{path} is for MongoDB at {found}, and MONGODB_URI for {wanted}: have both name the same "
-    "servers, or remove the file, and `linedesk init` makes a new one"
+ELSEWHERE = mark(
+    "{path} is for MongoDB at {found}, but MONGODB_URI for {wanted}: set both to the same servers, "
+    "or remove the file; `linedesk init` creates a new one"
 )
 
 Role = Mapping[str, str]
 Roles = frozenset[tuple[str, str]]
-"""Names of roles with the database of each, to be compared."""
+"""Names of roles with their databases, for comparison."""
 
 
 @dataclass(frozen=True)
 class UserChange:
-    """The result for a user, and the path of its URI."""
+    """The change of a user, and the file with its URI."""
 
     user: str
     state: str
@@ -174,9 +178,9 @@ class UserChange:
 
 
 def require_fitting(given: Uri, folder: Path, *, database: str) -> None:
-    """Refuse, before any change, files of other users or servers than the ones to set up.
+    """Refuse files of other users or servers, before anything is created.
 
-    Raises SettingsError, which lists all of them.
+    Raises SettingsError, which names all of them.
     """
     owners = {"admin": f"{ADMIN_NAME}@{ADMIN}"}
     owners |= {who: f"{user.name}@{database}" for who, user in WHO.items()}
@@ -191,17 +195,17 @@ def _misfit(file: UriFile, given: Uri, wanted: str) -> str | None:
     if uri is None:
         return None
     if _full_name(uri) != wanted:
-        return ANOTHERS.format(path=file.path, found=_full_name(uri), wanted=wanted)
+        return _(ANOTHERS).format(path=file.path, found=_full_name(uri), wanted=wanted)
     if uri.servers != given.servers:
-        return ELSEWHERE.format(path=file.path, found=uri.hosts, wanted=given.hosts)
+        return _(ELSEWHERE).format(path=file.path, found=uri.hosts, wanted=given.hosts)
     return None
 
 
 def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
-    """The administrator's URI; the user is created if it does not exist.
+    """Return the administrator's URI; create this user if it does not exist.
 
-    The user in `given` creates it, if there is one. Otherwise it is the first user of all, which a
-    server lets a process of its machine create. Raises SettingsError, StoreUnavailable.
+    It is created by the user in `given`, if there is one, else as the first user of all: MongoDB
+    allows this to processes on its own machine. Raises SettingsError, StoreUnavailable.
     """
     file = UriFile.of(folder, "admin")
     uri = _end_rotation(file) or file.read()
@@ -217,17 +221,17 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
         with translated(), local or connect(str(maker), app_name="linedesk-init") as client:
             state = _make_user(client, uri, ADMIN_ROLES)
     except AccessRefused as error:
-        raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error
+        raise SettingsError([_(LOCKED_OUT).format(path=file.path)]) from error
     if found is not None:
         state = NEW_RIGHTS
     return uri, UserChange(_full_name(uri), state, file.path)
 
 
 def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
-    """Give the administrator a new password; returns the new URI.
+    """Give the administrator a new password. Returns the new URI.
 
-    The old password is needed to set the new one. The file with the old one is therefore kept until
-    MongoDB knows the new one, which is in a file beside it.
+    The old password is needed to set the new one. Its file stays until MongoDB has the new one,
+    which is in a file beside it.
     """
     file, new = UriFile.of(folder, "admin"), replace(uri, password=new_password())
     file.next.write(new)
@@ -240,11 +244,10 @@ def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
 def ensure_users(
     client: Client, admin: Uri, folder: Path, *, database: str, new_passwords: bool
 ) -> list[UserChange]:
-    """Create or update roles and users as in `linedesk.store.rights` and the files; returns the
-    changes.
+    """Create or correct roles and users by `linedesk.store.rights` and the files.
 
-    A user whose file opens MongoDB keeps its password unless all get new ones. A user without such
-    a file gets a new password. Raises SettingsError, AccessRefused, StoreUnavailable.
+    A user whose file opens MongoDB keeps its password, unless all users get new ones. Returns the
+    changes. Raises SettingsError, AccessRefused, StoreUnavailable.
     """
     outcomes = []
     for who, user in WHO.items():
@@ -263,7 +266,7 @@ def ensure_users(
 
 
 def roles_of(uri: Uri) -> Roles | None:
-    """The roles of this user; None if MongoDB rejects user and password.
+    """The roles of this user; None if MongoDB refuses the user and the password.
 
     Raises StoreUnavailable.
     """
@@ -276,7 +279,7 @@ def roles_of(uri: Uri) -> Roles | None:
 
 
 def asks_for_users(uri: Uri) -> bool:
-    """Whether the server has authorization on: then a client without a user has no rights."""
+    """Whether the server has authorization on, and refuses clients without a user."""
     with connect(str(uri.without_user()), app_name="linedesk-init") as client:
         try:
             client.admin.command("getCmdLineOpts")
@@ -309,7 +312,7 @@ def _ensure_user(client: Client, user: User, uri: Uri) -> str:
 
 
 def _make_user(client: Client, uri: Uri, roles: Sequence[Role]) -> str:
-    """Create or change the user in MongoDB to match the URI."""
+    """Create the user of the URI in MongoDB, or correct its password and roles."""
     fields = {"pwd": uri.password, "roles": list(roles), "writeConcern": WRITTEN}
     try:
         client[uri.source].command({"createUser": uri.user, **fields})
@@ -326,9 +329,7 @@ def _change(client: Client, uri: Uri, **fields: Any) -> None:
 
 
 def _ensure_roles(client: Client, user: User, database: str) -> bool:
-    """Create or update a role in each database in which the user has rights; returns whether any
-    changed.
-    """
+    """Create or correct the role of a user in each database. Returns whether it was changed."""
     changed = False
     for place, privileges in user.privileges(database).items():
         asked = {"role": user.name, "db": place}
@@ -336,7 +337,7 @@ def _ensure_roles(client: Client, user: User, database: str) -> bool:
         if not found:
             _write_role(client[place], "createRole", user.name, privileges)
         elif found[0]["roles"] or as_set(found[0]["privileges"]) != as_set(privileges):
-            # The role is of another version, or was changed by hand.
+            # Of another version, or changed by hand.
             _write_role(client[place], "updateRole", user.name, privileges)
         else:
             continue

@@ -15,6 +15,7 @@ from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from linedesk.runtime.language import gettext as _
 from linedesk.store.documents import (
     AUDIT,
     BATCHES,
@@ -95,7 +96,8 @@ def require_shape(shape: Shape | None, *, database: str) -> Shape:
     """
     name = f"{database}.{RECVQ}"
     if shape is None:
-        raise WrongCollection(f"{name} does not exist: run `linedesk init` first")
+        told = _("{name} does not exist: run `linedesk init` first")
+        raise WrongCollection(told.format(name=name))
     if not shape.capped:
         raise WrongCollection(uncapped(database))
     if EVENT_ID not in shape.indexes:
@@ -112,29 +114,34 @@ def require_schema(database: Database[Any]) -> int | None:
         row = database[PROGRESS].find_one({"_id": "dispatcher"}, {"schema": 1})
     schema = None if row is None else int(row.get("schema") or 1)
     if schema is not None and schema > SCHEMA:
-        raise NewerSchema(f"the database {database.name}", schema, SCHEMA)
+        what = _("the database {name}").format(name=database.name)
+        raise NewerSchema(what, schema, SCHEMA)
     return schema
 
 
 def uncapped(database: str) -> str:
     """The error for a recvq that is not capped, and what to do."""
-    return (
-        f"{database}.{RECVQ} is not capped: the dispatcher converts it and keeps its documents; "
-        f"start a dispatcher if none runs"
+    told = _(
+        "{name} is not capped: the dispatcher converts it and keeps its documents; start a "
+        "dispatcher if none runs"
     )
+    return told.format(name=f"{database}.{RECVQ}")
 
 
 def foreign(database: str) -> str:
     """The error for a recvq with documents that no front desk stored, and what to do."""
-    return (
-        f"{database}.{RECVQ} exists but is not capped and was not made by linedesk: rename it "
-        f"(db.{RECVQ}.renameCollection('{RECVQ}_old')), then run `linedesk init` again"
+    told = _(
+        "{name} exists but is not capped and was not made by linedesk: rename it ({command}), then "
+        "run `linedesk init` again"
     )
+    command = f"db.{RECVQ}.renameCollection('{RECVQ}_old')"
+    return told.format(name=f"{database}.{RECVQ}", command=command)
 
 
 def lacks_index(database: str) -> str:
     """The error for a recvq without its unique index, and what to do."""
-    return f"{database}.{RECVQ} lacks its unique index on eventId: run `linedesk init`"
+    told = _("{name} lacks its unique index on eventId: run `linedesk init`")
+    return told.format(name=f"{database}.{RECVQ}")
 
 
 MEGABYTE = 1024 * 1024
@@ -338,7 +345,8 @@ def told_of_audit(database: Database[Any], *, days: int) -> str:
         )
         for ahead in (timedelta(), timedelta(seconds=WEEK_SECONDS))
     ]
-    return f"rows are removed after {days} days: {old[0]} now, {old[1] - old[0]} more within a week"
+    told = _("rows are removed after {days} days: {now} now, {soon} more within a week")
+    return told.format(days=days, now=old[0], soon=old[1] - old[0])
 
 
 def wrong_neighbours(database: Database[Any]) -> Iterator[str]:
@@ -349,7 +357,7 @@ def wrong_neighbours(database: Database[Any]) -> Iterator[str]:
             yield name
             continue
         if name in CAPPED_BYTES and not existing[name].get("capped"):
-            yield f"{name} is not capped"
+            yield _("{name} is not capped").format(name=name)
         yield from wrong_indexes(database, name)
 
 
@@ -358,7 +366,7 @@ def wrong_indexes(database: Database[Any], name: str) -> Iterator[str]:
     there = database[name].index_information() if name in INDEXES else {}
     for index in INDEXES.get(name, ()):
         if not is_as_made(index, there.get(index.options["name"], {})):
-            yield f"{name}'s index {index.options['name']}"
+            yield _("{name}'s index {index}").format(name=name, index=index.options["name"])
 
 
 def is_as_made(index: Index, found: Mapping[str, Any]) -> bool:

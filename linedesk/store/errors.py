@@ -33,6 +33,9 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
+
 
 class QueueError(Exception):
     """Base of every error that recvq raises."""
@@ -99,14 +102,16 @@ class NewerSchema(SetupError):
     """A newer release of linedesk has written the documents: this one would misread them."""
 
     def __init__(self, what: str, schema: int, known: int) -> None:
-        super().__init__(
-            f"{what} was written by a newer release of linedesk (schema {schema}, this release "
-            f"supports {known}): run that release or a later one"
+        told = _(
+            "{what} was written by a newer release of linedesk (schema {schema}, this release "
+            "supports {known}): run that release or a later one"
         )
+        super().__init__(told.format(what=what, schema=schema, known=known))
 
 
 AUTHENTICATION_FAILED = 18
 UNAUTHORIZED = 13
+IN_URI = mark("the user in MONGODB_URI")
 
 
 class AccessRefused(SetupError):
@@ -122,19 +127,21 @@ class AccessRefused(SetupError):
         self.user = user
 
     def __str__(self) -> str:
-        who = f"the user {self.user}" if self.user else "the user in MONGODB_URI"
+        who = _("the user {user}").format(user=self.user) if self.user else _(IN_URI)
         if self.user == "":
-            who = "clients without a user (MONGODB_URI names none)"
+            who = _("clients without a user (MONGODB_URI names none)")
         if self.code == AUTHENTICATION_FAILED:
-            return (
-                f"MongoDB refuses {who}: wrong name or password. If the password was replaced, "
+            told = _(
+                "MongoDB refuses {who}: wrong name or password. If the password was replaced, "
                 "restart this process; otherwise `linedesk init --users` makes user and password "
                 "again"
             )
-        return (
-            f"MongoDB denies {who} an operation of this process: `linedesk init --users` gives "
-            "each user the rights it needs"
-        )
+        else:
+            told = _(
+                "MongoDB denies {who} an operation of this process: `linedesk init --users` gives "
+                "each user the rights it needs"
+            )
+        return told.format(who=who)
 
 
 class Replaced(QueueError):
@@ -145,7 +152,8 @@ class NotAScope(QueueError):
     """Not a conversation, a channel or everything; the text is safe to show to clients."""
 
     def __init__(self, words: str) -> None:
-        super().__init__(f"{words} is not a channel (main), a conversation (main/U…) or all")
+        told = _("{words} is not a channel (main), a conversation (main/U…) or all")
+        super().__init__(told.format(words=words))
 
 
 # Codes of MongoDB's error_codes.yml for which a retry can succeed although the driver does not

@@ -12,6 +12,8 @@ from urllib.parse import quote_plus
 from pymongo import MongoClient, uri_parser
 from pymongo.errors import OperationFailure
 
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, NotReplicaSet, StoreUnavailable, translated
@@ -25,23 +27,23 @@ STILL_CHANGING = frozenset({103, 109, 308})
 USUAL_NAME = "rs0"
 LOOPBACK = "127.0.0.1"
 
-HELP = (
+HELP = mark(
     "the MongoDB server at {where} was started without a replica set name, so it offers neither "
     "a change stream nor an oplog: set replication.replSetName in mongod.conf (see "
     "deploy/mongod.conf) or start mongod with --replSet rs0, restart it, then run `linedesk init`"
 )
 
-NOT_INITIATED = (
+NOT_INITIATED = mark(
     "the replica set of the MongoDB server at {where} is not initiated yet: run `linedesk init`"
 )
 
-STRANGERS = (
+STRANGERS = mark(
     "no MongoDB server of the given addresses is a member of a replica set named {name}: set "
     "replication.replSetName in mongod.conf (see deploy/mongod.conf) or start mongod with "
     "--replSet {name}, restart it, then run `linedesk init`; or correct replicaSet in the URI"
 )
 
-ANOTHER_NAME = (
+ANOTHER_NAME = mark(
     "the MongoDB server at {where} does not take {name} as its replica set's name: set "
     "replication.replSetName in mongod.conf and replicaSet in MONGODB_URI to one name, then run "
     "`linedesk init`"
@@ -108,17 +110,17 @@ def require_replica_set(client: Client) -> None:
             where = ", ".join(
                 f"{h}:{p}" for h, p in client.topology_description.server_descriptions()
             )
-            raise NotReplicaSet(NOT_INITIATED.format(where=where)) from None
+            raise NotReplicaSet(_(NOT_INITIATED).format(where=where)) from None
         # A client with a set name drops each server that is not a member of that set.
         if client.topology_description.server_descriptions():
             raise
         name = client.topology_description.replica_set_name
-        raise NotReplicaSet(STRANGERS.format(name=name)) from None
+        raise NotReplicaSet(_(STRANGERS).format(name=name)) from None
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         host, port = client.address or ("?", 0)
         # A server that is not initiated reports it in its hello.
         words = NOT_INITIATED if hello.get("isreplicaset") else HELP
-        raise NotReplicaSet(words.format(where=f"{host}:{port}"))
+        raise NotReplicaSet(_(words).format(where=f"{host}:{port}"))
 
 
 def is_not_initiated(client: Client) -> bool:
@@ -196,9 +198,9 @@ def _initiate_as(client: Client, uri: str, where: str) -> str:
         client.admin.command("replSetInitiate", {"_id": name, "members": [member]})
     except OperationFailure as error:
         if error.code == NO_REPLICATION_ENABLED:
-            raise NotReplicaSet(HELP.format(where=where)) from error
+            raise NotReplicaSet(_(HELP).format(where=where)) from error
         if error.code == INVALID_CONFIG:
-            raise NotReplicaSet(ANOTHER_NAME.format(where=where, name=name)) from error
+            raise NotReplicaSet(_(ANOTHER_NAME).format(where=where, name=name)) from error
         # A restarted server reports its set's name only once it has read it, and another process
         # may have been first.
         if error.code != ALREADY_INITIALIZED:

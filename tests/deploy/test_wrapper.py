@@ -144,6 +144,12 @@ def test_without_a_release_it_says_so(tmp_path: Path) -> None:
     assert "run deploy/install.sh" in answer.stderr
 
 
+def test_the_language_reaches_the_command(installed: Path) -> None:
+    program = installed / "opt/linedesk/current/bin/linedesk"
+    program.write_text('#!/bin/sh\necho "$LINEDESK_LANG"\n')
+    assert call(installed, "status", LINEDESK_LANG="ja").stdout == "ja\n"
+
+
 def test_the_settings_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text('FRONTDESK_PROT = "8000"\n')

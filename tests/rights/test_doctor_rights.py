@@ -25,12 +25,12 @@ OF_MONGODB = (
     "authorization",
     "rights",
     "rights of all users",
-    "clock, MongoDB's",
+    "clock (MongoDB)",
     "recvq",
     "collections",
     "feed",
     "progress",
-    "held",
+    "held conversations",
     "timers",
     "dead letters",
 )
@@ -48,15 +48,15 @@ def test_the_operator_may_ask_all_that_it_asks(guarded: Guarded, feed: str) -> N
     found = doctor(guarded, "operator", DISPATCHER_FEED=feed)
     assert {name: found[name]["state"] for name in OF_MONGODB} == dict.fromkeys(OF_MONGODB, "ok")
     # The amount of data is checked by other tests.
-    for name in ("oplog window", "recvq's reach", "recvq unread", "MongoDB's disk"):
+    for name in ("oplog retention", "recvq retention", "recvq unread", "MongoDB disk"):
         assert found[name]["state"] != "skip"
 
 
 def test_checks_without_the_right_are_skipped_and_name_a_user_with_it(guarded: Guarded) -> None:
     found = doctor(guarded, "frontdesk")
     assert found["rights"]["state"] == "ok"
-    assert found["oplog window"]["state"] == "skip"
-    assert "as the operator" in found["oplog window"]["do"]
+    assert found["oplog retention"]["state"] == "skip"
+    assert "run `sudo linedesk doctor`" in found["oplog retention"]["do"]
 
 
 def test_a_password_that_mongodb_does_not_know_is_reported(guarded: Guarded) -> None:
@@ -85,11 +85,14 @@ def test_changed_rights_are_reported(guarded: Guarded, box: DoctorContext) -> No
         fewer = rights.of_all(box)
     finally:
         database.command("updateRole", name, privileges=told)
-    assert (more.state, f"{name} may also remove on line_bot.recvq" in more.saw) == (
+    assert (
+        more.state,
+        f"{name} has more rights than it needs: remove on line_bot.recvq" in more.saw,
+    ) == (
         FindingLevel.WARN,
         True,
     )
-    assert (fewer.state, f"{name} may not " in fewer.saw) == (FindingLevel.BAD, True)
+    assert (fewer.state, f"{name} lacks rights: " in fewer.saw) == (FindingLevel.BAD, True)
     assert rights.of_all(box).state is FindingLevel.OK
 
 

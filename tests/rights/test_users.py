@@ -132,7 +132,7 @@ def test_an_administrator_s_uri_does_for_a_server_that_has_users(
 ) -> None:
     """Another folder, as on a new machine: access without a user fails, then all are renewed."""
     elsewhere = tmp_path / "credentials"
-    with pytest.raises(SettingsError, match="lets neither the user"):
+    with pytest.raises(SettingsError, match="may not create users"):
         guarded.init(users=elsewhere)
     guarded.init(users=elsewhere, uri=guarded.uri_of("admin"))
     told = capsys.readouterr().out
@@ -154,7 +154,7 @@ def test_an_administrator_without_its_rights_gets_them_from_another_one(
     as_person = guarded.server.uri.replace("//", "//keeper:of+a+person@")
     try:
         admin.command("updateUser", "linedesk-admin", roles=[])
-        with pytest.raises(SettingsError, match="lets neither the user"):
+        with pytest.raises(SettingsError, match="may not create users"):
             guarded.init()
         guarded.init(uri=as_person)
         assert "linedesk-admin@admin: new rights" in capsys.readouterr().out

@@ -13,28 +13,39 @@ from pymongo.errors import PyMongoError
 from linedesk.console import health, processes
 from linedesk.console.facts import leader
 from linedesk.console.overview import closed_since
-from linedesk.doctor.context import NOT_HERE, TOKEN, DoctorContext
+from linedesk.doctor.context import TOKEN, DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.doctor.line_api import Reply
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark, ngettext
 
 TEST = "/v2/bot/channel/webhook/test"
-# LINE waits 2 s for the front desk, and has its own way there and back.
+# LINE waits 2 s for the front desk; the network adds its delay.
 TEST_SECONDS = 6.0
-CONSOLE = "LINE's console (developers.line.biz), Messaging API"
+CONSOLE = mark("LINE Developers console (developers.line.biz), Messaging API")
 REASONS = {
-    "COULD_NOT_CONNECT": "is the port open to the internet, and the certificate a public one?",
-    "REQUEST_TIMEOUT": "the front desk did not answer within 2 s: see its journal",
-    "ERROR_STATUS_CODE": "401 says that LINE_CHANNEL_SECRET is another channel's, 404 the path",
+    "COULD_NOT_CONNECT": mark(
+        "check that the port is open to the internet and the certificate is a public one"
+    ),
+    "REQUEST_TIMEOUT": mark(
+        "the front desk did not answer within 2 s: its journal shows the reason"
+    ),
+    "ERROR_STATUS_CODE": mark(
+        "401: LINE_CHANNEL_SECRET belongs to another channel; 404: the path is wrong"
+    ),
 }
+OTHERWISE = mark("see the front desk's journal and LINE's error statistics")
 
 
 def token(box: DoctorContext) -> Finding:
-    """Whether LINE knows it, and whose it is."""
+    """Whether LINE accepts the token, and the bot that it belongs to."""
     if not box.settings.access_token and box.is_known_to_processes(TOKEN):
-        saw = f"{TOKEN} is {NOT_HERE.format(processes.DISPATCHER, 'has')}"
-        return skip(saw, "set it here, too, and doctor also checks LINE")
+        saw = _("{names} not set in this shell, but in the running process: {processes}")
+        saw = saw.format(names=TOKEN, processes=processes.DISPATCHER)
+        return skip(saw, _("set it here, too: then `linedesk doctor` also checks LINE"))
     if not box.settings.access_token:
-        return bad(f"{TOKEN} is not set", f"issue one in {CONSOLE}, and set it")
+        do = _("issue a token in the {console}, and set it").format(console=_(CONSOLE))
+        return bad(_("{name} is not set").format(name=TOKEN), do)
     reply = box.bot_info
     if reply.status == 401:
         return of(health.token_refused())
@@ -44,7 +55,7 @@ def token(box: DoctorContext) -> Finding:
 
 
 def quota(box: DoctorContext) -> Finding:
-    """What pushes there may still be this month; replies are free."""
+    """The messages of this month beside the limit of the plan. Replies are free."""
     limit, used = (
         box.line.get("/v2/bot/message/quota"),
         box.line.get("/v2/bot/message/quota/consumption"),
@@ -55,7 +66,7 @@ def quota(box: DoctorContext) -> Finding:
 
 
 def _closed_since(box: DoctorContext) -> datetime | None:
-    """Since when the dispatcher that leads makes no pushes; None also where none can be asked."""
+    """The time since which the leading dispatcher sends no pushes; None if this is not known."""
     try:
         row = leader(box.database)
     except PyMongoError:
@@ -66,32 +77,33 @@ def _closed_since(box: DoctorContext) -> datetime | None:
 
 
 def endpoint(box: DoctorContext) -> Finding:
-    """Where LINE sends webhooks, beside where the front desk takes them."""
+    """The webhook URL at LINE, against the path of the front desk."""
     reply = box.webhook
     if reply.status == 404:
-        return bad("LINE has no webhook URL", f"set it in {CONSOLE}")
+        do = _("set it in the {console}").format(console=_(CONSOLE))
+        return bad(_("LINE has no webhook URL"), do)
     if not reply.good:
         return _refusal(reply)
     return judge_endpoint(reply.body, box.settings.frontdesk_path)
 
 
 def test(box: DoctorContext) -> Finding:
-    """LINE's own call of the webhook, without events."""
+    """LINE's test call of the webhook, without events."""
     reply = box.line.post(TEST, {}, seconds=TEST_SECONDS)
     if reply.status == 429:
-        return skip("LINE tests 60 times an hour only", "try again in a few minutes")
+        return skip(_("LINE makes at most 60 test calls an hour"), _("try again in a few minutes"))
     if reply.status == 404:
-        return skip("LINE has no webhook URL")
+        return skip(_("LINE has no webhook URL"))
     if not reply.good:
         return _refusal(reply)
     return judge_test(reply.body)
 
 
 def redelivery(box: DoctorContext) -> Finding:
-    """What no API tells, and what brings back a webhook that nobody answered."""
+    """Webhook redelivery, which repeats an unanswered webhook. LINE's API does not report it."""
     return skip(
-        "LINE tells it in its console only, where it is off at first",
-        f"switch on Webhook redelivery in {CONSOLE}",
+        _("only LINE's console shows it; it is off by default"),
+        _("switch on Webhook redelivery in the {console}").format(console=_(CONSOLE)),
     )
 
 
@@ -101,13 +113,15 @@ def judge_quota(
     *,
     closed_since: Callable[[], datetime | None] = lambda: None,
 ) -> Finding:
-    """The bodies of quota and consumption; the dispatcher is asked only where all is used."""
+    """By the bodies of quota and consumption; `closed_since` is called only if all is used."""
     count, most = int(used.get("totalUsage", 0)), limit.get("value")
     if limit.get("type") != "limited" or most is None:
-        return ok(f"{count} messages this month, without a limit")
+        saw = ngettext("{count} message this month", "{count} messages this month", count)
+        return ok(_("{messages}, without a limit").format(messages=saw.format(count=count)))
     since = closed_since() if count >= int(most) else None
     problem = health.quota(count, int(most), closed_since=since)
-    return of(problem, well=f"{count} of {most} messages this month")
+    well = _("{count} of {most} messages this month").format(count=count, most=most)
+    return of(problem, well=well)
 
 
 def judge_endpoint(body: Mapping[str, Any], path: str) -> Finding:
@@ -115,14 +129,16 @@ def judge_endpoint(body: Mapping[str, Any], path: str) -> Finding:
     url = str(body.get("endpoint", ""))
     parts = urlsplit(url)
     if not body.get("active"):
-        return bad(f"{url}, not in use", f"switch on Use webhook in {CONSOLE}")
+        do = _("switch on Use webhook in the {console}").format(console=_(CONSOLE))
+        return bad(_("{url}, not in use").format(url=url), do)
     if parts.path != path:
-        # No more than odd: a proxy may rewrite it, and the test call tells.
-        return warn(
-            f"{url}, but FRONTDESK_PATH is {path}", f"set the path in {CONSOLE}, or FRONTDESK_PATH"
-        )
+        # Only a warning: a proxy may rewrite the path, and the test call shows whether it does.
+        saw = _("{url}, but FRONTDESK_PATH is {path}").format(url=url, path=path)
+        do = _("set the path in the {console}, or FRONTDESK_PATH").format(console=_(CONSOLE))
+        return warn(saw, do)
     if parts.scheme != "https":
-        return warn(f"{url}, not https", "LINE itself takes https only: this is a simulator's")
+        do = _("LINE accepts only https: this is the URL of a simulator")
+        return warn(_("{url}, not https").format(url=url), do)
     return ok(url)
 
 
@@ -130,12 +146,16 @@ def judge_test(body: Mapping[str, Any]) -> Finding:
     """LINE's report of its test call."""
     reason, detail = str(body.get("reason", "UNKNOWN")), body.get("detail", "")
     if body.get("success"):
-        return ok("LINE's call was answered 200 (it makes 60 an hour at most)")
+        return ok(_("LINE's call was answered with 200 (LINE makes at most 60 an hour)"))
     return bad(
         f"{reason} {body.get('statusCode', '')}, {detail}",
-        REASONS.get(reason, "see the front desk's journal, and LINE's error statistics"),
+        _(REASONS.get(reason, OTHERWISE)),
     )
 
 
 def _refusal(reply: Reply) -> Finding:
-    return bad(f"LINE answers {reply.status}: {reply.message}", "see LINE's status page, try again")
+    saw = _("LINE answers {status}: {message}")
+    return bad(
+        saw.format(status=reply.status, message=reply.message),
+        _("check LINE's status page, then try again"),
+    )

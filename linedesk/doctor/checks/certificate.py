@@ -1,4 +1,4 @@
-"""The certificate that LINE is shown: its files, its days, its names, and what is really served."""
+"""The certificate for LINE: its files, its expiry, its names, and the one that is served."""
 
 from __future__ import annotations
 
@@ -19,86 +19,104 @@ from linedesk.console import health
 from linedesk.doctor.checks.services import address
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip
+from linedesk.runtime.language import gettext as _
 
 CONNECT_SECONDS = 3.0
 HTTPS = 443
 SERVICE_USER = "linedesk"
 NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which `ssl` has no name for."""
+"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL; `ssl` has no name for it."""
 
 
 @dataclass(frozen=True)
 class CertificateFacts:
-    """What a certificate says of itself."""
+    """The names and the expiry of a certificate."""
 
     names: tuple[str, ...]
     until: datetime
 
 
 def files(box: DoctorContext) -> Finding:
-    """Whether certificate and key fit, the service may read them, and how long they are good."""
+    """Whether certificate and key match, the service can read them, and when they expire."""
     paths = _paths(box)
     if paths is None:
-        return skip("the front desk speaks plain HTTP: a proxy before it has the certificate")
+        return skip(
+            _("the front desk serves plain HTTP: the proxy in front of it has the certificate")
+        )
     try:
         found = read(*paths)
     except ssl.SSLError as error:
-        return bad(f"{paths[0]}: {error.reason or 'no certificate'}", "put both of one renewal")
+        return bad(
+            f"{paths[0]}: {error.reason or _('no certificate')}",
+            _("install the certificate and the key of the same renewal"),
+        )
     shut = [str(path) for path in paths if not _service_may_read(path)]
     if shut:
         return bad(
-            f"the user {SERVICE_USER} may not read {', '.join(shut)}",
-            f"chown root:{SERVICE_USER} and chmod 0640 on each",
+            _("the user {user} cannot read {files}").format(
+                user=SERVICE_USER, files=", ".join(shut)
+            ),
+            _("run `chown root:{user}` and `chmod 0640` on each").format(user=SERVICE_USER),
         )
     return judge_days(found, box.now)
 
 
 def served(box: DoctorContext) -> Finding:
-    """Whether new connections get the certificate of the files."""
+    """Whether the front desk serves the certificate in the files."""
     paths = _paths(box)
     if paths is None:
-        return skip("the front desk speaks plain HTTP")
+        return skip(_("the front desk serves plain HTTP"))
     host, port = address(box)
     try:
         shown = _shown_at(host, port)
     except OSError as error:
-        return bad(f"no TLS at {host}:{port} ({type(error).__name__})", "does the front desk run?")
+        saw = _("no TLS at {address} ({error})")
+        saw = saw.format(address=f"{host}:{port}", error=type(error).__name__)
+        return bad(saw, _("check that the front desk runs"))
     if shown != _leaf(paths[0]):
+        saw = _("{address} serves another certificate than {file}")
         return bad(
-            f"{host}:{port} shows another certificate than {paths[0]}",
-            "`systemctl reload linedesk-frontdesk`; its journal tells why it keeps the old one",
+            saw.format(address=f"{host}:{port}", file=paths[0]),
+            _(
+                "run `systemctl reload linedesk-frontdesk`; its journal shows why it keeps the old "
+                "certificate"
+            ),
         )
-    return ok(f"{host}:{port} shows that of the file")
+    saw = _("{address} serves the certificate of the file")
+    return ok(saw.format(address=f"{host}:{port}"))
 
 
 def public(box: DoctorContext) -> Finding:
-    """What is shown at the webhook URL, judged as LINE does: by the public authorities."""
+    """The certificate at the webhook URL, verified as LINE does: by public authorities."""
     url = urlsplit(str(box.webhook.body.get("endpoint", "")))
     if url.scheme != "https" or not url.hostname:
-        return skip("LINE has no https URL")
+        return skip(_("LINE has no https URL"))
     try:
         return judge_days(_seen_at(url.hostname, url.port or HTTPS), box.now)
     except ssl.SSLCertVerificationError as error:
+        saw = _("LINE refuses the certificate of {host}: {error}")
+        do = _("LINE sends no webhooks. The file must also contain the chain. {renew}")
         return bad(
-            f"{url.hostname} would be refused: {error.verify_message}",
-            f"LINE sends nothing to it; the chain must be in the file as well. {health.RENEW}",
+            saw.format(host=url.hostname, error=error.verify_message),
+            do.format(renew=_(health.RENEW)),
         )
     except OSError as error:
-        # Many routers let nobody inside reach what lies outside; the test call goes the whole way.
+        # Behind many routers the public address cannot be reached; the test call uses it.
         paths = _paths(box)
         if paths is None:
-            return skip(f"not reached from here ({type(error).__name__}): the test call tells")
+            saw = _("cannot be reached from here ({error}); the webhook test checks it")
+            return skip(saw.format(error=type(error).__name__))
         return judge_names(read(*paths).names, url.hostname)
 
 
 def read(certificate: Path, key: Path) -> CertificateFacts:
-    """What the first certificate of a file says, which the key must fit.
+    """The facts of the first certificate of a file; the key must match.
 
-    Told by a handshake with ourselves that trusts this very one, whatever its age. Raises
+    They come from a handshake within this process that trusts this certificate at any age. Raises
     ssl.SSLError, OSError.
     """
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Without a password OpenSSL would ask a terminal for one, and wait.
+    # Without a password OpenSSL would ask for it on the terminal, and wait.
     serving.load_cert_chain(certificate, key, password="")
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname = False
@@ -108,20 +126,24 @@ def read(certificate: Path, key: Path) -> CertificateFacts:
 
 
 def judge_days(found: CertificateFacts, now: datetime) -> Finding:
-    """By what is left of it."""
-    saw = f"until {found.until:%Y-%m-%d}, {', '.join(found.names) or 'without names'}"
+    """By the time until the certificate expires."""
+    saw = _("until {date}, {names}").format(
+        date=f"{found.until:%Y-%m-%d}", names=", ".join(found.names) or _("without names")
+    )
     problem = health.certificate(found.until - now)
     return ok(saw) if problem is None else of(problem, saw=f"{problem.saw}: {saw}")
 
 
 def judge_names(known: tuple[str, ...], host: str) -> Finding:
     """A name such as *.example.com stands for one label (RFC 6125)."""
-    _, _, parent = host.partition(".")
+    parent = host.partition(".")[2]
     if host in known or (parent and f"*.{parent}" in known):
-        return ok(f"names {host}")
+        return ok(_("contains {host}").format(host=host))
     return bad(
-        f"LINE sends to {host}, the certificate names {', '.join(known) or 'no host'}",
-        "have one made for that name, or set the webhook URL in LINE's console",
+        _("LINE sends to {host}; the certificate contains {names}").format(
+            host=host, names=", ".join(known) or _("no host")
+        ),
+        _("get a certificate for this name, or correct the webhook URL in LINE's console"),
     )
 
 
@@ -131,17 +153,17 @@ def _paths(box: DoctorContext) -> tuple[Path, Path] | None:
 
 
 def _leaf(path: Path) -> bytes:
-    """The first certificate of a PEM file. Raises ssl.SSLError where it has none."""
+    """The first certificate of a PEM file. Raises ssl.SSLError if there is none."""
     match = re.search(
         "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", path.read_text("ascii"), re.S
     )
     if match is None:
-        raise ssl.SSLError("no certificate")
+        raise ssl.SSLError(_("no certificate"))
     return ssl.PEM_cert_to_DER_cert(match[0])
 
 
 def _told(shown: Mapping[str, Any]) -> CertificateFacts:
-    """By what `ssl` makes of it."""
+    """The facts of a certificate as `ssl` returns it."""
     alternatives = shown.get("subjectAltName", ())
     until = ssl.cert_time_to_seconds(str(shown["notAfter"]))
     return CertificateFacts(
@@ -151,7 +173,7 @@ def _told(shown: Mapping[str, Any]) -> CertificateFacts:
 
 
 def _seen_at(host: str, port: int) -> CertificateFacts:
-    """By a handshake that trusts what the system trusts. Raises ssl.SSLError, OSError."""
+    """The facts by a handshake with the system's trust. Raises ssl.SSLError, OSError."""
     with (
         socket.create_connection((host, port), timeout=CONNECT_SECONDS) as plain,
         ssl.create_default_context().wrap_socket(plain, server_hostname=host) as secure,
@@ -172,7 +194,7 @@ def _shown_at(host: str, port: int) -> bytes | None:
 
 
 def _service_may_read(path: Path) -> bool:
-    """By the file's own mode; True where there is no such user, as on a machine for trials."""
+    """Whether the file's mode allows it; True if there is no such user, as in a trial."""
     try:
         user = pwd.getpwnam(SERVICE_USER)
     except KeyError:

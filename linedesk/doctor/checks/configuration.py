@@ -1,4 +1,4 @@
-"""The settings as a whole, and the files with the secrets of an installed box."""
+"""The settings as a whole, and the files with the secrets of an installation."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from linedesk.doctor.context import (
     BOT_SECRETS,
     LINE_CREDENTIALS,
     NEEDED_BY,
-    NOT_HERE,
     USERS,
     DoctorContext,
 )
 from linedesk.doctor.finding import Finding, bad, ok, skip, warn
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import ngettext
 from linedesk.settings.settings import Settings
 
 LINE_HOSTS = ("https://api.line.me", "https://api-data.line.me")
 BOT_SECONDS = 12.0
-# In a process of its own: a bot's module may end it, hang or start threads.
+# Runs in a process of its own: a bot's module may end the process, hang or start threads.
 IMPORTS_BOT = """
 import sys
 from linedesk.compose.bot import load_bot
@@ -35,27 +36,31 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def settings(box: DoctorContext) -> Finding:
-    """Whether all that the services need is set, and nothing that only a trial wants."""
+    """Whether all required settings are set, and none that belongs to a trial."""
     missing = list(_missing(box.settings))
     if missing and all(map(box.is_known_to_processes, missing)):
-        those = " and ".join(NEEDED_BY[name] for name in missing)
-        told = NOT_HERE.format(those, "have" if len(missing) > 1 else "has")
-        return skip(f"{', '.join(missing)} {told}")
+        those = ", ".join(NEEDED_BY[name] for name in missing)
+        saw = _("{names} not set in this shell, but in the running process: {processes}")
+        return skip(saw.format(names=", ".join(missing), processes=those))
     if missing:
-        return bad(f"not set: {', '.join(missing)}", "set them, or put them into the credentials")
+        saw = _("not set: {names}").format(names=", ".join(missing))
+        return bad(saw, _("set them, or put them into the credentials"))
     trial = list(_of_a_trial(box.settings))
     if trial:
-        return warn(
-            f"{', '.join(trial)} {'is' if len(trial) == 1 else 'are'} set, as for a trial",
-            "leave them out in production: LINE itself would never be called",
+        saw = ngettext(
+            "{names} is set: for trials only", "{names} are set: for trials only", len(trial)
         )
-    return ok("complete")
+        do = _("remove the settings in production: with them LINE itself is never called")
+        return warn(saw.format(names=", ".join(trial)), do)
+    return ok(_("complete"))
 
 
 def bot(box: DoctorContext) -> Finding:
-    """Whether the module that BOT names can be imported and has the bot."""
+    """Whether the module in BOT can be imported and contains the bot."""
     if box.credentials is not None:
-        return skip("a bot is not imported as root; `journalctl -u linedesk-dispatcher` has errors")
+        return skip(
+            _("root does not import a bot; `journalctl -u linedesk-dispatcher` shows its errors")
+        )
     command = [sys.executable, "-P", "-c", IMPORTS_BOT, box.settings.bot]
     try:
         ran = subprocess.run(
@@ -68,37 +73,44 @@ def bot(box: DoctorContext) -> Finding:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        saw = f"importing {box.settings.bot} takes over {BOT_SECONDS:.0f} s"
-        return bad(saw, "the dispatcher starts as slowly: import less in the bot's module")
+        saw = _("importing {bot} takes longer than {seconds:.0f} s")
+        saw = saw.format(bot=box.settings.bot, seconds=BOT_SECONDS)
+        return bad(saw, _("import less in the bot's module: the dispatcher starts as slowly"))
     if ran.returncode == 0:
-        return ok(f"{box.settings.bot} can be imported")
+        return ok(_("{bot} can be imported").format(bot=box.settings.bot))
     last = ran.stderr.strip().rpartition("\n")[2]
-    # Another last line is an error of the bot's own code, which may quote a secret.
+    # Any other last line is an error of the bot's code, which may quote a secret.
     known = last.startswith("linedesk: ")
-    saw = last.removeprefix("linedesk: ") if known else f"importing {box.settings.bot} fails"
-    return bad(saw, "the dispatcher does not start: fix the bot, or BOT")
+    fails = _("importing {bot} fails").format(bot=box.settings.bot)
+    saw = last.removeprefix("linedesk: ") if known else fails
+    return bad(saw, _("the dispatcher does not start: correct the bot, or BOT"))
 
 
 def credentials(box: DoctorContext) -> Finding:
-    """Whether each secret is there, and only root reads it."""
+    """Whether each secret exists, and only root can read it."""
     folder = box.credentials
     if folder is None:
-        return skip("not started as an installed box's `sudo linedesk doctor`")
+        return skip(_("only `sudo linedesk doctor` of an installation checks this"))
     absent = [name for name in _names() if not _has_text(folder / name)]
     if absent:
         return bad(
-            f"missing or empty in {folder}: {', '.join(absent)}",
-            f"`sudo linedesk init --users {folder}` makes those of MongoDB; write LINE's by hand",
+            _("missing or empty in {folder}: {names}").format(
+                folder=folder, names=", ".join(absent)
+            ),
+            _(
+                "`sudo linedesk init --users {folder}` creates those of MongoDB; write those of "
+                "LINE by hand"
+            ).format(folder=folder),
         )
-    # The folder itself must be shut as well: a new file may be open for a moment.
+    # The folder itself must be closed, too: a new file may be readable for a moment.
     paths = (folder, *map(folder.joinpath, (*_names(), BOT_SECRETS)))
     open_ones = [str(path) for path in paths if path.exists() and _is_open(path)]
     if open_ones:
         return bad(
-            f"others than root may read {', '.join(open_ones)}",
-            f"chmod -R go= {folder}, and replace what somebody may have read",
+            _("users other than root may read {files}").format(files=", ".join(open_ones)),
+            _("run `chmod -R go= {folder}`, and replace the secrets").format(folder=folder),
         )
-    return ok(f"{len(_names())} secrets, for root only")
+    return ok(_("{count} secrets, for root only").format(count=len(_names())))
 
 
 def _missing(settings: Settings) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""The MongoDB server and the database: version, replica set and authorization; collections as
-`linedesk init` makes them; and what each user may do,
-beside what linedesk/store/rights.py gives it.
+"""The MongoDB server and the database: version, replica set, authorization and collections.
+
+The rights of each user are compared with those in linedesk/store/rights.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any
 from pymongo.errors import OperationFailure
 
 from linedesk.console.health import REPLICATION_WARN_SECONDS
+from linedesk.console.known import known
 from linedesk.doctor.context import DoctorContext, open_client
 from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
+from linedesk.runtime.language import gettext as _
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED
 from linedesk.setup.users import WHO
@@ -31,8 +33,8 @@ from linedesk.store.replica_set import require_replica_set
 from linedesk.store.rights import User, as_set
 from linedesk.store.uri import Uri
 
-# The whole suite runs on 6.0.5, and on no other; before 6.0 a capped collection cannot be resized,
-# and nothing of linedesk was ever tried.
+# The whole test suite runs on 6.0.5, and on no other version. Before 6.0 a capped collection cannot
+# be resized, and linedesk was never tried.
 PROVED = ((6, 0),)
 OLDEST = (6, 0)
 ENGINE = "wiredTiger"
@@ -40,67 +42,69 @@ DATA_STATES = ("PRIMARY", "SECONDARY")
 
 
 def reached(box: DoctorContext) -> Finding:
-    """Whether a server answers, as a member of a replica set, to the user of MONGODB_URI.
+    """Whether a member of a replica set answers to the user of MONGODB_URI.
 
-    Raises what the driver raises, and SetupError with the words that help.
+    Raises the driver's errors, and SetupError with the solution.
     """
     if box.settings.mongodb_uri == EMBEDDED:
-        do = "start `linedesk up`, whose mongod this is, or set MONGODB_URI to that of a server"
-        return bad("embedded, and no `linedesk up` runs here", do)
+        do = _("start `linedesk up`, which runs this mongod, or set MONGODB_URI to a server's URI")
+        return bad(_("embedded, and no `linedesk up` runs here"), do)
     require_replica_set(box.client)
     user = user_of(box.client.admin.command("connectionStatus"))
-    who = f"as {user}" if user else "without a user and password"
-    return ok(f"{without_credentials(box.settings.mongodb_uri)} {who}")
+    uri = without_credentials(box.settings.mongodb_uri)
+    if user:
+        return ok(_("{uri} as {user}").format(uri=uri, user=user))
+    return ok(_("{uri} without a user and password").format(uri=uri))
 
 
 def version(box: DoctorContext) -> Finding:
-    """Against the versions that the suite runs on, and the engine against the one that syncs."""
+    """The version and the storage engine, against those that are tested."""
     return judge_version(str(box.client.server_info()["version"]), _engine(box))
 
 
 def replica_set(box: DoctorContext) -> Finding:
-    """Whether a majority can confirm, now and after the loss of a node."""
+    """Whether a majority can confirm writes, now and after the loss of a node."""
     return judge_set(box.client.admin.command("replSetGetStatus"))
 
 
 def authorization(box: DoctorContext) -> Finding:
-    """Whether somebody without a password may read what users wrote."""
-    nobody = Uri.parse(box.settings.mongodb_uri).without_user()
-    with open_client(str(nobody)) as client:
+    """Whether a client without a password can read the data."""
+    anonymous = Uri.parse(box.settings.mongodb_uri).without_user()
+    with open_client(str(anonymous)) as client:
         try:
             client[box.settings.mongodb_database][PROGRESS].find_one({}, {"_id": 1})
         except OperationFailure as error:
             if error.code != UNAUTHORIZED:
                 raise
-            return ok("on: MongoDB refuses clients without a password")
+            return ok(_("on: MongoDB refuses clients without a password"))
     return warn(
-        "off: every client that reaches the server reads and changes everything",
-        "security.authorization as in deploy/mongod.conf, then `linedesk init --users`",
+        _("off: every client that reaches the server can read and change everything"),
+        _("set security.authorization as in deploy/mongod.conf, then run `linedesk init --users`"),
     )
 
 
 def feed(box: DoctorContext) -> Finding:
-    """Whether recvq can be watched, in the way that DISPATCHER_FEED says."""
+    """Whether recvq can be watched by the method in DISPATCHER_FEED."""
     if box.settings.dispatcher_feed == "oplog":
         box.client.local["oplog.rs"].find_one({}, {"_id": 0, "ts": 1}, sort=[("$natural", -1)])
-        return ok("the oplog can be read")
+        return ok(_("the oplog can be read"))
     with box.database[RECVQ].watch([], max_await_time_ms=1):
-        return ok("a change stream on recvq opens")
+        return ok(_("a change stream on recvq opens"))
 
 
 def judge_version(number: str, engine: str | None) -> Finding:
-    """`number` such as 6.0.5; the engine is None where the user may not ask for it."""
+    """`number` is such as 6.0.5; the engine is None if the user may not read it."""
     saw = f"{number}{f', {engine}' if engine else ''}"
     family = tuple(int(part) for part in number.split(".")[:2])
     if engine not in (None, ENGINE):
-        return bad(saw, f"storage.engine must be {ENGINE}: no other one keeps what it confirmed")
+        do = _("set storage.engine to {engine}: no other engine keeps all confirmed writes")
+        return bad(saw, do.format(engine=ENGINE))
     if family < OLDEST:
-        return bad(saw, "MongoDB 6.0 or newer is needed")
+        return bad(saw, _("install MongoDB 6.0 or newer"))
     if family not in PROVED:
         proved = ", ".join(f"{major}.{minor}" for major, minor in PROVED)
-        return warn(
-            f"{saw}, not proved", f"linedesk is tested with {proved} only: try it out first"
-        )
+        do = _("linedesk is tested only with {versions}: try this version first")
+        return warn(_("{version}, not tested").format(version=saw), do.format(versions=proved))
     return ok(saw)
 
 
@@ -110,27 +114,27 @@ def judge_set(status: Mapping[str, Any]) -> Finding:
     name, states = status["set"], [str(member["stateStr"]) for member in members]
     saw = f"{name}: {', '.join(sorted(states))}"
     if "PRIMARY" not in states:
-        return bad(f"{saw}; no primary", "start the nodes that are down; `rs.status()` says why")
+        do = _("start the nodes that are down; `rs.status()` shows the reason")
+        return bad(_("{members}; no primary").format(members=saw), do)
     if sum(state in DATA_STATES for state in states) < int(status.get("writeMajorityCount", 1)):
-        return bad(
-            f"{saw}; no majority with data", "start the nodes that are down: nothing is confirmed"
-        )
+        do = _("start the nodes that are down: MongoDB confirms no writes")
+        return bad(_("{members}; no majority with data").format(members=saw), do)
     lag = _lag(status)
     if lag > REPLICATION_WARN_SECONDS:
-        return warn(
-            f"{saw}; a majority is {lag:.0f} s behind", "see what slows the secondaries down"
-        )
+        told = _("{members}; a majority is {seconds:.0f} s behind")
+        do = _("find out why the secondaries are slow")
+        return warn(told.format(members=saw, seconds=lag), do)
     if "ARBITER" in states:
         return warn(
-            f"{saw}",
-            "replace the arbiter by a node with data: with one node lost, nothing is stored",
+            saw,
+            _("replace the arbiter with a data node: after the loss of one node nothing is stored"),
         )
     down = [state for state in states if state not in DATA_STATES]
-    return warn(saw, "`rs.status()` says what ails the others") if down else ok(saw)
+    return warn(saw, _("`rs.status()` shows why the others are down")) if down else ok(saw)
 
 
 def user_of(status: Mapping[str, Any]) -> str | None:
-    """Who a connection is, by its connectionStatus; None without a password."""
+    """The user of a connection, by its connectionStatus; None without a password."""
     users = status["authInfo"]["authenticatedUsers"]
     return f"{users[0]['user']}@{users[0]['db']}" if users else None
 
@@ -151,28 +155,32 @@ def _lag(status: Mapping[str, Any]) -> float:
 
 
 def recvq(box: DoctorContext) -> Finding:
-    """Capped, with its unique index: what every writer demands before it inserts."""
+    """Whether recvq is capped and has its unique index, as every writer requires."""
     try:
         check_recvq(box.database)
     except WrongCollection as error:
-        return bad("not as it must be", str(error))
+        return bad(_("not as linedesk needs it"), known(str(error)))
     shape = read_shape(box.database)
-    assert shape is not None, "check_recvq refuses one that is not there"
-    return ok(f"capped at {size(shape.capped_bytes)}, {shape.documents:,} documents")
+    assert shape is not None, "check_recvq refuses a missing one"
+    saw = _("capped at {size}, {count:,} documents")
+    return ok(saw.format(size=size(shape.capped_bytes), count=shape.documents))
 
 
 def schema(box: DoctorContext) -> Finding:
-    """Whether this release knows how the documents are written. Raises NewerSchema."""
+    """Whether this release can read the documents. Raises NewerSchema."""
     found = require_schema(box.database)
-    return ok("no dispatcher has run yet" if found is None else f"{found}, known to this release")
+    if found is None:
+        return ok(_("no dispatcher has run yet"))
+    return ok(_("{version}, known to this release").format(version=found))
 
 
 def others(box: DoctorContext) -> Finding:
     """All other collections, and every index."""
     wrong = [*wrong_indexes(box.database, RECVQ), *wrong_neighbours(box.database)]
     if wrong:
-        return bad(f"missing or otherwise: {', '.join(wrong)}", "`linedesk init` makes them")
-    return ok(f"{len(NEIGHBOURS)} collections and their indexes")
+        saw = _("missing or different: {names}").format(names=", ".join(wrong))
+        return bad(saw, _("`linedesk init` creates them"))
+    return ok(_("{count} collections and their indexes").format(count=len(NEIGHBOURS)))
 
 
 STATUS = {"connectionStatus": 1, "showPrivileges": True}
@@ -181,27 +189,29 @@ Pairs = frozenset[tuple[str, str]]
 
 
 def own(box: DoctorContext) -> Finding:
-    """Of the user of MONGODB_URI, who is meant to be one of linedesk's."""
+    """The rights of the user of MONGODB_URI, which should be one of linedesk's users."""
     status = box.client.admin.command(STATUS)
     name = user_of(status)
     if name is None:
-        return skip("no user in MONGODB_URI, so none has rights")
+        return skip(_("no user in MONGODB_URI"))
     meant = next((user for user in WHO.values() if name.startswith(f"{user.name}@")), None)
     if meant is None:
-        return warn(f"{name} is none of linedesk's users", "`linedesk init --users` makes them")
+        saw = _("{user} is not one of linedesk's users").format(user=name)
+        return warn(saw, _("`linedesk init --users` creates them"))
     return judge(meant, status, box.settings.mongodb_database)
 
 
 def of_all(box: DoctorContext) -> Finding:
-    """Of each user whose URI lies in the credentials' folder: logs in as every one of them."""
+    """The rights of each user whose URI is in the credentials' folder, by a login."""
     if box.credentials is None:
-        return skip("not started as an installed box's `sudo linedesk doctor`")
+        return skip(_("only `sudo linedesk doctor` of an installation checks this"))
     found = list(_found(box.settings.mongodb_database, box.credentials))
     wrong = [finding for finding in found if finding.do]
     if wrong:
         worst = min(wrong, key=lambda finding: finding.state != "bad")
         return Finding(worst.state, "; ".join(finding.saw for finding in wrong), worst.do)
-    return ok(f"{len(found)} users log in and may do what they need, and no more")
+    saw = _("{count} users can log in and have exactly the rights that they need")
+    return ok(saw.format(count=len(found)))
 
 
 def judge(user: User, status: Mapping[str, Any], database: str) -> Finding:
@@ -210,17 +220,20 @@ def judge(user: User, status: Mapping[str, Any], database: str) -> Finding:
     needs = as_set([one for of in user.privileges(database).values() for one in of])
     lacks, spare = beyond(needs, has), beyond(has, needs)
     if lacks:
-        return bad(f"{user.name} may not {_told(lacks)}", "`linedesk init --users` renews them")
+        saw = _("{user} lacks rights: {rights}").format(user=user.name, rights=_told(lacks))
+        return bad(saw, _("`linedesk init --users` renews them"))
     if spare:
         return warn(
-            f"{user.name} may also {_told(spare)}",
-            "take the roles away that `linedesk init --users` did not give",
+            _("{user} has more rights than it needs: {rights}").format(
+                user=user.name, rights=_told(spare)
+            ),
+            _("remove the roles that `linedesk init --users` did not give"),
         )
-    return ok(f"{user.name} may do what it needs, and no more")
+    return ok(_("{user} has exactly the rights that it needs").format(user=user.name))
 
 
 def beyond(wanted: Pairs, given: Pairs) -> Pairs:
-    """What of `wanted` is not covered by `given`: a whole database covers its collections."""
+    """The pairs of `wanted` that `given` does not cover. A database covers its collections."""
     return frozenset(pair for pair in wanted if not given.intersection(_covering(*pair)))
 
 
@@ -239,12 +252,18 @@ def _found(database: str, folder: Path) -> Iterator[Finding]:
             except OperationFailure as error:
                 if error.code != AUTHENTICATION_FAILED:
                     raise
+                saw = _("{user} cannot log in: MongoDB refuses the password in {folder}")
                 yield bad(
-                    f"{user.name} cannot log in: the password in {folder / name} is not MongoDB's",
-                    "`linedesk init --new-passwords` makes new ones; restart then",
+                    saw.format(user=user.name, folder=folder / name),
+                    _("`linedesk init --new-passwords` creates new passwords; then restart"),
                 )
 
 
 def _told(pairs: Pairs) -> str:
-    shown = [f"{action} on {where}" for where, action in sorted(pairs)[:3]]
-    return ", ".join(shown) + (f" and {len(pairs) - 3} more" if len(pairs) > 3 else "")
+    shown = ", ".join(
+        _("{action} on {where}").format(action=action, where=where)
+        for where, action in sorted(pairs)[:3]
+    )
+    if len(pairs) <= 3:
+        return shown
+    return _("{first} and {count} more").format(first=shown, count=len(pairs) - 3)

@@ -1,6 +1,6 @@
-"""RabbitMQ, where handlers run in worker processes: whether both users reach it, and their rights.
+"""RabbitMQ, if handlers run in worker processes: whether both users reach it, and their rights.
 
-A client sees neither RabbitMQ's time-outs nor its queues' limits; nothing here rests on them.
+A client cannot see RabbitMQ's time-outs and the limits of its queues; no check depends on them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from linedesk.console import health
+from linedesk.console.known import known
 from linedesk.console.overview import MOST_ROWS
 from linedesk.console.processes import (
     DISPATCHER,
@@ -26,58 +27,66 @@ from linedesk.console.processes import (
 from linedesk.console.reading import reported
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.documents import STATUS
 
 CONNECT_SECONDS = 2.0
 LOOK_SECONDS = 0.1
 FORBIDDEN = 403
-MAKE = "`linedesk init --amqp {folder}` on RabbitMQ's machine makes it"
-MAKE_USERS = "`linedesk init --amqp {folder}` on RabbitMQ's machine sets users and rights"
+MAKE = mark("run `linedesk init --amqp {folder}` on RabbitMQ's machine: it creates the exchange")
+MAKE_USERS = mark(
+    "run `linedesk init --amqp {folder}` on RabbitMQ's machine: it sets users and rights"
+)
 FOLDER = "/etc/linedesk/credentials"
 
 
 def reached(box: DoctorContext) -> Finding:
-    """Each node, by each URL that is known here: TLS, user and virtual host."""
+    """Each node with each URL that this machine has: TLS, user and virtual host."""
     if not box.amqp_urls("dispatcher"):
-        return bad("AMQP_URL is not set", MAKE_USERS.format(folder=FOLDER))
+        return bad(
+            _("{name} is not set").format(name="AMQP_URL"), _(MAKE_USERS).format(folder=FOLDER)
+        )
     away, seen = [], []
     for who in ("dispatcher", "worker"):
         for url in box.amqp_urls(who):
             told = _trouble(url)
-            seen.append(f"{who} at {_node(url)}")
-            away += [f"{who} at {_node(url)}: {told}"] if told else []
+            where = _("{user} at {url}").format(user=who, url=_node(url))
+            seen.append(where)
+            away += [f"{where}: {told}"] if told else []
     if not away:
         return ok(f"{', '.join(seen)}{_unsafe(box)}")
-    do = "is RabbitMQ running, are host, port and virtual host in AMQP_URL right? " + (
-        MAKE_USERS.format(folder=FOLDER)
-    )
+    do = _("check that RabbitMQ runs and that host, port and virtual host in AMQP_URL are right")
+    do = f"{do}; {_(MAKE_USERS).format(folder=FOLDER)}"
     return bad("; ".join(away), do) if len(away) == len(seen) else warn("; ".join(away), do)
 
 
 def rights(box: DoctorContext) -> Finding:
-    """Whether exchange and rights are there, none are too wide, and RabbitMQ takes messages."""
+    """Whether the exchange exists, the rights are exact, and RabbitMQ accepts messages."""
     from pika.exceptions import ConnectionBlockedTimeout
 
     try:
         return _rights(_usable(box.amqp_urls("dispatcher")), _usable(box.amqp_urls("worker")))
     except ConnectionBlockedTimeout:
-        return of(health.broker_away("RabbitMQ takes nothing: it is short of memory or disk"))
+        return of(
+            health.broker_away(_("RabbitMQ accepts no messages: it is short of memory or disk"))
+        )
     except _errors() as error:
-        return bad(_told(error), MAKE_USERS.format(folder=FOLDER))
+        return bad(_told(error), _(MAKE_USERS).format(folder=FOLDER))
 
 
 def workers(box: DoctorContext) -> Finding:
-    """The workers that the leader knows, by its row."""
+    """The workers that the leading dispatcher reports."""
     rows = reported(box.database, STATUS).find({"role": DISPATCHER}).limit(MOST_ROWS)
     row = leading(row for row in rows if is_fresh(row, now=box.now))
     found = None if row is None else workers_of(row, combined([row]))
     if found is None:
-        return skip("no dispatcher with DISPATCHER_WORKERS=amqp is the leader")
+        return skip(_("no dispatcher with DISPATCHER_WORKERS=amqp is the leader"))
     return judge_workers(found, dispatcher_threads=box.settings.dispatcher_threads)
 
 
 def judge_workers(found: WorkersView, *, dispatcher_threads: int) -> Finding:
-    """By what the leader knows of them and its own DISPATCHER_THREADS."""
+    """By the leader's report and DISPATCHER_THREADS."""
     if found.broker:
         return of(health.broker_away(found.broker))
     if not found.working:
@@ -87,17 +96,23 @@ def judge_workers(found: WorkersView, *, dispatcher_threads: int) -> Finding:
         return of(idle)
     most = dispatcher_threads - 1
     if found.threads > most:
+        saw = _(
+            "the workers have {threads:,} threads, and DISPATCHER_THREADS is {own:,}: at most "
+            "{most:,} jobs run at a time"
+        )
+        do = _(
+            "set DISPATCHER_THREADS to {least:,} or more; a thread of the dispatcher waits for "
+            "each job"
+        )
         return warn(
-            f"the workers have {found.threads:,} threads, and DISPATCHER_THREADS "
-            f"{dispatcher_threads:,}: at most {most:,} jobs are out at a time",
-            f"raise DISPATCHER_THREADS to {found.threads + 1:,} or more; a thread of the "
-            "dispatcher waits for each job",
+            saw.format(threads=found.threads, own=dispatcher_threads, most=most),
+            do.format(least=found.threads + 1),
         )
     return ok(found.words())
 
 
 def _usable(urls: Sequence[str]) -> str | None:
-    """The first URL whose node lets its user in, else the first of all."""
+    """The first URL whose node accepts its user, else the first URL."""
     return next((url for url in urls if not _trouble(url)), next(iter(urls), None))
 
 
@@ -105,10 +120,11 @@ def _rights(leader_url: str | None, worker_url: str | None) -> Finding:
     from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, WORKER_QUEUE
 
     if leader_url is None:
-        return skip("AMQP_URL is not set")
+        return skip(_("{name} is not set").format(name="AMQP_URL"))
     with _channel(leader_url) as (connection, leader):
         if _refusal(connection, lambda on: on.exchange_declare(EXCHANGE, passive=True)):
-            return bad(f"the exchange {EXCHANGE} is missing", MAKE.format(folder=FOLDER))
+            saw = _("the exchange {name} is missing").format(name=EXCHANGE)
+            return bad(saw, _(MAKE).format(folder=FOLDER))
         own = f"{LEADER_QUEUE}doctor.{uuid.uuid4().hex}"
         leader.queue_declare(own, exclusive=True, auto_delete=True)
         leader.queue_bind(own, EXCHANGE)
@@ -116,10 +132,11 @@ def _rights(leader_url: str | None, worker_url: str | None) -> Finding:
         leader.confirm_delivery()
         leader.basic_publish("", own, b"x")
         if not _arrives(connection, leader, own):
-            return of(health.broker_away("RabbitMQ delivers no message to the dispatcher's queue"))
+            saw = _("RabbitMQ delivers no message to the dispatcher's queue")
+            return of(health.broker_away(saw))
         if worker_url is None:
             return ok(
-                "the dispatcher may do its work; the worker's AMQP_URL is not on this machine"
+                _("the dispatcher has its rights; the worker's AMQP_URL is not on this machine")
             )
         with _channel(worker_url) as (its, worker):
             worker.queue_declare(f"{WORKER_QUEUE}doctor.{uuid.uuid4().hex}", exclusive=True)
@@ -127,19 +144,22 @@ def _rights(leader_url: str | None, worker_url: str | None) -> Finding:
             worker.confirm_delivery()
             worker.basic_publish(EXCHANGE, "", b'{"type":"doctor"}')
             wide = {
-                "read the dispatcher's queue": lambda on: on.basic_get(own),
-                "send to any queue": lambda on: on.basic_publish("", "linedesk.doctor", b"x"),
-                "make any queue": lambda on: on.queue_declare("linedesk.doctor", exclusive=True),
+                _("read the dispatcher's queue"): lambda on: on.basic_get(own),
+                _("send to any queue"): lambda on: on.basic_publish("", "linedesk.doctor", b"x"),
+                _("create any queue"): lambda on: on.queue_declare(
+                    "linedesk.doctor", exclusive=True
+                ),
             }
             may = [words for words, act in wide.items() if _refusal(its, act) != FORBIDDEN]
         if may:
-            do = MAKE_USERS.format(folder=FOLDER)
-            return warn(f"the worker's user may {', '.join(may)}", do)
-    return ok("dispatcher and worker may do their work, and the worker nothing else")
+            do = _(MAKE_USERS).format(folder=FOLDER)
+            saw = _("the worker's user has more rights than it needs: {rights}")
+            return warn(saw.format(rights=", ".join(may)), do)
+    return ok(_("dispatcher and worker have exactly the rights that they need"))
 
 
 def _refusal(connection: Any, act: Callable[[Any], Any]) -> int | None:
-    """The code with which RabbitMQ refuses an act, on a channel of its own; None: it does not."""
+    """The code with which RabbitMQ refuses an act on a new channel; None if it accepts it."""
     from pika.exceptions import ChannelClosedByBroker
 
     channel = connection.channel()
@@ -182,7 +202,7 @@ def _errors() -> tuple[type[BaseException], ...]:
 
 
 def _trouble(url: str) -> str:
-    """Why a node cannot be used, in words; empty where it can."""
+    """Why a node cannot be used; empty if it can."""
     try:
         with _channel(url):
             return ""
@@ -194,8 +214,8 @@ def _told(error: BaseException) -> str:
     from jobworker.remote.amqp import told
 
     if isinstance(error, ssl.SSLError):
-        return f"TLS fails: {error.reason}"
-    return told(error)
+        return _("TLS fails: {error}").format(error=error.reason)
+    return known(told(error))
 
 
 def _node(url: str) -> str:
@@ -204,11 +224,11 @@ def _node(url: str) -> str:
 
 
 def _unsafe(box: DoctorContext) -> str:
-    """A word on connections that leave this machine in plain text."""
+    """A note on connections to other machines in plain text."""
     urls: Sequence[str] = box.amqp_urls("dispatcher")
     plain = [
         one
         for one in map(urlsplit, urls)
         if one.scheme == "amqp" and one.hostname not in ("127.0.0.1", "localhost", "::1")
     ]
-    return ", without TLS: use amqps unless the network is your own" if plain else ""
+    return ", " + _("without TLS: use amqps unless the network is private") if plain else ""

@@ -1,4 +1,4 @@
-"""The processes of this box: as systemd keeps them, as the front desk answers, and the spool."""
+"""The processes of this machine by systemd, the front desk's answer, and the spool."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from typing import Any
 
 from linedesk.compose.addresses import REACHED_AT
 from linedesk.console import health
+from linedesk.console.known import known
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, size, skip, warn
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark, ngettext
 from linedesk.store.collections import MEGABYTE
 
 SOCKET = "linedesk-frontdesk.socket"
@@ -28,29 +31,30 @@ ANSWER_SECONDS = 3.0
 BUSY_SECONDS = 1.0
 MOST_BYTES = 64 * 1024
 SHOWN = ("Id", "LoadState", "ActiveState", "Result", "ExecMainStatus", "NRestarts")
-JOURNAL = "`journalctl -u {}` tells why"
+JOURNAL = mark("`journalctl -u {unit}` shows the reason")
+NO_SYSTEMD = mark("no systemd on this machine")
 
 Unit = Mapping[str, str]
 
 
 def units(box: DoctorContext) -> Finding:
-    """Each service as systemd has it; skipped where systemd runs nothing of linedesk."""
+    """The state of each service; skipped if systemd runs no service of linedesk."""
     if not _has_systemd():
-        return skip("no systemd here")
+        return skip(_(NO_SYSTEMD))
     return judge_units(list(parse(_systemctl(*SHOWN, units=_services(box)))))
 
 
-def exports(_: DoctorContext) -> Finding:
-    """How the last nightly export went, where they are made."""
+def exports(box: DoctorContext) -> Finding:
+    """The result of the last nightly export, if exports are enabled."""
     if not _has_systemd():
-        return skip("no systemd here")
+        return skip(_(NO_SYSTEMD))
     shown = _systemctl("ActiveState", "ExecMainExitTimestamp", units=EXPORT)
     timer, service = parse(shown)
     return judge_exports(timer, service)
 
 
 def front_desk(box: DoctorContext) -> Finding:
-    """What it answers to /readyz."""
+    """The front desk's answer to /readyz."""
     host, port = address(box)
     try:
         with closing(_connection(host, port, tls=bool(box.settings.frontdesk_tls_cert))) as desk:
@@ -59,19 +63,21 @@ def front_desk(box: DoctorContext) -> Finding:
             return judge_ready(answer.status, _object(answer.read(MOST_BYTES)))
     except (OSError, HTTPException) as error:
         return bad(
-            f"no answer at {host}:{port} ({type(error).__name__})",
-            "`systemctl start linedesk-frontdesk`; its journal tells more",
+            _("no answer at {address} ({error})").format(
+                address=f"{host}:{port}", error=type(error).__name__
+            ),
+            _("run `systemctl start linedesk-frontdesk`; its journal shows the reason"),
         )
 
 
 def spooled(box: DoctorContext) -> Finding:
-    """What waits in the spool, read without changing it."""
+    """The number of events in the spool, read without changing it."""
     path = box.settings.spool_path
     if not path.parent.is_dir():
-        saw = f"no spool: {path.parent} is missing; make it, for the user linedesk"
-        return of(health.no_spool(saw))
+        saw = _("no spool: the folder {folder} is missing; create it for the user linedesk")
+        return of(health.no_spool(saw.format(folder=path.parent)))
     if not path.is_file():
-        return ok("empty: no file yet")
+        return ok(_("empty: no file yet"))
     try:
         name = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(name, uri=True, timeout=BUSY_SECONDS)) as db:
@@ -80,17 +86,17 @@ def spooled(box: DoctorContext) -> Finding:
     except sqlite3.Error as error:
         reason = error.sqlite_errorname if hasattr(error, "sqlite_errorname") else "unknown"
         return warn(
-            f"{path} cannot be read ({reason})",
-            "as root? `sudo linedesk doctor`; else it may be damaged",
+            _("{file} cannot be read ({error})").format(file=path, error=reason),
+            _("run `sudo linedesk doctor`; if it fails as well, the file may be damaged"),
         )
     most = box.settings.spool_max_mb * MEGABYTE
     return judge_spooled(documents, held, refused, most_bytes=most)
 
 
 def address(box: DoctorContext) -> tuple[str, int]:
-    """Where the front desk is reached on this machine: by its socket unit, else the settings.
+    """The front desk's address on this machine, by its socket unit, else by the settings.
 
-    With several addresses it is the first.
+    Of several addresses it is the first.
     """
     told = _systemctl("Listen", units=[SOCKET]) if _has_systemd() else ""
     found = listens(told) or (box.settings.frontdesk_host, box.settings.frontdesk_port)
@@ -98,7 +104,7 @@ def address(box: DoctorContext) -> tuple[str, int]:
 
 
 def listens(told: str) -> tuple[str, int] | None:
-    """The first address of a socket unit, by `systemctl show`; None where it has none."""
+    """The first address of a socket unit, by `systemctl show`; None if it has none."""
     match = re.search(r"^Listen=(.*):(\d+) \(Stream\)$", told, re.MULTILINE)
     return (match[1].strip("[]"), int(match[2])) if match else None
 
@@ -111,64 +117,80 @@ def parse(text: str) -> Iterator[Unit]:
 
 
 def judge_units(found: Sequence[Unit]) -> Finding:
-    """Running, and not because systemd started them again and again."""
+    """Whether all run, without restarts by systemd."""
     there = [unit for unit in found if unit.get("LoadState") == "loaded"]
     if not there:
-        return skip("no services of linedesk's are installed")
+        return skip(_("no services of linedesk are installed"))
     saw = ", ".join(_told(unit) for unit in found)
-    # A front desk may listen by itself, without a socket of systemd's.
+    # A front desk may listen itself, without a socket of systemd.
     wanted = [unit for unit in found if unit in there or unit.get("Id") != SOCKET]
     down = [unit["Id"] for unit in wanted if unit.get("ActiveState") != "active"]
     if down:
-        # Of a socket the journal tells only that its service failed.
+        # The journal of a socket shows only that its service failed.
         first = next((unit for unit in down if unit != SOCKET), SOCKET)
-        return bad(saw, f"{JOURNAL.format(first)}; then {_start(wanted, down)}")
+        do = _("{reason}; then run {command}")
+        return bad(
+            saw, do.format(reason=_(JOURNAL).format(unit=first), command=_start(wanted, down))
+        )
     restarted = [unit["Id"] for unit in there if int(unit.get("NRestarts") or 0)]
-    return warn(saw, JOURNAL.format(restarted[0])) if restarted else ok(saw)
+    if restarted:
+        return warn(saw, _(JOURNAL).format(unit=restarted[0]))
+    return ok(saw)
 
 
 def judge_exports(timer: Unit, service: Unit) -> Finding:
-    """By the timer and what it starts."""
+    """By the timer and its service."""
     if timer.get("ActiveState") != "active":
-        return skip("none is made", "`systemctl enable --now linedesk-export.timer`: each night")
+        do = _("`systemctl enable --now linedesk-export.timer` makes one each night")
+        return skip(_("no exports are made"), do)
     if service.get("ActiveState") == "failed":
-        return bad("the last export failed", JOURNAL.format(EXPORT[1]))
+        return bad(_("the last export failed"), _(JOURNAL).format(unit=EXPORT[1]))
     last = service.get("ExecMainExitTimestamp")
-    return ok(f"each night{f', the last one {last}' if last else ''}")
+    return ok(_("each night, last {time}").format(time=last) if last else _("each night"))
 
 
 def judge_ready(status: int, told: Mapping[str, Any]) -> Finding:
     """`told` is the body of /readyz."""
     if status != 200:
         return bad(
-            f"answers {status}: {told.get('error', 'without a reason')}",
-            "mend what it names: it answers LINE 503 meanwhile",
+            _("answers {status}: {error}").format(
+                status=status, error=known(str(told.get("error", _("without a reason"))))
+            ),
+            _("repair the named part: until then LINE gets 503"),
         )
     if "warning" in told:
         return warn(
-            f"ready, but {told['warning']}",
-            "without MongoDB it would answer LINE 503: make SPOOL_PATH's folder, for the user "
-            "linedesk",
+            _("ready, but {warning}").format(warning=known(str(told["warning"]))),
+            _(
+                "create the folder of SPOOL_PATH for the user linedesk: without it LINE gets 503 "
+                "while MongoDB is down"
+            ),
         )
     spool = told.get("spool")
     if spool:
         return warn(
-            f"ready, all goes to the spool: {spool.get('documents', 0)} documents",
-            "MongoDB takes nothing at the moment: see above",
+            _("ready, but stores in the spool: {count} events").format(
+                count=spool.get("documents", 0)
+            ),
+            _("MongoDB accepts no writes now: see the checks above"),
         )
-    return ok("ready")
+    return ok(_("ready"))
 
 
 def judge_spooled(documents: int, used_bytes: int, refused: int, *, most_bytes: int) -> Finding:
-    """By the totals of the file; `most_bytes` is SPOOL_MAX_MB."""
+    """By the totals of the file. `most_bytes` is SPOOL_MAX_MB."""
     if refused:
         return warn(
-            f"{refused} events that MongoDB will never take stand apart in it",
-            "sqlite3 <SPOOL_PATH> 'select n, at, reason from refused' tells why",
+            ngettext(
+                "{count} event that MongoDB refuses for ever is set aside in it",
+                "{count} events that MongoDB refuses for ever are set aside in it",
+                refused,
+            ).format(count=refused),
+            _("`sqlite3 <SPOOL_PATH> 'select n, at, reason from refused'` shows the reasons"),
         )
     problem = health.spooled(documents, used_bytes=used_bytes, most_bytes=most_bytes)
     if problem is None:
-        return ok("empty")
+        return ok(_("empty"))
     return of(problem, saw=f"{problem.saw}, {size(used_bytes)}")
 
 
@@ -181,7 +203,7 @@ def _services(box: DoctorContext) -> Iterator[str]:
 def _start(units: Sequence[Unit], down: Sequence[str]) -> str:
     if all(unit.get("ActiveState") != "failed" for unit in units):
         return f"`systemctl start {' '.join(down)}`"
-    # After too many starts systemd refuses another one; a restart of the target hides that.
+    # After too many starts systemd refuses another one; a restart of the target would hide this.
     return "`systemctl reset-failed 'linedesk-*'; systemctl start linedesk.target`"
 
 
@@ -194,13 +216,15 @@ def _told(unit: Unit) -> str:
     if state == "failed":
         code = f" {unit['ExecMainStatus']}" if unit.get("Result") == "exit-code" else ""
         state += f" ({unit.get('Result', 'unknown')}{code})"
-    return f"{name} {state}" + (f", {restarts} restarts" if restarts else "")
+    if not restarts:
+        return f"{name} {state}"
+    return f"{name} {state}, " + _("{count} restarts").format(count=restarts)
 
 
 def _connection(host: str, port: int, *, tls: bool) -> HTTPConnection:
     if not tls:
         return HTTPConnection(host, port, timeout=ANSWER_SECONDS)
-    # Whose certificate it shows is another check's business: it is asked by its address.
+    # Another check compares the certificate: this connection uses the address, not the name.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=context)

@@ -1,4 +1,4 @@
-"""How long what is stored stays, at the rate at which it comes, and what the disks still take."""
+"""How long recvq and the oplog keep documents at the present rate, and the free disk space."""
 
 from __future__ import annotations
 
@@ -18,87 +18,89 @@ from linedesk.doctor.finding import (
     size,
     warn,
 )
+from linedesk.runtime.language import gettext as _
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.queue.gauge import Gauge, Reach
 from linedesk.store.queue.retention import Disk, Span, oplog_span, read_disk, recvq_span
 
-# A rate that was measured for a shorter time says little, unless it has filled a tenth already.
+# A rate that was measured for less is not reliable, unless a tenth is full already.
 MEASURED_SECONDS = HOUR_SECONDS
 YOUNG_SHARE = 0.1
 
 
 def oplog(box: DoctorContext) -> Finding:
-    """Whether a dispatcher that was away finds its place again."""
+    """Whether a dispatcher that was down can resume."""
     span = oplog_span(box.client)
     if span is None:
-        return bad("there is none", "`linedesk init` makes the server a replica set")
+        return bad(_("there is no oplog"), _("`linedesk init` makes the server a replica set"))
     return judge_oplog(span)
 
 
 def reach(box: DoctorContext) -> Finding:
-    """How far back recvq reaches."""
+    """How long recvq keeps events."""
     span = recvq_span(box.database, now=box.now)
-    return ok("empty, so nothing is measured yet") if span is None else judge_reach(span)
+    return ok(_("empty, not measured yet")) if span is None else judge_reach(span)
 
 
 def unread(box: DoctorContext) -> Finding:
-    """How much of recvq is unread."""
+    """The share of recvq that is unread."""
     return judge_unread(Gauge(box.database).measure(patient=True))
 
 
 def disk(box: DoctorContext) -> Finding:
-    """MongoDB's, with what recvq and the oplog will still take of it."""
+    """MongoDB's disk, without the space that recvq and the oplog will still use."""
     spans = [recvq_span(box.database, now=box.now), oplog_span(box.client)]
     promised = sum(max(0, span.most_bytes - span.bytes) for span in spans if span is not None)
     return judge_disk(read_disk(box.database), promised)
 
 
 def spool(box: DoctorContext) -> Finding:
-    """The spool's disk; asks nothing of MongoDB, since it counts most while that is away."""
+    """The spool's disk; needs no MongoDB, since the spool matters most while it is down."""
     folder = box.settings.spool_path.parent
     try:
         free = os.statvfs(folder)
     except FileNotFoundError:
-        return bad(f"{folder} is missing", "make it, for the user linedesk: see SPOOL_PATH")
+        do = _("create it for the user linedesk: see SPOOL_PATH")
+        return bad(_("{file} is missing").format(file=folder), do)
     return judge_spool(free.f_bavail * free.f_frsize, box.settings.spool_max_mb * MEGABYTE)
 
 
 def bridge(box: DoctorContext) -> Finding:
-    """How long an outage of MongoDB the spool bridges."""
+    """The longest outage of MongoDB for which the spool has room."""
     span = recvq_span(box.database, now=box.now)
     if span is None or not span.bytes_per_second:
-        return ok("nothing is measured yet")
+        return ok(_("not measured yet"))
     return judge_bridge(box.settings.spool_max_mb * MEGABYTE / span.bytes_per_second)
 
 
 def judge_oplog(span: Span) -> Finding:
-    """Its window, against the longest time that a dispatcher may be away."""
+    """The oplog's retention, against the longest time that a dispatcher may be down."""
     saw = f"{_window(span)}, {size(span.most_bytes)}"
-    do = f"make it larger, in the mongo shell: {_resize(span)}"
+    do = _("enlarge it in the mongo shell: {command}").format(command=_resize(span))
     return _by_time(span, saw, do)
 
 
 def judge_reach(span: Span) -> Finding:
-    """How long an event stays, so that it can be read again and a redelivery be known."""
+    """The time for which an event can be read again and a redelivery is recognised."""
     saw = f"{_window(span)}, {size(span.most_bytes)}"
-    do = f"make it larger, in the mongo shell: {_recap(span)}"
+    do = _("enlarge it in the mongo shell: {command}").format(command=_recap(span))
     return _by_time(span, saw, do)
 
 
 def judge_unread(found: Reach) -> Finding:
-    """Against the shares at which the guard warns and closes."""
-    saw = f"{found.share:.0%} of recvq is unread, {size(found.unread_bytes)}"
+    """By the shares at which the guard warns and closes recvq."""
+    saw = _("{share:.0%} of recvq is unread, {size}")
+    saw = saw.format(share=found.share, size=size(found.unread_bytes))
     return of(health.unread(found.share), saw=saw)
 
 
 def judge_disk(found: Disk, promised_bytes: int) -> Finding:
-    """`promised_bytes`: what capped collections may still grow by."""
+    """`promised_bytes`: the space by which capped collections may still grow."""
     left = found.free_bytes - promised_bytes
-    saw = (
-        f"{size(found.free_bytes)} of {size(found.total_bytes)} free, "
-        f"{size(promised_bytes)} of it for recvq and oplog"
+    saw = (_("{free} of {total} free, {promised} of it for recvq and oplog")).format(
+        free=size(found.free_bytes), total=size(found.total_bytes), promised=size(promised_bytes)
     )
-    do = "make room on MongoDB's disk: without it MongoDB stops, and the spool has to take all"
+    do = _("free space on MongoDB's disk: when it is full, MongoDB stops and the spool fills")
     if left < health.DISK_BAD_BYTES:
         return bad(saw, do)
     return warn(saw, do) if left < health.DISK_WARN_BYTES else ok(saw)
@@ -106,19 +108,20 @@ def judge_disk(found: Disk, promised_bytes: int) -> Finding:
 
 def judge_spool(free_bytes: int, most_bytes: int) -> Finding:
     """`most_bytes` is SPOOL_MAX_MB."""
-    saw = f"{size(free_bytes)} free for SPOOL_MAX_MB of {size(most_bytes)}"
+    saw = _("{free} free, SPOOL_MAX_MB is {most}")
+    saw = saw.format(free=size(free_bytes), most=size(most_bytes))
     if free_bytes < health.SPOOL_SPARE_BYTES:
-        return bad(saw, "make room: with MongoDB away, LINE would be answered 503")
+        return bad(saw, _("free space: without it LINE gets 503 while MongoDB is down"))
     if free_bytes < most_bytes + health.SPOOL_SPARE_BYTES:
-        return warn(saw, "make room, or lower SPOOL_MAX_MB to what there is")
+        return warn(saw, _("free space, or lower SPOOL_MAX_MB to the free space"))
     return ok(saw)
 
 
 def judge_bridge(seconds: float) -> Finding:
-    """For how long SPOOL_MAX_MB takes what comes at recvq's rate."""
-    saw = f"lasts for {lasting(seconds)} without MongoDB"
+    """The time in which events at recvq's rate fill SPOOL_MAX_MB."""
+    saw = _("lasts for {duration} without MongoDB").format(duration=lasting(seconds))
     if seconds < health.WINDOW_BAD_SECONDS:
-        return warn(saw, "raise SPOOL_MAX_MB: it has to last for an outage of MongoDB")
+        return warn(saw, _("raise SPOOL_MAX_MB: the spool must last for an outage of MongoDB"))
     return ok(saw)
 
 
@@ -135,17 +138,19 @@ def _is_young(span: Span) -> bool:
 
 def _window(span: Span) -> str:
     if _is_young(span):
-        return f"measured for {lasting(span.seconds)} only, which tells nothing yet"
-    return f"{lasting(span.keeps_seconds)} at {hourly(span.bytes_per_second)}"
+        told = _("measured only for {duration}, too short for a figure")
+        return told.format(duration=lasting(span.seconds))
+    told = _("{duration} at {rate}")
+    return told.format(duration=lasting(span.keeps_seconds), rate=hourly(span.bytes_per_second))
 
 
 def _larger(span: Span) -> int:
-    """Megabytes that reach for a day at that rate, with half as much to spare."""
+    """The megabytes for one and a half days at that rate."""
     return int(span.bytes_per_second * DAY_SECONDS * 1.5 / MEGABYTE) + 1
 
 
 def _resize(span: Span) -> str:
-    # replSetResizeOplog takes no less than 990 MB.
+    # replSetResizeOplog accepts 990 MB or more.
     return f"db.adminCommand({{replSetResizeOplog: 1, size: {max(990, _larger(span))}}})"
 
 

@@ -53,7 +53,7 @@ def test_all_is_well_after_init(box: Box) -> None:
     assert (found.state, "worker at amqp://127.0.0.1:" in found.saw) == (OK, True)
     assert "linedesk-" not in found.saw
     assert rabbitmq.rights(box()).saw == (
-        "dispatcher and worker may do their work, and the worker nothing else"
+        "dispatcher and worker have exactly the rights that they need"
     )
 
 
@@ -101,7 +101,7 @@ def test_rights_that_are_too_wide_or_too_narrow_are_found(
     shared_rabbitmq.control(*grant, "checked-worker", ".*", ".*", ".*")
     found = rabbitmq.rights(box())
     assert found.state is WARN
-    assert "the worker's user may" in found.saw
+    assert "the worker's user has more rights than it needs" in found.saw
     assert "send to any queue" in found.saw
     shared_rabbitmq.control(*grant, "checked-worker", "", "", "")
     assert rabbitmq.rights(box()).state is BAD
@@ -115,7 +115,7 @@ def test_a_rabbitmq_short_of_memory_is_named(box: Box, shared_rabbitmq: RabbitMQ
     shared_rabbitmq.control("set_vm_memory_high_watermark", "absolute", "1")
     try:
         found = rabbitmq.rights(here)
-        saw = "RabbitMQ takes nothing: it is short of memory or disk"
+        saw = "RabbitMQ accepts no messages: it is short of memory or disk"
         assert (found.state, found.saw) == (BAD, saw)
     finally:
         shared_rabbitmq.control("set_vm_memory_high_watermark", "0.4")
@@ -133,7 +133,7 @@ def one(state: str = "working", threads: int = 20) -> WorkerView:
     ("found", "state", "saw"),
     [
         (a_view(one(threads=19)), OK, "1 of 1 get jobs"),
-        (a_view(one()), WARN, "at most 19 jobs are out at a time"),
+        (a_view(one()), WARN, "at most 19 jobs run at a time"),
         (a_view(), BAD, "no worker is connected"),
         (a_view(one(threads=9), one("stopping")), OK, "1 of 2 get jobs"),
         (a_view(one(threads=9), one("speaks contract 2")), WARN, "gets no jobs: speaks contract 2"),

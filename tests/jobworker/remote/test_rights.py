@@ -209,10 +209,10 @@ def test_a_rabbitmq_elsewhere_is_not_the_one_of_this_machine(
 ) -> None:
     answer = init(shared_rabbitmq, tmp_path, AMQP_URL="amqp://127.0.0.1:1/bots")
     assert answer.exit_code == 78
-    assert "does not let bots-dispatcher in" in answer.output
+    assert "refuses the user bots-dispatcher" in answer.output
     wrong = init(shared_rabbitmq, tmp_path, RABBITMQ_NODENAME="none@localhost")
     assert wrong.exit_code == 78
-    assert "rabbitmqctl import_definitions ended with 69" in wrong.output
+    assert "rabbitmqctl import_definitions ended with exit code 69" in wrong.output
 
 
 def test_a_file_that_holds_no_url_is_named(shared_rabbitmq: RabbitMQ, tmp_path: Path) -> None:
@@ -220,4 +220,4 @@ def test_a_file_that_holds_no_url_is_named(shared_rabbitmq: RabbitMQ, tmp_path: 
     (tmp_path / "worker" / "AMQP_URL").write_text("http://x\n")
     answer = init(shared_rabbitmq, tmp_path)
     assert answer.exit_code == 78
-    assert f"{tmp_path}/worker/AMQP_URL holds no URL of RabbitMQ" in answer.output
+    assert f"{tmp_path}/worker/AMQP_URL contains no URL of RabbitMQ" in answer.output

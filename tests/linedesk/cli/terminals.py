@@ -49,7 +49,7 @@ def terminal(
 
 
 def until(master: int, words: str) -> str:
-    """What is shown until these words are."""
+    """The output up to these words."""
     shown = b""
     while words.encode() not in shown:
         shown += os.read(master, 65536)
@@ -58,10 +58,10 @@ def until(master: int, words: str) -> str:
 
 
 def until_asked(master: int, process: subprocess.Popen[bytes], words: str) -> str:
-    """What is shown until this question is and its answer is waited for.
+    """The output up to this question, when the process waits for the answer.
 
-    Between the two a Ctrl-C is noticed at the next key only: Python's `input` has gone past its
-    look for signals, and does not sleep yet.
+    A Ctrl-C just before would only take effect at the next key: Python's `input` has checked for
+    signals, but does not wait yet.
     """
     shown = until(master, words)
     stat = Path(f"/proc/{process.pid}/stat")

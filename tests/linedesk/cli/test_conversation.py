@@ -8,7 +8,6 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +18,9 @@ from rich.cells import cell_len
 
 from linedesk.cli import main
 from linedesk.cli.conversation import page
+from linedesk.cli.listing import show_page
 from linedesk.console.conversation import ConversationView, conversation_summary
-from linedesk.console.format import for_long, show_page
+from linedesk.console.format import for_long
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.records.effects import place_of
@@ -68,14 +68,23 @@ def a_conversation(key: str, *, channel: str = "main", **more: Any) -> dict[str,
     }
 
 
-@pytest.mark.parametrize("readme", ["README.md", "README.ja.md"])
-def test_the_readme_shows_what_the_command_prints(
-    readme: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+REMINDER = """\
+conversation  main/Ubc165d725d7686cf31c98780f2c18857
+who           佐藤花子 (user)
+state         none
+data          {"at": {"hour": 8, "minute": 30}}
+timers        ask  2026-11-22 23:30:00+00:00  in 12 h 19 min  every day at 08:30 Asia/Tokyo
+outbox        empty
+held          none
+dead letters  none
+last record   2026-11-22 11:10:28+00:00 (7 s ago), 2 in all
+"""
+
+
+def test_the_page_of_the_reminders_user(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the reminder keeps of a user who sends 8時30分, as linedesk/bots/reminder.py has it."""
-    text = (Path(__file__).parents[3] / readme).read_text("utf-8")
-    shown = re.search(r"\$ linedesk conversation show 佐藤花子\n(.*?)```", text, re.DOTALL)
-    assert shown is not None
+    """The data of the reminder after a user has sent 8時30分 (linedesk/bots/reminder.py)."""
     monkeypatch.setattr("linedesk.cli.conversation.local", lambda moment: moment.isoformat(sep=" "))
     recorded = datetime(2026, 11, 22, 11, 10, 28, tzinfo=UTC)
     ask = datetime(2026, 11, 22, 23, 30, tzinfo=UTC)
@@ -91,7 +100,7 @@ def test_the_readme_shows_what_the_command_prints(
     timer = a_row(f"{found['_id']}/ask", runAt=ask, every=every)
     standing = ConversationView(found, outbox=[], timers=[timer], held=[], letters=0)
     show_page(page(conversation_summary(standing), now=recorded + timedelta(seconds=7)))
-    assert capsys.readouterr().out == shown[1]
+    assert capsys.readouterr().out == REMINDER
 
 
 def a_row(id_: str, **more: Any) -> dict[str, Any]:
@@ -176,11 +185,11 @@ def lines_of(answer: Result) -> dict[str, list[str]]:
 
 
 def problems(answer: Result) -> list[str]:
-    """What stderr says, without what other tests' threads may log there."""
+    """The lines of stderr, without log lines of other tests' threads."""
     return [line for line in answer.stderr.splitlines() if line.startswith("linedesk: ")]
 
 
-def test_the_page_tells_all_but_texts(show: Run) -> None:
+def test_the_page_shows_everything_except_texts(show: Run) -> None:
     answer = show(HANAKO)
     page = lines_of(answer)
     assert page["conversation"] == [f"main/{HANAKO}"]
@@ -190,8 +199,10 @@ def test_the_page_tells_all_but_texts(show: Run) -> None:
     again, ask = page["timers"]
     assert re.match(r'again  20.* due 5 min.* ago  \{"asked": 1\}$', again)
     assert re.match(r"ask    20.* in 2 h \d min  every day at 08:30 Asia/Tokyo$", ask)
-    assert re.match(r"2 waiting, the oldest since .* \(3 min.* ago\), 1 tried$", page["outbox"][0])
-    assert re.match(r"2 documents, the first since .* \(1 h.* ago\) \(slow\)$", page["held"][0])
+    assert re.match(r"2 waiting, oldest from .* \(3 min.* ago\), 1 tried$", page["outbox"][0])
+    assert re.match(
+        r"2 documents, the first held since .* \(1 h.* ago\) \(slow\)$", page["held"][0]
+    )
     assert page["dead letters"] == ["1"]
     assert page["last record"][0].endswith("ago), 12 in all")
     assert SECRET not in answer.stdout
@@ -208,7 +219,7 @@ def test_what_is_empty_says_so(show: Run) -> None:
 
 def test_answers_that_wait_for_a_tap_are_counted(show: Run) -> None:
     [answers] = lines_of(show(TARO))["answers"]
-    assert re.match(r"1 waiting for a tap, the oldest since .* \(4 min.* ago\)$", answers)
+    assert re.match(r"1 waiting for a tap on the button, oldest from .* \(4 min.* ago\)$", answers)
     told = json.loads(show("--json", TARO).stdout)
     assert told["answers"]["waiting"] == 1
     assert SECRET not in show("--text", TARO).stdout
@@ -221,7 +232,7 @@ def test_a_group_tells_its_members_states_and_timers(show: Run) -> None:
     assert page["timers"][0].startswith("ring of 太郎  20")
 
 
-def test_texts_that_wait_are_shown_where_they_are_asked_for(show: Run) -> None:
+def test_waiting_texts_are_shown_with_text(show: Run) -> None:
     shown = show("--text", HANAKO).stdout
     assert shown.count(SECRET) == 2
     assert "retryKey" not in shown
@@ -274,7 +285,7 @@ def test_a_conversation_is_found_by_id_start_channel_or_name(
         assert json.loads(show("--json", word).stdout)["id"] == found
         return
     first, *listed = problems(show(word, code=1))
-    assert first == f"linedesk: several conversations are meant by {word!r}:"
+    assert first == f"linedesk: {word!r} matches several conversations:"
     assert (
         sorted(listed)
         == [
@@ -286,7 +297,7 @@ def test_a_conversation_is_found_by_id_start_channel_or_name(
 
 
 @pytest.mark.parametrize("word", ["三郎", "other/U1", "U12", "$where", "..*"])
-def test_what_nobody_is_called_is_named(show: Run, word: str) -> None:
+def test_an_unknown_name_is_refused_by_name(show: Run, word: str) -> None:
     answer = show(word, code=1)
     assert problems(answer) == [f"linedesk: no conversation {word!r}"]
     assert answer.stdout == ""
@@ -306,7 +317,7 @@ def test_a_record_that_a_person_has_changed_is_shown(show: Run, people: Database
     assert lines_of(show("z/odd"))["timers"][0].startswith("x  20")
 
 
-def test_a_terminal_gets_a_folded_page_and_is_not_obeyed(
+def test_a_terminal_gets_a_folded_page_without_control_characters(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

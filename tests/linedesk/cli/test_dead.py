@@ -1,4 +1,4 @@
-"""`linedesk dead` as an operator meets it: what it shows, what it asks, what it leaves alone."""
+"""`linedesk dead`: lists, questions, replays, drops, and the rows that it does not change."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def test_a_list_is_narrowed_by_cause_time_and_number(
     assert [json.loads(row)["id"] for row in rows] == shown
 
 
-def test_a_list_says_what_it_left_out(run: Run, letters: Any) -> None:
-    assert "2 of 3 shown, --limit shows more" in run("list", "--limit", "2").stderr
+def test_a_list_shows_how_many_more_there_are(run: Run, letters: Any) -> None:
+    assert "2 of 3 shown; --limit shows more" in run("list", "--limit", "2").stderr
 
 
 def test_a_list_in_json_keeps_japanese_and_has_no_text(run: Run, letters: Any) -> None:
@@ -167,7 +167,7 @@ def test_a_list_reads_by_its_index_and_only_what_it_shows(database: Database[Any
 # show
 
 
-def test_show_tells_all_but_what_people_wrote(run: Run, letters: Any) -> None:
+def test_show_hides_message_texts(run: Run, letters: Any) -> None:
     told = run("show", "01NEW").stdout
     assert "handler: ValueError" in told
     assert '  File "/srv/bot.py", line 7, in order\n    return int(text)' in told
@@ -175,13 +175,13 @@ def test_show_tells_all_but_what_people_wrote(run: Run, letters: Any) -> None:
     assert "ValueError: invalid" not in told
 
 
-def test_show_text_tells_what_people_wrote(run: Run, letters: Any) -> None:
+def test_show_text_shows_message_texts(run: Run, letters: Any) -> None:
     assert run("show", "--text", "01NEW").stdout.count(SECRET) == 2
     told = json.loads(run("show", "--text", "--json", "01S/0").stdout)
     assert told["effect"]["messages"][0]["text"] == SECRET
 
 
-def test_a_terminal_is_not_obeyed_by_what_people_wrote() -> None:
+def test_message_texts_cannot_control_the_terminal() -> None:
     assert visible("a\x1b[2Jb\x9bc\n👨‍👩‍👧") == "a\\x1b[2Jb\\x9bc\n👨‍👩‍👧"
     assert visible("مرحبا \u202ex") == "مرحبا \\x202ex"
 
@@ -204,16 +204,18 @@ def test_an_unknown_id_is_named_and_nothing_is_done(run: Run, letters: Any, comm
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
-def test_what_changes_something_has_to_be_told_which(run: Run, letters: Any, command: str) -> None:
-    assert "say which" in run(command, code=2).stderr
+def test_a_command_that_changes_letters_needs_a_choice(
+    run: Run, letters: Any, command: str
+) -> None:
+    assert "name the letters" in run(command, code=2).stderr
     assert "either ids" in run(command, "01NEW", "--cause", "x", code=2).stderr
-    assert "2 dead letters match: say --yes" in run(command, "--cause", "Value", code=2).stderr
+    assert "2 dead letters match: add --yes" in run(command, "--cause", "Value", code=2).stderr
     assert queue(letters) == []
     assert len(ids(letters)) == 4
 
 
-def test_a_time_nobody_can_read_is_refused(run: Run, letters: Any) -> None:
-    assert "neither like 2h nor" in run("list", "--since", "yesterday", code=2).stderr
+def test_an_invalid_time_is_refused(run: Run, letters: Any) -> None:
+    assert "give an age such as 2h" in run("list", "--since", "yesterday", code=2).stderr
 
 
 def test_times_are_ago_or_local_unless_they_name_a_zone() -> None:
@@ -240,7 +242,7 @@ def test_a_replay_into_a_pause_says_that_it_waits(run: Run, letters: Any) -> Non
     Control(letters).pause(Scope("main", "U花子"), by="hanako")
     answer = run("replay", "01NEW")
     assert answer.stdout == "replayed 01NEW as replay:01NEW:1\n"
-    assert "waits, since main/U花子 is paused" in answer.stderr
+    assert "waits because main/U花子 is paused" in answer.stderr
     assert "waits" not in run("replay", "01S/0").stderr
 
 
@@ -261,12 +263,12 @@ def test_the_replay_of_a_send_names_its_letter_and_no_more(run: Run, letters: An
     assert (document["key"], document["channel"]) == ("U太郎", "main")
 
 
-def test_what_may_arrive_twice_needs_force(run: Run, database: Database[Any]) -> None:
+def test_a_send_that_may_arrive_twice_needs_force(run: Run, database: Database[Any]) -> None:
     old = a_send(tried_at=NOW - timedelta(days=2)).tried_at
     way = a_send().way
     database.deadletters.insert_one(a_send_letter("01U/0", tried_at=old, tried_as=way))
     answer = run("replay", "01U/0", code=1)
-    assert "may arrive twice; --force accepts that" in answer.stderr
+    assert "may arrive twice; --force replays it anyway" in answer.stderr
     assert queue(database) == []
     run("replay", "01U/0", "--force")
     assert queue(database) == ["replay:01U/0:1"]
@@ -288,9 +290,9 @@ def test_the_replay_of_a_timer_that_mongodb_refused_sets_it(
     assert document["event"] == {"type": "replay"}
 
 
-def test_a_replayed_letter_is_replayed_again_only_if_told(run: Run, letters: Any) -> None:
+def test_a_replayed_letter_is_replayed_again_only_with_all(run: Run, letters: Any) -> None:
     assert "replay:01R/0:1" in run("show", "01R/0").stdout
-    assert "--all does it again" in run("replay", "01R/0", code=1).stderr
+    assert "--all replays it again" in run("replay", "01R/0", code=1).stderr
     assert run("replay", "01R/0", "--all").stdout == "replayed 01R/0 as replay:01R/0:2\n"
 
 
@@ -340,7 +342,7 @@ def test_a_drop_deletes_what_was_chosen(run: Run, letters: Any) -> None:
     assert ids(letters) == {"01S/0", "01R/0"}
 
 
-def test_replays_and_drops_are_written_down_and_a_dry_run_is_not(
+def test_replays_and_drops_are_audited_and_a_dry_run_is_not(
     run: Run, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUDO_USER", "hanako")
@@ -379,7 +381,7 @@ def test_a_terminal_gets_a_table_with_whole_ids(environ: dict[str, str], letters
 
 
 def on_a_terminal(environ: dict[str, str], *arguments: str, typed: str = "") -> str:
-    """What a terminal of 120 columns shows."""
+    """The output on a terminal of 120 columns."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "linedesk", "dead", *arguments],

@@ -38,7 +38,7 @@ def linedesk(
 
 
 def refusal(*arguments: str, code: int, **environ: str) -> str:
-    """What stderr says; never a traceback."""
+    """The output on stderr, which has no traceback."""
     answer = linedesk(*arguments, **environ)
     assert answer.returncode == code, answer.stderr
     assert "Traceback" not in answer.stderr
@@ -198,7 +198,7 @@ def test_a_bot_that_cannot_be_imported_is_told_by_its_line(
     assert SECRETS["LINE_CHANNEL_ACCESS_TOKEN"] not in answer.stderr
 
 
-def test_a_reader_who_had_enough_ends_a_command_quietly() -> None:
+def test_a_closed_pipe_ends_a_command_without_a_message() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     with Written() as told:
@@ -212,7 +212,7 @@ def test_a_reader_who_had_enough_ends_a_command_quietly() -> None:
         assert (child.wait(60), told.text) == (1, "")
 
 
-def test_an_error_that_nobody_foresaw_is_logged_without_secrets() -> None:
+def test_an_unexpected_error_is_logged_without_secrets() -> None:
     program = (
         "from linedesk.cli.failure import report\n"
         "from linedesk.runtime.logging import configure_logging\n"
@@ -229,7 +229,7 @@ def test_an_error_that_nobody_foresaw_is_logged_without_secrets() -> None:
     assert "token-of-the-channel" not in answer.stderr
 
 
-def test_each_process_that_meets_documents_of_a_newer_release_stops_and_says_so(
+def test_each_process_stops_with_a_message_at_documents_of_a_newer_release(
     client: Client, mongo_uri: str, unmade: str, tmp_path: Path
 ) -> None:
     environ = {
@@ -251,7 +251,9 @@ def test_each_process_that_meets_documents_of_a_newer_release_stops_and_says_so(
         assert answer.returncode == Exit.NEWER, (command, answer.stderr)
         assert f"(schema {SCHEMA + 1}, this release supports {SCHEMA})" in answer.stderr
     assert re.search(
-        r"^bad +schema +not as it must", linedesk("doctor", "--no-line", **environ).stdout, re.M
+        r"^bad +schema +not as linedesk needs it",
+        linedesk("doctor", "--no-line", **environ).stdout,
+        re.M,
     )
     assert client[unmade]["progress"].find_one() == newer
     assert not export.exists()

@@ -1,4 +1,4 @@
-"""What an operator types: status, tail, trace, calls, pause, resume, release, audit, history."""
+"""The operators' commands: status, tail, trace, calls, pause, resume, release, audit, history."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from linedesk.cli.people import shortened, who
 from linedesk.cli.status import fitted, plain, sections
 from linedesk.cli.tail import Came, coming, line, told
 from linedesk.console import acts
+from linedesk.console.dead_letters import explained
 from linedesk.console.format import local
 from linedesk.console.overview import Read, put_together
 from linedesk.runtime.exit_codes import Exit
@@ -44,6 +45,8 @@ from tests.linedesk.console.hand import (
     ago,
     an_event,
 )
+
+NOT_CONFIRMED = "no dispatcher has confirmed yet"
 
 Run = Callable[..., Result]
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -91,7 +94,7 @@ def run(environ: dict[str, str]) -> Run:
 def order(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
-    """What `pause` or `resume` prints that does not wait until a dispatcher obeys."""
+    """The output of `pause` or `resume` without waiting for a dispatcher."""
     monkeypatch.setenv("SUDO_USER", environ["SUDO_USER"])
 
     def run(act: Callable[..., object], word: str | None = None, **wishes: Any) -> str:
@@ -120,15 +123,13 @@ def jsons(answer: Result) -> list[dict[str, Any]]:
 # status
 
 
-def test_status_tells_the_figures_of_the_rows_and_that_all_is_well(
-    run: Run, database: Database[Any]
-) -> None:
+def test_status_shows_the_figures_of_the_rows_and_ok(run: Run, database: Database[Any]) -> None:
     with processes(database):
         shown = run("status").stdout
         (told,) = jsons(run("status", "--json"))
     assert "  OK\n" in shown
     assert "accepted 1.5/s  read 2.0/s  decided 1.5/s" in shown
-    assert "7 unfinished  the oldest 1.5 s  lag 2 (250 ms)" in shown
+    assert "7 unfinished  oldest 1.5 s  lag 2 (250 ms)" in shown
     assert "wait 1.0 ms / 10 ms" in shown
     assert told["queue"]["documents"] == 7
     assert told["wrong"] == []
@@ -157,7 +158,7 @@ def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
     database.deadletters.insert_one({"_id": "late/0", **late})
     with processes(database, figures=figures, lately=carried):
         shown = run("status").stdout
-    assert "api: gate 50% used, 2 wait (12 live up to 400 ms, 1 chat up to 9.5 s)" in shown
+    assert "api: gate 50% used, 2 waiting (12 live up to 400 ms, 1 chat up to 9.5 s)" in shown
     assert "41 sends in 12 calls  1,300 counted today  1 late reply given up today" in shown
     database.deadletters.delete_one({"_id": "late/0"})
 
@@ -165,7 +166,8 @@ def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
 def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Database[Any]) -> None:
     letter = {"_id": "E9/0", "channel": "main", "key": HANAKO, "cause": "late"}
     database.deadletters.insert_one({**letter, "lastAt": NOW, "effect": {"way": "reply"}})
-    meaning = "late: its reply token had run out, and late replies may cost no more today"
+    meaning = explained("late")
+    assert meaning.startswith("late: ")
     shown = run("dead", "show", "E9/0").stdout
     assert meaning in shown
     (told,) = jsons(run("dead", "list", "--cause", "late", "--json"))
@@ -173,7 +175,7 @@ def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Dat
     database.deadletters.delete_one({"_id": "E9/0"})
 
 
-def test_status_ends_with_1_where_something_stands_still(run: Run) -> None:
+def test_status_exits_with_1_at_a_critical_problem(run: Run) -> None:
     shown = run("status", code=1).stdout
     assert "2 Critical" in shown
     assert "✕ Critical: dispatcher: no dispatcher is running → " in shown
@@ -267,7 +269,7 @@ def test_history_and_a_conversations_last_days_are_told(run: Run) -> None:
     assert jsons(run("history", "--json"))[0]["queueDocuments"] == 5
     recent = run("conversation", "recent", "花子").stdout
     assert "message text  01E" in recent
-    assert "the newest 5,000 of recvq" in recent
+    assert "newest 5,000 of recvq" in recent
     assert (
         jsons(run("conversation", "recent", HANAKO, "--json"))[0]["events"][0]["eventId"] == "01E"
     )
@@ -276,12 +278,12 @@ def test_history_and_a_conversations_last_days_are_told(run: Run) -> None:
 # pause, resume, release, audit
 
 
-def test_a_pause_is_ordered_and_what_nobody_obeys_yet_is_said(
+def test_a_pause_is_ordered_and_the_missing_confirmation_is_shown(
     run: Run, order: Callable[..., str], database: Database[Any]
 ) -> None:
     shown = order(pause.pause, "花子", why="too loud")
-    assert shown == f"paused main/{HANAKO}\n{pause.NOT_CONFIRMED.format('the pause')}\n"
-    assert order(pause.pause, f"main/{HANAKO}").startswith("was paused already:")
+    assert shown == f"paused main/{HANAKO}\n{NOT_CONFIRMED}; the pause takes effect when one runs\n"
+    assert order(pause.pause, f"main/{HANAKO}").startswith(f"main/{HANAKO} was already paused\n")
     (row,) = database.control.find({}, {"_id": 0, "at": 0})
     assert row["why"] == "too loud"
     (told,) = jsons(run("resume", "--json", code=1))
@@ -303,16 +305,16 @@ def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(
         (told,) = jsons(run("pause", "--json", "--yes"))
         assert (
             order(pause.resume, "all")
-            == f"resumed all\n{pause.NOT_CONFIRMED.format('the end of the pause')}\n"
+            == f"resumed all\n{NOT_CONFIRMED}; the pause ends when one runs\n"
         )
     assert told == {"paused": "all", "isNew": True, "obeyed": True}
-    # Where nobody runs nobody has obeyed.
+    # Without a dispatcher no pause is confirmed.
     order(pause.pause, yes=True)
     told = json.loads(order(pause.resume, as_json=True))
     assert (told["wasPaused"], told["obeyed"]) == (True, False)
 
 
-def test_a_word_that_names_nobody_pauses_nothing(run: Run, database: Database[Any]) -> None:
+def test_an_unknown_word_pauses_nothing(run: Run, database: Database[Any]) -> None:
     assert "no conversation 'U9'" in run("pause", "U9", code=1).stderr
     assert "is not a channel" in run("pause", "/U9", code=1).stderr
     assert list(database.control.find()) == []
@@ -327,14 +329,14 @@ def test_a_release_names_the_head_and_tells_what_came(
     assert "main is not a conversation" in run("release", "main", code=1).stderr
     waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": "failed twice"}
     with processes(database, waiting=[{**waiting, "since": datetime.now(UTC)}]):
-        assert "the event 01E is not stuck" in run("release", "花子", code=1).stderr
+        assert "event 01E is not stuck" in run("release", "花子", code=1).stderr
     assert database.control.find_one({"act": "release"}) is None
     waiting["since"] = ago(120, now=datetime.now(UTC))
     came = iter([None, "the event 01E is a dead letter"])
     monkeypatch.setattr(acts.Acts, "came", lambda self, release: next(came))
     with processes(database, waiting=[waiting]):
         shown = run("release", "花子", "--why", "broken\nby\t太郎").stdout
-    assert f"main/{HANAKO}: to be given up: the event 01E (failed twice)\n" in shown
+    assert f"main/{HANAKO}: release of event 01E ordered (failed twice)\n" in shown
     assert shown.endswith("the event 01E is a dead letter\n")
     row = database.control.find_one_and_delete({"act": "release"})
     assert row is not None
@@ -364,7 +366,7 @@ def a_came(kind: str = "event", **row: Any) -> Came:
     return Came(kind, {"_id": 1, "at": NOW, "key": "U花子", "eventId": "01E", **row})
 
 
-def test_columns_stand_below_each_other_whatever_their_letters() -> None:
+def test_columns_are_aligned_with_wide_characters() -> None:
     event = {"type": "message", "message": {"type": "text", "text": TEXT}}
     lines = [
         line(a_came(event=event), who(NAMES, "main", "U花子"), text=False),
@@ -378,7 +380,7 @@ def test_columns_stand_below_each_other_whatever_their_letters() -> None:
     assert TEXT not in json.dumps(told(a_came(event=event), text=False), default=str)
 
 
-def test_what_failed_is_told_from_what_went_well() -> None:
+def test_failures_are_distinguished_from_successes() -> None:
     assert a_came("call", status=429).has_failed
     assert a_came("call", status=None).has_failed
     assert a_came("run", outcome="timeout").has_failed
@@ -415,12 +417,12 @@ class Stream:
 
 
 def tailed(stream: Stream, *, key: str | None) -> Generator[Came]:
-    """What comes, by steps that are short."""
+    """The rows of a tail, with short intervals."""
     short: Any = {"await_ms": 50, "first_pause_seconds": 0.01, "hold_seconds": 0.0}
     yield from coming(stream, key=key, text=False, over=threading.Event(), **short)  # type: ignore[arg-type]
 
 
-def test_a_tail_goes_on_where_it_was_when_mongodb_went_away(
+def test_a_tail_resumes_after_an_outage_of_mongodb(
     database: Database[Any], mongo_uri: str, client: Client
 ) -> None:
     with connect(mongo_uri, app_name="tail") as own:
@@ -440,7 +442,7 @@ def test_a_tail_goes_on_where_it_was_when_mongodb_went_away(
         found.close()
 
 
-def test_a_tail_whose_place_is_lost_begins_anew_and_says_so(
+def test_a_tail_that_cannot_resume_starts_again_with_a_warning(
     database: Database[Any],
     mongo_uri: str,
     client: Client,
@@ -457,7 +459,7 @@ def test_a_tail_whose_place_is_lost_begins_anew_and_says_so(
             stream.then(lambda: database.recvq.insert_one(an_event("01J", key="U7")))
             assert next(found).row["eventId"] == "01J"
         assert stream.tokens == [None, None]
-        assert "some of what came may be missing" in caplog.text
+        assert "some lines may be missing" in caplog.text
         found.close()
     refused = Stream(database)
     refused.errors = [OperationFailure("no", code=40324)]
@@ -491,7 +493,7 @@ def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
     environ: dict[str, str], database: Database[Any]
 ) -> None:
     with terminal(environ, "tail", "--text") as (master, tailing_):
-        # Nobody is told when its stream is open.
+        # The command does not report when its stream is open.
         stop = threading.Event()
 
         def insert() -> None:

@@ -1,4 +1,4 @@
-"""The command as a process: what it imports, how Ctrl-C ends it, its exit codes, completion."""
+"""The command as a process: its imports, Ctrl-C, exit codes and completion."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def linedesk(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str
     )
 
 
-# What it imports
+# Imports
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def linedesk(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str
         ),
     ],
 )
-def test_version_help_and_completion_import_next_to_nothing(
+def test_version_help_and_completion_import_almost_nothing(
     arguments: list[str], environ: dict[str, str], shown: str
 ) -> None:
     ran = subprocess.run(
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_a_command_quietly_wherever_its_start_is(module: str) -> Non
     assert "KeyboardInterrupt" not in rest
 
 
-def test_ctrl_c_while_mongodb_is_looked_for_ends_a_command_quietly() -> None:
+def test_ctrl_c_during_the_search_for_mongodb_ends_a_command_quietly() -> None:
     with terminal({"MONGODB_URI": DEAD_PORT}, "audit", "-v") as (master, process):
         # The terminal has echoed it before Python reads anything.
         time_out = time.monotonic() + 20
@@ -141,7 +141,7 @@ def maps_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/maps").read_bytes()
 
 
-def test_a_background_job_that_ignores_ctrl_c_goes_on_doing_so() -> None:
+def test_a_background_job_still_ignores_ctrl_c() -> None:
     program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     program += "from linedesk.cli.interrupts import take_ctrl_c; take_ctrl_c()\n"
     program += "signal.raise_signal(signal.SIGINT); print('goes on')\n"
@@ -177,7 +177,7 @@ def test_the_nearest_class_of_an_error_decides(capsys: pytest.CaptureFixture[str
         (["status"], Exit.FAILED, ""),
         (["trace", "01NONE"], Exit.FAILED, "01NONE"),
         (["pause"], 2, "add --yes"),
-        (["dead", "replay"], 2, "say which"),
+        (["dead", "replay"], 2, "name the letters"),
         (["nonsense"], 2, "No such command"),
     ],
 )
@@ -236,7 +236,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 ACTS = (["pause", "main"], ["resume"], ["release", "main/U1"], ["dead", "replay", "01E"])
 
 
-def test_an_act_says_within_two_seconds_that_mongodb_is_away(frozen: str) -> None:
+def test_an_act_reports_within_two_seconds_that_mongodb_is_down(frozen: str) -> None:
     for uri in (DEAD_PORT, frozen):
         began = time.monotonic()
         with (
@@ -247,7 +247,7 @@ def test_an_act_says_within_two_seconds_that_mongodb_is_away(frozen: str) -> Non
         assert time.monotonic() - began < 2.0
 
 
-def test_each_act_says_that_mongodb_is_away(frozen: str) -> None:
+def test_each_act_reports_that_mongodb_is_down(frozen: str) -> None:
     # Each waits a second for MongoDB, so they wait side by side.
     with ThreadPoolExecutor() as pool:
         running = [
@@ -260,7 +260,7 @@ def test_each_act_says_that_mongodb_is_away(frozen: str) -> None:
         assert ran.stderr.startswith("linedesk: MongoDB cannot be reached")
 
 
-def test_everything_is_paused_only_after_its_word_was_typed(
+def test_everything_is_paused_only_after_all_was_typed(
     mongo_uri: str, database: Database[Any]
 ) -> None:
     environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}

@@ -130,7 +130,7 @@ def test_an_empty_list_says_so_without_a_heading(
     environ: dict[str, str], database: Database[Any]
 ) -> None:
     nothing = environ | {"MONGODB_DATABASE": f"{database.name}_empty"}
-    for arguments, words in ((["audit"], "No acts yet."), (["calls"], "no calls match")):
+    for arguments, words in ((["audit"], "no acts yet"), (["calls"], "no calls match")):
         assert shown_on(nothing, *arguments, columns=80)[0] == [words]
 
 
@@ -186,7 +186,7 @@ def test_short_forms() -> None:
 # tail
 
 
-def test_lines_come_in_the_order_of_happening_however_late_rows_are_written() -> None:
+def test_lines_are_in_order_of_time_even_if_rows_are_written_late() -> None:
     now = datetime.now(UTC)
 
     def came(name: str, seconds: float, ms: float = 0.0) -> Came:

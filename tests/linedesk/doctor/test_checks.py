@@ -1,4 +1,4 @@
-"""What the doctor makes of what it sees: figures in, findings out."""
+"""The doctor's judgements: figures in, findings out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_clock_is_judged_by_how_far_it_is_off(ahead: float, state: FindingLeve
     ("asked", "answered", "beyond"),
     [(100.0, 100.2, 0.0), (100.9, 101.1, 0.0), (99.5, 99.7, 0.3), (101.5, 101.7, -0.5)],
 )
-def test_a_date_in_whole_seconds_tells_no_more_than_it_can(
+def test_a_date_in_whole_seconds_is_judged_within_its_precision(
     asked: float, answered: float, beyond: float
 ) -> None:
     told = datetime.fromtimestamp(100, UTC)
@@ -113,7 +113,11 @@ THREE = ("PRIMARY", "SECONDARY", "SECONDARY")
         (a_set("PRIMARY"), OK, ""),
         (a_set(*THREE, majority=2), OK, ""),
         (a_set(*THREE, majority=2, lag=4), WARN, "behind"),
-        (a_set("PRIMARY", "SECONDARY", "(not reachable/healthy)", majority=2), WARN, "ails"),
+        (
+            a_set("PRIMARY", "SECONDARY", "(not reachable/healthy)", majority=2),
+            WARN,
+            "shows why the others are down",
+        ),
         (a_set("PRIMARY", "SECONDARY", "ARBITER", majority=2), WARN, "arbiter"),
         (a_set("PRIMARY", "(not reachable/healthy)", "ARBITER", majority=2), BAD, "no majority"),
         (a_set("SECONDARY", "(not reachable/healthy)", majority=2), BAD, "no primary"),
@@ -150,11 +154,11 @@ def test_a_right_that_is_missing_is_bad_and_one_too_many_is_told() -> None:
     more = database.judge(FRONTDESK, status_of("x", [*own, spare]), "line_bot")
     assert (more.state, more.saw) == (
         WARN,
-        "linedesk-frontdesk may also remove on line_bot.recvq",
+        "linedesk-frontdesk has more rights than it needs: remove on line_bot.recvq",
     )
 
 
-def test_who_may_do_everything_lacks_nothing() -> None:
+def test_a_user_with_all_rights_lacks_none() -> None:
     actions = ["find", "insert", "update", "collStats"]
     whole = {"resource": {"db": "", "collection": ""}, "actions": actions}
     assert database.judge(FRONTDESK, status_of("root", [whole]), "line_bot").state is WARN
@@ -197,14 +201,12 @@ def test_an_index_of_the_right_name_has_to_be_the_right_one(
     ],
     ids=str,
 )
-def test_what_is_kept_is_judged_by_how_long_at_the_measured_rate(
-    span: Span, state: FindingLevel
-) -> None:
+def test_retention_is_judged_by_the_measured_rate(span: Span, state: FindingLevel) -> None:
     assert space.judge_oplog(span).state is state
     assert space.judge_reach(span).state is state
 
 
-def test_it_says_how_large_would_be_large_enough() -> None:
+def test_the_advice_names_a_sufficient_size() -> None:
     found = space.judge_oplog(Span(HOUR, 100 * MEGABYTE, 100 * MEGABYTE))
     assert found.saw == "1 h at 100 MB/h, 100 MB"
     assert "replSetResizeOplog: 1, size: 3601" in found.do
@@ -287,7 +289,7 @@ def test_advice_fits_how_the_processes_were_started() -> None:
         (None, ago(seconds=1), BAD),
     ],
 )
-def test_progress_is_judged_by_its_age_and_by_who_waits(
+def test_progress_is_judged_by_its_age_and_the_oldest_event(
     saved: datetime | None, waiting: datetime | None, state: FindingLevel
 ) -> None:
     row = None if saved is None else {"at": saved}
@@ -302,7 +304,7 @@ def test_held_conversations_are_told_when_they_wait_for_long() -> None:
     found = work.judge_held(late, NOW)
     assert (found.state, "show main/U3" in found.do) == (WARN, True)
     assert found.saw.endswith("main/U3 waits for 1 h: no reason known")
-    # What an operator wants to wait waits.
+    # A paused conversation waits on purpose.
     paused = Pauses((Pause(Scope("main", "U3")),))
     assert work.judge_held(late, NOW, paused=paused).state is OK
     late.append({"channel": "main", "key": "U4", "since": ago(minutes=11)})
@@ -330,7 +332,7 @@ def test_a_busy_gate_is_told_with_what_its_setting_costs() -> None:
     assert work.judge_gates([]).state is SKIP
 
 
-def test_what_is_paused_is_told_with_what_ends_it() -> None:
+def test_a_pause_is_reported_with_the_command_that_ends_it() -> None:
     assert work.judge_pauses(NO_PAUSES).state is OK
     one = Pause(Scope("main", "U1"), by="taro", why="too loud", at=ago(hours=2))
     found = work.judge_pauses(Pauses((one, *(Pause(Scope(f"c{n}")) for n in range(6)))))
@@ -350,7 +352,7 @@ def test_what_is_paused_is_told_with_what_ends_it() -> None:
         (0.0, 2, True, WARN, "setAside"),
     ],
 )
-def test_a_late_timer_names_who_should_ring_it(
+def test_a_late_timer_names_the_process_that_fires_it(
     late: float, aside: int, process: bool, state: FindingLevel, words: str
 ) -> None:
     found = work.judge_timers(late, aside, process=process)
@@ -385,7 +387,7 @@ def a_unit(
             ],
             BAD,
             "frontdesk.socket failed (service-start-limit-hit), frontdesk failed (exit-code 78) "
-            "`journalctl -u linedesk-frontdesk.service` tells why; then "
+            "`journalctl -u linedesk-frontdesk.service` shows the reason; then run "
             "`systemctl reset-failed 'linedesk-*'; systemctl start linedesk.target`",
         ),
         (
@@ -418,7 +420,7 @@ def test_units_are_judged_as_systemd_shows_them(
     [
         ("inactive", "inactive", SKIP, "enable --now linedesk-export.timer"),
         ("active", "failed", BAD, "journalctl -u linedesk-export.service"),
-        ("active", "inactive", OK, "the last one Sat"),
+        ("active", "inactive", OK, "last Sat"),
     ],
 )
 def test_an_export_that_failed_is_told(
@@ -469,7 +471,7 @@ def test_a_spool_without_its_folder_is_no_spool(tmp_path: Path) -> None:
     ("documents", "used", "refused", "state"),
     [(0, 100, 0, OK), (3, 100, 0, WARN), (0, 100, 1, WARN), (3, 801, 0, BAD)],
 )
-def test_what_lies_in_the_spool_is_told(
+def test_events_in_the_spool_are_reported(
     documents: int, used: int, refused: int, state: FindingLevel
 ) -> None:
     found = services.judge_spooled(documents, used, refused, most_bytes=1000)
@@ -606,7 +608,7 @@ class Account:
         ("http://bot.example.com/callback", True, WARN),
     ],
 )
-def test_the_webhook_url_is_held_against_the_settings(
+def test_the_webhook_url_is_compared_with_the_settings(
     url: str, active: bool, state: FindingLevel
 ) -> None:
     found = account.judge_endpoint({"endpoint": url, "active": active}, "/callback")
@@ -638,7 +640,7 @@ def test_a_persons_command_finds_lines_secrets_above_its_users_folder(tmp_path: 
     assert given["LINE_CHANNEL_SECRET"] == "given"
 
 
-def test_systemds_own_folder_is_not_taken_for_the_box() -> None:
+def test_systemds_own_folder_is_not_an_installation() -> None:
     assert credentials_folder({"CREDENTIALS_DIRECTORY": "/run/credentials/x.service"}) is None
     assert credentials_folder({}) is None
 
@@ -666,7 +668,7 @@ def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
     assert "LINE_CHANNEL_SECRET, dispatcher/MONGODB_URI" in absent.saw
 
 
-def test_settings_are_held_against_what_production_wants() -> None:
+def test_settings_for_trials_are_reported() -> None:
     secrets = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "def"}
     assert configuration.settings(a_box(**secrets)).state is OK
     lacking = a_box()
@@ -684,7 +686,7 @@ def test_credentials_that_only_this_shell_lacks_are_no_failure() -> None:
     box.running = frozenset({"frontdesk", "dispatcher"})
     found = configuration.settings(box)
     assert found.state is SKIP
-    assert "not set in this shell; the running frontdesk and dispatcher have it" in found.saw
+    assert "not set in this shell, but in the running process: frontdesk, dispatcher" in found.saw
     assert account.token(box).state is SKIP
     # An installed box's files are what its next start needs.
     box.credentials = Path("/etc/linedesk/credentials/operator")
@@ -716,7 +718,7 @@ def test_a_check_that_fails_ends_no_other() -> None:
     assert "/nowhere" in found[1].finding.do
 
 
-def test_what_needs_something_unwell_is_not_looked_at() -> None:
+def test_a_check_whose_need_is_bad_is_skipped() -> None:
     asked: list[str] = []
 
     def look(name: str, finding: Finding) -> Check:
@@ -735,7 +737,7 @@ def test_what_needs_something_unwell_is_not_looked_at() -> None:
     assert asked == ["bad", "warned"]
 
 
-def test_a_check_that_hangs_is_left_behind_and_the_round_has_an_end() -> None:
+def test_a_check_that_hangs_does_not_hold_up_the_round() -> None:
     go_on, began = threading.Event(), time.monotonic()
 
     def hangs(box: DoctorContext) -> Finding:
@@ -754,10 +756,10 @@ def test_a_check_that_hangs_is_left_behind_and_the_round_has_an_end() -> None:
     finally:
         go_on.set()
     assert states(found) == {"a": BAD, "b": OK, "c": BAD, "d": BAD}
-    assert "no time left" in found[3].finding.saw
+    assert "the time is over" in found[3].finding.saw
 
 
-def test_what_fails_slowly_spares_all_others_the_same_wait() -> None:
+def test_after_a_slow_failure_checks_with_the_same_need_are_skipped() -> None:
     go_on = threading.Event()
 
     def hangs(box: DoctorContext) -> Finding:
@@ -780,7 +782,7 @@ def test_what_fails_slowly_spares_all_others_the_same_wait() -> None:
 # The page.
 
 
-def test_only_what_is_bad_fails_unless_warnings_are_to() -> None:
+def test_only_bad_findings_fail_except_with_strict() -> None:
     def code(*findings: Finding, strict: bool = False) -> Exit:
         return verdict([Result("x", finding) for finding in findings], strict=strict)
 
@@ -789,7 +791,7 @@ def test_only_what_is_bad_fails_unless_warnings_are_to() -> None:
     assert code(ok(""), bad("", "")) is Exit.FAILED
 
 
-def test_a_program_is_told_counts_and_every_check() -> None:
+def test_json_has_counts_and_every_check() -> None:
     told = summary([Result("a", ok("fine")), Result("b", bad("broken", "mend it"))])
     assert told["counts"] == {"ok": 1, "warn": 0, "bad": 1, "skip": 0}
     assert told["checks"][1] == {"name": "b", "state": "bad", "saw": "broken", "do": "mend it"}
@@ -805,7 +807,7 @@ def test_a_line_on_a_terminal_has_its_sign_and_folds() -> None:
     assert len(text.splitlines()) == 3
 
 
-def test_what_was_skipped_for_the_same_reason_is_one_line() -> None:
+def test_checks_skipped_for_the_same_reason_are_one_line() -> None:
     shown: list[Result] = []
     with Gathering(shown.append) as gathering:
         for result in (
@@ -826,7 +828,7 @@ def test_what_was_skipped_for_the_same_reason_is_one_line() -> None:
     ]
 
 
-def test_every_name_fits_its_column_and_stands_once() -> None:
+def test_every_name_is_unique_and_fits_its_column() -> None:
     names = [check.name for check in (*HERE, *THERE)]
     assert len(set(names)) == len(names)
     assert max(map(len, names)) <= NAME_WIDTH

@@ -155,13 +155,13 @@ def bad_ones(answer: Result) -> set[str]:
     return {name for name, one in found(answer).items() if one["state"] == "bad"}
 
 
-def test_where_everything_runs_nothing_is_bad(doctor: Doctor, sim: linesim.Sim) -> None:
+def test_a_healthy_installation_has_no_bad_findings(doctor: Doctor, sim: linesim.Sim) -> None:
     before = sim.platform.calls.count
     answer = doctor("--json", LINE_ACCESS_INTERVAL_MS="100")
     states = {name: one["state"] for name, one in found(answer).items()}
     not_ok = {name: state for name, state in states.items() if state != "ok"}
-    # What a trial on one machine lacks, and what no API tells.
-    for name in ("spool's disk", "spool's reach", "services", "backup"):
+    # Parts that a trial on one machine lacks, and facts that no API reports.
+    for name in ("spool disk", "spool capacity", "services", "backup"):
         not_ok.pop(name, None)
     assert not_ok == {
         "settings": "warn",
@@ -172,9 +172,9 @@ def test_where_everything_runs_nothing_is_bad(doctor: Doctor, sim: linesim.Sim) 
         # No dispatcher runs here.
         "gate": "skip",
         "certificate": "skip",
-        "certificate served": "skip",
+        "served certificate": "skip",
         "webhook": "warn",
-        "certificate, public": "skip",
+        "public certificate": "skip",
         "redelivery": "skip",
     }
     assert (sim.closest_starts(before) or 0) > 0.08
@@ -193,27 +193,27 @@ def test_a_secret_that_the_running_front_desk_has_need_not_be_set_here(
     eventually(lambda: well[STATUS].find_one({"role": "frontdesk"}))
     told = found(doctor("--json", "--no-line", LINE_CHANNEL_SECRET=""))["settings"]
     assert told["state"] == "skip"
-    assert "not set in this shell; the running frontdesk has it" in told["saw"]
+    assert "not set in this shell, but in the running process: frontdesk" in told["saw"]
     # No dispatcher runs, so its token is missing.
     answer = doctor("--json", "--no-line", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
     assert bad_ones(answer) == {"settings"}
 
 
-def test_without_the_spool_s_folder_there_is_no_reach_to_tell(
+def test_without_the_folder_of_the_spool_its_capacity_is_skipped(
     doctor: Doctor, tmp_path: Path
 ) -> None:
     missing = str(tmp_path / "missing" / "spool.db")
     checks = found(doctor("--json", "--no-line", code=1, SPOOL_PATH=missing))
-    assert checks["spool's disk"]["state"] == "bad"
-    assert checks["spool's reach"]["state"] == "skip"
+    assert checks["spool disk"]["state"] == "bad"
+    assert checks["spool capacity"]["state"] == "skip"
 
 
-def test_in_a_pipe_each_line_says_ok_or_what_to_do(doctor: Doctor, sim: linesim.Sim) -> None:
+def test_in_a_pipe_each_line_has_a_level_and_an_action(doctor: Doctor, sim: linesim.Sim) -> None:
     before = sim.platform.calls.count
     lines = doctor("--no-line", "--strict", code=1).stdout.splitlines()
     assert any(line.startswith("ok   recvq ") for line in lines)
     place = next(n for n, line in enumerate(lines) if line.startswith("warn authorization"))
-    assert "-> security.authorization as in deploy/mongod.conf" in lines[place + 1]
+    assert "-> set security.authorization as in deploy/mongod.conf" in lines[place + 1]
     assert lines[-1].startswith("0 bad, ")
     assert sim.platform.calls.count == before
 
@@ -252,13 +252,13 @@ def test_a_wrong_channel_secret_shows_in_lines_test_call(doctor: Doctor, sim: li
     assert "LINE_CHANNEL_SECRET" in found(answer)["webhook test"]["do"]
 
 
-def test_line_that_is_away_is_one_bad_line(doctor: Doctor) -> None:
+def test_an_outage_of_line_is_one_bad_line(doctor: Doctor) -> None:
     answer = doctor("--json", code=1, LINE_API_BASE=f"http://127.0.0.1:{free_port()}")
     assert bad_ones(answer) == {"LINE token"}
     assert "LINE does not answer" in found(answer)["LINE token"]["saw"]
 
 
-def test_the_interval_counts_from_when_a_call_really_left(
+def test_the_interval_counts_from_the_real_start_of_a_call(
     sim: linesim.Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_api, "sent_at", lambda: time.monotonic() + 0.2)
@@ -270,13 +270,13 @@ def test_the_interval_counts_from_when_a_call_really_left(
     assert (sim.closest_starts(before) or 0) > 0.2
 
 
-def test_what_line_quotes_of_a_token_is_masked(doctor: Doctor, sim: linesim.Sim) -> None:
+def test_a_token_quoted_by_line_is_masked(doctor: Doctor, sim: linesim.Sim) -> None:
     sim.answer_next("info", 403, {"message": f"no right\nfor {sim.token}\x1b[2J"})
     saw = found(doctor("--json", code=1))["LINE token"]["saw"]
     assert saw == "LINE answers 403: no right for ***\\x1b[2J"
 
 
-def test_mongodb_that_is_away_is_one_bad_line(doctor: Doctor) -> None:
+def test_an_outage_of_mongodb_is_one_bad_line(doctor: Doctor) -> None:
     uri = f"mongodb://someone:secret-word@127.0.0.1:{free_port()}/?replicaSet=rs0"
     answer = doctor("--json", code=1, MONGODB_URI=uri)
     assert bad_ones(answer) == {"MongoDB"}
@@ -285,7 +285,7 @@ def test_mongodb_that_is_away_is_one_bad_line(doctor: Doctor) -> None:
     assert "secret-word" not in answer.output
 
 
-def test_what_is_not_set_stops_only_what_needs_it(doctor: Doctor) -> None:
+def test_a_missing_setting_stops_only_the_checks_that_need_it(doctor: Doctor) -> None:
     answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
     assert bad_ones(answer) == {"settings", "LINE token"}
     assert found(answer)["recvq"]["state"] == "ok"
@@ -303,7 +303,7 @@ def test_a_front_desk_that_is_down_is_told(doctor: Doctor) -> None:
     assert bad_ones(answer) == {"front desk"}
 
 
-# What is broken in the database, each in one of its own.
+# A broken database, a new one for each test.
 
 
 def test_an_uncapped_recvq_and_no_dispatcher_are_told(
@@ -366,7 +366,9 @@ def test_the_oldest_unfinished_document_is_the_one_that_waits(
     assert work.progress(patient).state is OK
 
 
-def test_what_was_left_behind_is_told(patient: DoctorContext, database: Database[Any]) -> None:
+def test_dead_letters_and_late_timers_are_reported(
+    patient: DoctorContext, database: Database[Any]
+) -> None:
     assert [look(patient).state for look in (work.held, work.timers, work.letters)] == [OK] * 3
     past = datetime.now(UTC) - timedelta(hours=1)
     database[HELD].insert_one({"key": "U1", "since": past, "why": "slow"})
@@ -383,11 +385,11 @@ def test_what_was_left_behind_is_told(patient: DoctorContext, database: Database
     set_audit_age(database, days=400)
     assert work.ages(patient).state is OK
     database[DEADLETTERS].update_one({"_id": "E3"}, {"$set": {"expiresAt": datetime.now(UTC)}})
-    assert work.ages(patient).saw.startswith("1 dead letter goes within a week")
+    assert work.ages(patient).saw.startswith("1 dead letter is deleted within a week")
     set_audit_age(database, days=401)
     saw = work.ages(patient).saw
-    assert "1 dead letter goes within a week" in saw
-    assert "once MongoDB knows of it" in saw
+    assert "1 dead letter is deleted within a week" in saw
+    assert "not set in MongoDB yet" in saw
     database[SCHEDULE].update_one({}, {"$set": {"runAt": None, "setAside": "no data"}})
     assert work.timers(patient).state is WARN
 
@@ -423,7 +425,7 @@ def test_the_gate_is_judged_by_the_row_of_the_dispatcher_that_leads(
     assert (found.state, "95% of the gate's turns" in found.saw) == (WARN, True)
 
 
-def test_recvqs_reach_is_measured_from_its_oldest_document(
+def test_the_retention_of_recvq_is_measured_from_its_oldest_document(
     patient: DoctorContext, database: Database[Any]
 ) -> None:
     assert "empty" in space.reach(patient).saw
@@ -453,7 +455,7 @@ def test_the_spool_is_read_without_being_changed(patient: DoctorContext) -> None
     assert services.spooled(patient).state is WARN
 
 
-# What is really shown at a port.
+# The certificate that a port serves.
 
 
 @pytest.fixture(scope="module")
@@ -500,7 +502,7 @@ def a_tls_box(pair: Pair, port: int, sim: linesim.Sim) -> DoctorContext:
     )
 
 
-def test_what_a_port_shows_is_held_against_the_files_and_the_public_authorities(
+def test_a_served_certificate_is_compared_with_the_files_and_verified(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair, other = authority.issue(serial=1, days=90), authority.issue(serial=2, days=90)
@@ -512,7 +514,7 @@ def test_what_a_port_shows_is_held_against_the_files_and_the_public_authorities(
         assert services.front_desk(right).state is OK
         assert certificate.served(wrong).state is BAD
         refused = certificate.public(right)
-        assert (refused.state, "would be refused" in refused.saw) == (BAD, True)
+        assert (refused.state, "LINE refuses the certificate" in refused.saw) == (BAD, True)
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.root))
         assert certificate.public(right).state is OK
         right.close()

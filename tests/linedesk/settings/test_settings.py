@@ -189,7 +189,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     }
 
 
-def test_every_setting_stands_in_the_table_of_bad_values() -> None:
+def test_every_setting_is_in_the_table_of_wrong_values() -> None:
     files = {"FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY"}
     assert {name for name, _ in BAD} | files == {name.upper() for name in Settings.model_fields}
 
@@ -197,7 +197,7 @@ def test_every_setting_stands_in_the_table_of_bad_values() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in BAD for value in values]
 )
-def test_a_bad_value_is_refused_by_name_with_what_would_be_right(name: str, value: str) -> None:
+def test_a_wrong_value_is_refused_with_its_name_and_rule(name: str, value: str) -> None:
     text = refusal({name: value})
     rule = Settings.model_fields[name.lower()].description
     assert text.startswith(f"{name} must be {rule}")
@@ -231,7 +231,7 @@ def test_all_bad_settings_are_named_at_once() -> None:
     assert "'parrot'" in text
 
 
-def test_calls_leave_a_thread_for_all_else() -> None:
+def test_calls_leave_a_thread_for_other_work() -> None:
     given = {"LINE_CONCURRENCY": "20", "DISPATCHER_THREADS": "20"}
     assert "LINE_CONCURRENCY must be below DISPATCHER_THREADS" in refusal(given)
     assert load_settings({**given, "DISPATCHER_THREADS": "21"}).line_concurrency == 20
@@ -241,7 +241,7 @@ def test_calls_leave_a_thread_for_all_else() -> None:
 def test_certificate_and_key_come_together(given: str, tmp_path: Path) -> None:
     file = tmp_path / "file.pem"
     file.touch()
-    assert "must be set together" in refusal({given: str(file)})
+    assert "set both FRONTDESK_TLS_CERT and FRONTDESK_TLS_KEY" in refusal({given: str(file)})
 
 
 @pytest.mark.parametrize("name", ["FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY"])
@@ -306,7 +306,7 @@ def test_settings_do_not_change() -> None:
         load_settings({}).frontdesk_port = 1
 
 
-def test_the_environment_goes_before_credentials_and_these_before_the_file(tmp_path: Path) -> None:
+def test_the_environment_overrides_credentials_and_these_the_file(tmp_path: Path) -> None:
     config = tmp_path / "line.toml"
     config.write_text(
         f'LINE_CHANNEL_SECRET = "{SECRET}"\nLINE_CHANNEL_ACCESS_TOKEN = "file"\n'

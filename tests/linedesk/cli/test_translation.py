@@ -1,0 +1,364 @@
+"""Commands in the reader's language: in a pseudo language no English text is left, and Japanese
+fits a terminal of 80 columns.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from babel.messages.pofile import read_po
+from click.testing import CliRunner, Result, _NamedTextIOWrapper
+from pymongo.database import Database
+from rich.cells import cell_len
+
+from linedesk.cli import main
+from linedesk.cli.failure import KNOWN, Command
+from linedesk.runtime import language
+from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.help import cells, wrapped
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE, create_collections
+from tests.linedesk.cli.terminals import shown_on
+from tests.linedesk.console import a_day
+
+ROOT = Path(__file__).parents[3]
+Run = Callable[..., Result]
+
+
+class PseudoCatalogue:
+    """Sets each text of the catalogue in 【…】, but not the values in it."""
+
+    def __init__(self) -> None:
+        with (language.FOLDER / "ja" / "LC_MESSAGES" / "linedesk.po").open("rb") as file:
+            found = [one.id for one in read_po(file, locale="ja") if one.id]
+        self._known = {one if isinstance(one, str) else one[0] for one in found}
+
+    def gettext(self, message: str) -> str:
+        return marked(message) if message in self._known else message
+
+    def ngettext(self, singular: str, plural: str, count: int) -> str:
+        return marked(singular if count == 1 else plural) if singular in self._known else singular
+
+
+def marked(message: str) -> str:
+    return "\n\n".join(map(_marked, message.split("\n\n")))
+
+
+def _marked(paragraph: str) -> str:
+    before = "\b\n" if paragraph.startswith("\b\n") else ""
+    paragraph = paragraph.removeprefix(before)
+    try:
+        parts = list(string.Formatter().parse(paragraph))
+    except ValueError:
+        return f"{before}【{paragraph}】"
+    told = ""
+    for text, name, spec, conversion in parts:
+        told += f"【{text}】" if text else ""
+        if name is not None:
+            told += "{" + name + (f"!{conversion}" if conversion else "")
+            told += (f":{spec}" if spec else "") + "}"
+    return before + told
+
+
+@pytest.fixture
+def pseudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LINEDESK_LANG=ja is the pseudo language."""
+    catalogue = PseudoCatalogue()
+    english = language.catalogue_of("en")
+    monkeypatch.setattr(
+        language, "catalogue_of", lambda name: catalogue if name == "ja" else english
+    )
+    monkeypatch.setenv("LINEDESK_LANG", "ja")
+
+
+@pytest.fixture(scope="module")
+def database(client: Client) -> Iterator[Database[Any]]:
+    """A database with a day's rows. No test changes it."""
+    database = client[f"test_translation_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    a_day.fill(database)
+    database.status.update_many({}, {"$set": {"words": "12.4 events/s"}})
+    database.deadletters.update_many({}, {"$set": {"cause": "quota"}})
+    yield database
+    client.drop_database(database.name)
+
+
+@pytest.fixture
+def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+    return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
+
+
+@pytest.fixture
+def run(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command on something that seems to be a terminal."""
+    monkeypatch.setattr(_NamedTextIOWrapper, "isatty", lambda self: True, raising=False)
+    for name, value in (("COLUMNS", "200"), ("NO_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+    return partial(CliRunner().invoke, main.linedesk, env=environ)
+
+
+# Words that are the same in every language: names, values of settings, and parts of commands.
+NAMES = {
+    *("linedesk", "python", "recvq", "oplog", "jobs", "calls", "MongoDB", "RabbitMQ", "LINE"),
+    *("frontdesk", "dispatcher", "scheduler", "reply", "push", "multicast", "profile", "main"),
+    *("mongod", "Ctrl", "ms", "min", "KB", "MB", "GB", "TB", "rs", "bot", "id", "hanako", "UTC"),
+    *("integer", "range", "float", "File", "KeyError", "live", "chat", "message", "quota"),
+    *("admin", "operator", "console", "api", "data", "text", "file"),
+    *("as", "ok", "warn", "bad", "skip", "PRIMARY", "system", "wiredTiger", "parrot", "timer"),
+}
+
+
+def english_in(shown: str) -> list[str]:
+    """The English words of an output outside 【…】, without names, ids, options and commands."""
+    text = re.sub(r"【[^【】]*】", " ", shown)
+    text = re.sub(r"\(\w*Error\)|\"[^\"]*\"|`[^`]*`|'[^']*'|\[[^\]]*\]", " ", text)
+    words = re.findall(r"(?<![\w/.:=+{}-])[A-Za-z]{2,}(?![\w/.:=+{}-])", text)
+    names = NAMES | {word for word in words if word.isupper() or word.endswith("Error")}
+    return [word for word in words if word not in names]
+
+
+# Help
+
+
+def commands(group: click.Group, *before: str) -> Iterator[Sequence[str]]:
+    yield before
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, *before, name)
+        else:
+            yield (*before, name)
+
+
+@pytest.mark.usefixtures("pseudo")
+@pytest.mark.parametrize("command", list(commands(main.linedesk)), ids=" ".join)
+def test_help_is_translated(command: Sequence[str]) -> None:
+    answer = CliRunner().invoke(main.linedesk, [*command, "--help"])
+    assert answer.exit_code == 0
+    assert "【Usage:】" in answer.output
+    assert "【Show this message and exit.】" in answer.output
+    # Arguments of commands and examples.
+    lines = [line for line in answer.output.splitlines() if not re.match(r"  linedesk ", line)]
+    text = re.sub(
+        r"^  [\w, -]+?(--[\w-]+)?(/--[\w-]+)?( [A-Z]+)* ", " ", "\n".join(lines), flags=re.M
+    )
+    left = english_in(text.partition("\n")[2])
+    assert not left, f"{left}\n{answer.output}"
+
+
+@pytest.mark.parametrize("command", list(commands(main.linedesk)), ids=" ".join)
+def test_japanese_help_fits_80_columns(
+    command: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINEDESK_LANG", "ja")
+    answer = CliRunner().invoke(main.linedesk, [*command, "--help"], terminal_width=80)
+    assert "使い方:" in answer.output
+    assert "このヘルプを表示して終了します。" in answer.output
+    too_long = [line for line in answer.output.splitlines() if cell_len(line) > 80]
+    assert [line for line in too_long if not line.startswith("  curl ")] == []
+
+
+def test_japanese_is_wrapped_at_its_width_and_no_line_begins_with_a_full_stop() -> None:
+    text = "設定は、LINE_CHANNEL_SECRETなどの環境変数から読み込みます。" * 3
+    for width in range(30, 60):
+        lines = wrapped(text, width).splitlines()[1:]
+        assert "".join(lines) == text
+        assert all(cells(line) <= width for line in lines)
+        assert not [line for line in lines if line[0] in "、。"]
+    assert wrapped("Only narrow characters.", 10) == "Only narrow characters."
+
+
+@pytest.mark.usefixtures("pseudo")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stauts"],
+        ["status", "--wtach"],
+        ["calls", "--limit", "x"],
+        ["calls", "--limit", "0"],
+        ["calls", "--limit"],
+        ["calls", "--failed=1"],
+        ["demo", "--bot", "x"],
+        ["trace"],
+        ["trace", "a", "b", "c"],
+        ["dead", "replay"],
+        ["dead", "list", "--since", "soon"],
+        ["pause"],
+        ["init", "--new-passwords"],
+        ["init", "--amqp", "x", "--users", "x"],
+        ["status", "--config", "/"],
+    ],
+    ids=" ".join,
+)
+def test_errors_of_usage_are_translated(arguments: list[str], environ: dict[str, str]) -> None:
+    answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
+    assert answer.exit_code == 2, answer.output
+    assert "【Error: 】" in answer.output
+    told = answer.output.partition("【Error: 】")[2]
+    assert english_in(told) == []
+
+
+# Commands
+
+
+@pytest.mark.usefixtures("pseudo")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["calls"],
+        ["dead", "list"],
+        ["dead", "list", "--all"],
+        ["audit"],
+        ["history"],
+        ["trace", a_day.EVENT],
+        ["resume", "main/Uffffffffffffffffffffffffffffffff"],
+        ["release", "main"],
+        ["dead", "replay", "--cause", "no such cause"],
+        ["conversation", "show", "Uffff"],
+    ],
+    ids=" ".join,
+)
+def test_output_is_translated(run: Run, arguments: list[str]) -> None:
+    answer = run(arguments)
+    assert answer.exit_code in (Exit.OK, Exit.FAILED), answer.output
+    assert "【" in answer.output
+    left = english_in(answer.output)
+    assert not left, f"{left}\n{answer.output}"
+
+
+@pytest.mark.usefixtures("pseudo")
+def test_the_doctors_report_is_translated(environ: dict[str, str], tmp_path: Path) -> None:
+    """In a pipe, where lines are not folded."""
+    settings = environ | {"SPOOL_PATH": str(tmp_path / "spool.db"), "FRONTDESK_PORT": "1"}
+    answer = CliRunner().invoke(main.linedesk, ["doctor", "--no-line"], env=settings)
+    assert {line[:4] for line in answer.output.splitlines()} >= {"ok  ", "warn", "bad ", "skip"}
+    left = english_in(answer.output)
+    assert not left, f"{left}\n{answer.output}"
+
+
+@pytest.mark.usefixtures("pseudo")
+def test_json_is_english(run: Run) -> None:
+    for arguments in (
+        ["status"],
+        ["trace", a_day.EVENT],
+        ["dead", "list"],
+        ["doctor", "--no-line"],
+    ):
+        assert "【" not in run([*arguments, "--json"]).output
+
+
+@pytest.mark.usefixtures("pseudo")
+def test_a_list_in_a_pipe_is_english(environ: dict[str, str]) -> None:
+    for arguments in (["calls"], ["audit"], ["dead", "list"], ["history"]):
+        assert "【" not in CliRunner().invoke(main.linedesk, arguments, env=environ).stdout
+
+
+@pytest.mark.usefixtures("pseudo")
+def test_errors_of_settings_are_translated(run: Run, tmp_path: Path) -> None:
+    wrong = {"MONGODB_URI": "x", "FRONTDESK_PORT": "x", "LINE_CONCURRENCY": "900", "BOT": "x"}
+    shown = CliRunner().invoke(main.linedesk, ["status"], env=wrong).output
+    assert len(shown.splitlines()) == 4
+    assert english_in(shown) == []
+    config = tmp_path / "line.toml"
+    config.write_text("FRONTDESK_PROT = 1\n")
+    shown = CliRunner().invoke(main.linedesk, ["status", "--config", str(config)]).output
+    assert "【 (did you mean 】" in shown.replace("】【", "") or "did you mean" in shown
+    assert english_in(shown) == []
+
+
+def test_an_unknown_language_is_a_wrong_setting() -> None:
+    for arguments in (["--help"], ["status"], ["dead", "list"]):
+        answer = CliRunner().invoke(main.linedesk, arguments, env={"LINEDESK_LANG": "klingon"})
+        assert answer.exit_code == Exit.CONFIG
+        expected = "linedesk: LINEDESK_LANG: no language 'klingon'; use one of en, ja\n"
+        assert answer.output == expected
+
+
+# Texts in the code
+
+TRANSLATED = {"_", "mark", "ngettext", "gettext"}
+PACKAGES = ("linedesk/cli", "linedesk/doctor", "linedesk/settings")
+# Two English words with a space between them.
+SENTENCE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
+# Other texts: names, commands, styles of rich, SQL, PEM and a program.
+OTHERS = re.compile(
+    r"SELECT |BEGIN |END CERTIFICATE|^\s*import |^linedesk,? |^Bearer|systemctl |bold (red|green)"
+    r"|IP Address|given up|^Value error|^ended by signal"
+)
+
+
+def untranslated(path: Path) -> Iterator[str]:
+    """Sentences in the code that are not arguments of a function for translation."""
+    tree = ast.parse(path.read_text("utf-8"))
+    covered = {
+        id(inner) for node in ast.walk(tree) if _is_covered(node) for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in covered:
+            text = node.value if isinstance(node.value, str) else ""
+            if SENTENCE.search(text) and not OTHERS.search(text):
+                yield f"{path.name}:{node.lineno}: {text}"
+
+
+def _is_covered(node: ast.AST) -> bool:
+    """Whether texts in it are translated, or are no texts for people: logs and docstrings."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return getattr(node.func.value, "id", "") == "log"
+    if isinstance(node, ast.Call):
+        return getattr(node.func, "id", "") in TRANSLATED
+    if isinstance(node, ast.keyword):
+        return node.arg in ("help", "name", "examples")
+    is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_docstring or isinstance(node, ast.Assert)
+
+
+def test_each_sentence_in_the_code_is_translated() -> None:
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    left = [one for path in paths for one in untranslated(path)]
+    assert not left, "\n".join(left)
+
+
+def test_each_introduction_of_an_error_is_translated() -> None:
+    catalogue = PseudoCatalogue()
+    for _, introduction in KNOWN.values():
+        if introduction and introduction != "demo: ":
+            assert catalogue.gettext(introduction).startswith("【")
+
+
+def test_every_command_is_translated() -> None:
+    for command in commands(main.linedesk):
+        found: click.Command = main.linedesk
+        for name in command:
+            assert isinstance(found, click.Group)
+            found = found.commands[name]
+        assert isinstance(found, Command | main.HelpfulGroup)
+
+
+# Japanese
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("doctor", "--no-line"), ("レプリカセット", "警告")),
+        (("status",), ("プロセス", "容量")),
+        (("dead", "list"), ("最終 (", "相手", "原因")),
+        (("calls",), ("呼び出し", "時刻 (")),
+    ],
+)
+def test_japanese_fits_a_terminal_of_80_columns(
+    environ: dict[str, str], arguments: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    lines, code = shown_on(environ | {"LINEDESK_LANG": "ja"}, *arguments, columns=80)
+    assert code in (Exit.OK, Exit.FAILED), lines
+    assert all(any(words in line for line in lines) for words in expected), lines
+    assert max(map(cell_len, lines)) <= 80, [line for line in lines if cell_len(line) > 80]
