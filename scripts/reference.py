@@ -68,7 +68,7 @@ def _walk(
 
 
 def _flowing(text: str) -> str:
-    """Help text as paragraphs; what click leaves as it is becomes a block."""
+    """Return help text as paragraphs; a paragraph that click does not wrap becomes a block."""
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         if paragraph.lstrip().startswith("\b"):

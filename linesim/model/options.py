@@ -1,4 +1,4 @@
-"""What a simulator is started with."""
+"""The options with which a simulator starts."""
 
 import secrets
 from collections.abc import Mapping
