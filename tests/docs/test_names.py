@@ -21,7 +21,7 @@ FOLDERS = (*TOP, "deploy", "scripts", "bench", "docs", "tests", "requirements")
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests" / "README.md"])
 # Not ours, although something of ours has that name: MongoDB's, the SDK's, Prometheus's.
 FOREIGN = {"_id", "_headers", "_request_timeout", "_total"}
-# What ends so is a file or a unit, and no module.
+# Names with these endings are files or units, not modules.
 SUFFIXES = ("py", "toml", "target", "service", "socket", "timer", "json", "conf", "mjs", "go")
 
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -34,7 +34,7 @@ METHOD = re.compile(r"[A-Z]\w*\.\w+")
 
 @dataclass(frozen=True)
 class Names:
-    """What a module defines: its own names, and those of each class."""
+    """The names that a module defines, and those of each class."""
 
     own: frozenset[str]
     classes: Mapping[str, frozenset[str]]
@@ -109,7 +109,7 @@ class Citation:
 
 
 def citations(page: Path) -> Iterator[Citation]:
-    """What a page cites outside its blocks of code, in order."""
+    """The citations of a page outside its blocks of code, in order."""
     text = FENCE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text("utf-8"))
     for number, line in enumerate(text.splitlines(), 1):
         file = None
@@ -125,7 +125,7 @@ def found(file: str) -> Path | None:
 
 
 def wrong_file(one: Citation) -> str | None:
-    """What is wrong with a cited file or folder; a name without a folder is an example's."""
+    """Return the fault of a cited file or folder; a name without a folder is an example's."""
     path = one.code.partition("::")[0].partition(" ")[0]
     if "/" not in path or not re.fullmatch(r"[\w./-]+", path):
         return None
@@ -135,7 +135,7 @@ def wrong_file(one: Citation) -> str | None:
 
 
 def wrong_name(one: Citation) -> str | None:
-    """What is wrong with a name cited as `file.py::name`, or as `::name` behind a file."""
+    """Return the fault of a name cited as `file.py::name`, or as `::name` behind a file."""
     cited = CITED.fullmatch(one.code)
     if cited is None or cited["name"] is None:
         return None
@@ -148,7 +148,7 @@ def wrong_name(one: Citation) -> str | None:
 
 
 def wrong_module(one: Citation) -> str | None:
-    """What is wrong with `package.module.Name`."""
+    """Return the fault of `package.module.Name`."""
     if not DOTTED.fullmatch(one.code) or one.code.rpartition(".")[2] in SUFFIXES:
         return None
     parts = one.code.split(".")
@@ -174,7 +174,7 @@ def _is_in_the_api(parts: list[str]) -> bool:
 
 
 def wrong_method(one: Citation) -> str | None:
-    """What is wrong with `Class.method` of a class of ours."""
+    """Return the fault of `Class.method` of a class of ours."""
     if not METHOD.fullmatch(one.code):
         return None
     owner, _, name = one.code.partition(".")
@@ -221,7 +221,7 @@ def way() -> list[str]:
 
 
 def missing_in(step: str) -> Iterator[str]:
-    """What a line names and is not there: each code in it is a file, or a name in the last one."""
+    """The names in a line that do not exist: each code in it is a file, or a name in the last one."""
     file, owner = "", ""
     for code in CODE.findall(step):
         cited = CITED.fullmatch(code)

@@ -55,7 +55,7 @@ def test_each_guard_of_the_table_has_one_anchor_and_each_anchor_a_row() -> None:
 
 @pytest.mark.parametrize("anchor", ANCHORS, ids=lambda anchor: anchor.name)
 def test_a_guard_can_be_taken_out(anchor: Anchor) -> None:
-    """What takes its place uses the module's names only: else the trial fails for a name's sake."""
+    """The replacement uses names of the module only; otherwise the trial fails because of a name."""
     text = anchor.path.read_text("utf-8")
     before, after = ast.parse(text), ast.parse(without(text, anchor))
     assert ast.dump(after) != ast.dump(before)
