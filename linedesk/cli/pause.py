@@ -23,7 +23,7 @@ from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
 from linedesk.console.search import scope_of
-from linedesk.console.web.words import ACTS
+from linedesk.console.web.words import ACTS, WAYS
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -35,6 +35,7 @@ OBEY_SECONDS = 4.0
 CAME_SECONDS = 10.0
 LOOK_SECONDS = 0.2
 Found = TypeVar("Found")
+DONE = mark("done")
 KINDS: Mapping[Kind, str] = {"event": mark("event"), "send": mark("send")}
 # The object of an act, if it is a conversation.
 CONVERSATION = re.compile(r"[^/ ]+/[UCR]")
@@ -161,14 +162,14 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
             echo_json({**row, "name": _name(row, names)})
         return
     act = Column(mark("act"), _act)
-    outcome = Column(mark("outcome"), lambda row: known(str(row.get("outcome"))), fold=8)
+    outcome = Column(mark("outcome"), _outcome, fold=8)
     why = Column(mark("why"), lambda row: row.get("why") or "-", fold=8)
     show_rows(
         rows,
         screen=(
             Column(zoned(mark("at")), lambda row: moment(row.get("at"))),
             Column(mark("by"), lambda row: row.get("by"), fold=8),
-            Column(mark("via"), lambda row: known(str(row.get("via"))), left_out=1),
+            Column(mark("via"), _way, left_out=1),
             act,
             Column(mark("target"), lambda row: _on_screen(row, names), fold=28),
             outcome,
@@ -196,6 +197,16 @@ def _on(row: Mapping[str, Any]) -> list[str]:
 def _act(row: Mapping[str, Any]) -> str:
     act = str(row.get("act"))
     return _(ACTS.get(act, act))
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    outcome = str(row.get("outcome"))
+    return _(DONE) if outcome == DONE else known(outcome)
+
+
+def _way(row: Mapping[str, Any]) -> str:
+    way = str(row.get("via"))
+    return _(WAYS.get(way, way))
 
 
 def _conversations(row: Mapping[str, Any]) -> list[str]:

@@ -163,7 +163,7 @@ def _head(seen: Overview, problems: Sequence[HealthProblem]) -> Text:
         return head.append(name_of_health([]), "bold green")
     counts = [_("{count} Critical").format(count=bad)] if bad else []
     counts += [_("{count} Warning").format(count=warn)] if warn else []
-    return head.append(", ".join(counts), "bold red" if bad else "yellow")
+    return head.append(_(", ").join(counts), "bold red" if bad else "yellow")
 
 
 def _problems(found: Sequence[HealthProblem], most: int) -> Iterator[Text]:
