@@ -33,6 +33,6 @@ def turn_words(turn_class: TurnClass, waiting: Mapping[TurnClass, int]) -> str:
     better = {one: waiting[one] for one in TurnClass if one < turn_class and waiting.get(one)}
     if better:
         first = " and ".join(many(one, count) for one, count in better.items())
-        return f"{own}: {first} {'goes' if sum(better.values()) == 1 else 'go'} first"
+        return f"{own}: {first} {'goes first' if sum(better.values()) == 1 else 'go first'}"
     others = waiting.get(turn_class, 0) - 1
     return f"{own}, beside {many(turn_class, others)}" if others > 0 else own
