@@ -49,6 +49,8 @@ class BotAnswer:
 
     text: str
     milliseconds: float
+    called_at: float = 0.0
+    """When LINE received the call, in seconds of the simulator's clock."""
 
 
 @dataclass
@@ -139,7 +141,7 @@ class DemoConversation:
         rows = {row[REQUEST_ID]: row for row in self._stage.documents(CALLS, {})}
         for event in self.events:
             event.answers = [
-                BotAnswer(text, (call["started"] - event.sent_at) * 1000)
+                BotAnswer(text, (call["started"] - event.sent_at) * 1000, call["started"])
                 for call in calls
                 if (text := text_for(event.event_id, call, rows.get(call.get(REQUEST_ID))))
             ]
