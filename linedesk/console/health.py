@@ -706,9 +706,11 @@ def _line(seen: Overview) -> Iterator[HealthProblem | None]:
 def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
     yield dead_letters(seen.letters_lately)
     if seen.threads.abandoned:
-        saw = _("{count} handlers have not returned since the start").format(
-            count=f"{seen.threads.abandoned:,.0f}"
-        )
+        saw = ngettext(
+            "{count} handler has not returned since the start",
+            "{count} handlers have not returned since the start",
+            round(seen.threads.abandoned),
+        ).format(count=f"{seen.threads.abandoned:,.0f}")
         do = _("the log names them; the dispatcher restarts once all its threads are lost")
         yield HealthProblem("warn", "threads", saw, do)
     late = -(seen.figures[processes.SCHEDULER].number("nextTimerSeconds") or 0.0)
