@@ -74,7 +74,7 @@ def title_of(page: Path) -> str:
 def first_sentence(page: Path) -> str:
     """The first sentence below the page's title."""
     for paragraph in page.read_text("utf-8").split("\n\n"):
-        if not re.match(r"[#\[|!>`<-]", paragraph.strip()):
+        if not re.match(r"[#\[|!><-]|```", paragraph.strip()):
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
             return re.split(r"(?<=[.。])(?:\s|$)", plain)[0]
     return ""
