@@ -217,7 +217,7 @@ main() {
   umask 022
   export LC_ALL=C.UTF-8
   be_the_only_one
-  trap 'fail "$EXIT_FAILED" "the step above failed (line $LINENO); the services run on as they were"' ERR
+  trap 'fail "$EXIT_FAILED" "the step above failed (line $LINENO); the services keep running unchanged"' ERR
   if [[ -n $ROLL_BACK ]]; then
     roll_back
   elif [[ -n $WORKER ]]; then

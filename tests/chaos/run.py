@@ -202,7 +202,7 @@ def _decided_twice(city: City) -> list[str]:
 
 def _fired_though_cancelled(city: City) -> list[str]:
     said = said_in(city.sim.platform.calls.since())
-    return [f"a cancelled timer rang: {text}" for _, text in said if text.endswith(CANCELLED)]
+    return [f"a cancelled timer fired: {text}" for _, text in said if text.endswith(CANCELLED)]
 
 
 def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float) -> Verdict:

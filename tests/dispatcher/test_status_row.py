@@ -241,4 +241,4 @@ def test_collections_that_were_dropped_by_hand_are_made_right_at_the_start_and_w
     eventually(lambda: "eventId" in database[JOBS].index_information())
     assert database[JOBS].options()["capped"]
     eventually(lambda: "unsentAt" in database[CONVERSATIONS].index_information())
-    eventually(lambda: told("collections made right again")[1:])
+    eventually(lambda: told("collections repaired")[1:])

@@ -1,4 +1,4 @@
-"""recvq is made right again whatever became of it, and however often that is broken off."""
+"""recvq is repaired from every state, also when the repair is interrupted often."""
 
 from __future__ import annotations
 
