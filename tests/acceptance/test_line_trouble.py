@@ -40,7 +40,7 @@ def test_a_wrong_token_burns_nothing_and_a_restart_with_a_good_one_brings_all_ho
 
     assert [call.status for call in sim.calls] == [401]
     (error,) = errors_in(house.log_of(wrong))
-    assert "put a valid one into LINE_CHANNEL_ACCESS_TOKEN and restart" in error
+    assert "set a valid LINE_CHANNEL_ACCESS_TOKEN and restart" in error
     assert "ran-out-on-friday" not in house.log_of(wrong)
     house.stop(wrong, ending)
     house.start_dispatcher(BOT="acceptance_bots:echo")
