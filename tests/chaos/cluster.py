@@ -20,7 +20,6 @@ from pymongo.errors import PyMongoError
 
 import linesim
 from linedesk.compose import children
-from linedesk.compose.private_mongod import free_port
 from linedesk.store.control import Control
 from linedesk.store.documents import LEASES
 from linedesk.store.errors import StoreUnavailable
@@ -30,6 +29,7 @@ from tests.chaos.points import FOLDER, Orders
 from tests.chaos.servers import Servers
 from tests.chaos.slipped import Freeze
 from tests.fork_server import Child, nursery
+from tests.rabbitmq import free_ports
 from tests.waiting import eventually
 
 DATABASE = "chaos"
@@ -103,7 +103,7 @@ class City:
         self.spool.mkdir()
         self.spool_disk = _mount(self.spool)
         self.orders = Orders(folder / "points")
-        self._port = free_port()
+        (self._port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self._port}"
         sim.webhook_url = f"{self.url}/callback"
         self.broker = Broker(folder, workers=workers) if workers else None

@@ -13,9 +13,10 @@ from pathlib import Path
 from pymongo.errors import PyMongoError
 
 from linedesk.compose import children
-from linedesk.compose.private_mongod import find_mongod, free_port
+from linedesk.compose.private_mongod import find_mongod
 from linedesk.store.client import Client, connect
 from tests.chaos.proxy import Mode, Proxy
+from tests.rabbitmq import free_ports
 from tests.servers import make_data_folder
 from tests.waiting import eventually
 
@@ -28,8 +29,7 @@ class Node:
 
     def __init__(self, place: int, folder: Path) -> None:
         self.place = place
-        self.port = free_port()
-        self.line = free_port()
+        self.port, self.line = free_ports(2)
         self.host = f"127.0.0.1:{self.line}"
         self._data = make_data_folder(f"chaos-mongod-{place}")
         self._log = folder / f"mongod-{place}.log"
