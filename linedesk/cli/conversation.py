@@ -15,10 +15,8 @@ from linedesk.console.conversation import conversation_summary, find_conversatio
 from linedesk.console.format import echo_json, for_long, local
 from linedesk.console.known import known
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark, ngettext
+from linedesk.runtime.language import ngettext
 from linedesk.settings.settings import Settings
-
-KINDS = {"user": mark("user"), "group": mark("group"), "room": mark("room")}
 
 
 def show_conversation(settings: Settings, word: str, *, text: bool, as_json: bool) -> None:
@@ -60,14 +58,9 @@ def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Itera
 
 def _who(told: Mapping[str, Any]) -> Iterator[str]:
     friend = {True: _("friend"), False: _("no friend"), None: ""}[told["friend"]]
-    kind = ", ".join(part for part in (_kind(told["kind"]), friend) if part)
+    kind = ", ".join(part for part in (known(str(told["kind"] or "")), friend) if part)
     name = told["name"] or _("name not known")
     yield f"{name} ({kind})" if kind else name
-
-
-def _kind(kind: object) -> str:
-    """A user, group or room, as the conversation record names it."""
-    return _(KINDS[kind]) if isinstance(kind, str) and kind in KINDS else str(kind or "")
 
 
 def _state(place: Mapping[str, Any], now: datetime) -> str:

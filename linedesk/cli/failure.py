@@ -74,6 +74,15 @@ class Command(HelpfulCommand):
         ctx.exit(Exit.OK if code is None else code)
 
 
+class Process(Command):
+    """A command that runs a process. Its output is a log, so all but its help is in English."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the process until it ends."""
+        with speaking(DEFAULT):
+            return super().invoke(ctx)
+
+
 def _has_reader() -> bool:
     """Whether standard output is not a pipe whose reader, such as `head`, has closed it."""
     poller = select.poll()

@@ -14,7 +14,7 @@ import click
 from linedesk.cli.backup_commands import export_command, import_command
 from linedesk.cli.conversation_commands import conversation
 from linedesk.cli.dead_commands import dead
-from linedesk.cli.failure import Command
+from linedesk.cli.failure import Command, Process
 from linedesk.cli.operator_commands import OPERATOR_COMMANDS
 from linedesk.compose.options import config_option, set_up_logging, verbose_option, with_settings
 from linedesk.runtime.help import HelpfulGroup, option
@@ -144,7 +144,7 @@ def schema(settings: Settings) -> None:
         click.echo(require_schema(database) or 1)
 
 
-@linedesk.command(cls=Command)
+@linedesk.command(cls=Process)
 @option(
     "--share-port",
     is_flag=True,
@@ -158,7 +158,7 @@ def frontdesk(settings: Settings, share_port: bool) -> int:
     return frontdesk_process(settings, share_port=share_port)
 
 
-@linedesk.command(cls=Command)
+@linedesk.command(cls=Process)
 @with_settings
 def dispatcher(settings: Settings) -> int:
     """Run the bot on stored events, in order, within LINE's rate limits."""
@@ -167,7 +167,7 @@ def dispatcher(settings: Settings) -> int:
     return dispatcher_process(settings)
 
 
-@linedesk.command(cls=Command)
+@linedesk.command(cls=Process)
 @option(
     "--command",
     metavar="COMMAND",
@@ -182,7 +182,7 @@ def worker(settings: Settings, command: str | None) -> int:
     return worker_process(settings, command=command)
 
 
-@linedesk.command(cls=Command)
+@linedesk.command(cls=Process)
 @with_settings
 def scheduler(settings: Settings) -> int:
     """Fire timers. Needed only with SCHEDULER=process."""

@@ -23,7 +23,6 @@ from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
 from linedesk.console.search import scope_of
-from linedesk.console.web.words import ACTS, WAYS
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -35,7 +34,6 @@ OBEY_SECONDS = 4.0
 CAME_SECONDS = 10.0
 LOOK_SECONDS = 0.2
 Found = TypeVar("Found")
-DONE = mark("done")
 KINDS: Mapping[Kind, str] = {"event": mark("event"), "send": mark("send")}
 # The object of an act, if it is a conversation.
 CONVERSATION = re.compile(r"[^/ ]+/[UCR]")
@@ -195,18 +193,15 @@ def _on(row: Mapping[str, Any]) -> list[str]:
 
 
 def _act(row: Mapping[str, Any]) -> str:
-    act = str(row.get("act"))
-    return _(ACTS.get(act, act))
+    return known(str(row.get("act")))
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
-    outcome = str(row.get("outcome"))
-    return _(DONE) if outcome == DONE else known(outcome)
+    return known(str(row.get("outcome")))
 
 
 def _way(row: Mapping[str, Any]) -> str:
-    way = str(row.get("via"))
-    return _(WAYS.get(way, way))
+    return known(str(row.get("via")))
 
 
 def _conversations(row: Mapping[str, Any]) -> list[str]:

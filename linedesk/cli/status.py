@@ -36,7 +36,6 @@ from linedesk.console.history import read_history
 from linedesk.console.known import known
 from linedesk.console.overview import GateView, Latency, Overview, read_overview
 from linedesk.console.processes import Process, WorkersView
-from linedesk.console.web.words import STATES
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import DEFAULT, language, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
@@ -176,7 +175,7 @@ def _problems(found: Sequence[HealthProblem], most: int) -> Iterator[Text]:
 
 
 def _process(one: Process) -> Text:
-    state = _(STATES.get(one.state, one.state))
+    state = known(one.state)
     if not one.is_fresh:
         ended = one.state == processes.ENDED
         state = _("ended {duration} ago") if ended else _("last seen {duration} ago")

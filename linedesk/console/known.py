@@ -168,6 +168,29 @@ TEXTS = (
     mark("send reply"),
     mark("send push"),
     mark("send multicast"),
+    # The states and roles of processes.
+    mark("starting"),
+    mark("waiting"),
+    mark("standby"),
+    mark("working"),
+    mark("stopping"),
+    mark("ended"),
+    mark("silent"),
+    mark("frontdesk"),
+    mark("dispatcher"),
+    mark("scheduler"),
+    # Acts in the audit, their ways and outcome, and the kinds of conversations.
+    mark("pause"),
+    mark("resume"),
+    mark("release"),
+    mark("drop"),
+    mark("login"),
+    mark("page"),
+    mark("command"),
+    mark("done"),
+    mark("user"),
+    mark("group"),
+    mark("room"),
 )
 
 

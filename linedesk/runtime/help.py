@@ -47,7 +47,10 @@ BREAK = re.compile(rf"(?<=[^{NOT_LAST}])(?:(?<={WIDE})(?=\S)|(?={WIDE}))(?=[^{NO
 
 
 def cells(text: str) -> int:
-    """The width of a text on a terminal: a Japanese character takes two columns."""
+    """The width of a text on a terminal: a Japanese character takes two columns.
+
+    Loading rich for its `cell_len` would take a tenth of the time of `--help`.
+    """
     return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
 
 

@@ -39,8 +39,11 @@ def catalogue_of(language: str) -> catalogues.NullTranslations:
 
 
 def gettext(message: str) -> str:
-    """The text in the language of this context. Fill in values afterwards, by `str.format`."""
-    return catalogue_of(_language.get()).gettext(message)
+    """The text in the language of this context. Fill in values afterwards, by `str.format`.
+
+    An empty text stays empty; gettext would return the catalogue's header.
+    """
+    return message and catalogue_of(_language.get()).gettext(message)
 
 
 def ngettext(singular: str, plural: str, count: int) -> str:

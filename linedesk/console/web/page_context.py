@@ -29,7 +29,7 @@ from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visito
 from linedesk.console.web.format import FILTERS, number, plain, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
 from linedesk.console.web.live import Away, LiveReader, LiveReadings
-from linedesk.console.web.words import ACTS, KINDS, OPERATORS, REASONS, ROLES, STATES, WAYS
+from linedesk.console.web.words import OPERATORS, REASONS
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
@@ -310,14 +310,9 @@ def _environment() -> Environment:
     environment.filters["explained"] = explained
     # Words of a fixed set; any other word is shown as it is.
     fixed: dict[str, Mapping[Any, str]] = {
-        "act": ACTS,
-        "kind": KINDS,
         "operator": OPERATORS,
         "given_reason": REASONS,
         "result": RESULT_NAMES,
-        "role": ROLES,
-        "state": STATES,
-        "way": WAYS,
     }
     for name, words in fixed.items():
         environment.filters[name] = _one_of(words)

@@ -31,37 +31,9 @@ CLASS_WORDS = {
     "other": mark("late or to another chat"),
     "idle": mark("reading only"),
 }
-# The states of processes, and the steps of threads.
-STATES = {
-    "starting": mark("starting"),
-    "waiting": mark("waiting"),
-    "standby": mark("standby"),
-    "working": mark("working"),
-    "stopping": mark("stopping"),
-    "ended": mark("ended"),
-    "silent": mark("silent"),
-}
-# The roles of processes.
-ROLES = {
-    "frontdesk": mark("frontdesk"),
-    "dispatcher": mark("dispatcher"),
-    "scheduler": mark("scheduler"),
-}
-# The acts in the audit.
-ACTS = {
-    "pause": mark("pause"),
-    "resume": mark("resume"),
-    "release": mark("release"),
-    "replay": mark("replay"),
-    "drop": mark("drop"),
-    "login": mark("login"),
-}
-# The operators without a name, the ways to the acts, and the reason of a forced replay.
+# The operators without a name, and the reason of a forced replay, among texts that people typed.
 OPERATORS = {"(no name)": mark("(no name)"), "the token": mark("the token")}
-WAYS = {"page": mark("page"), "command": mark("command")}
 REASONS = {"may arrive twice": mark("may arrive twice")}
-# The kinds of conversations.
-KINDS = {"user": mark("user"), "group": mark("group"), "room": mark("room")}
 WORDS = {
     mark("Unfinished"): mark(
         "Events that are stored and not decided yet: not read, in progress, or held."

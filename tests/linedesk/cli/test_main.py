@@ -250,6 +250,10 @@ def test_each_process_stops_with_a_message_at_documents_of_a_newer_release(
         answer = linedesk(*command.split(), **environ)
         assert answer.returncode == Exit.NEWER, (command, answer.stderr)
         assert f"(schema {SCHEMA + 1}, this release supports {SCHEMA})" in answer.stderr
+    for process in ("frontdesk", "dispatcher", "scheduler"):
+        answer = linedesk(process, **environ, LINEDESK_LANG="ja")
+        assert answer.returncode == Exit.NEWER, (process, answer.stderr)
+        assert answer.stderr.isascii(), "a process writes a log, which is in English"
     assert re.search(
         r"^bad +schema +not as linedesk needs it",
         linedesk("doctor", "--no-line", **environ).stdout,

@@ -112,4 +112,5 @@ def test_a_language_is_spoken_inside_its_block_alone() -> None:
     with speaking("ja"):
         assert language() == "ja"
         assert gettext("no such text, as it is") == "no such text, as it is"
+        assert gettext("") == "", "not the header of the catalogue"
     assert language() == "en"
