@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
+from linedesk.runtime.language import DEFAULT, speaking
+
 PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
 
 MASK = "***"
@@ -37,10 +39,11 @@ class LineFormatter(logging.Formatter):
         self._coloured = coloured
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of one record with its traceback."""
-        message = _one_line(record.getMessage())
-        line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {message}"
-        lines = [line, *_set_off(self._traceback(record))]
+        """The text of one record with its traceback, in English whatever the context speaks."""
+        with speaking(DEFAULT):
+            message = _one_line(record.getMessage())
+            line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {message}"
+            lines = [line, *_set_off(self._traceback(record))]
         return self._masked("\n".join(lines))
 
     def _level(self, record: logging.LogRecord) -> str:

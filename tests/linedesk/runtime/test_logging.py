@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from linedesk.runtime.language import speaking
 from linedesk.runtime.logging import PACKAGES, configure_logging
+from linedesk.store.errors import AccessRefused
 
 ROOT = Path(__file__).parents[3]
 SECRET = "8c570fa6dd201bb328f1c1eac23a96d8"
@@ -167,6 +169,17 @@ def test_uvicorn_logs_in_the_same_format(stream: io.StringIO) -> None:
     configure_logging(stream=stream)
     logging.getLogger("uvicorn.error").info("Started server process")
     assert re.fullmatch(rf"{TIME} INFO uvicorn\.error Started server process\n", stream.getvalue())
+
+
+def test_a_line_is_english_in_a_japanese_readers_context(stream: io.StringIO) -> None:
+    configure_logging(stream=stream)
+    with speaking("ja"):
+        try:
+            raise AccessRefused(18, "linedesk-console")
+        except AccessRefused as error:
+            logging.getLogger("linedesk.console").exception("data not read error=%s", error)
+    assert "error=MongoDB refuses the user linedesk-console" in stream.getvalue()
+    assert stream.getvalue().isascii(), "the traceback too"
 
 
 def test_a_python_warning_becomes_a_record(stream: io.StringIO) -> None:
