@@ -97,6 +97,7 @@ TEXTS = (
     mark("oldest {count} s"),
     mark("{count} to send, {line}"),
     mark("LINE is called"),
+    mark("bot time {seconds} s ahead"),
     mark("LINE fails"),
     mark("LINE refuses the token"),
     mark("1 worker, {jobs} jobs out"),
