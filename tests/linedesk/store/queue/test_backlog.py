@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from bson import ObjectId
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document, make_document
 from linedesk.store.queue import retention
@@ -23,6 +26,7 @@ from linedesk.store.queue.retention import (
     Retention,
     Span,
 )
+from tests.servers import throwaway_mongod
 
 MINUTE = timedelta(minutes=1)
 
@@ -61,22 +65,36 @@ Store = Callable[..., list[Any]]
 
 @pytest.fixture
 def store(database: Database[Document]) -> Store:
+    return partial(insert, database)
+
+
+@pytest.fixture
+def young_oplog(mongod: EmbeddedMongod) -> Iterator[Database[Document]]:
+    """On a server of the test's own: other tests fill the oplog of the common one."""
+    with (
+        throwaway_mongod("--oplogSize", "200") as server,
+        connect(server.uri, app_name="tests") as client,
+    ):
+        database = client["young"]
+        create_collections(database, capped_bytes=MEGABYTE)
+        yield database
+
+
+def insert(
+    database: Database[Document], count: int, *, age: timedelta = MINUTE, **more: Any
+) -> list[Any]:
     """Store documents, the first of them `age` old, each further one a second younger."""
-
-    def insert(count: int, *, age: timedelta = MINUTE, **more: Any) -> list[Any]:
-        first = datetime.now(UTC) - age
-        rows = [
-            make_document(
-                {"webhookEventId": f"{ObjectId()}", "source": {"userId": "U1"}, **more},
-                channel="main",
-                accept_time=first + timedelta(seconds=n / 10),
-            )
-            for n in range(count)
-        ]
-        database.recvq.insert_many(rows)
-        return [row["_id"] for row in rows]
-
-    return insert
+    first = datetime.now(UTC) - age
+    rows = [
+        make_document(
+            {"webhookEventId": f"{ObjectId()}", "source": {"userId": "U1"}, **more},
+            channel="main",
+            accept_time=first + timedelta(seconds=n / 10),
+        )
+        for n in range(count)
+    ]
+    database.recvq.insert_many(rows)
+    return [row["_id"] for row in rows]
 
 
 def test_of_an_empty_recvq_nothing_waits(gauge: DepthGauge) -> None:
@@ -224,12 +242,12 @@ def test_the_oplog_lasts_so_much_less_as_reading_is_behind(
 
 
 def test_an_oplog_that_is_not_full_is_as_long_as_it_gets_at_its_rate(
-    database: Database[Document], reader: Reader, store: Store
+    young_oplog: Database[Document], reader: Reader
 ) -> None:
     now = [1_000.0]
-    gauge = DepthGauge(database, reader, monotonic=lambda: now[0])
+    gauge = DepthGauge(young_oplog, reader, monotonic=lambda: now[0])
     assert gauge.measure().oplog_left_seconds is None, "it is too early to tell a rate"
-    reader.read = store(200)
+    reader.read = insert(young_oplog, 200)
     now[0] += 100
     left = gauge.measure().oplog_left_seconds
     assert left is not None
