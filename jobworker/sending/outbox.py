@@ -457,7 +457,6 @@ class Outbox:
         turn.begin()
         box.calling()
         with self._lock:
-            tried = box.tried(go.call, boottime())
             members = [one.send for one in box.members(go.call)]
         log.debug(
             "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f sends=%d",
@@ -470,7 +469,8 @@ class Outbox:
         box.answer = answer_or_error(partial(self._post, box, go.call, members))
         # Before the gate is free for the next call of the same endpoint.
         self._rate_limits.note(go.call.way.path, box.answer)
-        return partial(self._judge, box, tried)
+        # After the call: a process that froze before it sent may have sent an expired token.
+        return partial(self._judge, box, box.tried(go.call, boottime()))
 
     def _note(self, box: ConversationOutbox, go: Go) -> Action | None:
         """Store the call before LINE is called; returns what follows if that fails."""

@@ -28,6 +28,10 @@ from jobworker.line.answer import (
 SEND_LIFE = timedelta(days=3)
 # LINE's error text, the only one that decides: no status identifies this error.
 INVALID_REPLY_TOKEN = "invalid reply token"
+# LINE may count a token's minute from an earlier moment than its webhook's acceptance: in the last
+# second of the minute a refusal may be for the token's age.
+# guard: second-of-proof -> PROOF_SECONDS = 0.0
+PROOF_SECONDS = 1.0
 # The cause of a send that met a used-up quota, and of one that expired.
 QUOTA = "quota"
 EXPIRED = "expired"
@@ -63,7 +67,9 @@ class Tried:
     to_user: bool = False
     """Whether it is a push to one user, which counts as one."""
     token_was_good: bool = False
-    """Whether its reply token was young enough when the call began."""
+    """Whether its reply token had more than PROOF_SECONDS left when the answer came: LINE then
+    refuses it only if it is used.
+    """
 
     @property
     def is_reply(self) -> bool:
