@@ -59,7 +59,7 @@ def metrics_in(query: str) -> set[str]:
 def test_promtool_takes_the_rules_and_the_configuration() -> None:
     checked = run("promtool", "check", "config", CONFIGURATION)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "10 rules found" in checked.stdout
+    assert "13 rules found" in checked.stdout
 
 
 def test_each_alert_fires_on_what_it_is_for_and_not_without_it() -> None:
