@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from dispatcher.keyed.queues import (
@@ -26,7 +26,7 @@ from dispatcher.keyed.queues import (
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.metrics import InHand
 from linedesk.store.documents import Document
-from linedesk.store.queue.backlog import FeedPosition
+from linedesk.store.queue.backlog import FeedPosition, UnpausedHeld
 from linedesk.store.queue.retention import accepted_at
 from linedesk.store.records.events import EVENT_ID
 
@@ -34,6 +34,8 @@ MOST_THREADS = 50
 MOST_WAITING = 20
 # The currently deferred keys are searched among this many that were deferred first.
 LOOKED_AT = 10 * MOST_WAITING
+# The arrival of the first event of this many keys is asked of MongoDB in one query.
+MOST_UNREAD = 100
 WHY_SLOW_ONES = "waiting until another slow handler ends"
 # A key whose thread works on one job for less time does not count as waiting.
 SLOW_SECONDS = 1.0
@@ -77,6 +79,7 @@ class PoolView:
                 deferred=queues.count(KeyState.DEFERRED),
                 saving=unsaved - holding,
                 holding=holding,
+                pauses=queues.pauses,
             )
 
     def standing(self, ids: Sequence[Any]) -> FeedPosition:
@@ -90,7 +93,19 @@ class PoolView:
                 oldest=None if oldest is None else oldest.id,
                 documents=tracker.unfinished,
                 held=self._queues.held_documents,
+                unpaused=self._unpaused() if self._queues.pauses else None,
             )
+
+    def _unpaused(self) -> UnpausedHeld:
+        """The unpaused part of `held`; keys in state PAUSED, which may be many, are not read."""
+        queues = self._queues
+        states = [queues.in_state(state) for state in KeyState if state is not KeyState.PAUSED]
+        found = [one for one in chain(*states) if one.held and not queues.is_paused(one)]
+        return UnpausedHeld(
+            documents=sum(queue.held for queue in found),
+            oldest=min((_arrived_at(one.head) for one in found if one.head), default=None),
+            unread=[queue.key for queue in found if queue.head is None][:MOST_UNREAD],
+        )
 
     def busy(self) -> tuple[int, int, int]:
         """Return the numbers of threads, of busy threads, and of threads ever abandoned."""

@@ -663,9 +663,9 @@ def _stores(seen: Overview) -> Iterator[HealthProblem | None]:
 def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
     queue, threads = seen.queue, seen.threads
     yield lag(queue.lag_documents or 0.0, queue.lag_seconds or 0.0)
-    # Paused events wait in `held` because an operator wants it.
-    oldest = (queue.behind_seconds if seen.pauses else queue.oldest_seconds) or 0.0
-    yield oldest_event(oldest)
+    # A dispatcher of an older release does not report the first one.
+    oldest = queue.oldest_seconds if queue.unpaused_seconds is None else queue.unpaused_seconds
+    yield oldest_event(oldest or 0.0)
     if not is_line_away(seen):
         yield unsent(queue.outbox_effects or 0.0, queue.oldest_send_seconds or 0.0)
     if threads.all and threads.busy == threads.all and queue.in_hand:

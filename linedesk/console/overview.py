@@ -68,6 +68,8 @@ class Queue:
     oldest_seconds: float | None
     behind_seconds: float | None
     """Age of the oldest event that is not in `held`."""
+    unpaused_seconds: float | None
+    """Age of the oldest event that is not paused."""
     lag_documents: float | None
     lag_seconds: float | None
     in_hand: float | None
@@ -227,6 +229,7 @@ def queue(dispatcher: ProcessRow, desk: ProcessRow) -> Queue:
         documents=dispatcher.number("queueDocuments"),
         oldest_seconds=dispatcher.number("oldestUnfinishedSeconds"),
         behind_seconds=dispatcher.number("behindSeconds"),
+        unpaused_seconds=dispatcher.number("unpausedOldestSeconds"),
         lag_documents=dispatcher.number("lagDocuments"),
         lag_seconds=dispatcher.number("lagSeconds"),
         in_hand=dispatcher.number("inHandDocuments"),

@@ -361,15 +361,16 @@ def test_a_closed_month_is_told_with_its_beginning_and_what_to_do() -> None:
 
 def test_a_pause_is_told_and_explains_what_waits() -> None:
     row = {"_id": "pause/main", "act": "pause", "channel": "main", "key": None, "by": "hanako"}
-    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700})
+    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "unpausedOldestSeconds": 0})
     seen = overview(a_desk(), late, pauses=[{**row, "why": "too loud", "at": ago(90)}])
     (one,) = problems_of(seen)
     assert (one.level, one.about) == ("warn", "paused")
     assert "channel main since" in one.saw
     assert "by hanako: too loud" in one.saw
     assert one.do == "new events are held until you resume: `linedesk resume main`"
-    # Paused events are in held; events that wait elsewhere are late as usual.
-    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "behindSeconds": 61})
+    # A conversation that hangs is late as usual, also in held.
+    figures = {"oldestUnfinishedSeconds": 700, "behindSeconds": 2, "unpausedOldestSeconds": 61}
+    late = a_dispatcher(figures=figures)
     assert wrong(overview(a_desk(), late, pauses=[row])) == {"queue": "warn", "paused": "warn"}
 
 
