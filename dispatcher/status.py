@@ -88,6 +88,7 @@ class StatusLine:
         told = [
             self._reason.fresh(),
             self._leading(),
+            self._view.suspects(),
             *_figures_in_words(self._figures.latest.figures, self._figures.latest.per_second),
             *(part.status() for part in self._parts),
         ]
