@@ -150,6 +150,8 @@ class Budget:
     """Whether LINE refuses pushes."""
     left: int | None = None
     """How many people can still be reached; None if unknown or unlimited."""
+    people: int = 1
+    """How many people a push to the conversation reaches, as far as known."""
 
 
 NO_LIMIT = Budget(LateReplies())
@@ -588,7 +590,7 @@ class ConversationOutbox(Caller):
                 return MakeLetters(QUOTA, go.call.members)
             if self._costs_as_late(go.call):
                 day = day_of(now).isoformat()
-                if not budget.late.may_cost(self.id, day, budget.left):
+                if not budget.late.may_cost(self.id, day, budget.left, budget.people):
                     return MakeLetters(LATE, self._late_places(boottime))
                 go = replace(go, late_on=day)
         if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):

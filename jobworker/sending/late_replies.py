@@ -30,18 +30,20 @@ class LateReplies:
         self._paid = 0
         self._used_up: OrderedDict[str, None] = OrderedDict()
 
-    def may_cost(self, conversation: str, day: str, left: int | None) -> bool:
-        """Whether one more may be called. `left` is the rest of the month, None if unknown."""
+    def may_cost(self, conversation: str, day: str, left: int | None, people: int = 1) -> bool:
+        """Whether one more may be called, which reaches so many people. `left` is the rest of the
+        month, None if unknown.
+        """
         self._turn(day)
         if conversation in self._used_up:
             return False
         # Messages paid today were part of the rest this morning.
-        return left is None or (self._paid + 1) * SHARE_A_DAY <= left + self._paid
+        return left is None or (self._paid + people) * SHARE_A_DAY <= left + self._paid
 
-    def paid(self, day: str) -> None:
+    def paid(self, day: str, people: int = 1) -> None:
         """Count one more call."""
         self._turn(day)
-        self._paid += 1
+        self._paid += people
 
     def used_up(self, conversation: str, day: str) -> None:
         """Note from the conversation's document that its calls of the day are used up."""

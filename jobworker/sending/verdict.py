@@ -63,7 +63,7 @@ class Tried:
     was_tried: bool = False
     """Whether an earlier try of the same call is of unknown outcome."""
     people: int = 1
-    """How many people it reaches; for a group only LINE knows."""
+    """How many people it reaches; 1 for a group of unknown size."""
     to_user: bool = False
     """Whether it is a push to one user, which counts as one."""
     token_was_good: bool = False

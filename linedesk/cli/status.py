@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from jobworker.line.today import Sent
 from linedesk.cli.listing import padded
 from linedesk.cli.people import (
     NAME_CELLS,
@@ -30,6 +31,7 @@ from linedesk.cli.people import (
 )
 from linedesk.compose.database import open_database
 from linedesk.console import dead_letters, processes
+from linedesk.console.calls import forecast_words, sent_words
 from linedesk.console.format import brief, clock, echo_json, for_long, local, one_line, visible
 from linedesk.console.health import HealthProblem, name_of_health, overview_as_json, problems_of
 from linedesk.console.history import read_history
@@ -130,7 +132,7 @@ def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Itera
     )
     if seen.workers is not None:
         yield "workers", list(_workers(seen, seen.workers, most))
-    yield "LINE", [_line(seen)]
+    yield "LINE", [one for one in (_line(seen), _today(seen), *_month(seen)) if one.plain]
     yield "capacity", [_room(seen)]
     if seen.calls:
         yield "calls", [_call(row, seen) for row in seen.calls[:most]]
@@ -327,8 +329,14 @@ def _line(seen: Overview) -> Text:
             told.append(_("circuit breaker open") + "  ", "bold red")
     if seen.sent.calls:
         told.append(f"{_sent(seen)}  ")
+    return told if told.plain else Text("-", "dim")
+
+
+def _today(seen: Overview) -> Text:
+    told = Text()
     if seen.counted_today is not None:
         told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
+        told.append(sent_words(seen.today) + "  ")
     if seen.late_today:
         late = ngettext(
             "{count:,} late reply given up today",
@@ -336,13 +344,24 @@ def _line(seen: Overview) -> Text:
             seen.late_today,
         )
         told.append(late.format(count=seen.late_today) + "  ", "yellow")
+    return told
+
+
+def _month(seen: Overview) -> Iterator[Text]:
     if seen.quota is not None:
         used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
-        told.append(_("quota {used} of {most:,.0f}").format(used=used, most=seen.quota.messages))
+        if seen.quota.messages is None:
+            told = Text(_("{used} this month, no limit").format(used=used))
+        else:
+            quota = _("quota {used} of {most:,.0f}")
+            told = Text(quota.format(used=used, most=seen.quota.messages))
         if seen.quota.closed_since is not None:
             closed = _("closed since {time}").format(time=local(seen.quota.closed_since))
             told.append(f", {closed}", "bold red")
-    return told if told.plain else Text("-", "dim")
+        yield told
+        yield Text(forecast_words(seen.quota))
+    if seen.month != Sent():
+        yield Text(_("this month: {sent}").format(sent=sent_words(seen.month)))
 
 
 def _sent(seen: Overview) -> str:

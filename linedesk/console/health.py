@@ -699,8 +699,9 @@ def _line(seen: Overview) -> Iterator[HealthProblem | None]:
             yield line_fails(one.host, next_try_seconds=one.next_try_seconds, waiting=waiting)
         elif not seen.token_refused:
             yield gate(one)
-    if seen.quota is not None and seen.quota.used is not None:
-        yield quota(seen.quota.used, seen.quota.messages, closed_since=seen.quota.closed_since)
+    month = seen.quota
+    if month is not None and month.used is not None and month.messages is not None:
+        yield quota(month.used, month.messages, closed_since=month.closed_since)
 
 
 def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:

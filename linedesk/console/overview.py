@@ -16,7 +16,8 @@ import pymongo
 from pymongo.database import Database
 
 from jobworker.line.gate_order import TurnClass
-from jobworker.line.today import midnight
+from jobworker.line.month import ends_on
+from jobworker.line.today import Sent, day_of, midnight, sent_id, sent_in
 from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
@@ -171,10 +172,20 @@ class GateView:
 class QuotaView:
     """Counted messages of this month."""
 
-    messages: float
+    messages: float | None
+    """What the plan allows; None for a plan without a limit."""
     used: float | None
+    """LINE's count and what was sent since."""
     closed_since: datetime | None = None
     """When LINE began to refuse pushes; None while it takes them."""
+    age_seconds: float | None = None
+    """Age of LINE's count."""
+    ends_on: str | None = None
+    """Japan's day on which the plan ends at the rate of this month; None if it lasts, or where no
+    rate is known.
+    """
+    lasts: bool = False
+    """Whether the plan lasts until the month's end at this rate."""
 
     @property
     def share(self) -> float | None:
@@ -337,12 +348,22 @@ def sent(dispatcher: ProcessRow) -> SentView:
     return SentView(calls=all_of("count"), sends=all_of("sum"))
 
 
-def quota(dispatcher: ProcessRow) -> QuotaView | None:
-    messages = dispatcher.number("quotaMessages")
-    if messages is None:
+def quota(dispatcher: ProcessRow, *, now: datetime, age_seconds: float = 0.0) -> QuotaView | None:
+    """Return the month's messages; `age_seconds` is the age of the row."""
+    messages, used = (dispatcher.number(one) for one in ("quotaMessages", "quotaUsedMessages"))
+    if messages is None and used is None:
         return None
-    since = closed_since(dispatcher)
-    return QuotaView(messages, dispatcher.number("quotaUsedMessages"), since)
+    age = dispatcher.number("quotaAgeSeconds")
+    ends = None if messages is None or used is None else ends_on(used, messages, now)
+    lasts = ends is not None and ends.month != day_of(now).month
+    return QuotaView(
+        messages,
+        used,
+        closed_since(dispatcher),
+        age_seconds=None if age is None else age + age_seconds,
+        ends_on=None if ends is None or lasts else ends.isoformat(),
+        lasts=lasts,
+    )
 
 
 def closed_since(dispatcher: ProcessRow) -> datetime | None:
@@ -410,6 +431,9 @@ class Overview:
     late_today: int
     """Late replies given up since then, at most MOST_LATE."""
     quota: QuotaView | None
+    today: Sent
+    """What LINE accepted since midnight in Japan."""
+    month: Sent
     spool: SpoolView | None
     pauses: list[Document]
     """The ordered pauses: channel, key, scope (`main/U…`, `main` or `all`), by, why, at."""
@@ -467,6 +491,8 @@ class Read:
     causes: Sequence[Document] = ()
     """The letters that were not replayed, by cause: _id, count, lately, lastAt."""
     is_initialised: bool = True
+    sent: Document = field(default_factory=dict)
+    """What was sent this month, a part for each dispatcher."""
 
 
 def read_overview(
@@ -513,6 +539,7 @@ def _read(database: Database[Any], now: datetime) -> Read:
             {LAST_AT: {"$gte": midnight(now)}, "cause": LATE}, limit=MOST_LATE
         ),
         is_initialised=database[LEASES].find_one({"_id": "dispatcher"}, {"_id": 1}) is not None,
+        sent=reported(database, LEASES).find_one({"_id": sent_id(now)}) or {},
     )
 
 
@@ -569,7 +596,9 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         sent=sent(dispatcher),
         counted_today=dispatcher.number("countedTodayMessages"),
         late_today=read.late,
-        quota=quota(dispatcher),
+        quota=quota(dispatcher, now=now, age_seconds=_age(row, now)),
+        today=sent_in(read.sent, day=day_of(now)),
+        month=sent_in(read.sent),
         spool=spool(desk),
         pauses=[
             pause_row(one, channels=read.channels)

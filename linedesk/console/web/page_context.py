@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from pymongo.database import Database
 
-from linedesk.console.calls import cost_words, reason_words
+from linedesk.console.calls import cost_words, forecast_words, reason_words, sent_words
 from linedesk.console.conversation import with_names
 from linedesk.console.dead_letters import explained
 from linedesk.console.format import UNITS
@@ -306,6 +306,8 @@ def _environment() -> Environment:
     )
     environment.filters.update(FILTERS)
     environment.filters["cost"] = cost_words
+    environment.filters["sent"] = sent_words
+    environment.filters["forecast"] = forecast_words
     environment.filters["reason"] = reason_words
     environment.filters["explained"] = explained
     # Words of a fixed set; any other word is shown as it is.
