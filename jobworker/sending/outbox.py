@@ -471,8 +471,6 @@ class Outbox:
         box.calling()
         with self._lock:
             members = [one.send for one in box.members(go.call)]
-        if is_push and (people := self._groups.people(to)) is not None:
-            tried = replace(tried, people=people)
         log.debug(
             "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f sends=%d",
             members[0].id,
@@ -485,7 +483,11 @@ class Outbox:
         # Before the gate is free for the next call of the same endpoint.
         self._rate_limits.note(go.call.way.path, box.answer)
         # After the call: a process that froze before it sent may have sent an expired token.
-        return partial(self._judge, box, box.tried(go.call, boottime()))
+        with self._lock:
+            tried = box.tried(go.call, boottime())
+        if is_push and (people := self._groups.people(to)) is not None:
+            tried = replace(tried, people=people)
+        return partial(self._judge, box, tried)
 
     def _note(self, box: ConversationOutbox, go: Go) -> Action | None:
         """Store the call before LINE is called; returns what follows if that fails."""
