@@ -226,7 +226,7 @@ def test_ten_thousand_answers_are_served_in_no_time(token_seconds: float) -> Non
         entered(order, an_answer(token_seconds + n * 7919 % 10_007 / 1e4))
     count = sum(served(order, now=n / 1000, turn_seconds=0.1) is not None for n in range(10_000))
     assert (count, order.waiting) == (10_000, 0)
-    assert time.thread_time() - started < 10
+    assert time.thread_time() - started < 20
 
 
 # Several at a time.
