@@ -237,6 +237,7 @@ def rules_without_waits(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.timeout(300)
 def test_each_alert_fires_by_its_fault(house: House, tmp_path: Path) -> None:
     """One installation, fault after fault; a minute passes until an event that hangs is late."""
     if not is_installed():
