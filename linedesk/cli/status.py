@@ -313,7 +313,9 @@ def _try(one: Mapping[str, Any], seen: Overview) -> str:
     if not one.get("try"):
         return ""
     most, since = seen.threads.handler_tries, one.get("trySince")
-    told = _("try {number} of {most:.0f}") if most else _("try {number}")
+    # Runs that were lost with their worker are counted and cost no try.
+    is_within = most and one["try"] <= most
+    told = _("try {number} of {most:.0f}") if is_within else _("try {number}")
     told = told.format(number=one["try"], most=most)
     return f" ({told}, {_age(since, seen)})" if since is not None else f" ({told})"
 

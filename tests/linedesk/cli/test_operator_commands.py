@@ -195,15 +195,20 @@ def test_a_pause_alone_is_no_failure(
     )
 
 
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(2, "try 2 of 3"), pytest.param(4, "try 4", id="runs that were lost with a worker count")],
+)
 def test_status_shows_for_how_long_a_conversation_waits_and_which_try_it_is_at(
-    run: Run, database: Database[Any]
+    run: Run, database: Database[Any], number: int, told: str
 ) -> None:
     now = datetime.now(UTC)
-    tried = {"try": 2, "trySince": ago(4, now=now), "since": ago(70, now=now)}
+    tried = {"try": number, "trySince": ago(4, now=now), "since": ago(70, now=now)}
     waiting = {"channel": "main", "key": HANAKO, "documents": 3, "why": "failed", **tried}
     with processes(database, waiting=[waiting], handlerTries=3):
         shown = run("status").stdout
-    assert re.search(r"3 events for 1 min 1\d s \(try 2 of 3, [\d.]+ s\): failed", shown), shown
+    pattern = rf"3 events for 1 min 1\d s \({told}, [\d.]+ s\): failed"
+    assert re.search(pattern, shown), shown
 
 
 def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
