@@ -22,12 +22,11 @@ from jobworker.line.answer import (
     named_in,
     reason_of,
 )
+from linedesk.store.records.calls import INVALID_REPLY_TOKEN
 
 # For a send that LINE never had: a token that expired on Friday evening can be replaced on Monday.
 # Older sends should not surprise people, so an operator decides about them.
 SEND_LIFE = timedelta(days=3)
-# LINE's error text, the only one that decides: no status identifies this error.
-INVALID_REPLY_TOKEN = "invalid reply token"
 # The cause of a send that met a used-up quota, and of one that expired.
 QUOTA = "quota"
 EXPIRED = "expired"
