@@ -26,7 +26,7 @@ POINTS = 360
 MOST_MARKS = 100
 
 Mark = tuple[datetime, str]
-"""A moment at which something changed the curves, and what it was, in the language of the context."""
+"""A moment and what happened then, in the language of the context."""
 
 
 def read_history(database: Database[Any], *, hours: float) -> list[Document]:

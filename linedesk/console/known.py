@@ -228,7 +228,8 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
 
 def _pattern(message: str) -> re.Pattern[str]:
     parts = [
-        re.escape(fixed) + (f"(?P<{name}>.+?)" if name else "")
+        re.escape(fixed)
+        + (f"(?P<{name}>{'[0-9.,]+' if name == 'count' else '.+?'})" if name else "")
         for fixed, name, _spec, _conversion in string.Formatter().parse(message)
     ]
     return re.compile("".join(parts))

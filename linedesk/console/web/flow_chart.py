@@ -249,9 +249,8 @@ def _api(seen: Overview) -> MapNode:
     if seen.quota is not None and seen.quota.closed_since is not None:
         note = _("replies only")
     state = GOOD if call else OFF
-    return MapNode(
-        "api", "LINE", "API" if worst is None else f"p99 {percentile(worst)}", note, state
-    )
+    figure = "API" if worst is None else f"p99 {percentile(worst)}"
+    return MapNode("api", "LINE", figure, note, state)
 
 
 def _spool(seen: Overview) -> MapNode:

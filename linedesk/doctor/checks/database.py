@@ -156,7 +156,7 @@ def _lag(status: Mapping[str, Any]) -> float:
 
 
 def recvq(box: DoctorContext) -> Finding:
-    """Whether recvq is capped, has its unique index, and is as large as `linedesk init` makes it."""
+    """Whether recvq is capped, has its unique index, and is as large as `init` makes it."""
     try:
         check_recvq(box.database)
     except WrongCollection as error:

@@ -53,7 +53,7 @@ def test_each_known_text_is_written_by_the_code() -> None:
         (
             "waits for its turn at the gate, beside 1 push to its own chat and 2 calls that "
             "nothing waits for",
-            "ゲートで順番待ち(同じ順位: 自分のチャットへのプッシュ1件と待つものがない呼び出し2件)",
+            "ゲートで順番待ち(同順位: 同じトークへのプッシュ1件と待つ処理のない呼び出し2件)",
         ),
         # LINE's English stays as LINE wrote it, alone and behind our words.
         ("A text must have between 1 and 13 letters",) * 2,
