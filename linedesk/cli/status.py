@@ -411,7 +411,7 @@ def _call(row: Mapping[str, Any], seen: Overview) -> Text:
     call = CallRecord.from_document(row)
     told = Text(f"{clock(call.at)}  {endpoint_words(call.endpoint)} ")
     if is_token_refused(row):
-        told.append(_("{status} reply token refused").format(status=call.status), "yellow")
+        told.append(_("{status} token refused").format(status=call.status), "yellow")
     else:
         style = "green" if is_taken(call.status) else "bold red"
         told.append(str(call.status or _("no answer")), style)
