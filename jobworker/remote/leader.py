@@ -372,7 +372,9 @@ class Workers:
         named = (one[1].decode() for one in _ATTEMPT.finditer(body))
         awaited = next((one for one in named if one in self._attempts), None)
         if awaited is None:
-            address = next((one[1].decode() for one in _ADDRESS.finditer(body, len(body) - 300)), "")
+            address = next(
+                (one[1].decode() for one in _ADDRESS.finditer(body, len(body) - 300)), ""
+            )
             return {"type": "decision", "attempt": first[1].decode(), "address": address}
         return too_much_memory(awaited) if needs_too_much_memory(body) else read(body)
 

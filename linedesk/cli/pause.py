@@ -22,7 +22,7 @@ from linedesk.console.errors import NotDone, Phrase
 from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
-from linedesk.console.search import scope_of
+from linedesk.console.search import is_seen, scope_of
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -51,12 +51,19 @@ def pause(
 ) -> None:
     """Pause everything, a channel or a conversation, and wait for the dispatcher's confirmation.
 
-    Everything is paused only with `yes`, or after the operator has typed `all` on a terminal.
+    Everything is paused only with `yes`, or after the operator has typed `all` on a terminal; a
+    conversation that was never seen only with `yes`. Raises NotDone.
     """
     if word in (None, EVERYTHING) and not yes:
         _agree_to_everything()
     with open_to_act(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
+        if scope.key is not None and not yes and not is_seen(database, scope):
+            message = mark(
+                "{scope} is not known: no event of it was seen; check its id, or add --yes to "
+                "pause it before its first message"
+            )
+            raise NotDone(Phrase(message, scope=scope))
         is_new = _acts(database).pause(scope, why=why)
         obeyed = _within(obey_seconds, lambda: scope in (_obeyed(database) or ()))
     if as_json:

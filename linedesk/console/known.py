@@ -16,7 +16,8 @@ from linedesk.runtime.language import gettext as _
 
 # Parts of a status line.
 SEPARATOR = " · "
-# Places are filled with any text; the text is translated in turn where it is known.
+# Places are filled with any text; the text is translated in turn where it is known. The text of a
+# place `quoted` is not ours and never translated; `first` and `second` have to be known.
 TEXTS = (
     # Why a conversation waits, and what a thread does.
     mark("paused"),
@@ -83,7 +84,7 @@ TEXTS = (
     mark("speaks contract {contract}, needed is {needed}"),
     mark("connecting to RabbitMQ"),
     mark("no connection to RabbitMQ: {reason}"),
-    mark("RabbitMQ takes nothing: {reason}"),
+    mark("RabbitMQ takes nothing: {quoted}"),
     # Status lines.
     mark("waiting for MongoDB since {at}"),
     mark("scanning recvq since {at}"),
@@ -123,7 +124,7 @@ TEXTS = (
     mark("not sent within 3 days"),
     mark("outcome unknown for 23 hours"),
     mark("it cannot be written as JSON"),
-    mark("LINE refused it with {status}: {reason}"),
+    mark("LINE refused it with {status}: {quoted}"),
     mark("LINE refused it with {status}"),
     mark("no verdict of LINE's in {count} tries"),
     mark("poison: took the process down"),
@@ -210,8 +211,10 @@ def known(text: str) -> str:
     for message, pattern in _patterns():
         found = pattern.fullmatch(text)
         if found is not None:
-            values = {name: known(value) for name, value in found.groupdict().items()}
-            return _(message).format(**values)
+            given = found.groupdict()
+            values = {name: known(one) if name != "quoted" else one for name, one in given.items()}
+            if all(values[name] != given[name] for name in ("first", "second") if name in given):
+                return _(message).format(**values)
     return text
 
 
@@ -229,7 +232,8 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
 
 def _pattern(message: str) -> re.Pattern[str]:
     parts = [
-        re.escape(fixed) + (f"(?P<{name}>.+?)" if name else "")
+        re.escape(fixed)
+        + (f"(?P<{name}>{'[0-9.,]+' if name == 'count' else '.+?'})" if name else "")
         for fixed, name, _spec, _conversion in string.Formatter().parse(message)
     ]
     return re.compile("".join(parts))

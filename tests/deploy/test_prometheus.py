@@ -23,6 +23,7 @@ from pymongo.database import Database
 
 import linesim
 from linedesk.compose.private_mongod import free_port
+from linedesk.runtime.metrics import SECONDS_BUCKETS
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import RECVQ
@@ -93,6 +94,15 @@ def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
     checked = run("promtool", "check", "rules", path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_dashboard_says_more_than_where_a_histogram_knows_no_better() -> None:
+    for panel in json.loads(DASHBOARD.read_text("utf-8"))["panels"]:
+        if any("histogram_quantile" in one["expr"] for one in panel.get("targets", ())):
+            [mapping] = panel["fieldConfig"]["defaults"]["mappings"]
+            # Prometheus returns the last bound for all that lies above it.
+            assert mapping["options"]["from"] == SECONDS_BUCKETS[-1] == 3600, panel["title"]
+            assert mapping["options"]["result"]["text"] == "> 1 h"
 
 
 class Prometheus:

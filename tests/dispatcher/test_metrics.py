@@ -178,6 +178,9 @@ def test_a_row_of_history_has_null_for_what_is_not_known() -> None:
     bare = history_row(MetricsSnapshot())
     assert bare.pop("at")
     assert set(bare.values()) == {None}
+    # While LINE refuses the access token, LINE has not failed.
+    refused = {"breakerOpen": {"api": 1}, "tokenRefused": 1}
+    assert history_row(MetricsSnapshot(figures=refused))["lineFails"] == 2
     full = history_row(
         MetricsSnapshot(
             figures={

@@ -33,7 +33,7 @@ from linedesk.console.web.words import OPERATORS, REASONS
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
-from linedesk.store.records.calls import is_taken
+from linedesk.store.records.calls import is_taken, is_token_refused
 
 Value = TypeVar("Value")
 
@@ -320,6 +320,7 @@ def _environment() -> Environment:
         environment.filters[name] = _one_of(words)
     environment.globals.update(_=text_of, ngettext=count_of)
     environment.tests["taken"] = is_taken
+    environment.tests["token_refused"] = is_token_refused
     return environment
 
 

@@ -146,7 +146,10 @@ def test_a_worker_whose_line_is_cut_during_its_handler(house: House, mode: Mode)
 @pytest.mark.parametrize(
     ("short", "enough"),
     [
-        (("set_vm_memory_high_watermark", "absolute", "1"), ("set_vm_memory_high_watermark", "0.6")),
+        (
+            ("set_vm_memory_high_watermark", "absolute", "1"),
+            ("set_vm_memory_high_watermark", "0.6"),
+        ),
         (("set_disk_free_limit", "1000000GB"), ("set_disk_free_limit", "1MB")),
     ],
 )
