@@ -445,7 +445,6 @@ class Pool:
         return work
 
     def _give_up_dropped(self, job: QueuedJob) -> None:
-        # guard: dropped-runs-no-handler
         if (drop := self._queues.drop_of(job)) is not None:
             job.given_up_for = job.given_up_for or GiveUp(drop.cause, job.tries, _first_at(job))
 

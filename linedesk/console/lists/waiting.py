@@ -107,7 +107,8 @@ def read_waiting(database: Database[Any], scope: Scope, *, most: int = MOST_EVEN
         condition = {"_id": {"$in": list(groups)}, "late.day": day}
         rows = database[CONVERSATIONS].find(condition, {"late.calls": 1})
         paid = {row["_id"]: row["late"].get("calls", 0) for row in rows}
-    a_day = int(figures.number("lateRepliesADay") or 0) if leader else A_DAY
+    told = figures.number("lateRepliesADay")
+    a_day = A_DAY if told is None else int(told)
     late = [(one["late"], max(0, a_day - paid.get(id_, 0))) for id_, one in groups.items()]
     pushes, letters = _fates(late, _allowed(figures))
     return Waiting(
