@@ -121,8 +121,10 @@ def resume(
         told = _("resumed {scope}") if was else _("{scope} was not paused")
         click.echo(told.format(scope=visible(str(scope))))
         if was and drop:
-            cause = _('what waited becomes dead letters: `linedesk dead list --cause "{cause}"`')
-            click.echo(cause.format(cause=visible(f"dropped by {operator()}")))
+            told = _(
+                "what waited becomes dead letters: `linedesk dead list --cause 'dropped by {name}'`"
+            )
+            click.echo(told.format(name=visible(operator())))
         for one in still:
             click.echo(_("still paused: {scope}").format(scope=visible(one)))
         if was and not obeyed:

@@ -131,7 +131,7 @@ def test_a_drop_runs_no_handler_loses_and_doubles_nothing_through_kills_and_can_
     house.wait_for(lambda: held(house) == count)
     told = linedesk(house, "resume", user.user_id, "--drop")
     assert re.search(rf"waiting events: (at least )?{count};", told.stderr)
-    assert 'linedesk dead list --cause "dropped by hanako"' in told.stdout
+    assert "linedesk dead list --cause 'dropped by hanako'" in told.stdout
     for some in (1, count // 2):
         house.wait_for(lambda some=some: letters.count_documents({}) >= some)
         house.stop(process, signal.SIGKILL)
