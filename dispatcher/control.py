@@ -7,12 +7,13 @@ until it is carried out, so it survives the death of any process.
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime, timedelta
 
 from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
 from linedesk.contract import Worker
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.store.control import NO_PAUSES, Control, Pauses, Release
+from linedesk.store.control import NO_PAUSES, Control, Drop, Pauses, Release
 from linedesk.store.errors import AccessRefused, StoreUnavailable
 from linedesk.store.records.events import EVENT_ID
 
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 CONTROL_SECONDS = 0.5
 MOST_TOLD = 3
+DROP_KEPT = timedelta(days=1)
 
 
 class ControlReader(BackgroundThread):
@@ -87,6 +89,15 @@ class ControlReader(BackgroundThread):
             # Read all releases first: one that cannot be settled must not block the others.
             for release in [one for one in orders.releases if not self._is_under_way(one)]:
                 self._settle(release)
+            for drop in orders.pauses.drops:
+                self._end(drop, orders.pauses)
+
+    def _end(self, drop: Drop, pauses: Pauses) -> None:
+        """End a drop whose events are all given up; a spool may bring some back within a day."""
+        if datetime.now(UTC) - drop.at < DROP_KEPT or pauses.is_paused(drop.scope):
+            return
+        if not self._pool.may_have_dropped(drop):
+            self._control.end_drop(drop)
 
     def _is_under_way(self, release: Release) -> bool:
         if release.head == EVENT_ID:
@@ -107,3 +118,5 @@ def _tell(before: Pauses, now: Pauses) -> None:
         log.info("paused scope=%s by=%s", scope, are[scope].by)
     for scope in was.keys() - are.keys():
         log.info("resumed scope=%s", scope)
+    for drop in set(now.drops) - set(before.drops):
+        log.info("dropping what waits scope=%s by=%s until=%s", drop.scope, drop.by, drop.at)

@@ -125,6 +125,16 @@ class WorkerMetrics:
             "Replies of unknown outcome that cannot be proved or repeated; each may have "
             "arrived twice, or not at all (REPLY_UNKNOWN).",
         )
+        self.late_replies_a_day = Gauge(
+            "linedesk_late_replies_a_day",
+            "Late replies that one conversation may cost a day (LATE_REPLIES_A_DAY).",
+            registry=self._registry,
+        )
+        self.late_replies_today = Gauge(
+            "linedesk_late_replies_today",
+            "Late replies of today, each a counted push, since the start of the process.",
+            registry=self._registry,
+        )
         self._ask_quota: Callable[[], Values] = dict
         Measured(
             self._registry,

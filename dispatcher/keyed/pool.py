@@ -26,7 +26,7 @@ from dispatcher.keyed.view import PoolView
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import Following, GiveUp, JobResult, Step
-from linedesk.store.control import NO_PAUSES, RELEASED, Pauses
+from linedesk.store.control import NO_PAUSES, RELEASED, Drop, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 
@@ -311,7 +311,7 @@ class Pool:
 
     def obey(self, pauses: Pauses) -> None:
         """From now on no job covered by these pauses begins; all others may. Running jobs
-        continue.
+        continue. An event that a drop covers is given up instead of its next run.
         """
         with self._lock:
             self._queues.obey(pauses)
@@ -345,6 +345,13 @@ class Pool:
             self._signal()
         self._replace(lost)
         return True
+
+    def may_have_dropped(self, drop: Drop) -> bool:
+        """Whether events that the drop covers may wait: not all are read, or some are held."""
+        with self._lock:
+            return not self._suspects.all_met or any(
+                queue.held for queue in self._queues.all() if drop.scope.covers(*queue.key)
+            )
 
     # The saver's side.
 
@@ -445,7 +452,12 @@ class Pool:
             self._queues.save_each(work.queue)
         if isinstance(work, Run):
             work.job.suspect = is_suspect
+            self._give_up_dropped(work.job)
         return work
+
+    def _give_up_dropped(self, job: QueuedJob) -> None:
+        if (drop := self._queues.drop_of(job)) is not None:
+            job.given_up_for = job.given_up_for or GiveUp(drop.cause, job.tries, _first_at(job))
 
     def _run(self, me: Thread, run: Run) -> None:
         me.work = run

@@ -20,9 +20,10 @@ from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
 from linedesk.contract import Following, GiveUp, JobResult
-from linedesk.store.control import NO_PAUSES, Pauses
+from linedesk.store.control import NO_PAUSES, Drop, Pauses
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
+from linedesk.store.queue.retention import accepted_at
 from linedesk.store.records.held import HeldRecord
 
 # A conversation remembers the last 100 names it applied, including the newest (architecture: step
@@ -399,6 +400,7 @@ class KeyQueues:
     | loaded, recalled | RUNNING | the documents are in memory, missing ones are skipped; place |
     | not_read | RUNNING | DEFERRED |
     | obey(pauses) | PAUSED, UNSAVED, READY | place |
+    | obey(pauses) | DEFERRED, of a job that a drop covers | as resume(job) |
     | let_pass | DEFERRED, PAUSED, UNSAVED, READY | past a pause once; resumed; place |
     | let_pass | RUNNING, of a job | the same, if the run is deferred |
     | choose | all | moving; place: READY becomes UNSAVED |
@@ -807,11 +809,24 @@ class KeyQueues:
     # Orders of operators.
 
     def obey(self, pauses: Pauses) -> None:
-        """From now on no job covered by these pauses begins; all others may."""
+        """From now on no job covered by these pauses begins; all others may.
+
+        A deferred job that a drop covers is resumed, so that it is given up.
+        """
         self.pauses = pauses
         for state in (KeyState.READY, KeyState.UNSAVED, KeyState.PAUSED):
             for queue in list(self._in[state]):
                 self._place(queue)
+        for queue in list(self._in[KeyState.DEFERRED]) if pauses.drops else ():
+            if isinstance(queue.waits, QueuedJob) and self.drop_of(queue.waits) is not None:
+                self.resume(queue.waits)
+
+    def drop_of(self, job: QueuedJob) -> Drop | None:
+        """The drop that covers the event of a job, which is in memory."""
+        if not self.pauses.drops:
+            return None
+        channel, key = job.queue.key
+        return self.pauses.drop_of(channel, key, accepted_at(job.document))
 
     def let_pass(self, queue: KeyQueue) -> None:
         """Let its first document begin once, even if paused; resumes a deferred one."""

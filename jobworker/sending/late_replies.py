@@ -18,6 +18,14 @@ LATE = "late"
 """The cause of answers that are given up."""
 
 
+def allowed(left: int | None, paid: int) -> int | None:
+    """How many more calls all conversations may make today; None without a limit.
+
+    `left` is the rest of the month. What was paid today was part of the rest this morning.
+    """
+    return None if left is None else max(0, (left + paid) // SHARE_A_DAY - paid)
+
+
 class LateReplies:
     """The cost of late answers today. Not locked: the outbox's lock guards it.
 
@@ -37,8 +45,12 @@ class LateReplies:
         self._turn(day)
         if conversation in self._used_up:
             return False
-        # Messages paid today were part of the rest this morning.
-        return left is None or (self._paid + people) * SHARE_A_DAY <= left + self._paid
+        more = allowed(left, self._paid)
+        return more is None or people <= more
+
+    def paid_on(self, day: str) -> int:
+        """Return how many calls all conversations have made on that day, which is today."""
+        return self._paid if day == self._day else 0
 
     def paid(self, day: str, people: int = 1) -> None:
         """Count one more call."""

@@ -31,6 +31,7 @@ from jobworker.line.gate_order import Ticket, TurnClass
 from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
+from jobworker.line.today import day_of
 from jobworker.metrics import WorkerMetrics, since_ms
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import (
@@ -137,6 +138,10 @@ class Outbox:
         self._quota = quota
         self._groups = groups or GroupSizes()
         self._late = late_replies or LateReplies()
+        self._figures.late_replies_a_day.set(self._late.a_day)
+        self._figures.late_replies_today.set_function(
+            lambda: self._late.paid_on(day_of(datetime.now(UTC)).isoformat())
+        )
         self._limits = limits
         self._lock = threading.Lock()
         # All below under _lock.

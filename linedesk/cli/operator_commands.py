@@ -119,8 +119,9 @@ def calls(settings: Settings, since: datetime | None, as_json: bool, **narrow: A
 def pause(settings: Settings, scope: str | None, why: str, yes: bool, as_json: bool) -> None:
     """Stop processing everything, a channel or a conversation.
 
-    New events are held in order until `linedesk resume`, and nothing is lost. Answers that were
-    decided before the pause are still sent. A pause survives restarts.
+    New events are held in order until `linedesk resume`. Answers that were decided before the pause
+    are still sent. A pause survives restarts. Later answers cost counted pushes, and above a daily
+    limit they become dead letters: the command shows the limit and what waits now.
 
     Without CHANNEL, or with `all`, everything is paused: type `all` when asked, or add --yes. Name
     a conversation by its id, by the start of its id, or by its name in LINE.
@@ -130,16 +131,27 @@ def pause(settings: Settings, scope: str | None, why: str, yes: bool, as_json: b
     order(settings, scope, why=why, yes=yes, as_json=as_json)
 
 
-@click.command(cls=Command, examples=("resume", "resume main/U4af49806"))
+@click.command(
+    cls=Command, examples=("resume", "resume main/U4af49806", "resume main/U4af49806 --drop")
+)
 @scope_argument
 @why_option
+@option("--drop", is_flag=True, help="Handle no event that waits: make each a dead letter.")
+@option("--yes", is_flag=True, help="Resume without a question.")
 @json_option
 @with_settings
-def resume(settings: Settings, scope: str | None, why: str, as_json: bool) -> int:
-    """End a pause. Give the same CHANNEL or conversation as to `linedesk pause`; default: all."""
+def resume(
+    settings: Settings, scope: str | None, why: str, drop: bool, yes: bool, as_json: bool
+) -> int:
+    """End a pause. Give the same CHANNEL or conversation as to `linedesk pause`; default: all.
+
+    It shows what waits and what the answers cost, and asks on a terminal. With --drop each event
+    that was stored until now becomes a dead letter with the cause `dropped by NAME`, for example
+    because a person has answered. `linedesk dead replay` puts it back.
+    """
     from linedesk.cli.pause import resume as order
 
-    return order(settings, scope, why=why, as_json=as_json)
+    return order(settings, scope, why=why, as_json=as_json, drop=drop, yes=yes)
 
 
 @click.command(cls=Command, examples=("release main/U4af49806 --why broken",))

@@ -22,6 +22,7 @@ from linedesk.console.errors import NotDone, Phrase
 from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
+from linedesk.console.lists.waiting import read_waiting
 from linedesk.console.search import is_seen, scope_of
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
@@ -51,11 +52,10 @@ def pause(
 ) -> None:
     """Pause everything, a channel or a conversation, and wait for the dispatcher's confirmation.
 
-    Everything is paused only with `yes`, or after the operator has typed `all` on a terminal; a
-    conversation that was never seen only with `yes`. Raises NotDone.
+    What the pause costs is shown first. Everything is paused only with `yes`, or after the operator
+    has typed `all` on a terminal, and a conversation that was never seen only with `yes`. Raises
+    NotDone.
     """
-    if word in (None, EVERYTHING) and not yes:
-        _agree_to_everything()
     with open_to_act(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         if scope.key is not None and not yes and not is_seen(database, scope):
@@ -64,6 +64,12 @@ def pause(
                 "pause it before its first message"
             )
             raise NotDone(Phrase(message, scope=scope))
+        waiting = read_waiting(database, scope)
+        click.echo(waiting.while_paused(), err=True)
+        if waiting.events:
+            click.echo(waiting, err=True)
+        if word in (None, EVERYTHING) and not yes:
+            _agree_to_everything()
         is_new = _acts(database).pause(scope, why=why)
         obeyed = _within(obey_seconds, lambda: scope in (_obeyed(database) or ()))
     if as_json:
@@ -98,12 +104,21 @@ def resume(
     *,
     why: str,
     as_json: bool,
+    drop: bool = False,
+    yes: bool = False,
     obey_seconds: float = OBEY_SECONDS,
 ) -> int:
-    """End one pause. Returns 1 if there was no such pause."""
+    """End one pause, after a question on a terminal. Returns 1 if there was no such pause."""
     with open_to_act(settings, app_name="linedesk-resume") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
-        was = _acts(database).resume(scope, why=why)
+        waiting = read_waiting(database, scope)
+        click.echo(waiting, err=True)
+        if waiting.events and not yes and sys.stdin.isatty():
+            asked = _("Resume {scope}?")
+            if drop:
+                asked = _("Resume {scope}, and make each waiting event a dead letter?")
+            click.confirm(asked.format(scope=visible(str(scope))), abort=True, err=True)
+        was = _acts(database).resume(scope, why=why, drop=drop)
         left = Control(database).read()
         obeyed = was and _within(obey_seconds, lambda: _has_ended(database, scope))
     still = [str(one.scope) for one in left.rows]
@@ -112,6 +127,11 @@ def resume(
     else:
         told = _("resumed {scope}") if was else _("{scope} was not paused")
         click.echo(told.format(scope=visible(str(scope))))
+        if was and drop:
+            told = _(
+                "what waited becomes dead letters: `linedesk dead list --cause 'dropped by {name}'`"
+            )
+            click.echo(told.format(name=visible(operator())))
         for one in still:
             click.echo(_("still paused: {scope}").format(scope=visible(one)))
         if was and not obeyed:

@@ -166,10 +166,13 @@ class Acts:
         with self._audit.noted("pause", on=str(scope), why=why):
             return self._control.pause(scope, by=self._by, why=why)
 
-    def resume(self, scope: Scope, *, why: str = "") -> bool:
-        """End this one pause; False if there was none."""
-        with self._audit.noted("resume", on=str(scope), why=why):
-            return self._control.resume(scope)
+    def resume(self, scope: Scope, *, why: str = "", drop: bool = False) -> bool:
+        """End this one pause; False if there was none.
+
+        With `drop` no event that waits is handled: each becomes a dead letter.
+        """
+        with self._audit.noted("resume and drop" if drop else "resume", on=str(scope), why=why):
+            return self._control.resume(scope, drop_by=self._by if drop else None)
 
     def still_paused(self, scope: Scope) -> list[tuple[str | None, str | None]]:
         """Return channel and key of each pause that covers the scope or a part of it."""

@@ -121,6 +121,7 @@ TEXTS = (
     mark("did not return"),
     mark("{error}, after it had called LINE itself: another try would send twice"),
     mark("released by an operator"),
+    mark("dropped by {name}"),
     mark("not sent within 3 days"),
     mark("outcome unknown for 23 hours"),
     mark("it cannot be written as JSON"),
@@ -188,6 +189,7 @@ TEXTS = (
     # Acts in the audit, their ways and outcome, and the kinds of conversations.
     mark("pause"),
     mark("resume"),
+    mark("resume and drop"),
     mark("release"),
     mark("drop"),
     mark("login"),

@@ -33,7 +33,7 @@ from linedesk.console.conversation import (
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.reading import reported
 from linedesk.console.tracing import by_index, by_looking, by_start
-from linedesk.store.control import Scope
+from linedesk.store.control import PAUSE, Scope
 from linedesk.store.documents import (
     CALLS,
     CONTROL,
@@ -185,7 +185,8 @@ def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
 def _is_paused(database: Database[Any], scope: Scope) -> bool:
     """Return whether exactly this pause exists, so that any tool can end it."""
     with translated(), pymongo.timeout(READ_SECONDS):
-        return database[CONTROL].find_one({"_id": scope.id}, {"_id": 1}) is not None
+        paused = {"_id": scope.id, "act": PAUSE}
+        return database[CONTROL].find_one(paused, {"_id": 1}) is not None
 
 
 def is_seen(database: Database[Any], scope: Scope) -> bool:

@@ -7,7 +7,7 @@ example typed by hand, are ignored.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -29,6 +29,7 @@ from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER
 
 PAUSE = "pause"
+DROP = "drop"
 RELEASE = "release"
 ALL = "all"
 RELEASED = "released by an operator"
@@ -102,10 +103,47 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Drop:
+    """The order to give up all events of a scope that were stored before `at`.
+
+    It is a part of the row of its pause, and stays after the resume until `end_drop`.
+    """
+
+    scope: Scope
+    by: str
+    at: datetime
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Drop | None:
+        """The drop in a row; None if it has none, or an incomplete one."""
+        scope, drop = Scope(row.get("channel"), row.get("key")), row.get(DROP)
+        if not isinstance(drop, Mapping) or not _is_whole(scope) or row.get("_id") != scope.id:
+            return None
+        at = drop.get("at")
+        return cls(scope, str(drop.get("by") or ""), at) if isinstance(at, datetime) else None
+
+    @property
+    def cause(self) -> str:
+        """The cause of its dead letters."""
+        return f"dropped by {self.by}"
+
+
+@dataclass(frozen=True)
 class Pauses:
-    """All pauses at one moment."""
+    """All pauses and drops at one moment."""
 
     rows: tuple[Pause, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+    @cached_property
+    def _drops(self) -> Mapping[tuple[str | None, str | None], Drop]:
+        return {(one.scope.channel, one.scope.key): one for one in self.drops}
+
+    def drop_of(self, channel: Any, key: Any, stored_at: datetime) -> Drop | None:
+        """The drop that covers an event; None for one that was stored after the orders."""
+        scopes = ((None, None), (channel, None), (channel, key)) if self.drops else ()
+        found = (self._drops.get(scope) for scope in scopes)
+        return next((one for one in found if one is not None and stored_at <= one.at), None)
 
     @cached_property
     def _scopes(self) -> frozenset[tuple[str | None, str | None]]:
@@ -120,6 +158,10 @@ class Pauses:
         if not scopes:
             return False
         return (None, None) in scopes or (channel, None) in scopes or (channel, key) in scopes
+
+    def is_paused(self, scope: Scope) -> bool:
+        """Whether exactly this scope is paused."""
+        return (scope.channel, scope.key) in self._scopes
 
     def covering(self, channel: Any, key: Any) -> list[Pause]:
         """The pauses that cover a conversation, the widest first."""
@@ -236,7 +278,6 @@ class Control:
             if found is not None and Pause.from_row(found) is not None:
                 return False
             row = {
-                "_id": scope.id,
                 "act": PAUSE,
                 "channel": scope.channel,
                 "key": scope.key,
@@ -244,13 +285,27 @@ class Control:
                 "why": why,
                 "at": _now(),
             }
-            self._put(row)
+            # A drop of the same scope stays: it may not have reached all of its events.
+            changes = {"$set": row, "$unset": {DONE_AT: ""}}
+            _put(lambda: self._rows.update_one({"_id": scope.id}, changes, upsert=True))
         return True
 
-    def resume(self, scope: Scope) -> bool:
-        """End the pause of exactly this scope; False if there was none."""
+    def resume(self, scope: Scope, *, drop_by: str | None = None) -> bool:
+        """End the pause of exactly this scope; False if there was none.
+
+        With `drop_by`, the name of an operator, no event that was stored until now is handled: each
+        becomes a dead letter. The same write ends the pause and orders that.
+        """
+        paused, changes = {"_id": scope.id, "act": PAUSE}, {"act": DROP}
         with translated():
-            return bool(self._rows.delete_one({"_id": scope.id}).deleted_count)
+            if drop_by is not None:
+                drop = {DROP: {"by": drop_by, "at": _now()}}
+                return bool(self._rows.update_one(paused, {"$set": changes | drop}).matched_count)
+            no_drop = {"_id": scope.id, DROP: None}
+            return bool(
+                self._rows.delete_one(no_drop).deleted_count
+                or self._rows.update_one(paused, {"$set": changes}).matched_count
+            )
 
     def release(self, channel: str, key: str, what: Mapping[Head, str], *, by: str) -> Release:
         """Order to give up the head of a conversation.
@@ -270,7 +325,7 @@ class Control:
             "at": release.at,
         }
         with translated():
-            self._put(row)
+            _put(lambda: self._rows.replace_one({"_id": release.id}, row, upsert=True))
         return release
 
     def outcome_of(self, release: Release) -> str | None:
@@ -281,13 +336,6 @@ class Control:
             return "another release has replaced it"
         return str(row.get("came")) if row.get(DONE_AT) is not None else None
 
-    def _put(self, row: Document) -> None:
-        try:
-            self._rows.replace_one({"_id": row["_id"]}, row, upsert=True)
-        except DuplicateKeyError:
-            # Another order created the row at the same time: replace it.
-            self._rows.replace_one({"_id": row["_id"]}, row, upsert=True)
-
     # For the dispatcher.
 
     def read(self) -> Pauses:
@@ -296,11 +344,17 @@ class Control:
 
     def orders(self) -> Orders:
         """The current pauses and the open releases."""
-        found = [(row, Pause.from_row(row) or Release.from_row(row)) for row in self._open()]
-        self._tell(str(row["_id"]) for row, order in found if order is None)
+        found = [
+            (row, Pause.from_row(row) or Release.from_row(row), Drop.from_row(row))
+            for row in self._open()
+        ]
+        self._tell(str(row["_id"]) for row, *orders in found if orders == [None, None])
         return Orders(
-            Pauses(tuple(order for _, order in found if isinstance(order, Pause))),
-            tuple(order for _, order in found if isinstance(order, Release)),
+            Pauses(
+                tuple(order for _, order, _ in found if isinstance(order, Pause)),
+                tuple(drop for _, _, drop in found if drop is not None),
+            ),
+            tuple(order for _, order, _ in found if isinstance(order, Release)),
         )
 
     def _open(self) -> list[Document]:
@@ -350,12 +404,26 @@ class Control:
                 {"$set": {DONE_AT: _now(), "came": came}},
             )
 
+    def end_drop(self, drop: Drop) -> None:
+        """No event of the drop is left, unless its scope is paused again."""
+        mine = {"_id": drop.scope.id, "act": DROP, f"{DROP}.at": drop.at}
+        with translated():
+            self._rows.update_one(mine, {"$set": {DONE_AT: _now()}})
+
     def _tell(self, ids: Iterable[str]) -> None:
         """Log each ignored row once."""
         passed_over = frozenset(ids)
         for id_ in sorted(passed_over - self._passed_over):
             log.warning("incomplete order ignored id=%s", id_)
         self._passed_over = passed_over
+
+
+def _put(put: Callable[[], object]) -> None:
+    """Write a row that another order may create at the same time."""
+    try:
+        put()
+    except DuplicateKeyError:
+        put()
 
 
 def _now() -> datetime:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import signal
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from click.testing import CliRunner, Result
+
+from linedesk.cli import main
+from linedesk.console.facts import present_leader
 from linedesk.store.control import Control, Scope
+from linedesk.store.documents import make_document
 from linesim.judge.checker import check
 
 BOT = {"BOT": "acceptance_bots:echo"}
@@ -47,3 +54,97 @@ def test_paused_events_survive_kills_and_are_answered_once_and_in_order(
     house.wait_for(lambda: house.database.held.find_one() is None)
     assert check(sim).problems() == []
     assert house.database.deadletters.find_one() is None
+
+
+def stored(house: Any, sim: Any, user: Any, *texts: str, ago: float = 120.0) -> list[str]:
+    """Store messages that the user sent a while ago; returns their event ids."""
+    events = [sim.drafts.text(user, text) for text in texts]
+    sim.webhook_url = None
+    sim.deliver(*events)
+    sim.webhook_url = house.url
+    accepted = datetime.now(UTC) - timedelta(seconds=ago)
+    rows = [make_document(event, channel="main", accept_time=accepted) for event in events]
+    house.database.recvq.insert_many(rows)
+    return [row["eventId"] for row in rows]
+
+
+def linedesk(house: Any, *arguments: str) -> Result:
+    environ = {**house.settings, "SUDO_USER": "hanako"}
+    answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
+    assert answer.exit_code == 0, answer.output
+    return answer
+
+
+def held(house: Any) -> int:
+    count: int = house.database.held.count_documents({"why": "paused"})
+    return count
+
+
+def is_quiet(house: Any) -> bool:
+    """Whether nothing waits, neither in `held` nor in an outbox."""
+    rows = house.database.conversations.find({}, {"outbox": 1})
+    return held(house) == 0 and not any(row.get("outbox") for row in rows)
+
+
+def test_the_numbers_before_a_resume_are_those_that_then_come_true(house: Any, sim: Any) -> None:
+    house.start_frontdesk()
+    process = house.start_dispatcher(**BOT, LATE_REPLIES_A_DAY="3")
+    house.wait_for(lambda: present_leader(house.database))
+    busy, calm, other = (sim.add_user(name, friend=True) for name in ("花子", "太郎", "次郎"))
+    told = linedesk(house, "pause", "main", "--why", "a try").stderr
+    assert "at most 3 a day for each conversation" in told
+    house.wait_for(lambda: "paused scope=main" in house.log_of(process))
+    stored(house, sim, busy, *map(str, range(40)))
+    stored(house, sim, calm, "late")
+    sim.say(other, "now")
+    house.wait_for(lambda: held(house) == 42)
+    told = linedesk(house, "resume", "main").stderr
+    found = re.search(
+        r"waiting events: (?:at least )?42; if each is answered, up to (\d+) counted pushes go "
+        r"out, and (\d+) to (\d+) answers become dead letters",
+        told,
+    )
+    assert found, told
+    pushes, fewest, most = map(int, found.groups())
+    assert (pushes, fewest, most) == (4, 25, 37)
+    house.wait_for(lambda: is_quiet(house))
+    assert sum(call.path.endswith("/push") for call in sim.calls) == pushes
+    letters = list(house.database.deadletters.find())
+    assert {letter["cause"] for letter in letters} == {"late"}
+    assert fewest <= len(letters) <= most
+    assert texts_of(sim, calm) == ["late"]
+    assert texts_of(sim, other) == ["now"]
+
+
+def test_a_drop_runs_no_handler_loses_and_doubles_nothing_through_kills_and_can_be_replayed(
+    house: Any, sim: Any
+) -> None:
+    house.start_frontdesk()
+    process = house.start_dispatcher(**BOT)
+    user = sim.add_user("花子", friend=True)
+    letters, count = house.database.deadletters, 400
+    sim.say(user, "before")
+    sim.wait_for(lambda: texts_of(sim, user) == ["before"])
+    linedesk(house, "pause", user.user_id)
+    house.wait_for(lambda: "paused scope=main/" in house.log_of(process))
+    events = stored(house, sim, user, *map(str, range(count)))
+    house.wait_for(lambda: held(house) == count)
+    told = linedesk(house, "resume", user.user_id, "--drop")
+    assert re.search(rf"waiting events: (at least )?{count};", told.stderr)
+    assert "linedesk dead list --cause 'dropped by hanako'" in told.stdout
+    for some in (1, count // 2):
+        house.wait_for(lambda some=some: letters.count_documents({}) >= some)
+        house.stop(process, signal.SIGKILL)
+        process = house.start_dispatcher(**BOT)
+    sim.say(user, "after")
+    sim.wait_for(lambda: texts_of(sim, user) == ["before", "after"])
+    house.wait_for(lambda: is_quiet(house))
+    assert letters.count_documents({}) == count
+    assert letters.distinct("cause") == ["dropped by hanako"]
+    assert sorted(letters.distinct("_id")) == sorted(events)
+    story = linedesk(house, "trace", events[7]).stdout
+    assert "dropped by hanako" in story
+    linedesk(house, "dead", "replay", events[7])
+    sim.wait_for(lambda: texts_of(sim, user) == ["before", "after", "7"])
+    acts = [row["act"] for row in house.database.audit.find().sort("at", 1)]
+    assert acts == ["pause", "resume and drop", "replay"]

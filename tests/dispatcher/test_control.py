@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from pymongo.database import Database
 from dispatcher.control import ControlReader
 from linedesk.contract import Job, JobResult
 from linedesk.store.control import NOTHING_STUCK, Control, Release, Scope
-from linedesk.store.documents import DEADLETTERS, HELD, Document, name_of
+from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
 from linedesk.store.errors import AccessRefused
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
@@ -149,6 +150,119 @@ def test_a_release_left_by_one_process_is_carried_out_by_the_next(
     assert eventually(lambda: control.outcome_of(of_new)) == "the event new is a dead letter"
     assert sorted(worker.decided) == ["e0", "new"]
     assert control.read().covers("main", "U0")
+    running.end()
+
+
+class Giving:
+    """A `decide` that notes which events run, and which are given up and why."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.dropped: list[tuple[str, str]] = []
+
+    def __call__(self, job: Job) -> JobResult:
+        if job.given_up_for is None:
+            self.ran.append(name_of(job.document))
+            return JobResult.DONE
+        self.dropped.append((name_of(job.document), job.given_up_for.cause))
+        return JobResult.RECORDED
+
+
+@pytest.mark.parametrize("scope", ["all", "main", "main/U0"])
+def test_a_resume_that_drops_gives_up_what_was_stored_before_it_and_runs_what_comes_after(
+    database: Database[Document], dispatch: Dispatch, store: Store, scope: str
+) -> None:
+    control, orders = Control(database), Scope.parse(scope)
+    giving = Giving()
+    control.pause(orders, by="taro")
+    running = dispatch(database, RecordingWorker(giving))
+    store(database, *numbered(250))
+    eventually(lambda: database[HELD].count_documents({}) == 250)
+    assert control.resume(orders, drop_by="hanako")
+    store(database, document("new", "U0"), document("other", "U1"))
+    eventually(lambda: sorted(giving.ran) == ["new", "other"])
+    assert giving.dropped == [(f"e{n}", "dropped by hanako") for n in range(250)]
+    assert not control.resume(orders, drop_by="hanako"), "the pause is over"
+    running.end()
+
+
+def test_a_drop_is_known_to_a_new_process_before_its_first_event(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    control = Control(database)
+    control.pause(Scope(), by="taro")
+    running = dispatch(database, RecordingWorker())
+    store(database, *numbered(3))
+    eventually(lambda: database[HELD].count_documents({}) == 3)
+    running.end()
+    control.resume(Scope(), drop_by="hanako")
+    # Not read by any process yet, but stored after the act.
+    store(database, document("new", "U0"))
+    giving = Giving()
+    running = dispatch(database, RecordingWorker(giving))
+    eventually(lambda: giving.ran == ["new"])
+    assert [name for name, _ in giving.dropped] == ["e0", "e1", "e2"]
+    running.end()
+
+
+def test_a_new_pause_stops_a_drop_until_its_own_end(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    control, giving, scope = Control(database), Giving(), Scope("main", "U0")
+    control.pause(scope, by="taro")
+    running = dispatch(database, RecordingWorker())
+    store(database, *numbered(2))
+    eventually(lambda: database[HELD].count_documents({}) == 2)
+    running.end()
+    control.resume(scope, drop_by="hanako")
+    control.pause(scope, by="jiro")
+    running = dispatch(database, RecordingWorker(giving))
+    store(database, document("new", "U0"))
+    eventually(lambda: database[HELD].count_documents({}) == 3)
+    assert giving.ran == giving.dropped == []
+    assert control.resume(scope)
+    eventually(lambda: giving.ran == ["new"])
+    assert [name for name, _ in giving.dropped] == ["e0", "e1"]
+    running.end()
+
+
+def test_an_event_that_waits_for_its_next_try_is_dropped_as_well(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    """As where no worker process is free, and nothing resumes it."""
+    control, given_up = Control(database), list[str]()
+    entered = threading.Event()
+
+    def park(job: Job) -> JobResult:
+        if job.given_up_for is None:
+            entered.set()
+            return JobResult.DEFERRED
+        given_up.append(job.given_up_for.cause)
+        return JobResult.RECORDED
+
+    running = dispatch(database, RecordingWorker(park))
+    store(database, *numbered(1))
+    assert entered.wait(15)
+    control.pause(Scope("main"), by="taro")
+    control.resume(Scope("main"), drop_by="hanako")
+    eventually(lambda: given_up == ["dropped by hanako"])
+    running.end()
+
+
+def test_a_drop_ends_a_day_later_once_none_of_its_events_is_left(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    control, scope = Control(database), Scope("main")
+    control.pause(scope, by="taro")
+    running = dispatch(database, RecordingWorker(Giving()))
+    store(database, *numbered(1))
+    eventually(lambda: database[HELD].count_documents({}) == 1)
+    control.resume(scope, drop_by="hanako")
+    a_day_ago = {"$set": {"drop.at": datetime.now(UTC) - timedelta(days=1)}}
+    eventually(lambda: database[HELD].find_one() is None)
+    assert control.read().drops
+    database[CONTROL].update_one({"_id": scope.id}, a_day_ago)
+    eventually(lambda: not control.read().drops)
     running.end()
 
 

@@ -83,7 +83,7 @@ WORDS = {
         "State unknown",
         "no connection",
         "pause everything",
-        "Resume everything",
+        "Resume everything…",
         "Queue retention left",
     ),
 }
@@ -122,7 +122,7 @@ IN_JAPANESE = {
         "キューの残り保持時間",
         "監査記録",
         "すべて一時停止",
-        "すべて再開",
+        "すべて再開…",
         "状態不明",
         "接続なし",
         "テキストの選択中は更新を止めています",

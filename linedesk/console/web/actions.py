@@ -22,6 +22,7 @@ from linedesk.console.facts import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import channels_of
+from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.console.processes import listed
 from linedesk.console.search import is_seen, key_of
 from linedesk.console.web.auth import MOST_NAME, Visitor, is_form_of, name_from
@@ -44,6 +45,8 @@ EVERYTHING = mark("pause everything")
 # A form waits so long for a dispatcher's outcome, which takes half a second.
 OUTCOME_SECONDS, POLL_SECONDS = 1.5, 0.1
 REFRESH_SECONDS = 2
+# The list shows what waits for this many of the pauses.
+MOST_COUNTED = 10
 
 
 def act_routes(context: PageContext) -> APIRouter:
@@ -230,6 +233,11 @@ def _paused(database: Any, own_channel: str) -> dict[str, Any]:
     conversations = [str(one.scope) for one in pauses.rows if one.scope.key]
     return {
         "pauses": pauses.rows,
+        "waiting": {
+            one.scope: read_waiting(database, one.scope, most=MOST_ON_PAGE)
+            for one in pauses.rows[:MOST_COUNTED]
+        },
+        "to_pause": read_waiting(database, Scope(), most=0).while_paused(),
         "is_obeyed": lambda one: row is not None and (one.scope.channel, one.scope.key) in obeyed,
         "channels": channels_of(database, own=own_channel, pauses=pauses),
         "names": names_of(database, conversations),
@@ -286,13 +294,15 @@ def _require_pausable(scope: Scope, requested: RequestedAct, context: PageContex
 
 
 def _resume(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
-    scope = _scope(requested, context)
+    scope, is_drop = _scope(requested, context), bool(requested.word("drop"))
     what = scope_words(scope.channel, scope.key)
-    if not acts.resume(scope, why=requested.word("why")):
+    if not acts.resume(scope, why=requested.word("why"), drop=is_drop):
         return _("{scope} was not paused").format(scope=what)
     if still := [scope_words(*one) for one in acts.still_paused(scope)]:
         words = _("{scope} is resumed, but other pauses remain: {pauses}")
         return words.format(scope=what, pauses=_(", ").join(some(still)))
+    if is_drop:
+        return _("{scope} is resumed, and what waited becomes dead letters").format(scope=what)
     return _("{scope} is resumed").format(scope=what)
 
 

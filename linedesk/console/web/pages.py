@@ -28,6 +28,7 @@ from linedesk.console.format import as_json
 from linedesk.console.health import overview_as_json
 from linedesk.console.history import read_history, read_marks
 from linedesk.console.lists.transcript import read_transcript
+from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.console.overview import read_overview
 from linedesk.console.search import MOST_FOUND
 from linedesk.console.search import search as find
@@ -38,6 +39,7 @@ from linedesk.console.web.live import LiveReadings
 from linedesk.console.web.page_context import PageContext
 from linedesk.console.web.view_models import choices_of, labelled, seen, targets, without_text
 from linedesk.runtime.language import DEFAULT, LANGUAGES, language, speaking
+from linedesk.store.control import Scope
 from linedesk.store.documents import CONTROL, Document
 
 # All viewers together; each page fetches itself as often.
@@ -215,5 +217,6 @@ def _conversation(database: Database[Any], channel: str, key: str) -> Document:
         "whose": whose,
         "heads": choices_of(heads(database, channel, key)),
         "pauses": pauses,
+        "waiting": read_waiting(database, Scope(channel, key), most=MOST_ON_PAGE),
         "own_pause": any(one.get("key") for one in pauses),
     }

@@ -18,9 +18,7 @@ BOXES = {
     "api": mark("LINE's API takes replies and pushes."),
     "spool": mark("The spool is a file that stores events while MongoDB is down."),
     "scheduler": mark("The scheduler puts the event of a timer into recvq when the timer is due."),
-    "held": mark(
-        "Events that wait long, or are paused, are set aside here in order; nothing is lost."
-    ),
+    "held": mark("Events that wait long, or are paused, are set aside here in order."),
     "letters": mark("A dead letter is an event or a send that was given up. It can be replayed."),
     "outbox": mark("The outboxes have decided sends that LINE has not taken yet."),
 }

@@ -320,6 +320,29 @@ def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(
     assert (told["wasPaused"], told["obeyed"]) == (True, False)
 
 
+def test_on_a_terminal_a_resume_says_what_waits_and_asks(
+    environ: dict[str, str], run: Run, database: Database[Any]
+) -> None:
+    with processes(database, paused=[]):
+        run("pause", HANAKO)
+        event = {"acceptTime": ago(3600, now=datetime.now(UTC)), "event": {"replyToken": "token"}}
+        held = {"channel": "main", "key": HANAKO, "document": event}
+        database.held.insert_many([{**held, "n": n} for n in range(188)])
+        for drop in ([], ["--drop"]):
+            with terminal(environ, "resume", HANAKO, *drop) as (master, process):
+                shown = until(master, "dead letter?" if drop else "?")
+                assert "up to 20 counted pushes" in shown
+                os.write(master, b"n\r")
+                assert process.wait(30) != 0
+        assert database.control.count_documents({"act": "pause", "key": HANAKO}) == 1
+        assert f"resumed main/{HANAKO}" in run("resume", HANAKO, "--drop", "--yes").stdout
+    row = database.control.find_one({"key": HANAKO})
+    assert row is not None
+    assert row["drop"]["by"] == "hanako"
+    database.held.delete_many({})
+    database.control.delete_many({})
+
+
 def test_an_unknown_word_pauses_nothing(run: Run, database: Database[Any]) -> None:
     assert "no conversation 'U9'" in run("pause", "U9", code=1).stderr
     assert "is not a channel" in run("pause", "/U9", code=1).stderr

@@ -17,6 +17,7 @@ from linedesk.console.lists.events import Result, counted, events_between, newes
 from linedesk.console.lists.letter_groups import ids_in, letter_groups, where_failed
 from linedesk.console.lists.timers import END_OF_STATE, timers_due
 from linedesk.console.lists.transcript import BotLine, read_transcript
+from linedesk.console.lists.waiting import Waiting, read_waiting
 from linedesk.console.story import tell
 from linedesk.console.web.view_models import targets
 from linedesk.store.client import Client
@@ -430,3 +431,57 @@ def test_what_is_held_or_waits_for_a_minute_is_stuck() -> None:
 )
 def test_the_ids_of_the_audit_are_links(row: Document, found: list[Any]) -> None:
     assert targets(row) == found
+
+
+# What a resume costs.
+
+
+def hold(database: Database[Any], key: str, count: int, *, ago: float = 3600, **event: Any) -> None:
+    accepted = now() - timedelta(seconds=ago)
+    document = {"acceptTime": accepted, "event": {"replyToken": "token", **event}}
+    rows = [{"channel": "main", "key": key, "n": n, "document": document} for n in range(count)]
+    database.held.insert_many(rows)
+
+
+def cost(database: Database[Any], scope: str = "main", **figures: Any) -> Waiting:
+    told = {"lagDocuments": 0, "lateRepliesADay": 20, "lateRepliesToday": 0, **figures}
+    database.status.delete_many({})
+    database.status.insert_one(a_dispatcher(now=now() + timedelta(seconds=30), figures=told))
+    return read_waiting(database, Scope.parse(scope), most=500)
+
+
+def test_what_a_resume_costs_follows_the_rule_of_late_replies(database: Database[Any]) -> None:
+    hold(database, HANAKO, 188)
+    found = cost(database)
+    assert (found.events, found.is_more, found.pushes, found.letters) == (188, False, 20, (88, 168))
+    # Each conversation has its own day, and this one has used up 15 of its calls.
+    today = (now() + timedelta(hours=9)).date().isoformat()
+    paid = {"_id": f"main/{HANAKO}", "late": {"day": today, "calls": 15}}
+    database.conversations.insert_one(paid)
+    hold(database, TARO, 3)
+    # Neither of these is late: one is new, the other never had a token.
+    hold(database, "U3", 1, ago=10)
+    hold(database, "U4", 1, replyToken=None)
+    found = cost(database)
+    assert (found.events, found.pushes, found.letters) == (193, 8, (163, 183))
+    assert cost(database, f"main/{TARO}").letters == (0, 0)
+    # All together may use a tenth of what was left of the month this morning.
+    month = {"quotaMessages": 500, "quotaUsedMessages": 460}
+    found = cost(database, lateRepliesToday=3, **month)
+    assert (found.pushes, found.letters) == (1, (186, 190))
+    found = cost(database, quotaClosedSinceSeconds=1.8e9, **month)
+    assert (found.pushes, found.letters) == (0, (191, 191))
+
+
+def test_what_waits_is_counted_in_its_scope_and_within_a_bound(database: Database[Any]) -> None:
+    assert str(cost(database)) == "waiting events: 0"
+    hold(database, HANAKO, 4)
+    hold(database, TARO, 2)
+    Control(database).pause(Scope("main"), by="taro")
+    Control(database).pause(Scope("main", TARO), by="taro")
+    assert cost(database).events == 4, "the other pause goes on"
+    assert str(cost(database, lagDocuments=1)).startswith("waiting events: at least 4; ")
+    hold(database, HANAKO, 600)
+    assert str(cost(database)).startswith("waiting events: at least ")
+    database.status.delete_many({})
+    assert read_waiting(database, Scope("main")).is_more, "no dispatcher reports"

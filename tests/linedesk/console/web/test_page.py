@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -116,9 +117,36 @@ def test_a_conversation_is_paused_and_goes_on(
     assert row is not None
     assert row["why"] == "様子を見ます"
     assert page.locator(".banner.look", has_text="様子を見ます").count() == 1
-    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("link", name="Resume…").click()
+    page.get_by_role("button", name="Resume", exact=True).click()
     page.locator("#said", has_text="is resumed").wait_for()
     assert full.control.count_documents({}) == 0
+
+
+def test_what_waits_is_shown_beside_the_button_that_drops_it(
+    open_page: Open, full: Database[dict[str, Any]]
+) -> None:
+    page = open_page(f"/conversation/main/{USER}")
+    assert "a tenth of the month's rest" in page.locator("#waits").inner_text()
+    page.get_by_placeholder("Reason").fill("様子を見ます")
+    page.get_by_role("button", name="Pause").click()
+    page.locator("#said", has_text="is paused").wait_for()
+    full.held.delete_many({})
+    event = {"type": "message", "replyToken": "token"}
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    document = {"acceptTime": an_hour_ago, "event": event}
+    rows = [{"channel": "main", "key": USER, "n": n, "document": document} for n in range(188)]
+    full.held.insert_many(rows)
+    page.get_by_role("link", name="Resume…").click()
+    told = re.compile("188; .* up to 20 counted pushes go out, and 88 to 168 answers become dead")
+    page.get_by_text(told).wait_for()
+    page.get_by_role("button", name="make what waits dead letters").click()
+    page.locator("#said", has_text="what waited becomes dead letters").wait_for()
+    row = full.control.find_one({"_id": f"pause/main/{USER}"})
+    act = full.audit.find_one({"act": "resume and drop"})
+    assert row is not None
+    assert act is not None
+    assert (row["act"], row["drop"]["by"], act["on"]) == ("drop", act["by"], f"main/{USER}")
 
 
 def test_a_chosen_letter_stays_chosen_while_others_come_and_is_replayed(
@@ -224,7 +252,8 @@ def test_everything_is_paused_by_a_typed_word_and_a_red_banner_follows(open_page
     for path in ("/", "/events", "/calls"):
         page.goto(path)
         assert "by 佐藤花子: 引っ越し" in banner.inner_text()
-    page.get_by_role("button", name="Resume everything").click()
+    page.get_by_role("link", name="Resume everything…").click()
+    page.get_by_role("button", name="Resume", exact=True).click()
     banner.wait_for(state="detached")
     page.goto("/audit")
     assert page.get_by_text("佐藤花子").count() >= 2
