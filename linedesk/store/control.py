@@ -66,7 +66,7 @@ class Scope:
 
     @property
     def kind(self) -> Literal["everything", "channel", "conversation"]:
-        """What it is."""
+        """Its size, as the label of a metric."""
         if self.channel is None:
             return "everything"
         return "channel" if self.key is None else "conversation"
