@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,14 +135,20 @@ class Trial:
         return False
 
 
-@pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+@contextmanager
+def ready(home: Path) -> Iterator[Trial]:
     try:
         find_mongod()
     except MongodNotFound as error:
         missing(str(error))
-    with Trial(tmp_path_factory.mktemp("home")) as trial:
+    with Trial(home) as trial:
         trial.wait_until_ready()
+        yield trial
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    with ready(tmp_path_factory.mktemp("home")) as trial:
         yield trial
 
 
@@ -161,11 +167,11 @@ def test_doctor_and_status_find_what_up_runs(trial: Trial) -> None:
     assert json.loads(told.stdout)["processes"]
 
 
-def test_ctrl_c_ends_up_and_kill_ends_the_simulator(trial: Trial) -> None:
-    """Comes last, since nothing runs afterwards."""
-    trial.ctrl_c()
-    assert "up=0" in trial.log
-    assert "restarting" not in trial.log
+def test_ctrl_c_ends_up_and_kill_ends_the_simulator(tmp_path: Path) -> None:
+    with ready(tmp_path) as trial:
+        trial.ctrl_c()
+        assert "up=0" in trial.log
+        assert "restarting" not in trial.log
 
 
 def test_each_demo_shows_a_chat_page_until_ctrl_c(tmp_path: Path) -> None:
