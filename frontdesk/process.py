@@ -30,6 +30,7 @@ from linedesk.store.errors import AccessRefused, StoreUnavailable
 from linedesk.store.queue.guard import Guard
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool
+from linedesk.store.spool.spool_file import require_spool
 
 __all__ = ["Address", "SpoolAt", "serve"]
 
@@ -66,11 +67,14 @@ def serve(
     """Take webhooks until SIGTERM or SIGINT; returns the exit code. Belongs to the main thread.
 
     With `inherited` sockets, which must listen, the address is not bound. Raises CannotListen if a
-    socket, the address or the certificate cannot be used. A start does not need MongoDB: documents
+    socket, the address or the certificate cannot be used, SetupError if another thing than a spool
+    has its name. A start does not need MongoDB: documents
     then go to the spool, and requests are refused only if the spool cannot take them. The figures
     are on the registry and in this process's row of `status`.
     """
     service = service or NoServiceManager()
+    if spool is not None:
+        require_spool(spool.path)
     service.starting("opening the stores", seconds=START_SECONDS)
     most_connections = allow_connections()
     certificate = _certificate(address)

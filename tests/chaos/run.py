@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from linedesk.runtime.exit_codes import ExitCode
+from linedesk.runtime.exit_codes import Exit
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,
@@ -236,7 +236,7 @@ def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float
     if order.step_downs:
         # On a busy machine an election may outlast the lease, and the standby takes over.
         ends = {
-            name: [code for code in codes if code != ExitCode.REPLACED]
+            name: [code for code in codes if code != Exit.REPLACED]
             for name, codes in exits.items()
         }
         problems += [f"{name} ended with {codes}" for name, codes in ends.items() if codes]

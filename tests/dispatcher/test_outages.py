@@ -94,6 +94,30 @@ def test_a_cursor_that_is_killed_again_and_again(
     running.end()
 
 
+@pytest.mark.parametrize("labels", [["ResumableChangeStreamError"], []])
+def test_a_change_stream_that_an_election_ends_continues(
+    faulty_database: Database[Document],
+    faulty: EmbeddedMongod,
+    dispatch: Dispatch,
+    told: Told,
+    labels: list[str],
+) -> None:
+    """MongoDB 9.0 ends it with InterruptedDueToReplStateChange, labelled as resumable or not."""
+    worker = RecordingWorker()
+    running = dispatch(faulty_database, worker, uri=faulty.uri)
+    code = {"errorCode": 11602, "errorLabels": labels, "appName": "feed"}
+    with writing(faulty_database) as writers:
+        some(writers)
+        eventually(lambda: has_position(faulty_database))
+        for _ in range(4):
+            with failing(faulty_database.client, ["getMore"], times=1, **code) as fired:
+                some(writers)
+                eventually(fired)
+    wait_until_handled_once(worker, writers)
+    assert told("feed lost its position") == []
+    running.end()
+
+
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_feed_that_fails_at_once_after_each_opening_is_not_tried_in_a_hot_loop(
     faulty_database: Database[Document],

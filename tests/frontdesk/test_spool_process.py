@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -357,6 +358,63 @@ def test_a_spool_that_cannot_be_opened_is_done_without_and_a_damaged_one_is_set_
         eventually(lambda: ready(desk)[0] == 200)
         assert post_in_time(desk, event("U1", 4), SPOOLED_SECONDS).status == 200
     assert len(list(path.parent.glob("spool.db.damaged-*Z"))) == 1
+
+
+def _of_others(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (n INTEGER)")
+
+
+def _of_others_in_its_log(path: Path) -> None:
+    """A database that was not closed: all that it has is beside it in its log."""
+    with closing(sqlite3.connect(path.with_name("open"))) as connection:
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.execute("CREATE TABLE theirs (n INTEGER)")
+        for ending in ("", "-wal"):
+            shutil.copy(path.with_name(f"open{ending}"), f"{path}{ending}")
+    path.with_name("open").unlink()
+
+
+def _text(path: Path) -> None:
+    path.write_text("root:x:0:0:root:/root:/bin/bash\n" * 128)
+    path.chmod(0o644)
+
+
+def _own_text(path: Path) -> None:
+    path.write_text("secret")
+    path.chmod(0o600)
+
+
+@pytest.mark.parametrize("make", [_text, _own_text, _of_others, _of_others_in_its_log, Path.mkdir])
+def test_a_file_that_is_no_spool_stops_the_start_and_stays_as_it_is(
+    own_database: Database[Any],
+    own_mongod: EmbeddedMongod,
+    tmp_path: Path,
+    make: Callable[[Path], None],
+) -> None:
+    path = tmp_path / "theirs"
+    make(path)
+    before = {one.name: one.is_file() and one.read_bytes() for one in tmp_path.iterdir()}
+    desk = make_desk(own_database, own_mongod.uri, path).start()
+    assert desk.wait() == 78
+    assert str(path) in desk.log
+    assert "SPOOL_PATH" in desk.log
+    after = {one.name: one.is_file() and one.read_bytes() for one in tmp_path.iterdir()}
+    assert {name: after.get(name) for name in before} == before
+    assert not list(tmp_path.glob("*damaged*"))
+
+
+def test_an_empty_file_and_a_spool_with_a_damaged_first_page_start(
+    own_database: Database[Any], own_mongod: EmbeddedMongod, tmp_path: Path
+) -> None:
+    path = tmp_path / "spool.db"
+    path.touch(0o644)
+    for aside in (0, 1):
+        with make_desk(own_database, own_mongod.uri, path) as desk:
+            assert ready(desk) == (200, {"status": "ready"})
+        assert len(list(tmp_path.glob("spool.db.damaged-*Z"))) == aside
+        path.chmod(0o600)
+        path.write_bytes(b"\0" * 4096 + path.read_bytes()[4096:])
 
 
 # --- one front desk for several, each with keys of its own and a spool that is empty again -------

@@ -141,6 +141,12 @@ async def test_documents_that_mongodb_confirms_never_touch_the_spool(scene: Scen
 
 
 @scene
+async def test_the_thread_of_each_store_has_its_name(scene: Scene) -> None:
+    found = sorted(thread.name for thread in threading.enumerate() if "commit" in thread.name)
+    assert found == ["frontdesk-commit-recvq_0", "frontdesk-commit-spool_0"]
+
+
+@scene
 async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(
     scene: Scene,
 ) -> None:

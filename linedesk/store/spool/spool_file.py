@@ -9,10 +9,11 @@ import fcntl
 import logging
 import os
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,8 @@ from typing import NamedTuple
 
 from bson.raw_bson import RawBSONDocument
 
-from linedesk.store.errors import SpoolDamaged, SpoolUnavailable
+from linedesk.runtime.language import gettext as _
+from linedesk.store.errors import SetupError, SpoolDamaged, SpoolUnavailable
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.redaction import message_id_of
 
@@ -60,6 +62,9 @@ CREATE TABLE IF NOT EXISTS refused (
     n INTEGER PRIMARY KEY, at TEXT NOT NULL, reason TEXT NOT NULL, bson BLOB NOT NULL
 );
 """
+
+TABLES = {"spool", "totals", "refused"}
+HEADER = b"SQLite format 3\0"
 
 REASONS = {
     sqlite3.SQLITE_FULL: "the spool or its disk is full",
@@ -108,6 +113,47 @@ def identity_of(descriptor: int) -> Identity:
     """The file of an open descriptor."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
+
+
+def require_spool(path: Path) -> None:
+    """Raise SetupError if another thing than a spool has its name; nothing is changed.
+
+    A spool has SQLite's header, or it is empty, or damaged: then it has a spool's owner, mode and
+    whole pages. A file that cannot be read passes, since it cannot be set aside either. Not for a
+    process that has the spool open: closing the file would release its locks.
+    """
+    try:
+        found = path.stat()
+        is_whole = found.st_size % PAGE_BYTES == 0 and stat.S_IMODE(found.st_mode) == 0o600
+        is_own = stat.S_ISREG(found.st_mode) and (
+            found.st_size == 0
+            or (is_whole and found.st_uid == os.geteuid())
+            or _begins_with(path, HEADER)
+        )
+    except OSError:
+        return
+    if not is_own or _has_tables_of_others(path):
+        told = _("{file} is not a spool and stays as it is: move it away, or change SPOOL_PATH")
+        raise SetupError(told.format(file=path))
+
+
+def _begins_with(path: Path, header: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(header)) == header
+
+
+def _has_tables_of_others(path: Path) -> bool:
+    # Without a log SQLite would make one even to read.
+    how = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as connection:
+            found = connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+            )
+            return not {name for (name,) in found} <= TABLES
+    except sqlite3.Error:
+        # A damaged spool, or one that other processes have locked.
+        return False
 
 
 def open_file(path: Path, limits: SpoolLimits) -> tuple[sqlite3.Connection, Identity]:

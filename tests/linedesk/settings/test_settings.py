@@ -321,6 +321,14 @@ def test_the_environment_overrides_credentials_and_these_the_file(tmp_path: Path
     assert (settings.frontdesk_port, settings.bot) == (8001, "file:bot")
 
 
+def test_a_setting_that_the_file_has_in_two_spellings_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "line.toml"
+    config.write_text('LINE_CHANNEL = "main"\nline_channel = "other"\nBot_Settings = {a = 1}\n')
+    text = refusal({}, config)
+    assert f"{config} has a setting twice: LINE_CHANNEL, line_channel" in text
+    assert "Bot_Settings" not in text
+
+
 def test_an_unknown_name_in_the_file_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     config = tmp_path / "line.toml"
     config.write_text("FRONTDESK_PROT = 8001\nnonsense = 1\n")
