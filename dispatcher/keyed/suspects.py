@@ -411,7 +411,7 @@ class StartCounter:
             # guard: late-end-of-a-suspect
             if self._named.get(trying.name) is not trying:
                 return
-            self._write({name: one for name, one in self._named.items() if one is not trying})
+            self._write({name: one for name, one in self._named.items() if name != trying.name})
 
     def _is_the_bots(self, key: Any) -> bool:
         """Whether so many conversations have poison that the bot must be at fault."""

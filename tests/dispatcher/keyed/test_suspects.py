@@ -137,7 +137,7 @@ def test_a_watched_key_is_always_suspect_and_waits_in_no_line() -> None:
 
 
 class Notes:
-    """`progress` in memory: what a start finds is what the last one has noted."""
+    """`progress` in memory: each start finds the notes of the last one."""
 
     def __init__(self) -> None:
         self.starts = 0
