@@ -59,7 +59,7 @@ from jobworker.sending.verdict import ReplyUnknown
 from jobworker.sending.waiting_words import turn_words
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult
-from linedesk.store.control import RELEASED
+from linedesk.store.control import RELEASED, Control
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
 from linedesk.store.records.answers import KEPT_FOR
 
@@ -282,6 +282,7 @@ class BotWorker:
         places: Callable[[int], None] = lambda jobs: None,
         connect: MakeBroker | None = None,
         leader_limits: LeaderLimits = LEADER_LIMITS,
+        confirms_bots: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         registry: CollectorRegistry | None = None,
     ) -> None:
@@ -357,7 +358,14 @@ class BotWorker:
             masked=masked,
         )
         self._workers = (
-            None if connect is None else Workers(connect, places=places, limits=leader_limits)
+            None
+            if connect is None
+            else Workers(
+                connect,
+                places=places,
+                limits=leader_limits,
+                control=Control(database) if confirms_bots else None,
+            )
         )
         if self._workers is not None:
             watch_workers(registry, self._workers.figures)

@@ -43,7 +43,7 @@ MOST_VALUES = 200_000
 """A value needs up to a hundred times its bytes in memory, twice for `data`."""
 # Python needs four bytes for each character of a line that has one beyond U+FFFF.
 _WIDE, MOST_WIDE_BYTES = re.compile(rb"[\xf0-\xf4]"), 8 * 1024 * 1024
-# What separates values. A text is skipped, also one without an end.
+# Matches each separator of values. It skips texts, also one without an end.
 _SEPARATORS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([\[{,])', re.DOTALL)
 MOST_TRACEBACK = 20_000
 MOST_WORDS = 500

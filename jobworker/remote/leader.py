@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -36,8 +37,10 @@ from jobworker.remote.job import (
 )
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import to_line
-from linedesk.runtime.status_row import NEW, SILENT, STOPPING, WORKING
+from linedesk.runtime.status_row import NEW, SILENT, STOPPING, UNACCEPTED, WORKING
 from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.control import Control
+from linedesk.store.errors import QueueError
 from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
@@ -122,7 +125,10 @@ class Attempt:
 
 
 class Workers:
-    """All workers that the leader knows; `places` gets the limit of jobs at a time."""
+    """All workers that the leader knows; `places` gets the limit of jobs at a time.
+
+    `control` has the versions of the bot that may get jobs; without it all may.
+    """
 
     def __init__(
         self,
@@ -130,7 +136,11 @@ class Workers:
         *,
         places: Callable[[int], None],
         limits: LeaderLimits = LIMITS,
+        control: Control | None = None,
     ) -> None:
+        self._control = control
+        # None until it has been read; empty until a first version is in force.
+        self._accepted: set[str] | None = None
         self._watch = BackgroundThread("workers", self._run)
         self.limits = limits
         self.epoch = 0
@@ -163,6 +173,7 @@ class Workers:
         self.epoch = epoch
         self._places(0)
         self._told_places = 0
+        self._read_accepted()
         self._broker.start()
         self._watch.start()
 
@@ -187,9 +198,26 @@ class Workers:
         watch = self._watch
         while not watch.stop_asked.is_set():
             watch.activity.busy()
+            self._read_accepted()
             self._look()
             watch.activity.idle()
             watch.stop_asked.wait(self.limits.look_seconds)
+
+    def _read_accepted(self) -> None:
+        """Read the accepted versions. The first one ever needs no operator."""
+        if self._control is None:
+            return
+        # MongoDB is away: the versions of before count.
+        with suppress(QueueError):
+            if self._accepted == set() and self._version:
+                self._control.accept_bot(self._version, by="dispatcher")
+            # A read right after an election may be older than the one before.
+            self._accepted = (self._accepted or set()) | self._control.bots()
+
+    def _is_accepted(self, version: str) -> bool:
+        if self._control is None or self._accepted is None:
+            return self._control is None
+        return not self._accepted or version in self._accepted
 
     def stalled(self) -> str | None:
         """A text that names a hanging thread; None if there is none."""
@@ -218,7 +246,8 @@ class Workers:
 
     def others(self) -> list[Bot]:
         """The rules of other versions that workers have."""
-        return [bot for version, bot in list(self._bots.items()) if version != self._version]
+        found = list(self._bots.items())
+        return [bot for one, bot in found if one != self._version and self._is_accepted(one)]
 
     def take(
         self,
@@ -372,9 +401,8 @@ class Workers:
         named = (one[1].decode() for one in _ATTEMPT.finditer(body))
         awaited = next((one for one in named if one in self._attempts), None)
         if awaited is None:
-            address = next(
-                (one[1].decode() for one in _ADDRESS.finditer(body, len(body) - 300)), ""
-            )
+            found = _ADDRESS.search(body, len(body) - 300)
+            address = found[1].decode() if found is not None else ""
             return {"type": "decision", "attempt": first[1].decode(), "address": address}
         return too_much_memory(awaited) if needs_too_much_memory(body) else read(body)
 
@@ -513,6 +541,8 @@ class Workers:
             return STOPPING
         if worker.bot not in self._bots:
             return NEW
+        if not self._is_accepted(worker.bot):
+            return UNACCEPTED
         if not self._version or worker.bot != self._version:
             return "another version of the bot is in force"
         # guard: nothing-for-the-silent -> never
@@ -529,7 +559,8 @@ class Workers:
         threads: Counter[str] = Counter()
         latest: dict[str, float] = {}
         for one in self._workers.values():
-            if one.contract == CONTRACT and one.bot in self._bots and not one.is_leaving:
+            is_fit = one.contract == CONTRACT and one.bot in self._bots and not one.is_leaving
+            if is_fit and self._is_accepted(one.bot):
                 threads[one.bot] += one.threads
                 latest[one.bot] = max(latest.get(one.bot, one.began), one.began)
         if not threads:
@@ -538,7 +569,7 @@ class Workers:
         if version != self._version:
             log.info("bot version in force bot=%s before=%s", version, self._version or "-")
             self._version = version
-        for old in [one for one in self._bots if one not in threads and one != version]:
+        for old in [one for one in self._bots if one not in known and one != version]:
             del self._bots[old]
 
     def _tell_places(self) -> None:

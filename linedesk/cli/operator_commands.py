@@ -173,6 +173,21 @@ def release(
     return order(settings, conversation, kind=kind, why=why, as_json=as_json)
 
 
+@click.command(cls=Command, examples=("accept 1.1-4af49806",))
+@click.argument("version", metavar="VERSION")
+@why_option
+@with_settings
+def accept(settings: Settings, version: str, why: str) -> None:
+    """Let workers with a new version of the bot get jobs (DISPATCHER_WORKERS=amqp).
+
+    `linedesk status` names the version. Accept only one that you have deployed: its workers get
+    the texts of your users. The first version ever needs no command.
+    """
+    from linedesk.cli.pause import accept as order
+
+    order(settings, version, why=why)
+
+
 @click.command(cls=Command, examples=("audit --limit 10",))
 @option(
     "--limit",
@@ -190,4 +205,4 @@ def audit(settings: Settings, limit: int, as_json: bool) -> None:
     list_audit(settings, limit=limit, as_json=as_json)
 
 
-OPERATOR_COMMANDS = (status, history, tail, trace, calls, pause, resume, release, audit)
+OPERATOR_COMMANDS = (status, history, tail, trace, calls, pause, resume, release, accept, audit)

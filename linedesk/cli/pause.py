@@ -139,6 +139,14 @@ def resume(
     return Exit.OK if was else Exit.FAILED
 
 
+def accept(settings: Settings, version: str, *, why: str) -> None:
+    """Let workers with this version of the bot get jobs."""
+    with open_to_act(settings, app_name="linedesk-accept") as database:
+        is_new = _acts(database).accept(version, why=why)
+    told = _("accepted {version}") if is_new else _("{version} was already accepted")
+    click.echo(told.format(version=visible(version)))
+
+
 def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_json: bool) -> int:
     """Give up the event or send that blocks a conversation. Returns 1 if none has done it yet."""
     with open_to_act(settings, app_name="linedesk-release") as database:

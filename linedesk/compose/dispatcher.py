@@ -32,6 +32,7 @@ from linedesk.runtime.metrics_server import serve_metrics
 from linedesk.runtime.service_manager import ServiceManager, let_time_pass, service_from
 from linedesk.runtime.signals import take_signals
 from linedesk.runtime.sim_clock import SimClock
+from linedesk.runtime.status_row import UP, started_by
 from linedesk.runtime.thread import Component
 from linedesk.scheduler.scheduler import system_now
 from linedesk.settings.settings import Settings, require
@@ -86,6 +87,8 @@ def run_dispatcher(settings: Settings) -> int:
             registry=registry,
             connect=_broker(settings) if is_remote else None,
             leader_limits=leader_limits(settings.drain_seconds),
+            # The worker of `linedesk up` has the dispatcher's own bot.
+            confirms_bots=started_by(os.environ, parent=os.getppid()) != UP,
             **tools,
         )
         desks.append(desk)

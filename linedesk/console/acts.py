@@ -191,6 +191,11 @@ class Acts:
         with self._audit.noted("release", on=f"{channel}/{key} {head.id}", why=why):
             return self._control.release(channel, key, head.named, by=self._by)
 
+    def accept(self, version: str, *, why: str = "") -> bool:
+        """Let workers with this version of the bot get jobs; False if they may already."""
+        with self._audit.noted("accept", on=version, why=why):
+            return self._control.accept_bot(version, by=self._by)
+
     def waits_for(self, ids: Sequence[str]) -> str | None:
         """Return why the replays of these letters wait; None where they do not wait."""
         fields = ["channel", "key"]

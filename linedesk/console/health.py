@@ -11,6 +11,7 @@ A problem's texts are in the language of the context in which the problem is mad
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +25,7 @@ from linedesk.console.overview import LATELY, GateView, Overview
 from linedesk.console.processes import WorkerView
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UP
+from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UNACCEPTED, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.queue.gauge import CLOSE_SHARE, WARN_SHARE
@@ -84,6 +85,10 @@ STATUS = mark("`systemctl status {unit}` and its journal show the reason")
 SAME_WORKERS = mark(
     "install the same release and the same bot on every worker and restart it; the version with "
     "most threads gets the jobs"
+)
+ACCEPT = mark(
+    "if you deployed it: `linedesk accept {version}`; if not, another program has the worker's "
+    "AMQP_URL: replace it by `linedesk init --amqp FOLDER --new-passwords`"
 )
 # States that end by themselves, or with their worker.
 WORKER_ADVICE = {
@@ -547,7 +552,7 @@ def no_worker(found: Sequence[WorkerView]) -> HealthProblem:
     saw = _("no worker gets jobs: events wait; {name}: {state}").format(
         name=first.name, state=known(first.state)
     )
-    return HealthProblem("bad", "workers", saw, _(WORKER_ADVICE.get(first.state, SAME_WORKERS)))
+    return HealthProblem("bad", "workers", saw, _advice(first))
 
 
 def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
@@ -557,13 +562,21 @@ def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
         return None
     first = _lasting_first(idle)
     saw = _("{name} gets no jobs: {state}").format(name=first.name, state=known(first.state))
-    do = _(WORKER_ADVICE.get(first.state, SAME_WORKERS))
-    return HealthProblem("warn", "workers", _and_more(saw, len(idle)), do)
+    level: Level = "bad" if first.state == UNACCEPTED else "warn"
+    return HealthProblem(level, "workers", _and_more(saw, len(idle)), _advice(first))
+
+
+def _advice(worker: WorkerView) -> str:
+    if worker.state == UNACCEPTED:
+        return _(ACCEPT).format(version=shlex.quote(worker.bot))
+    return _(WORKER_ADVICE.get(worker.state, SAME_WORKERS))
 
 
 def _lasting_first(found: Sequence[WorkerView]) -> WorkerView:
-    """Return the first worker whose state does not end by itself, else the first."""
-    return min(found, key=lambda one: one.state in WORKER_ADVICE)
+    """Return the first worker that waits for an operator, else one whose state does not end by
+    itself, else the first.
+    """
+    return min(found, key=lambda one: (one.state != UNACCEPTED, one.state in WORKER_ADVICE))
 
 
 def _events(count: float) -> str:

@@ -80,6 +80,7 @@ TEXTS = (
     mark("silent"),
     mark("asked for its rules"),
     mark("another version of the bot is in force"),
+    mark("an operator has not accepted its version of the bot"),
     mark("rules refused: {reason}"),
     mark("speaks contract {contract}, needed is {needed}"),
     mark("connecting to RabbitMQ"),

@@ -39,6 +39,7 @@ PER_SECOND = "perSecond"
 # Fields of a dispatcher with worker processes.
 BROKER = "broker"
 WORKERS = "workers"
+UNACCEPTED = "an operator has not accepted its version of the bot"
 # The states of a worker; other states are reasons why it gets no jobs.
 WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
 

@@ -31,6 +31,7 @@ from linedesk.store.records.letters import DEADLETTER
 PAUSE = "pause"
 DROP = "drop"
 RELEASE = "release"
+BOT = "bot"
 ALL = "all"
 RELEASED = "released by an operator"
 """The cause of a dead letter made by a release."""
@@ -328,6 +329,19 @@ class Control:
             _put(lambda: self._rows.replace_one({"_id": release.id}, row, upsert=True))
         return release
 
+    def accept_bot(self, version: str, *, by: str) -> bool:
+        """Let workers with this version of the bot get jobs; False if they may already."""
+        row = {"act": BOT, "version": version, "by": by, "at": _now()}
+        with translated(), pymongo.timeout(self._read_seconds):
+            id_ = {"_id": f"{BOT}/{version}"}
+            done = self._rows.update_one(id_, {"$setOnInsert": row}, upsert=True)
+            return done.upserted_id is not None
+
+    def bots(self) -> set[str]:
+        """The versions of the bot that operators have accepted."""
+        with translated(), pymongo.timeout(self._read_seconds):
+            return {str(row.get("version")) for row in self._rows.find({"act": BOT})}
+
     def outcome_of(self, release: Release) -> str | None:
         """The result of a release; None until a dispatcher has carried it out."""
         with translated():
@@ -366,7 +380,8 @@ class Control:
             # guard: pauses-as-of-the-claim
             if self._seen is not None:
                 session.advance_operation_time(self._seen)
-            rows = list(self._rows.find({DONE_AT: None}, session=session).sort("_id", 1))
+            wanted = {DONE_AT: None, "act": {"$ne": BOT}}
+            rows = list(self._rows.find(wanted, session=session).sort("_id", 1))
             self._seen = session.operation_time
             return rows
 

@@ -70,6 +70,7 @@ class Room:
     connect: MakeBroker | None = None
     """Where handlers run in worker processes: their broker."""
     leader_limits: LeaderLimits = LIMITS_OF_WORKERS
+    confirms_bots: bool = False
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     desk: BotWorker = field(init=False)
 
@@ -110,6 +111,7 @@ class Room:
             places=lambda jobs: self.pool.allow(jobs),
             connect=self.connect,
             leader_limits=self.leader_limits,
+            confirms_bots=self.confirms_bots,
             registry=self.registry,
         )
 

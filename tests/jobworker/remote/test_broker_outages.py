@@ -146,15 +146,12 @@ def test_a_worker_whose_line_is_cut_during_its_handler(house: House, mode: Mode)
 @pytest.mark.parametrize(
     ("short", "enough"),
     [
-        (
-            ("set_vm_memory_high_watermark", "absolute", "1"),
-            ("set_vm_memory_high_watermark", "0.6"),
-        ),
-        (("set_disk_free_limit", "1000000GB"), ("set_disk_free_limit", "1MB")),
+        ("set_vm_memory_high_watermark absolute 1", "set_vm_memory_high_watermark 0.6"),
+        ("set_disk_free_limit 1000000GB", "set_disk_free_limit 1MB"),
     ],
 )
 def test_while_rabbitmq_is_short_of_memory_or_disk_everything_waits_and_says_so(
-    house: House, short: tuple[str, ...], enough: tuple[str, ...]
+    house: House, short: str, enough: str
 ) -> None:
     users = [house.sim.add_user(str(n)) for n in range(3)]
     gate = house.gate()
@@ -163,7 +160,7 @@ def test_while_rabbitmq_is_short_of_memory_or_disk_everything_waits_and_says_so(
     until_working(room, "box/1")
     room.says(users[0], "wait")
     gate.until_reached()
-    house.node.control(*short)
+    house.node.control(*short.split())
     try:
         eventually(lambda: not room.desk.workers(), seconds=SECONDS)
         gate.open()
@@ -177,7 +174,7 @@ def test_while_rabbitmq_is_short_of_memory_or_disk_everything_waits_and_says_so(
         assert worker.stalled() is None
         assert house.texts(users[1]) == []
     finally:
-        house.node.control(*enough)
+        house.node.control(*enough.split())
     room.until_quiet(seconds=SECONDS)
     assert house.texts(users[0]) == ["wait", "a", "b"]
     for user in users[1:]:

@@ -16,7 +16,9 @@ from jobworker.errors import WorkerAway
 from jobworker.remote import leader as leader_module
 from jobworker.remote.leader import Attempt
 from linedesk import Bot
-from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
+from linedesk.console.acts import Acts
+from linedesk.runtime.status_row import UNACCEPTED
+from linedesk.store.control import NO_PAUSES, RELEASED, Control, Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.queue.replays import event_again
@@ -330,6 +332,33 @@ def a_bot(answer: str, *timers: str) -> Bot:
     for name in timers:
         bot.timer(name)(lambda event, talk: talk.push(f"rang {talk.settings['answer']}"))
     return bot
+
+
+def test_a_new_version_gets_no_job_before_an_operator_accepts_it(house: House) -> None:
+    user, room = house.sim.add_user("花子"), house.leader(confirms_bots=True)
+    house.worker(a_bot("old"), name="old", threads=1)
+    until_working(room, "old")
+    eventually(lambda: Control(house.database).bots())
+    for name in ("new/0", "new/1"):
+        house.worker(a_bot("new"), name=name, threads=20)
+        eventually(lambda name=name: states(room).get(name) == UNACCEPTED)
+    room.says(user, "a")
+    room.until_quiet()
+    # Its successor asks as well.
+    room.desk.stop()
+    second = house.leader(confirms_bots=True, epoch=2)
+    until_working(second, "old")
+    second.says(user, "b")
+    second.until_quiet()
+    assert house.texts(user) == ["old", "old"]
+    [new] = {one["bot"] for one in second.desk.workers() if one["name"] == "new/0"}
+    assert Acts(house.database, by="hanako", via="command").accept(new)
+    until_working(second, "new/0", "new/1")
+    second.says(user, "c")
+    second.until_quiet()
+    assert house.texts(user) == ["old", "old", "new"]
+    [row] = house.database.audit.find({"act": "accept"})
+    assert (row["by"], row["on"], row["outcome"]) == ("hanako", new, "done")
 
 
 def test_the_version_of_most_threads_is_in_force_and_of_two_equal_ones_the_later(
