@@ -53,9 +53,8 @@ Run = Callable[..., Result]
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def database(client: Client) -> Iterator[Database[Any]]:
-    """One for all of them: each test asks for what no other changes."""
     database = client[f"test_operator_{uuid.uuid4().hex[:12]}"]
     create_collections(database, capped_bytes=MEGABYTE)
     now = datetime.now(UTC)

@@ -13,7 +13,7 @@ import uvicorn
 from pymongo.database import Database
 
 from linedesk.compose.console import server_config
-from linedesk.console.web import live
+from linedesk.console.web import live, page_context
 from linedesk.console.web.app import create_app
 from linedesk.console.web.page_context import Console
 from tests.waiting import eventually
@@ -33,14 +33,16 @@ def served(
     """The page's URL, without a slash at its end; `limits` are those of `create_app`, `server`
     those of `server_config`.
 
-    A page waits for its reading, however busy the machine is, unless `waits_for_readings` is off:
-    then it shows what it knew, as it does where MongoDB hangs.
+    A page waits for its reading or act, however busy the machine is, unless `waits_for_readings`
+    is off: then it shows what it knew, as it does where MongoDB hangs.
     """
     times = mock.patch.multiple(
         live, FIRST_SECONDS=READING_SECONDS, PATIENCE_SECONDS=READING_SECONDS
     )
     console = console or Console()
-    app = create_app(console, reading=database, **limits)
+    acts = mock.patch.object(page_context, "ACT_SECONDS", READING_SECONDS)
+    with acts if waits_for_readings else nullcontext():
+        app = create_app(console, reading=database, **limits)
     config = server_config(app, console, **(server or {}))
     # On a busy machine a test may let a connection rest for longer than the page does.
     config.timeout_keep_alive = 60
