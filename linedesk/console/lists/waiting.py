@@ -74,29 +74,18 @@ def read_waiting(database: Database[Any], scope: Scope, *, most: int = MOST_EVEN
     Raises StoreUnavailable.
     """
     now = datetime.now(UTC)
-    day = day_of(now).isoformat()
-    is_late = {
-        "$and": [
-            {"$gt": ["$document.event.replyToken", ""]},
-            {"$lt": ["$document.acceptTime", now - TOKEN_LIFE]},
-        ]
+    has_token = {"$gt": ["$document.event.replyToken", ""]}
+    is_late = {"$and": [has_token, {"$lt": ["$document.acceptTime", now - TOKEN_LIFE]}]}
+    group = {
+        "_id": {"channel": "$channel", "key": "$key"},
+        "events": {"$sum": 1},
+        "late": {"$sum": {"$cond": [is_late, 1, 0]}},
     }
-    whose = {"channel": scope.channel, "key": scope.key}
-    stages: list[Document] = [
-        {"$match": {name: value for name, value in whose.items() if value is not None}},
-        {"$limit": most + 1},
-        {
-            "$group": {
-                "_id": {"channel": "$channel", "key": "$key"},
-                "events": {"$sum": 1},
-                "late": {"$sum": {"$cond": [is_late, 1, 0]}},
-            }
-        },
-    ]
+    whose = {name: value for name, value in vars(scope).items() if value is not None}
     with translated(), pymongo.timeout(READ_SECONDS):
         leader = present_leader(database)
-        figures = ProcessRow(figures=dict((leader or {}).get("figures") or {}))
         others = [one.scope for one in Control(database).read().rows if one.scope != scope]
+        stages: list[Document] = [{"$match": whose}, {"$limit": most + 1}, {"$group": group}]
         found = list(database[HELD].aggregate(stages))
         groups = {
             f"{channel}/{key}": one
@@ -104,21 +93,19 @@ def read_waiting(database: Database[Any], scope: Scope, *, most: int = MOST_EVEN
             for channel, key in [(one["_id"].get("channel"), one["_id"].get("key"))]
             if not any(other.covers(channel, key) for other in others)
         }
-        condition = {"_id": {"$in": list(groups)}, "late.day": day}
-        rows = database[CONVERSATIONS].find(condition, {"late.calls": 1})
+        today = {"_id": {"$in": list(groups)}, "late.day": day_of(now).isoformat()}
+        rows = database[CONVERSATIONS].find(today, {"late.calls": 1})
         paid = {row["_id"]: row["late"].get("calls", 0) for row in rows}
+    figures = ProcessRow(figures=dict((leader or {}).get("figures") or {}))
     told = figures.number("lateRepliesADay")
     a_day = A_DAY if told is None else int(told)
     late = [(one["late"], max(0, a_day - paid.get(id_, 0))) for id_, one in groups.items()]
-    pushes, letters = _fates(late, _allowed(figures))
+    is_cut = sum(one["events"] for one in found) > most
     return Waiting(
-        a_day=a_day,
-        events=min(most, sum(one["events"] for one in groups.values())),
-        is_more=leader is None
-        or bool(figures.number("lagDocuments"))
-        or sum(one["events"] for one in found) > most,
-        pushes=pushes,
-        letters=letters,
+        a_day,
+        min(most, sum(one["events"] for one in groups.values())),
+        leader is None or is_cut or bool(figures.number("lagDocuments")),
+        *_fates(late, _allowed(figures)),
     )
 
 
