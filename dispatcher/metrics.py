@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -21,6 +22,7 @@ from linedesk.runtime.metrics import (
     MetricsSnapshots,
     Values,
 )
+from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.queue.backlog import Depth
 
 IN_HAND = (
@@ -42,6 +44,8 @@ IN_HAND = (
         "try of the first; save, waiting for a save of progress; held, moving to held.",
         label="why",
     ),
+    Figure("pauses", "Pauses in force: of everything, a channel or a conversation.", label="scope"),
+    Figure("oldest_pause_seconds", "Age of the oldest of these; 0 without one.", label="scope"),
     Figure("threads", "Threads that decide documents and call LINE."),
     Figure("busy_threads", "Threads that are busy."),
     Figure("abandoned_threads", "Threads whose handler did not return in time.", is_count=True),
@@ -61,6 +65,8 @@ DEPTH = (
         "Age of the oldest undecided document outside held. Documents of paused or stuck keys "
         "wait in held.",
     ),
+    Figure("unpaused_documents", "The same as queue_documents, without paused ones in held."),
+    Figure("unpaused_oldest_seconds", "Age of the oldest of these."),
     Figure("recvq_unread_share", "Share of recvq that is not finished, 0 to 1; at 0.95 it closes."),
     Figure(
         "recvq_left_seconds",
@@ -100,6 +106,8 @@ class InHand:
     """Keys that wait for a save of progress."""
     holding: int = 0
     """Keys with documents that are moving to `held`."""
+    pauses: Pauses = NO_PAUSES
+    """The pauses in force."""
 
 
 class PoolCounts(Protocol):
@@ -179,6 +187,7 @@ def _values(source: Source) -> Values:
     now: InHand = source.view.in_hand()
     threads, busy, abandoned = source.view.busy()
     held_keys, held_documents = now.held
+    pauses = now.pauses.ages(datetime.now(UTC))
     return {
         "read_documents": now.taken,
         "finished_documents": now.decided,
@@ -192,6 +201,8 @@ def _values(source: Source) -> Values:
             "save": now.saving,
             "held": now.holding,
         },
+        "pauses": {kind: len(ages) for kind, ages in pauses.items()},
+        "oldest_pause_seconds": {kind: max(ages, default=0.0) for kind, ages in pauses.items()},
         "threads": threads,
         "busy_threads": busy,
         "abandoned_threads": abandoned,
@@ -206,6 +217,8 @@ def _depth_values(depth: Depth) -> Values:
         "queue_documents": depth.documents,
         "oldest_unfinished_seconds": _rounded(depth.oldest_seconds),
         "behind_seconds": _rounded(depth.behind_seconds),
+        "unpaused_documents": depth.unpaused_documents,
+        "unpaused_oldest_seconds": _rounded(depth.unpaused_oldest_seconds),
         "recvq_unread_share": _rounded(depth.unread_share, 6),
         "recvq_left_seconds": _rounded(depth.recvq_left_seconds),
         "oplog_left_seconds": _rounded(depth.oplog_left_seconds),

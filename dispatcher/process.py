@@ -16,7 +16,7 @@ from pymongo.database import Database
 
 from dispatcher.control import CONTROL_SECONDS, ControlReader
 from dispatcher.delayed_calls import DelayedCalls
-from dispatcher.exit_reason import ExitReason, death_of, ending_of
+from dispatcher.exit_reason import ExitReason, death_of, ending_of, may_be_a_job
 from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
@@ -24,7 +24,7 @@ from dispatcher.feed.rescan import Rescan, recall
 from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import PACE_SECONDS, QUIET_SECONDS, Saver
-from dispatcher.keyed.suspects import CrashSuspects, StartCounter
+from dispatcher.keyed.suspects import StartCounter
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
@@ -112,6 +112,8 @@ class Dispatcher:
             limits=limits.reporting,
         )
         self._report = self.reporter.report
+        # Whether no job can have caused the end of a thread.
+        self._is_explained = True
         self._startup_wait = StartupWait(inbox, self._report)
         self._delayed_calls = DelayedCalls()
         self._guard = Guard(database)
@@ -157,6 +159,7 @@ class Dispatcher:
 
     def _thread_died(self, args: threading.ExceptHookArgs) -> None:
         """A dead thread stops the process: its work would otherwise stop unnoticed."""
+        self._is_explained = self._is_explained and not may_be_a_job(args)
         self._inbox.put(death_of(args))
 
     def _wait_for_lease(self) -> None:
@@ -283,11 +286,7 @@ class Dispatcher:
             bound=self._limits.documents,
             load=lambda ids: recall(self._database, ids),
             later=self._delayed_calls.later,
-            suspects=CrashSuspects(
-                alone=self._starts.alone,
-                most=self._limits.documents,
-                watches=self._starts.watches,
-            ),
+            suspects=self._starts.suspects(most=self._limits.documents),
             held=held,
             held_keys=held_keys,
             held_after_seconds=self._limits.held_after_seconds,
@@ -298,6 +297,7 @@ class Dispatcher:
     def _begin(self) -> None:
         self._delayed_calls.start()
         self.pool.start()
+        self._starts.limit_proof(self.pool.end_proof)
         self._saver.start()
         self.reader.start()
         for component in self._components:
@@ -321,7 +321,7 @@ class Dispatcher:
             except Empty:
                 if not self.watchdog.look():
                     return ExitReason.STUCK
-                if self.pool.suspects_are_through:
+                if self.pool.suspects_are_through or self.watchdog.blames_no_job:
                     self._starts.begin_anew()
                 continue
             return ending_of(message)
@@ -347,8 +347,10 @@ class Dispatcher:
         self._saver.join(CLOSE_SECONDS)
         self._delayed_calls.stop()
         self._delayed_calls.join(CLOSE_SECONDS)
-        # A refusal by MongoDB does not make the running jobs suspects either.
-        if ending in (ExitReason.STOPPED, ExitReason.STUCK, ExitReason.REFUSED):
+        # A refusal by MongoDB, or a thread without a job, makes no running job a suspect either.
+        if ending is ExitReason.REPLACED:
+            self._starts.explain()
+        elif ending is not ExitReason.FAILED or self._is_explained:
             self._starts.end()
         if stuck or self.pool.abandoned():
             # A thread may be calling LINE, even an abandoned one. A standby takes over once this

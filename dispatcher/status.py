@@ -51,6 +51,7 @@ from linedesk.store.records.history import (
     LINE_FAILS,
     OLDEST_SECONDS,
     READ_RATE,
+    REFUSES_TOKEN,
 )
 
 SHORTEST_LAG_SECONDS = 1.0
@@ -88,6 +89,7 @@ class StatusLine:
         told = [
             self._reason.fresh(),
             self._leading(),
+            self._view.suspects(),
             *_figures_in_words(self._figures.latest.figures, self._figures.latest.per_second),
             *(part.status() for part in self._parts),
         ]
@@ -228,8 +230,9 @@ def history_row(now: MetricsSnapshot) -> Document:
 
 
 def _line_fails(figures: Document) -> int | None:
-    """Return 1 while any host of LINE fails or refuses the token, else 0; None if unknown."""
-    told = [*(figures.get("breakerOpen") or {}).values(), figures.get("tokenRefused")]
+    """Return REFUSES_TOKEN, or 1 while any host of LINE fails, else 0; None if unknown."""
+    refused = figures.get("tokenRefused")
+    told = [*(figures.get("breakerOpen") or {}).values(), refused and REFUSES_TOKEN]
     known = [int(value) for value in told if value is not None]
     return max(known, default=None)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from dispatcher.feed.reader import FeedReader
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.queues import Run
+from dispatcher.keyed.threads import Thread
 from linedesk.contract import Worker
 from linedesk.runtime.liveness import ThreadActivity
 from linedesk.runtime.metrics import MetricsSnapshot
@@ -79,15 +80,22 @@ class Watchdog:
         Every thread must be within the limit of its step. The feed must have delivered recently, or
         have named a wait reason recently.
         """
-        late = self._pool.hanging(self._handler_seconds, self._step_seconds)
-        if late:
-            return f"a thread hangs {late[0]}"
+        if late := self._late():
+            return f"a thread hangs {late[0].doing}"
         for part in self.parts:
             if (stall := part.stalled()) is not None:
                 return stall
         if self._reader.quiet_seconds() > self.feed_seconds and self._reader.reason.fresh() is None:
             return "the feed delivers nothing, not even a heartbeat"
         return None
+
+    @property
+    def blames_no_job(self) -> bool:
+        """Whether the last check found a stall, and no job hangs."""
+        return self._said is not None and not any(one.is_at_a_job for one in self._late())
+
+    def _late(self) -> list[Thread]:
+        return self._pool.hanging(self._handler_seconds, self._step_seconds)
 
     def _abandon_overdue(self) -> None:
         for thread in self._pool.abandon_overdue(self._handler_seconds):

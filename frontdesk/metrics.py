@@ -25,7 +25,7 @@ from linedesk.runtime.metrics import (
     PREFIX,
     SECONDS_BUCKETS,
     BoundedMetric,
-    Largest,
+    Extremes,
     MetricsSnapshot,
     Refusals,
 )
@@ -70,7 +70,7 @@ class FrontdeskMetrics:
         self.refusals = Refusals(log)
         self._stored_in = [0] * len(BOUNDS)
         self._stored_seconds = 0.0
-        self._longest_store = Largest()
+        self._store_extremes = Extremes()
         self._spooling: Spooling | None = None
         self._gauges: list[tuple[str, str, Reading]] = []
         self.registry.register(self)
@@ -80,7 +80,7 @@ class FrontdeskMetrics:
         self.accepted_events += events
         self.duplicate_events += duplicates
         if events:
-            self._longest_store.note(seconds)
+            self._store_extremes.note(seconds)
             self._stored_in[bisect_left(SECONDS_BUCKETS, seconds)] += 1
             self._stored_seconds += seconds
 
@@ -163,9 +163,9 @@ class FrontdeskMetrics:
             if value is not None:
                 yield GaugeMetricFamily(name, help_text, float(value))
 
-    def _take_longest(self) -> Mapping[tuple[str, ...], float]:
-        longest = self._longest_store.take()
-        return {} if longest is None else {(): longest}
+    def _take_extremes(self) -> Mapping[tuple[str, ...], tuple[float, float]]:
+        taken = self._store_extremes.take()
+        return {} if taken is None else {(): taken}
 
     def _counts(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
@@ -186,7 +186,7 @@ class FrontdeskMetrics:
             list(zip(BOUNDS, accumulate(self._stored_in), strict=True)),
             self._stored_seconds,
         )
-        yield BoundedMetric.of(stored, self._take_longest)
+        yield BoundedMetric.of(stored, self._take_extremes)
         if self._spooling is not None:
             yield CounterMetricFamily(
                 f"{PREFIX}spooled_events",

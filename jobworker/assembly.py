@@ -27,6 +27,7 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import TurnClass
+from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.hosts import Hosts
 from jobworker.line.loading import LIMITS as LOADING_LIMITS
 from jobworker.line.loading import LoadingAnimations, LoadingLimits, no_animation
@@ -155,6 +156,7 @@ class LineSide:
             breaker=hosts.api.breaker,
             rate_limits=self.rate_limits,
         )
+        calls.groups = self.groups = GroupSizes(self.client.get, self.rate_limits, now=now)
         self._line = line
         self._calls = calls
         self._later = later
@@ -293,7 +295,7 @@ class BotWorker:
             answers, lambda id_, all_: self.outbox.add(id_, all_), kept_for=line.answers_kept_for
         )
         names = NameParts(database)
-        looks = (kept.look, ageing.look, calls.look, self.answer_ages.look, names.look)
+        looks = (kept.look, ageing.look, self.answer_ages.look, names.look)
         self.rows = RowWriter(calls, runs.rows, looks=looks)
         self.line = side = LineSide(
             line,
@@ -319,6 +321,7 @@ class BotWorker:
             reply_unknown=line.reply_unknown,
             figures=figures,
             quota=side.quota,
+            groups=side.groups,
             late_replies=LateReplies(a_day=line.late_replies_a_day),
             limits=line.send_limits,
         )

@@ -144,6 +144,7 @@ class WorkerMetrics:
                     "quota_used_messages",
                     "Messages of this month: LINE's count plus the sends since then.",
                 ),
+                Figure("quota_age_seconds", "Age of LINE's count in it."),
                 Figure(
                     "quota_closed_since_seconds",
                     "Unix time since when all messages of the month are used.",
@@ -180,8 +181,8 @@ class WorkerMetrics:
         )
         self.counted = self._each(
             "counted_messages",
-            "Messages that LINE counts for accepted calls; a push to a group or room is one, as "
-            "only LINE knows how many people it reaches.",
+            "Messages that LINE counts for accepted calls; a push to a group or room of unknown "
+            "size is one.",
             kind=("push", "multicast", "group"),
         )
         self.counted_today = Gauge(
@@ -232,14 +233,12 @@ class WorkerMetrics:
         self._calls.labels(host, endpoint, NO_STATUS if status is None else str(status)).inc()
         self._call_seconds.labels(endpoint).observe(seconds)
 
-    def sent(self, path: str, *, sends: int, people: int | None) -> None:
-        """Count a call whose messages LINE accepted; `people` is None if only LINE knows their
-        number.
-        """
+    def sent(self, path: str, *, sends: int, people: int, is_group: bool = False) -> None:
+        """Count a call whose messages LINE accepted."""
         self._call_sends.labels(endpoint_of(path)).observe(sends)
         kind = COUNTED.get(path)
         if kind is not None:
-            self.counted["group" if people is None else kind].inc(1 if people is None else people)
+            self.counted["group" if is_group else kind].inc(people)
 
     def of_gate(self, host: str) -> GateMetrics:
         """Return the counts of a host's gate."""

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
-from dispatcher.keyed.queues import KeyQueues, Load, QueuedJob, Recall, Run, SavePlan
+from dispatcher.keyed.queues import KeyQueue, KeyQueues, Load, QueuedJob, Recall, Run, SavePlan
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.keyed.view import PoolView
@@ -82,11 +82,13 @@ class Pool:
         self._room = threading.Condition(self._lock)
         # All below under _lock.
         self._tracker = tracker
+        self._suspects = suspects or CrashSuspects()
         self._queues = KeyQueues(
             tracker,
             owner=self,
             pauses=pauses,
             most_slow=max(1, threads // SLOW_PART),
+            found=self._suspects.found,
             held_bound=bound,
         )
         self._policy = HoldPolicy(
@@ -94,17 +96,17 @@ class Pool:
             paused_after_seconds=paused_after_seconds,
             bound=bound,
         )
-        self._suspects = suspects or CrashSuspects()
         self._steps: deque[Step] = deque()
         self._idle: list[Thread] = []
         self._wait_for_room = 0
         self._stopped = False
         self._most_jobs = self._threads_for_jobs
         self._scanning = False
-        self.view = PoolView(self._queues, self._threads, lock=self._lock)
+        self.view = PoolView(self._queues, self._threads, self._suspects, lock=self._lock)
         for key in held_keys:
-            self._suspects.meet_held((key.channel, key.key))
-            self._queues.put_held(key)
+            name = key.channel, key.key
+            self._suspects.meet_held(name)
+            self._queues.put_held(key, suspect=self._suspects.stands_in_line(name))
 
     # The pool's life.
 
@@ -157,12 +159,12 @@ class Pool:
         """Return the work of the threads that have been at one job or step for longer than that."""
         return [thread.doing for thread in self._threads.busy_longer_than(seconds)]
 
-    def hanging(self, limit_seconds: float, step_seconds: float) -> list[str]:
-        """Return the work of the threads that exceed the limits of handlers and steps.
+    def hanging(self, limit_seconds: float, step_seconds: float) -> list[Thread]:
+        """Return the threads that exceed the limits of handlers and steps.
 
         `limit_seconds` applies to handlers without a limit of their own.
         """
-        return [thread.doing for thread in self._threads.hanging(limit_seconds, step_seconds)]
+        return self._threads.hanging(limit_seconds, step_seconds)
 
     def under_way(self) -> int:
         """How many threads are working on a job or step."""
@@ -173,6 +175,12 @@ class Pool:
         """Whether all events that may have killed an earlier process are decided."""
         with self._lock:
             return self._suspects.are_through
+
+    def end_proof(self) -> None:
+        """Others may run beside the suspect that is to be proved."""
+        with self._lock:
+            self._suspects.end_proof()
+            self._signal()
 
     # Intake.
 
@@ -192,7 +200,9 @@ class Pool:
             return False
         with self._lock:
             is_first = again and self._queues.get(key) is None
-            job = self._queues.put(document, token, key=key, again=again, now=time.monotonic())
+            is_met = is_first and not self._suspects.all_met
+            suspect, now = is_met and self._suspects.stands_in_line(key), time.monotonic()
+            job = self._queues.put(document, token, key=key, again=again, now=now, suspect=suspect)
             if job is None:
                 return False
             if not again:
@@ -431,12 +441,13 @@ class Pool:
     def _choose(self) -> Run | Load | Recall | Step | None:
         if self._steps:
             return self._steps.popleft()
-        if not self._may_begin_job():
+        queue = self._next_key()
+        if queue is None:
             return None
-        work = self._queues.next(time.monotonic())
-        assert work is not None, "a key is ready"
-        is_suspect = self._suspects.begin(work.queue.key)
-        if is_suspect and self._suspects.alone:
+        work = self._queues.next(time.monotonic(), queue)
+        assert work is not None, "the key is ready"
+        is_suspect = self._suspects.begin(queue.key, queue.name)
+        if is_suspect and self._suspects.sought:
             # An earlier process may have decided any of its documents without saving that.
             self._queues.save_each(work.queue)
         if isinstance(work, Run):
@@ -516,7 +527,7 @@ class Pool:
         """Wake the threads that have work now; called last in every change. Each call wakes at most
         one thread: a thread that takes work wakes the next.
         """
-        if self._idle and (self._steps or self._may_begin_job()):
+        if self._idle and (self._steps or self._next_key() is not None):
             self._idle.pop().wake.set()
         self._tell()
 
@@ -527,13 +538,17 @@ class Pool:
         if self._wait_for_room and len(self._tracker) < self._bound:
             self._room.notify_all()
 
-    def _may_begin_job(self) -> bool:
-        first = self._queues.first_ready
-        if first is None or self._queues.running >= self._most_jobs:
-            return False
-        if not self._suspects.alone:
-            return True
-        return self._suspects.may_begin(first.key, self._queues.running)
+    def _next_key(self) -> KeyQueue | None:
+        """The key whose job may begin."""
+        if self._queues.running >= self._most_jobs:
+            return None
+        if self._suspects.sought:
+            first = self._queues.first_suspect
+            if first is not None and self._suspects.may_begin(first.name, self._most_jobs):
+                return first
+            if self._suspects.is_proving:
+                return None
+        return self._queues.first_ready
 
 
 def _report_lost(lost: Sequence[QueuedJob]) -> None:

@@ -7,11 +7,11 @@ then derives from the state which threads to wake (`dispatcher.keyed.pool`).
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any, Protocol
 
 import bson
@@ -63,6 +63,7 @@ class ReadyLine(Enum):
     ANSWER = "its first event waits for an answer that is free"
     OTHER = "all others"
     SLOW = "its first event has a slow handler, of which only so many run at a time"
+    SUSPECT = "its first event may have killed a process; see `dispatcher.keyed.suspects`"
 
     __hash__ = object.__hash__
 
@@ -235,7 +236,7 @@ class KeyQueue:
     __slots__ = (
         *("along", "behind", "bypass", "decided", "held", "jobs", "key", "last", "line", "looked"),
         "moving",
-        *("names", "running", "save_each", "saved", "state", "top", "waits"),
+        *("names", "running", "save_each", "saved", "state", "suspect", "top", "waits"),
     )
 
     def __init__(self, key: Any, *, top: int = -1) -> None:
@@ -257,6 +258,8 @@ class KeyQueue:
         self.along = 0
         # How many of its next documents wait each for the save of the previous one.
         self.save_each = 0
+        # Whether its first document waits in the line of suspects.
+        self.suspect = False
         # How many it has decided in total, how many of them are saved, and how many at the last
         # check.
         self.decided = 0
@@ -293,12 +296,20 @@ class KeyQueue:
     def line_of_head(self) -> ReadyLine:
         """The line of its first event; an event with a reply token waits for a free answer."""
         head = self.head
+        if self.suspect:
+            return ReadyLine.SUSPECT
         if head is None or head.document is None:
             return ReadyLine.OTHER
         if head.is_slow:
             return ReadyLine.SLOW
         token = text_of(head.document, "event", "replyToken")
         return ReadyLine.OTHER if token is None else ReadyLine.ANSWER
+
+    @property
+    def name(self) -> str | None:
+        """The name of its first event; None while that has yet to be read."""
+        head = self.head
+        return None if head is None or head.document is None else head.name
 
     @property
     def begun(self) -> float:
@@ -398,7 +409,7 @@ class KeyQueues:
 
     `tracker` is the window, `held_bound` limits the documents of `held` in memory. `owner` answers
     a job's own methods, on the thread that calls them; without an owner the queues answer. At most
-    `most_slow` runs are slow at a time.
+    `most_slow` runs are slow at a time. The suspects named in `found` are the first of their line.
     """
 
     def __init__(
@@ -408,6 +419,7 @@ class KeyQueues:
         owner: JobOwner | None = None,
         pauses: Pauses = NO_PAUSES,
         most_slow: int = 1_000,
+        found: Container[str | None] = (),
         held_bound: int = 10_000,
         most_unsaved: int = MOST_UNSAVED,
         most_whole: int = MOST_WHOLE,
@@ -417,6 +429,7 @@ class KeyQueues:
         self._owner = owner or self
         self.pauses = pauses
         self._most_slow = most_slow
+        self._found = found
         self._held_bound = held_bound
         self._most_unsaved = most_unsaved
         self._most_whole = most_whole
@@ -429,7 +442,7 @@ class KeyQueues:
         self._ready: dict[ReadyLine, OrderedDict[KeyQueue, None]] = {
             line: OrderedDict() for line in ReadyLine
         }
-        self._answers, self._others, self._slow = (self._ready[line] for line in ReadyLine)
+        self._answers, self._others, self._slow, self._suspects = self._ready.values()
         # How many keys of the line ANSWER began in a row while others were ready.
         self._passed = 0
         # Keys with decisions that are not saved.
@@ -461,7 +474,7 @@ class KeyQueues:
 
     @property
     def first_ready(self) -> KeyQueue | None:
-        """The key that `next` would begin; None if none may begin.
+        """The key that begins next, apart from suspects; None if none may begin.
 
         A slow key begins as soon as another slow run has ended. Otherwise keys of the line ANSWER
         come first, so that no user waits behind the events of a thousand timers. Every fifth start
@@ -475,15 +488,21 @@ class KeyQueues:
         return next(iter(others if others and is_their_turn else answers), None)
 
     @property
+    def first_suspect(self) -> KeyQueue | None:
+        """The first key in the line of suspects; None if it waits for a slow run to end."""
+        queue = next(iter(self._suspects), None)
+        is_slow = queue is not None and queue.head is not None and queue.head.is_slow
+        return None if is_slow and self.slow >= self._most_slow else queue
+
+    @property
     def slow(self) -> int:
         """The number of slow runs."""
         runs = (queue.running for queue in self._in[KeyState.RUNNING])
         return sum(isinstance(run, Run) and run.job.is_slow for run in runs)
 
-    @property
-    def waiting_for_slow(self) -> Iterator[KeyQueue]:
-        """The keys that wait until a slow run ends, in order."""
-        return iter(self._slow)
+    def ready(self, *lines: ReadyLine) -> Iterator[KeyQueue]:
+        """The ready keys of these lines, in order."""
+        return chain.from_iterable(self._ready[line] for line in lines)
 
     @property
     def running(self) -> int:
@@ -532,9 +551,19 @@ class KeyQueues:
     # Documents arrive.
 
     def put(
-        self, document: Document, token: Any, *, key: Any, again: bool, now: float
+        self,
+        document: Document,
+        token: Any,
+        *,
+        key: Any,
+        again: bool,
+        now: float,
+        suspect: bool = False,
     ) -> QueuedJob | None:
-        """Accept a document; None if it is known already: unfinished or finished."""
+        """Accept a document; None if it is known already: unfinished or finished.
+
+        A new key with a `suspect` waits in their line.
+        """
         slot = self.tracker.take(document["_id"], token)
         if slot is None:
             return None
@@ -543,6 +572,7 @@ class KeyQueues:
         queue = self._by_key.get(key)
         if queue is None:
             queue = self._by_key[key] = KeyQueue(key)
+            queue.suspect = suspect
         kept = document if queue.in_hand < self._most_whole else None
         job = QueuedJob(queue, kept, slot, again=again, owner=self._owner)
         # guard: behind-what-is-held -> queue.jobs.append(job)
@@ -553,9 +583,10 @@ class KeyQueues:
             self._tell(queue)
         return job
 
-    def put_held(self, held: HeldKey) -> None:
+    def put_held(self, held: HeldKey, *, suspect: bool = False) -> None:
         """Enter a key with documents in `held`, none of them in memory."""
         queue = KeyQueue((held.channel, held.key), top=held.top)
+        queue.suspect = suspect
         self._by_key[queue.key] = queue
         self._count_held(queue, held.count)
         # If progress was removed by hand, its count starts again while theirs does not.
@@ -564,12 +595,12 @@ class KeyQueues:
 
     # Threads work.
 
-    def next(self, now: float) -> Run | Load | Recall | None:
-        """Begin `first_ready`; None if no key is ready."""
-        queue = self.first_ready
+    def next(self, now: float, queue: KeyQueue | None = None) -> Run | Load | Recall | None:
+        """Begin this ready key, or `first_ready`; None if no key is ready."""
+        queue = queue or self.first_ready
         if queue is None:
             return None
-        if queue.line is not ReadyLine.SLOW:
+        if queue.line not in (ReadyLine.SLOW, ReadyLine.SUSPECT):
             is_passing = queue.line is ReadyLine.ANSWER and self._others
             self._passed = self._passed + 1 if is_passing else 0
         work: Run | Load | Recall
@@ -613,6 +644,7 @@ class KeyQueues:
     def _end(self, queue: KeyQueue, *, is_named: bool) -> None:
         """The key's first document is decided; `is_named` if a later record has to name it."""
         job = queue.jobs.popleft()
+        queue.suspect = False
         queue.decided += 1
         self.decided_documents += 1
         if queue.save_each:
@@ -935,6 +967,8 @@ class KeyQueues:
             elif state is KeyState.READY:
                 queue.line = queue.line_of_head
                 self._ready[queue.line][queue] = None
+                if queue.suspect and (queue.name is None or queue.name in self._found):
+                    self._suspects.move_to_end(queue, last=False)
             self._in[state][queue] = None
             queue.state = state
         if state is KeyState.IDLE and queue.decided == queue.saved and not queue.moving:

@@ -1,11 +1,22 @@
-"""Finds a document whose job kills the whole process, by running suspects alone.
+"""Finds an event whose job kills the whole process, by running few suspects at a time.
 
 A job that ran when a process died was the first of its key, and was stored before the next start:
-such documents are suspects. Starts that meet suspects are counted. A clean end, or a start that
-decides all of its suspects, resets the count. From the third counted start on, each suspect runs
-alone and is named in `progress.trying` before it runs. A suspect that three starts have found named
-there is given up. A decided suspect clears its key; once all are cleared, jobs run in parallel
-again.
+such events are suspects. Starts that meet suspects are counted. A clean end, an end that a thread
+without a job explains, or a start that decides all of its suspects, resets the count. The end of a
+process whose lease was taken is subtracted. From the third counted start on, suspects are sought:
+
+| a start finds named | suspects run | other events |
+| --- | --- | --- |
+| none | named, at most six at a time | run beside them |
+| n | named; these first and at most n / 2 of them at a time, then the others as above | the same |
+| one, for the second time | its proof: it runs first, with nothing beside it | wait for that |
+| one, after its proof | it is given up; the others as above | run beside them |
+
+A suspect is named durably before it runs, and until its run ends. So a death names few events, the
+one that caused it among them, and half as many each time. An innocent one ends its run, which
+clears its key. Events that kill only together soon run apart, and end, too. A proof lasts at most 5
+s, and twice as long after each further death. Then others run beside it, and its next death counts
+as no proof.
 
 A conversation with a proved poison event is watched for a day: each of its events is named in
 `progress.watched` before it runs. A start that finds a named event there pauses the conversation.
@@ -15,7 +26,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -30,8 +41,11 @@ from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-ALONE_FROM_START = 3
+SOUGHT_FROM_START = 3
 MOST_FOUND = 3
+MOST_AT_A_TIME = 6
+PROOF_SECONDS = 5.0
+MOST_PROOF_SECONDS = 600.0
 NAME_AGAIN_SECONDS = 1.0
 WATCHED_FOR = timedelta(days=1)
 # `progress.watched` is written as a whole before each event of a watched conversation.
@@ -50,23 +64,35 @@ PAUSED_BY = "dispatcher"
 class CrashSuspects:
     """The keys whose first document is a suspect. Pure; its caller holds the pool's lock.
 
-    `alone` is whether suspects run alone. A predecessor had at most `most` unfinished documents, so
+    `sought` is whether they are sought, `found` are the names that this start has found. With
+    `proof` one of these is to be proved. A predecessor had at most `most` unfinished documents, so
     only that many keys are suspect, in addition to the keys of `held`. A key for which `watches`
-    returns True is suspect with each document, and never waited for.
+    returns True is suspect with each document, and waits in no line.
     """
 
     def __init__(
         self,
         *,
-        alone: bool = False,
+        sought: bool = False,
+        found: Iterable[str] = (),
+        proof: bool = False,
         most: int = 0,
         watches: Callable[[Any], bool] = lambda key: False,
     ) -> None:
-        self.alone = alone
+        self.sought = sought
+        self.found = set(found)
+        """Those that are not decided yet."""
+        self._half = max(1, len(self.found) // 2)
+        self._proof = proof
         self._watches = watches
         self._left = most
         self._keys: set[Any] = set()
-        self._running: Any = None
+        # The names of the running ones, by key.
+        self._running: dict[Any, str] = {}
+
+    def stands_in_line(self, key: Any) -> bool:
+        """Whether a key that is met now waits in the line of suspects."""
+        return self.sought and not self._watches(key)
 
     def meet(self, key: Any) -> None:
         """The key's first document was stored before this start."""
@@ -83,12 +109,35 @@ class CrashSuspects:
         """All documents stored before this start are in memory."""
         self._left = 0
 
-    def may_begin(self, key: Any, jobs: int) -> bool:
-        """Whether the key's job may begin beside `jobs` others."""
-        if not self.alone or self.are_through:
+    def may_begin(self, name: str | None, places: int) -> bool:
+        """Whether the first one in line may begin; `places` is for how many jobs there is room.
+
+        Without a name its documents are read first, which kills no process.
+        """
+        if name is None:
             return True
-        # guard: suspects-run-alone -> return True
-        return self._running is None and (jobs == 0 or not self._is_suspect(key))
+        if self.is_proving:
+            return name in self.found
+        room = min(MOST_AT_A_TIME, max(1, places // 2))
+        # guard: half-of-those-found
+        if name in self.found or not self.found.isdisjoint(self._running.values()):
+            room = min(room, self._half)
+        return len(self._running) < room
+
+    @property
+    def is_proving(self) -> bool:
+        """Whether nothing else may begin, because one of them is to be proved."""
+        # guard: nothing-beside-a-proof -> return False
+        return self._proof and not self.are_through
+
+    def end_proof(self) -> None:
+        """From now on others run beside it."""
+        self._proof = False
+
+    @property
+    def count(self) -> tuple[int, int]:
+        """How many are not decided yet, and how many of these run."""
+        return len(self._keys), len(self._running)
 
     def is_watched(self, key: Any) -> bool:
         """Whether each of the key's documents is named before it runs."""
@@ -97,20 +146,20 @@ class CrashSuspects:
     def _is_suspect(self, key: Any) -> bool:
         return key in self._keys or self._watches(key)
 
-    def begin(self, key: Any) -> bool:
+    def begin(self, key: Any, name: str | None) -> bool:
         """The key's job begins; returns whether it is a suspect."""
-        if not self._is_suspect(key):
-            return False
-        if self.alone:
-            self._running = key
-        return True
+        if self.sought and key in self._keys and name is not None:
+            self._running[key] = name
+        return self._is_suspect(key)
 
     def end(self, key: Any, *, decided: bool) -> None:
         """The key's job has ended, or its thread was abandoned."""
-        if self._running == key:
-            self._running = None
+        name = self._running.pop(key, None)
         if decided:
             self._keys.discard(key)
+            if name in self.found:
+                self.found.remove(name)
+                self.end_proof()
 
     @property
     def all_met(self) -> bool:
@@ -147,28 +196,63 @@ class StartCounter:
         # Of the supervising thread; a worker's step clears it.
         self._is_resetting = False
         self._starts = start.starts + 1
-        self.alone = self._starts >= ALONE_FROM_START
-        self._is_reset = start.starts == 0 and start.trying is None
+        self._explained = start.explained
+        self.sought = self._starts - self._explained >= SOUGHT_FROM_START
+        self._is_reset = start.starts == 0 and not start.trying
         self._lock = threading.Lock()
         # All below under _lock, except for looking up one key.
         self._counted = False
-        self._known: dict[str, Trying] = {}
-        self._named: Trying | None = None
+        self._known = {one.name: one.found_again for one in start.trying}
+        self._named: dict[str, Trying] = {}
+        # The name of the one that is to be proved.
+        self._proof: str | None = None
+        if self.sought and [one.starts for one in self._known.values()] == [MOST_FOUND - 1]:
+            self._proof = next(iter(self._known))
         self._watched = {one.of: one for one in start.watched if _is_fresh(one)}
-        if start.trying is not None:
-            self._known[start.trying.name] = start.trying.found_again
-        if self.alone:
+        if self.sought:
             log.error(
-                "the process keeps dying, unfinished events run one at a time starts=%d",
+                "the process keeps dying, unfinished events run few at a time starts=%d named=%d",
                 self._starts,
+                len(self._known),
             )
+
+    def suspects(self, *, most: int) -> CrashSuspects:
+        """Return the suspects of a pool with at most `most` unfinished documents."""
+        return CrashSuspects(
+            sought=self.sought,
+            found=self._known,
+            proof=self._proof is not None,
+            most=most,
+            watches=self.watches,
+        )
+
+    def limit_proof(self, release: Callable[[], None]) -> None:
+        """Call `release` once the proof has lasted long enough; others may then run beside it."""
+        if self._proof is not None:
+            deaths = max(1, self._starts - SOUGHT_FROM_START - 1)
+            seconds = growing_seconds(deaths, first=PROOF_SECONDS, most=MOST_PROOF_SECONDS)
+            self._later(seconds, lambda: self._step(lambda: self._end_proof(release)))
+
+    def _end_proof(self, release: Callable[[], None]) -> None:
+        try:
+            with self._lock:
+                self._proof = None
+                # guard: no-proof-beside-others
+                if self._named:
+                    self._write(self._named)
+        except StoreUnavailable as error:
+            log.warning("proof not ended, trying again error=%s", error)
+            again = partial(self._end_proof, release)
+            self._later(NAME_AGAIN_SECONDS, lambda: self._step(again))
+            return
+        release()
 
     @property
     def back_off_seconds(self) -> float:
         """Return how long to wait before any work begins: 0 unless many starts in a row have
         died.
         """
-        beyond = self._starts - BACK_OFF_AFTER_STARTS
+        beyond = self._starts - self._explained - BACK_OFF_AFTER_STARTS
         if beyond <= 0:
             return 0.0
         return growing_seconds(beyond, first=1.0, most=MOST_BACK_OFF_SECONDS)
@@ -253,13 +337,19 @@ class StartCounter:
         finally:
             self._is_resetting = False
 
+    def explain(self) -> None:
+        """The lease was taken: this start does not count, whatever its successor has found."""
+        if self._counted and not self._is_reset:
+            self._reporting(self._progress.note_explained)
+
     def reset(self) -> None:
         """Count the next start as the first. Raises StoreUnavailable, Replaced."""
         with self._lock:
             if self._is_reset:
                 return
-            self._progress.note_starts(0, None)
+            self._progress.note_starts(0)
             self._starts, self._counted, self._is_reset = 0, True, True
+            self._named = {}
 
     def _end(self) -> None:
         self.reset()
@@ -277,13 +367,11 @@ class StartCounter:
         is_proved = known is not None and known.starts >= MOST_FOUND
         if not is_proved and self.watches(job.queue.key):
             return self._watch(job)
-        if self.alone or is_proved:
+        if self.sought or is_proved:
             return self._name(job, known or Trying(job.name, 0, _now()), is_proved=is_proved)
         with self._lock:
             if not self._counted:
-                self._is_reset = False
-                self._progress.note_starts(self._starts, None)
-                self._counted = True
+                self._write({})
         return lambda decided: None
 
     def _name(self, job: QueuedJob, known: Trying, *, is_proved: bool) -> Callable[[bool], None]:
@@ -297,25 +385,33 @@ class StartCounter:
             with self._lock:
                 self._begin_watching(job.queue.key)
         with self._lock:
-            self._is_reset = False
-            self._progress.note_starts(self._starts, trying)
             self._known[trying.name] = trying
-            self._named = trying
+            self._write({**self._named, trying.name: trying})
         return partial(self._clear, trying)
 
+    def _write(self, named: dict[str, Trying]) -> None:
+        """Record the count of starts, and these as running."""
+        self._is_reset = False
+        self._progress.note_starts(self._starts, *map(self._to_store, named.values()))
+        self._counted, self._named = True, named
+
+    def _to_store(self, trying: Trying) -> Trying:
+        """Only from a proof does a death lead to a dead letter: beside others it counts once."""
+        is_proof = trying.name == self._proof or trying.starts >= MOST_FOUND
+        return trying if is_proof else replace(trying, starts=min(trying.starts, 1))
+
     def _clear(self, trying: Trying, decided: bool) -> None:
-        """The run finished: clear the recorded suspect unless a newer one has replaced it."""
+        """The run finished: clear the recorded suspect unless a newer run has replaced it."""
         with self._lock:
             if decided:
                 self._known.pop(trying.name, None)
                 if trying.starts >= MOST_FOUND:
                     # It is given up, so the next start would die of another event.
-                    self._starts = min(self._starts, ALONE_FROM_START)
+                    self._starts = min(self._starts, SOUGHT_FROM_START)
             # guard: late-end-of-a-suspect
-            if self._named is not trying:
+            if self._named.get(trying.name) is not trying:
                 return
-            self._named = None
-            self._progress.note_starts(self._starts, None)
+            self._write({name: one for name, one in self._named.items() if one is not trying})
 
     def _is_the_bots(self, key: Any) -> bool:
         """Whether so many conversations have poison that the bot must be at fault."""

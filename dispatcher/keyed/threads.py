@@ -43,6 +43,11 @@ class Thread(threading.Thread):
         return isinstance(work, Run) and work.job is job
 
     @property
+    def is_at_a_job(self) -> bool:
+        """Whether it runs any job."""
+        return isinstance(self.work, Run)
+
+    @property
     def stack(self) -> str:
         """Its present stack in the form of a traceback; empty once it has ended."""
         frame = sys._current_frames().get(self.ident or 0)

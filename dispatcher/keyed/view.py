@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from dispatcher.keyed.queues import (
@@ -21,12 +21,14 @@ from dispatcher.keyed.queues import (
     KeyState,
     Load,
     QueuedJob,
+    ReadyLine,
     Run,
 )
+from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.metrics import InHand
 from linedesk.store.documents import Document
-from linedesk.store.queue.backlog import FeedPosition
+from linedesk.store.queue.backlog import FeedPosition, UnpausedHeld
 from linedesk.store.queue.retention import accepted_at
 from linedesk.store.records.events import EVENT_ID
 
@@ -34,7 +36,11 @@ MOST_THREADS = 50
 MOST_WAITING = 20
 # The currently deferred keys are searched among this many that were deferred first.
 LOOKED_AT = 10 * MOST_WAITING
+# The arrival of the first event of this many keys is asked of MongoDB in one query.
+MOST_UNREAD = 100
 WHY_SLOW_ONES = "waiting until another slow handler ends"
+WHY_SUSPECT = "waiting until another crash suspect ends"
+WHY_PROOF = "waiting while a crash suspect runs alone"
 # A key whose thread works on one job for less time does not count as waiting.
 SLOW_SECONDS = 1.0
 # Documents that are only in `held` have waited longer than those in memory.
@@ -51,6 +57,7 @@ class PoolView:
         self,
         queues: KeyQueues,
         threads: Threads,
+        suspects: CrashSuspects,
         *,
         lock: threading.Lock,
         slow_seconds: float = SLOW_SECONDS,
@@ -60,6 +67,7 @@ class PoolView:
         self._slow_seconds = slow_seconds
         # Under _lock.
         self._queues = queues
+        self._suspects = suspects
 
     def in_hand(self) -> InHand:
         """The current figures."""
@@ -77,6 +85,7 @@ class PoolView:
                 deferred=queues.count(KeyState.DEFERRED),
                 saving=unsaved - holding,
                 holding=holding,
+                pauses=queues.pauses,
             )
 
     def standing(self, ids: Sequence[Any]) -> FeedPosition:
@@ -90,7 +99,19 @@ class PoolView:
                 oldest=None if oldest is None else oldest.id,
                 documents=tracker.unfinished,
                 held=self._queues.held_documents,
+                unpaused=self._unpaused() if self._queues.pauses else None,
             )
+
+    def _unpaused(self) -> UnpausedHeld:
+        """The unpaused part of `held`; keys in state PAUSED, which may be many, are not read."""
+        queues = self._queues
+        states = [queues.in_state(state) for state in KeyState if state is not KeyState.PAUSED]
+        found = [one for one in chain(*states) if one.held and not queues.is_paused(one)]
+        return UnpausedHeld(
+            documents=sum(queue.held for queue in found),
+            oldest=min((_arrived_at(one.head) for one in found if one.head), default=None),
+            unread=[queue.key for queue in found if queue.head is None][:MOST_UNREAD],
+        )
 
     def busy(self) -> tuple[int, int, int]:
         """Return the numbers of threads, of busy threads, and of threads ever abandoned."""
@@ -99,6 +120,16 @@ class PoolView:
         return len(useful), busy, self._threads.ever_abandoned
 
     # For the row in `status`.
+
+    def suspects(self) -> str | None:
+        """Return how the search for an event that kills the process stands, as a text."""
+        with self._lock:
+            count, running = self._suspects.count
+            if not self._suspects.sought or count == 0:
+                return None
+            if self._suspects.is_proving:
+                return f"{count} crash suspects, one runs alone"
+            return f"{count} crash suspects, {running} of them run"
 
     def paused(self) -> list[Document]:
         """The pauses of operators that are in force."""
@@ -127,14 +158,19 @@ class PoolView:
             found += [_row(queue, "paused") for queue in self._first(KeyState.PAUSED)]
             found += [_row(queue, _blocked(queue)) for queue in self._first(KeyState.UNSAVED)]
             if self._queues.first_ready is None:
-                slow = islice(self._queues.waiting_for_slow, MOST_WAITING)
-                found += [_row(queue, WHY_SLOW_ONES) for queue in slow]
+                found += self._lined_up(WHY_SLOW_ONES, ReadyLine.SLOW)
+            found += self._lined_up(WHY_SUSPECT, ReadyLine.SUSPECT)
+            if self._suspects.is_proving:
+                found += self._lined_up(WHY_PROOF, ReadyLine.ANSWER, ReadyLine.OTHER)
             found += [row for thread in self._threads.useful if (row := self._behind(thread))]
         found.sort(key=lambda row: row["since"] or BEFORE_ALL)
         return found[:MOST_WAITING]
 
     def _first(self, state: KeyState) -> list[KeyQueue]:
         return list(islice(self._queues.in_state(state), MOST_WAITING))
+
+    def _lined_up(self, why: str, *lines: ReadyLine) -> list[Document]:
+        return [_row(queue, why) for queue in islice(self._queues.ready(*lines), MOST_WAITING)]
 
     def _behind(self, thread: Thread) -> Document | None:
         """Return the documents behind the first one of a key whose thread has been busy for

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Trying:
-    """A job that was named before it ran alone (`dispatcher.keyed.suspects`)."""
+    """A suspect that was named before it ran (`dispatcher.keyed.suspects`)."""
 
     name: str
     starts: int
@@ -65,7 +65,9 @@ class Start:
     """The feed of the saved token; None before the very first start."""
     starts: int = 0
     """The number of consecutive starts that met unfinished documents and ended badly."""
-    trying: Trying | None = None
+    explained: int = 0
+    """How many of them were counted although their lease was taken."""
+    trying: Sequence[Trying] = ()
     watched: Sequence[Watched] = ()
     recvq_bytes: int | None = None
     """The size of recvq when it was last seen; None if it was never noted."""
@@ -199,11 +201,22 @@ class Progress:
         if answer.matched_count == 0:
             raise _Unmatched
 
-    def note_starts(self, starts: int, trying: Trying | None) -> None:
-        """Store the count of starts, and the job that is about to run alone."""
-        changes = {"starts": starts, "trying": asdict(trying) if trying is not None else None}
+    def note_starts(self, starts: int, *trying: Trying) -> None:
+        """Store the count of starts, and the suspects that are about to run or do so.
+
+        Releases before this one know a single name, in `trying`.
+        """
+        rows = [asdict(one) for one in trying]
+        changes: Document = {"starts": starts, "trying": rows[0] if rows else None}
+        changes["tryingToo"] = rows[1:]
         with self._own_row():
-            self._update(changes)
+            self._update(changes if starts else {**changes, "explained": 0})
+
+    def note_explained(self) -> None:
+        """Subtract this start from the count, which a higher epoch continues meanwhile."""
+        taken = {"_id": DISPATCHER, "epoch": {"$gt": self._epoch}, "starts": {"$gt": 0}}
+        with translated():
+            self._collection.update_one(taken, {"$inc": {"explained": 1}})
 
     def note_watched(self, watched: Sequence[Watched]) -> None:
         """Store the watched conversations, and their running events."""
@@ -255,14 +268,15 @@ class Progress:
             ring=found["ring"],
             held=found.get("held", 0),
         )
-        trying = Trying(**found["trying"]) if found.get("trying") else None
+        trying = [found.get("trying"), *found.get("tryingToo", ())]
         self._recvq_bytes = found.get("recvqBytes")
         self._tried = self._succeeded = found.get("saves") or 0
         return Start(
             tracker,
             found["feed"],
             starts=found.get("starts", 0),
-            trying=trying,
+            explained=found.get("explained", 0),
+            trying=[Trying(**row) for row in trying if row],
             watched=[Watched(**row) for row in found.get("watched", ())],
             recvq_bytes=self._recvq_bytes,
         )

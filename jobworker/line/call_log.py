@@ -5,42 +5,47 @@ offers no logs of its own.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import pymongo
+from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import PyMongoError
+from pymongo.write_concern import WriteConcern
 
 from jobworker.line.gate import current_turn
-from jobworker.line.today import Today, midnight
+from jobworker.line.group_sizes import GroupSizes
+from jobworker.line.today import Sent, SentHere, day_of, sent_id, sent_in
 from jobworker.metrics import WorkerMetrics
 from jobworker.row_log import RowLog
+from linedesk.store.documents import LEASES, Document
 from linedesk.store.limits import USER
-from linedesk.store.records.calls import MULTICAST, PAID, PUSH, CallRecord
+from linedesk.store.records.calls import MULTICAST, PUSH, CallRecord
 from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
-# Today's sends of earlier processes are counted once, in this many of the newest rows: 12 MB.
-NEWEST_ROWS = 50_000
-COUNT_SECONDS = 10.0
-AGAIN_SECONDS = 60.0
+COUNT_SECONDS = 2.0
 
 
-def people_of(endpoint: str, to: Any) -> int | None:
+def people_of(
+    endpoint: str, to: Any, in_group: Callable[[Any], int | None] = lambda to: None
+) -> int | None:
     """Return how many people LINE counts for a successful send; None if only LINE knows.
+
+    `in_group` returns the number of people in a group or room, as far as LINE has told it.
 
     LINE's page "Messaging API pricing": the count is of people and not of message objects, and
     replies are free.
     """
     if endpoint == PUSH:
-        return 1 if str(to).startswith(USER) else None
+        return 1 if _is_user(to) else in_group(to)
     if endpoint == MULTICAST:
         return len(to) if isinstance(to, Sequence) and not isinstance(to, str) else None
     return 0 if endpoint.endswith("/reply") else None
@@ -59,47 +64,55 @@ class CallLog(RowLog):
         self._figures = figures or WorkerMetrics()
         super().__init__(collection, unwritten=self._figures.unwritten_rows["calls"].inc)
         self._now = now
+        self.groups = GroupSizes()
+        """Replaced by the one that asks LINE."""
+        self._leases = collection.database[LEASES].with_options(write_concern=WriteConcern(w=1))
+        # Its part of the month's document: repeated writes count nothing twice.
+        self._part = uuid4().hex
         self._lock = threading.Lock()
         # Under _lock.
-        self._today = Today()
-        # When the first call of this process began.
-        self._first_at: datetime | None = None
-        # Used by the writer's thread: when to count the sends of earlier processes.
-        self._count_at = -math.inf
+        self._sent = SentHere()
+        self._stored: Document = {}
+        self._is_stored = False
         self._figures.counted_today.set_function(self.counted_today)
 
     def counted_today(self) -> int:
-        """Return how many messages LINE has counted today for linedesk's calls, as far as known.
-
-        A push to a group counts as one, since only LINE knows how many people it reaches.
-        """
+        """Return how many messages LINE has counted today for linedesk's calls, as far as known."""
         with self._lock:
-            return self._today.messages(self._now())
+            now = self._now()
+            others = self._stored if self._stored.get("_id") == sent_id(now) else {}
+            parts = {**others, self._part: self._sent.part(now) or None}
+        return sent_in(parts, day=day_of(now)).counted
 
-    def look(self) -> None:
-        """Count the earlier processes' sends of today once; raises nothing. For the writer's
-        thread.
-        """
-        if time.monotonic() < self._count_at:
-            return
-        now = self._now()
+    def write(self) -> None:
+        """Write the waiting rows, and what was sent; for the writer's thread. Raises nothing."""
+        super().write()
         with self._lock:
-            until = self._first_at or now
-        stages: list[Mapping[str, Any]] = [
-            {"$limit": NEWEST_ROWS},
-            {"$match": {"at": {"$gte": midnight(now), "$lt": until}, PAID: {"$exists": True}}},
-            {"$group": {"_id": None, PAID: {"$sum": {"$ifNull": [f"${PAID}", 1]}}}},
-        ]
+            if self._is_stored:
+                return
+            self._is_stored = True
+            now = self._now()
+            part = self._sent.part(now)
+        month = {"_id": sent_id(now)}
         try:
             with pymongo.timeout(COUNT_SECONDS):
-                found = list(self._collection.aggregate(stages, hint={"$natural": -1}))
+                stored = (
+                    self._leases.find_one_and_update(
+                        month,
+                        {"$set": {self._part: part}},
+                        upsert=True,
+                        return_document=ReturnDocument.AFTER,
+                    )
+                    if part
+                    else self._leases.find_one(month)
+                )
         except PyMongoError:
-            # Reporting waits until MongoDB answers.
-            self._count_at = time.monotonic() + AGAIN_SECONDS
+            # The next batch tries again.
+            with self._lock:
+                self._is_stored = False
             return
-        self._count_at = math.inf
         with self._lock:
-            self._today.add(sum(row[PAID] for row in found), now)
+            self._stored = stored or {}
 
     @contextmanager
     def noted(
@@ -125,11 +138,9 @@ class CallLog(RowLog):
             attempt=context.get("attempt", 1),
             turn_class=turn.turn_class.word if turn else None,
             waited_ms=round(turn.waited_seconds * 1000, 1) if turn else None,
-            people=people_of(endpoint, to),
+            people=people_of(endpoint, to, self.groups.people),
             also=context.get("also") or [],
         )
-        with self._lock:
-            self._first_at = self._first_at or row.at
         started = time.monotonic()
         try:
             yield row
@@ -145,12 +156,24 @@ class CallLog(RowLog):
             )
             self._figures.called(host, endpoint, row.status, seconds)
             if row.is_sent:
-                self._took(row)
+                self._took(row, to)
             self.add(row.to_document())
 
-    def _took(self, row: CallRecord) -> None:
+    def _took(self, row: CallRecord, to: Any) -> None:
         """Count a send that LINE accepted."""
-        counted = 1 if row.people is None else row.people
-        self._figures.sent(row.endpoint or "", sends=1 + len(row.also), people=row.people)
+        endpoint, people = row.endpoint or "", 1 if row.people is None else row.people
+        is_reply, is_group = endpoint.endswith("/reply"), endpoint == PUSH and not _is_user(to)
+        self._figures.sent(endpoint, sends=1 + len(row.also), people=people, is_group=is_group)
+        sent = Sent(
+            replies=int(is_reply),
+            pushes=0 if is_group else people,
+            groups=people if is_group else 0,
+            unknown=int(row.people is None),
+        )
         with self._lock:
-            self._today.add(counted, row.at or self._now())
+            self._sent.add(sent, row.at or self._now())
+            self._is_stored = False
+
+
+def _is_user(to: Any) -> bool:
+    return str(to).startswith(USER)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
 
@@ -167,6 +167,21 @@ class Month:
         self._month = month
 
 
+def ends_on(used: float, limit: float, now: datetime) -> date | None:
+    """Return Japan's day on which the plan ends at the rate of this month so far.
+
+    It is the first day of the next month if the plan lasts. None without a rate: nothing is used,
+    the plan has ended, or the month is younger than a day.
+    """
+    today = now.astimezone(TOKYO)
+    begun = today.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    if not 0 < used < limit or today - begun < timedelta(days=1):
+        return None
+    next_month = (begun + timedelta(days=32)).replace(day=1)
+    share = (next_month - begun) / (today - begun)
+    return (begun + (today - begun) * min(limit / used, share)).date()
+
+
 def limit_in(answer: LineAnswer | LineError) -> int | None:
     """Return the plan's limit; None for a plan without one. Raises ValueError for other answers.
 
@@ -178,6 +193,11 @@ def limit_in(answer: LineAnswer | LineError) -> int | None:
     if told.get("type") != "limited":
         raise ValueError("no type of limit that is known")
     return _count(told.get("value"))
+
+
+def people_in(answer: LineAnswer | LineError) -> int:
+    """Return how many people are in a group or room. Raises ValueError for other answers."""
+    return _count(_json(answer).get("count"))
 
 
 def used_in(answer: LineAnswer | LineError) -> int:

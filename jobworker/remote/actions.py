@@ -18,7 +18,7 @@ from linedesk.store.documents import Document
 
 INVALID = "invalid decision"
 MOST_ACTIONS = 10_000
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError)
 
 Action = dict[str, Any]
 

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from queue import Empty, Full, Queue
+from queue import Empty, PriorityQueue
 from typing import Any
 
 import pika
@@ -25,7 +25,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
-from jobworker.remote.broker import LEADERS, BrokerState, OnMessage
+from jobworker.remote.broker import LEADERS, MOST_BYTES, BrokerState, OnMessage
 from linedesk.runtime.thread import JOIN_SECONDS, BackgroundThread
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ LOOK_SECONDS = 1.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
 # Messages that wait longer are repeated by their sender in any case.
 STALE_SECONDS = 3.0
+# Urgent messages may be as many again.
 MOST_WAITING = 10_000
 # A stop sends waiting messages for this long.
 LAST_SECONDS = 1.0
@@ -49,6 +50,12 @@ QUEUE_LIMITS = {
     "x-message-ttl": 60_000,
     "x-max-length-bytes": 256 * 1024 * 1024,
     "x-overflow": "drop-head",
+}
+# Anyone with a worker's credential can send to leaders. RabbitMQ delivers a message to a reader
+# that is ready without asking for its queue's length; only `reject-publish` is checked before.
+LEADER_LIMITS = QUEUE_LIMITS | {
+    "x-max-length-bytes": MOST_BYTES,
+    "x-overflow": "reject-publish",
 }
 # A server that accepts the connection and does not answer raises no AMQPError.
 LOST = (AMQPError, AMQPConnectorException, OSError)
@@ -68,8 +75,8 @@ class AmqpBroker:
     def address(self) -> str:
         return self._receiver.queue
 
-    def send(self, to: str, body: bytes) -> None:
-        self._sender.put(to, body)
+    def send(self, to: str, body: bytes, *, is_urgent: bool = False) -> None:
+        self._sender.put(to, body, is_urgent=is_urgent)
 
     def state(self) -> BrokerState:
         since = [link.up_since for link in self._links]
@@ -193,7 +200,8 @@ class _Receiver(_Link):
         # connection.
         prefix = LEADER_QUEUE if self._leader else WORKER_QUEUE
         queue = f"{prefix}{uuid.uuid4().hex}"
-        channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=QUEUE_LIMITS)
+        limits = LEADER_LIMITS if self._leader else QUEUE_LIMITS
+        channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=limits)
         if self._leader:
             _declare(channel)
             channel.queue_bind(queue, EXCHANGE)
@@ -211,18 +219,21 @@ class _Receiver(_Link):
 class _Sender(_Link):
     def __init__(self, urls: Sequence[str], *, name: str) -> None:
         super().__init__(urls, name=name, kind="sending")
-        self._waiting: Queue[tuple[float, str, bytes] | None] = Queue(MOST_WAITING)
+        # Urgent ones first, then in the order of their numbers.
+        self._waiting = PriorityQueue[tuple[bool, int, float, str, bytes]]()
+        self._numbers = itertools.count()
         self._look_at = 0.0
 
-    def put(self, to: str, body: bytes) -> None:
+    def put(self, to: str, body: bytes, *, is_urgent: bool) -> None:
         """Send it soon; it is dropped if too many messages wait."""
-        with suppress(Full):
-            self._waiting.put_nowait((time.monotonic(), to, body))
+        if self._waiting.qsize() < MOST_WAITING * (1 + is_urgent):
+            number = next(self._numbers)
+            self._waiting.put((not is_urgent, number, time.monotonic(), to, body))
 
     def stop(self) -> None:
         super().stop()
-        with suppress(Full):
-            self._waiting.put_nowait(None)
+        # Wakes it from its wait; too old to be sent.
+        self._waiting.put((True, next(self._numbers), 0.0, "", b""))
 
     def _serve(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
         # Reports of RabbitMQ are received only in here.
@@ -237,18 +248,14 @@ class _Sender(_Link):
             item = self._waiting.get(timeout=LOOK_SECONDS)
         except Empty:
             return
-        if item is not None:
-            self._publish(channel, *item)
+        self._publish(channel, *item[2:])
 
     def _finish(self, connection: pika.BlockingConnection, channel: BlockingChannel) -> None:
         """Send messages from before the stop: a worker's last message says that it leaves."""
         deadline = time.monotonic() + LAST_SECONDS
         with suppress(Empty):
             while not self.is_blocked and time.monotonic() < deadline:
-                item = self._waiting.get_nowait()
-                if item is None:
-                    return
-                self._publish(channel, *item)
+                self._publish(channel, *self._waiting.get_nowait()[2:])
 
     def _publish(self, channel: BlockingChannel, since: float, to: str, body: bytes) -> None:
         if time.monotonic() - since > STALE_SECONDS:

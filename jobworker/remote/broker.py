@@ -14,6 +14,8 @@ from linedesk.runtime.thread import Component
 
 LEADERS = "leaders"
 """To every leader: usually one, and for a while also a replaced one that has not noticed it."""
+MOST_BYTES = 16 * 1024 * 1024
+"""The size of a message to leaders; larger ones are not delivered."""
 OnMessage = Callable[[bytes], None]
 
 
@@ -35,9 +37,9 @@ class Broker(Component, Protocol):
         """The address at which others reach this process; it changes with each connection."""
         ...
 
-    def send(self, to: str, body: bytes) -> None:
+    def send(self, to: str, body: bytes, *, is_urgent: bool = False) -> None:
         """Send to an address, or to LEADERS. Never waits and never fails; the message may be
-        lost.
+        lost. Urgent ones are sent first, and others never take their room.
         """
         ...
 

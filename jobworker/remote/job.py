@@ -6,10 +6,12 @@ the leader's talk; `RemoteTalk` is made from it where the handler runs.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +22,7 @@ from jobworker.handler_retry import Failure, raised
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import Conversation, checked
 from jobworker.remote.actions import NotingTalk, changed_data
+from jobworker.remote.broker import MOST_BYTES
 from jobworker.remote.values import (
     from_json,
     from_line,
@@ -34,7 +37,14 @@ from linedesk.store.timers import TIMER
 
 CONTRACT = 1
 """The version of this form of jobs and decisions; leader and worker must have the same."""
-MOST_BYTES = 16 * 1024 * 1024
+LARGE_BYTES = 1024 * 1024
+"""A leader reads a larger message only as the decision of an attempt under way."""
+MOST_VALUES = 200_000
+"""A value needs up to a hundred times its bytes in memory, twice for `data`."""
+# Python needs four bytes for each character of a line that has one beyond U+FFFF.
+_WIDE, MOST_WIDE_BYTES = re.compile(rb"[\xf0-\xf4]"), 8 * 1024 * 1024
+# What separates values. A text is skipped, also one without an end.
+_SEPARATORS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([\[{,])', re.DOTALL)
 MOST_TRACEBACK = 20_000
 MOST_WORDS = 500
 DECIDED, FAILED = "decided", "failed"
@@ -237,7 +247,25 @@ def written(message: Mapping[str, Any]) -> bytes:
         return to_line(_lasting(message, f"decision is no JSON: {type(error).__name__}"))
     if len(line) > MOST_BYTES:
         return to_line(_lasting(message, f"decision has {len(line)} bytes, at most {MOST_BYTES}"))
+    if needs_too_much_memory(line):
+        return to_line(too_much_memory(message["attempt"]))
     return line
+
+
+def needs_too_much_memory(line: bytes) -> bool:
+    """Whether a line is too costly to read, by its text alone."""
+    if len(line) <= LARGE_BYTES:
+        return False
+    # At most two texts follow a separator, or it is no JSON.
+    found = islice(_SEPARATORS.finditer(line), 4 * MOST_VALUES)
+    has_many = any(islice((one for one in found if one[1]), MOST_VALUES, None))
+    return has_many or (len(line) > MOST_WIDE_BYTES and _WIDE.search(line) is not None)
+
+
+def too_much_memory(attempt: str) -> dict[str, Any]:
+    """Return the decision in place of one that is too costly to read."""
+    what = f"more than {MOST_VALUES} values, or than 8 MiB with characters beyond U+FFFF"
+    return _lasting({"attempt": attempt}, f"decision needs too much memory: {what}")
 
 
 def read(line: bytes) -> dict[str, Any]:

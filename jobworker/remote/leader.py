@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import secrets
 import threading
 import time
@@ -17,18 +18,21 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from jobworker.bot.bot import Bot
 from jobworker.errors import WorkerAway
 from jobworker.handler_retry import Failure, HandlerFailed
-from jobworker.remote.broker import Broker, MakeBroker
+from jobworker.remote.broker import MOST_BYTES, Broker, MakeBroker
 from jobworker.remote.job import (
     CONTRACT,
-    MOST_BYTES,
+    LARGE_BYTES,
     NOT_UNDERSTOOD,
     address_of,
+    needs_too_much_memory,
     read,
+    too_much_memory,
 )
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import to_line
@@ -45,6 +49,10 @@ MOST_WORKER_THREADS = 1_000
 MOST_CONTRACT = 1_000
 # A worker also names decisions that no leader has confirmed.
 MOST_NAMED = 10 * MOST_WORKER_THREADS
+# How many ended attempts a beat's answers cancel again, since the first time may be lost.
+MOST_AGAIN = 20
+# As every worker of this release and older ones writes them.
+_ATTEMPT, _ADDRESS = re.compile(rb'"attempt":"([0-9a-f]{32})"'), re.compile(rb'"address":"([^"]+)"')
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,8 @@ class Workers:
         self._workers: dict[str, WorkerSeen] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._attempts: dict[str, Attempt] = {}
+        # The latest that ended, each with the id of its worker.
+        self._ended: OrderedDict[str, str] = OrderedDict()
         self._warm: OrderedDict[str, str] = OrderedDict()
         self._bots: dict[str, Bot] = {}
         self._asked: dict[str, float] = {}
@@ -187,18 +197,18 @@ class Workers:
 
     def status(self) -> str:
         """The state as a text for operators."""
-        broker = self._broker.state()
         with self._lock:
             usable = self._usable()
             workers = "1 worker" if len(usable) == 1 else f"{len(usable)} workers"
             words = f"{workers}, {len(self._attempts)} jobs out"
         if not usable:
-            words = self.none_words()
-        return f"{words}, {broker.words}" if broker.words else words
+            return self.none_words()
+        return ", ".join(filter(None, (words, self.broker())))
 
     def none_words(self) -> str:
         """Why no worker gets jobs."""
-        return "no worker can take jobs" if self._workers else "no worker is connected"
+        words = "no worker can take jobs" if self._workers else "no worker is connected"
+        return self.broker() or words
 
     # Called by the decider.
 
@@ -272,7 +282,7 @@ class Workers:
         if attempt.over.is_set():
             raise WorkerAway(attempt.lost or "abandoned")
         attempt.named = time.monotonic()
-        self._broker.send(attempt.worker.address, body)
+        self._broker.send(attempt.worker.address, body, is_urgent=True)
         attempt.over.wait()
         if attempt.decision is not None:
             return attempt.decision
@@ -337,7 +347,7 @@ class Workers:
     def _arrived(self, body: bytes) -> None:
         """On the broker's thread; no message may end it."""
         try:
-            message = read(body)
+            message = self._read(body)
             kind = message["type"]
             if kind == "beat":
                 self._beat(message)
@@ -353,6 +363,21 @@ class Workers:
                 "message not understood, dropped bytes=%d error=%s", len(body), str(error)[:200]
             )
 
+    def _read(self, body: bytes) -> dict[str, Any]:
+        """Return the message; a large one is read only as the decision of an attempt under way."""
+        if len(body) <= LARGE_BYTES:
+            return read(body)
+        if len(body) > MOST_BYTES or (first := _ATTEMPT.search(body)) is None:
+            raise ValueError("large, and no decision")
+        named = (one[1].decode() for one in _ATTEMPT.finditer(body))
+        awaited = next((one for one in named if one in self._attempts), None)
+        if awaited is None:
+            address = next(
+                (one[1].decode() for one in _ADDRESS.finditer(body, len(body) - 300)), ""
+            )
+            return {"type": "decision", "attempt": first[1].decode(), "address": address}
+        return too_much_memory(awaited) if needs_too_much_memory(body) else read(body)
+
     def _beat(self, message: Mapping[str, Any]) -> None:
         now = time.monotonic()
         with self._lock:
@@ -360,12 +385,12 @@ class Workers:
             if worker is None:
                 return
             at_work = _named(message["attempts"])
-            for id_ in at_work | _named(message["decided"]):
-                attempt = self._attempts.get(id_)
-                if attempt is not None and attempt.worker is worker:
-                    attempt.named = now
-                else:
-                    self._abandon(worker, id_)
+            named = at_work | _named(message["decided"])
+            for id_ in worker.attempts & named:
+                self._attempts[id_].named = now
+            ended = (one for one in named if self._ended.get(one) == worker.id)
+            for id_ in islice(ended, MOST_AGAIN):
+                self._abandon(worker, id_)
             worker.strangers = len(at_work - worker.attempts)
             state = self._state_of(worker)
             welcome = {"type": "welcome", "epoch": self.epoch, "state": state}
@@ -435,7 +460,8 @@ class Workers:
                 self._tell_places()
         told = attempt.worker.address if attempt is not None else message["address"]
         taken = {"type": "taken", "attempt": id_, "epoch": self.epoch}
-        self._broker.send(address_of(told), to_line(taken))
+        is_own = attempt is not None or id_ in self._ended
+        self._broker.send(address_of(told), to_line(taken), is_urgent=is_own)
 
     def _leaving(self, message: Mapping[str, Any]) -> None:
         """A worker has ended in order; its remaining jobs are handed out, and it is no suspect."""
@@ -452,6 +478,9 @@ class Workers:
         if self._attempts.pop(attempt.id, None) is None:
             return False
         attempt.worker.attempts.discard(attempt.id)
+        self._ended[attempt.id] = attempt.worker.id
+        if len(self._ended) > MOST_KEYS:
+            self._ended.popitem(last=False)
         attempt.lost = lost
         attempt.over.set()
         self._wake_alone()
@@ -576,6 +605,9 @@ class Workers:
     def _look(self) -> None:
         """Give up silent workers and attempts."""
         now = time.monotonic()
+        # RabbitMQ reports an alarm only to a connection that sends; without workers there is
+        # nothing else to send.
+        self._broker.send(self._broker.address, to_line({"type": "alarm?"}))
         up_since = self._broker.state().up_since
         with self._lock:
             for worker in list(self._workers.values()):
@@ -622,8 +654,8 @@ def _named(attempts: object) -> set[str]:
 
 
 def _text(value: object, most: int) -> str:
-    """Return a text that `status` can store, whatever the value was."""
-    return str(value)[:most].encode("utf-8", "replace").decode()
+    """Return one line that `status` can store and show, whatever the value was."""
+    return "".join(one if one.isprintable() else "?" for one in str(value)[:most])
 
 
 def _unsendable(why: str) -> Failure:

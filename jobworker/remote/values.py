@@ -74,7 +74,10 @@ def moment_from_json(text: object) -> datetime:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a date without a time zone")
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("a date outside the years 1 to 9999") from error
 
 
 def to_line(message: Mapping[str, Any]) -> bytes:

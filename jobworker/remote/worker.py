@@ -296,6 +296,10 @@ class WorkerProcess:
             if epoch < self._epoch and now - self._answered < LEADER_SILENT_SECONDS:
                 return
             self._epoch, self._answered = epoch, now
+            replaced = [id_ for id_, one in self._held.items() if one.job.epoch < epoch]
+        # A leader answers only for attempts of its own.
+        for id_ in replaced:
+            self._abandon(id_, epoch)
         state = str(message.get("state", ""))
         refused = "" if state in (WORKING, STOPPING, SILENT, NEW) else state
         if refused and refused != self._is_refused:

@@ -104,11 +104,15 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
             current if is_send(method, resource_path) else None,
             works_once=resource_path == SendMethod.REPLY.path,
         )
+        to = _recipient(kwargs.get("body"))
+        if resource_path == SendMethod.PUSH.path and self._calls.groups.is_due(to):
+            with sending.withheld_is_noted(), self._host.gate.turn():
+                self._calls.groups.ask(to, key=to)
         with (
             sending.withheld_is_noted(),
             self._host.gate.turn(),
             sending,
-            self._noted(method, resource_path, current, kwargs.get("body")) as row,
+            self._noted(method, resource_path, current, to) as row,
             within(limit if isinstance(limit, (int, float)) else self._limit_seconds),
         ):
             self._rate_limits.count(resource_path)
@@ -120,11 +124,9 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
                 sending.status = row.status
 
     def _noted(
-        self, method: str, path: str, current: HandlerContext | None, body: Any
+        self, method: str, path: str, current: HandlerContext | None, to: Any
     ) -> AbstractContextManager[CallRecord]:
         context = current.context if current else {}
-        # A model of the SDK, or the bot's own object.
-        to = body.get("to") if isinstance(body, Mapping) else getattr(body, "to", None)
         return self._calls.noted(method, path, context, host=self._host.name, to=to)
 
     @contextmanager
@@ -166,6 +168,11 @@ class _UnderWay:
     row: CallRecord
     whose: str
     began: float = field(default_factory=time.monotonic)
+
+
+def _recipient(body: Any) -> Any:
+    """Return the recipient in a body: a model of the SDK, or the bot's own object."""
+    return body.get("to") if isinstance(body, Mapping) else getattr(body, "to", None)
 
 
 def is_send(method: str, path: str) -> bool:

@@ -28,7 +28,14 @@ from jobworker.line.rate_limits import RateLimits
 from jobworker.overdue import Overdue
 from jobworker.record.waiting_answers import ButtonShown, WaitingAnswers
 from jobworker.sending.conversation_outbox import Moment, told_of
-from jobworker.sending.verdict import CallOutcome, ReplyUnknown, SendVerdict, Tried, judge
+from jobworker.sending.verdict import (
+    PROOF_SECONDS,
+    CallOutcome,
+    ReplyUnknown,
+    SendVerdict,
+    Tried,
+    judge,
+)
 from linedesk.runtime.clock import boottime
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
@@ -376,9 +383,10 @@ class OfferedButton:
         """Return LINE's answer and its meaning."""
         token = self.document["event"]["replyToken"]
         call = Call(datetime.now(UTC), SendMethod.REPLY, ("button",), token=token)
-        tried = Tried(call, [1], was_tried=was_tried, token_was_good=self._token_seconds > 0)
         self._calls += 1
         answer = answer_or_error(partial(self._all.call, self.document, self._calls))
+        was_good = self._token_seconds > PROOF_SECONDS
+        tried = Tried(call, [1], was_tried=was_tried, token_was_good=was_good)
         self._all.rate_limits.note(PATH, answer)
         # Regardless of the setting for replies: if the button is not proved, the answer is sent
         # anyway.

@@ -27,7 +27,7 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
 from jobworker.line.today import day_of
 from jobworker.sending.late_replies import LATE, LateReplies
-from jobworker.sending.verdict import QUOTA, CallOutcome, Tried, expired, outlived
+from jobworker.sending.verdict import PROOF_SECONDS, QUOTA, CallOutcome, Tried, expired, outlived
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE, USER
@@ -150,6 +150,8 @@ class Budget:
     """Whether LINE refuses pushes."""
     left: int | None = None
     """How many people can still be reached; None if unknown or unlimited."""
+    people: int = 1
+    """How many people a push to the conversation reaches, as far as known."""
 
 
 NO_LIMIT = Budget(LateReplies())
@@ -588,7 +590,7 @@ class ConversationOutbox(Caller):
                 return MakeLetters(QUOTA, go.call.members)
             if self._costs_as_late(go.call):
                 day = day_of(now).isoformat()
-                if not budget.late.may_cost(self.id, day, budget.left):
+                if not budget.late.may_cost(self.id, day, budget.left, budget.people):
                     return MakeLetters(LATE, self._late_places(boottime))
                 go = replace(go, late_on=day)
         if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):
@@ -661,7 +663,7 @@ class ConversationOutbox(Caller):
         return Call(run[0].send.tried_at or now, way, places, key=key)
 
     def tried(self, call: Call, boottime: float) -> Tried:
-        """Return the known facts of a call that begins now."""
+        """Return the known facts of a call that is answered now."""
         members = self.members(call)
         to = members[0].send.to
         return Tried(
@@ -671,7 +673,8 @@ class ConversationOutbox(Caller):
             people=len(to) if isinstance(to, list) else 1,
             to_user=call.way is SendMethod.PUSH and str(to).startswith(USER),
             token_was_good=any(
-                one.send.token == call.token and one.token_lives(boottime) for one in members
+                one.send.token == call.token and one.token_lives(boottime + PROOF_SECONDS)
+                for one in members
             ),
         )
 

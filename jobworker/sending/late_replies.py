@@ -38,21 +38,24 @@ class LateReplies:
         self._paid = 0
         self._used_up: OrderedDict[str, None] = OrderedDict()
 
-    def may_cost(self, conversation: str, day: str, left: int | None) -> bool:
-        """Whether one more may be called. `left` is the rest of the month, None if unknown."""
+    def may_cost(self, conversation: str, day: str, left: int | None, people: int = 1) -> bool:
+        """Whether one more may be called, which reaches so many people. `left` is the rest of the
+        month, None if unknown.
+        """
         self._turn(day)
         if conversation in self._used_up:
             return False
-        return allowed(left, self._paid) != 0
+        more = allowed(left, self._paid)
+        return more is None or people <= more
 
     def paid_on(self, day: str) -> int:
         """Return how many calls all conversations have made on that day, which is today."""
         return self._paid if day == self._day else 0
 
-    def paid(self, day: str) -> None:
+    def paid(self, day: str, people: int = 1) -> None:
         """Count one more call."""
         self._turn(day)
-        self._paid += 1
+        self._paid += people
 
     def used_up(self, conversation: str, day: str) -> None:
         """Note from the conversation's document that its calls of the day are used up."""

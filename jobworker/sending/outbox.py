@@ -28,6 +28,7 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate, Turn
 from jobworker.line.gate_order import Ticket, TurnClass
+from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.line.today import day_of
@@ -120,6 +121,7 @@ class Outbox:
         figures: WorkerMetrics | None = None,
         batches: Batches,
         quota: Quota | None = None,
+        groups: GroupSizes | None = None,
         late_replies: LateReplies | None = None,
         limits: SendLimits = LIMITS,
     ) -> None:
@@ -134,6 +136,7 @@ class Outbox:
         self._reply_unknown = reply_unknown
         self._figures = figures or WorkerMetrics()
         self._quota = quota
+        self._groups = groups or GroupSizes()
         self._late = late_replies or LateReplies()
         self._figures.late_replies_a_day.set(self._late.a_day)
         self._figures.late_replies_today.set_function(
@@ -430,7 +433,7 @@ class Outbox:
             with self._lock:
                 if not box.turn(ticket):
                     return
-                plan = box.plan(boottime(), self._rate_limits.seconds, self._budget())
+                plan = box.plan(boottime(), self._rate_limits.seconds, self._budget(box))
                 company = self._batching.company(box, plan) if isinstance(plan, Go) else None
                 tickets = [one.take_along() for one in company.boxes[1:]] if company else []
             for their in tickets:
@@ -445,15 +448,25 @@ class Outbox:
         # The gate is free for others by now.
         follow()
 
-    def _budget(self) -> Budget:
+    def _budget(self, box: ConversationOutbox) -> Budget:
         """Under the lock."""
+        people = self._groups.people(box.chat) or 1
         if self._quota is None:
-            return Budget(self._late)
+            return Budget(self._late, people=people)
         found = self._quota.month
-        return Budget(self._late, found.is_closed, found.left)
+        return Budget(self._late, found.is_closed, found.left, people)
 
     def _go(self, box: ConversationOutbox, go: Go, turn: Turn) -> Action:
         """Store the call, then make it; returns what follows once the gate is free."""
+        with self._lock:
+            to = box.members(go.call)[0].send.to
+        is_push = go.call.way is SendMethod.PUSH
+        if go.is_new and is_push and self._groups.is_due(to) and turn.may_call():
+            turn.begin()
+            self._groups.ask(str(to), key=box.chat)
+            with self._lock:
+                again = box.again(time.monotonic())
+            return partial(self._do, box, again)
         hindrance = self._note(box, go)
         if hindrance is not None:
             return hindrance
@@ -462,7 +475,6 @@ class Outbox:
         turn.begin()
         box.calling()
         with self._lock:
-            tried = box.tried(go.call, boottime())
             members = [one.send for one in box.members(go.call)]
         log.debug(
             "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f sends=%d",
@@ -475,6 +487,11 @@ class Outbox:
         box.answer = answer_or_error(partial(self._post, box, go.call, members))
         # Before the gate is free for the next call of the same endpoint.
         self._rate_limits.note(go.call.way.path, box.answer)
+        # After the call: a process that froze before it sent may have sent an expired token.
+        with self._lock:
+            tried = box.tried(go.call, boottime())
+        if is_push and (people := self._groups.people(to)) is not None:
+            tried = replace(tried, people=people)
         return partial(self._judge, box, tried)
 
     def _note(self, box: ConversationOutbox, go: Go) -> Action | None:
@@ -507,7 +524,7 @@ class Outbox:
             return partial(self._do, box, again)
         if late is not None:
             with self._lock:
-                self._late.paid(go.late_on)
+                self._late.paid(go.late_on, self._groups.people(box.chat) or 1)
         box.noted(go)
         return None
 
@@ -586,7 +603,7 @@ class Outbox:
             step = box.failed(outcome, time.monotonic())
             # The reading may have ended before the rest that it would end.
             # guard: closed-before-the-rest -> never
-            if outcome.cause == QUOTA and self._budget().is_closed:
+            if outcome.cause == QUOTA and self._budget(box).is_closed:
                 step = box.month_closed(time.monotonic()) or step
         if isinstance(step, MakeLetters):
             self._make_letters(box, step.places, step.cause, box.call, unknown=box.call)

@@ -22,12 +22,15 @@ from jobworker.line.answer import (
     named_in,
     reason_of,
 )
+from linedesk.store.records.calls import INVALID_REPLY_TOKEN
 
 # For a send that LINE never had: a token that expired on Friday evening can be replaced on Monday.
 # Older sends should not surprise people, so an operator decides about them.
 SEND_LIFE = timedelta(days=3)
-# LINE's error text, the only one that decides: no status identifies this error.
-INVALID_REPLY_TOKEN = "invalid reply token"
+# LINE may count a token's minute from an earlier moment than its webhook's acceptance: in the last
+# second of the minute a refusal may be for the token's age.
+# guard: second-of-proof -> PROOF_SECONDS = 0.0
+PROOF_SECONDS = 1.0
 # The cause of a send that met a used-up quota, and of one that expired.
 QUOTA = "quota"
 EXPIRED = "expired"
@@ -59,11 +62,13 @@ class Tried:
     was_tried: bool = False
     """Whether an earlier try of the same call is of unknown outcome."""
     people: int = 1
-    """How many people it reaches; for a group only LINE knows."""
+    """How many people it reaches; 1 for a group of unknown size."""
     to_user: bool = False
     """Whether it is a push to one user, which counts as one."""
     token_was_good: bool = False
-    """Whether its reply token was young enough when the call began."""
+    """Whether its reply token had more than PROOF_SECONDS left when the answer came: LINE then
+    refuses it only if it is used.
+    """
 
     @property
     def is_reply(self) -> bool:

@@ -23,7 +23,7 @@ from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
 from linedesk.console.lists.waiting import read_waiting
-from linedesk.console.search import scope_of
+from linedesk.console.search import is_seen, scope_of
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -53,10 +53,17 @@ def pause(
     """Pause everything, a channel or a conversation, and wait for the dispatcher's confirmation.
 
     What the pause costs is shown first. Everything is paused only with `yes`, or after the operator
-    has typed `all` on a terminal.
+    has typed `all` on a terminal, and a conversation that was never seen only with `yes`. Raises
+    NotDone.
     """
     with open_to_act(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
+        if scope.key is not None and not yes and not is_seen(database, scope):
+            message = mark(
+                "{scope} is not known: no event of it was seen; check its id, or add --yes to "
+                "pause it before its first message"
+            )
+            raise NotDone(Phrase(message, scope=scope))
         waiting = read_waiting(database, scope)
         click.echo(waiting.while_paused(), err=True)
         if waiting.events:

@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from jobworker.line.today import Sent
 from linedesk.cli.listing import padded
 from linedesk.cli.people import (
     NAME_CELLS,
@@ -30,7 +31,17 @@ from linedesk.cli.people import (
 )
 from linedesk.compose.database import open_database
 from linedesk.console import dead_letters, processes
-from linedesk.console.format import brief, clock, echo_json, for_long, local, one_line, visible
+from linedesk.console.calls import forecast_words, sent_words
+from linedesk.console.format import (
+    brief,
+    clock,
+    echo_json,
+    for_long,
+    local,
+    one_line,
+    visible,
+    waited,
+)
 from linedesk.console.health import HealthProblem, name_of_health, overview_as_json, problems_of
 from linedesk.console.history import read_history
 from linedesk.console.known import known
@@ -40,9 +51,10 @@ from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import DEFAULT, language, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.signals import until_ctrl_c
+from linedesk.runtime.status_row import SILENT
 from linedesk.settings.settings import Settings
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.records.calls import CallRecord, is_taken
+from linedesk.store.records.calls import CallRecord, is_taken, is_token_refused
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.history import (
     BUSY_THREADS,
@@ -78,7 +90,7 @@ LEAST_LABEL_WIDTH = 9
 def fitted(seen: Overview, *, height: int, width: int) -> list[Section]:
     """The sections that fit on a screen of this size.
 
-    Problems are folded, not cut. First other sections show fewer rows, then whole sections are left
+    Lines are folded, not cut. First other sections show fewer rows, then whole sections are left
     out, and last fewer problems are shown.
     """
     told: list[Section] = []
@@ -100,12 +112,23 @@ def label_width() -> int:
 
 
 def _folded(told: Iterable[Section], width: int) -> list[Section]:
-    """The sections with the problems folded to this width."""
+    """The sections with short ids, folded to this width."""
     beside = width - label_width() - 1
-    console = Console(width=beside)
-    (label, lines), *others = told
-    folded = [part for line in lines for part in shortened(line).wrap(console, beside)]
-    return [(label, folded), *others]
+    return [
+        (label, [part for line in lines for part in _folded_line(shortened(line), beside)])
+        for label, lines in told
+    ]
+
+
+def _folded_line(line: Text, width: int) -> list[Text]:
+    """The line folded where it has two spaces, so that a figure keeps its unit, else anywhere."""
+    lines: list[Text] = []
+    for part in line.split("  "):
+        if lines and lines[-1].cell_len + 2 + part.cell_len <= width:
+            lines[-1] = Text("  ").join([lines[-1], part])
+        else:
+            lines += part.wrap(Console(width=width), width)
+    return lines
 
 
 def _lines_of(told: Sequence[Section]) -> int:
@@ -130,20 +153,20 @@ def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Itera
     )
     if seen.workers is not None:
         yield "workers", list(_workers(seen, seen.workers, most))
-    yield "LINE", [_line(seen)]
+    yield "LINE", [one for one in (_line(seen), _today(seen), *_month(seen)) if one.plain]
     yield "capacity", [_room(seen)]
     if seen.calls:
         yield "calls", [_call(row, seen) for row in seen.calls[:most]]
 
 
-def grid(told: Sequence[Section], *, cut: bool) -> Table:
-    """The sections for a terminal, with short ids; lines are cut at its width, or folded."""
+def grid(told: Sequence[Section]) -> Table:
+    """The folded sections for a terminal."""
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(width=label_width(), no_wrap=True)
-    table.add_column(ratio=1, no_wrap=cut, overflow="ellipsis" if cut else "fold")
+    table.add_column(ratio=1, overflow="fold")
     for label, lines in told:
         for n, line in enumerate(lines):
-            table.add_row(Text("" if n else _(label), style="bold"), shortened(line))
+            table.add_row(Text("" if n else _(label), style="bold"), line)
     return table
 
 
@@ -176,7 +199,7 @@ def _problems(found: Sequence[HealthProblem], most: int) -> Iterator[Text]:
 
 def _process(one: Process) -> Text:
     state = known(one.state)
-    if not one.is_fresh:
+    if not one.is_fresh or one.state == SILENT:
         ended = one.state == processes.ENDED
         state = _("ended {duration} ago") if ended else _("last seen {duration} ago")
         state = state.format(duration=for_long(one.silent_seconds))
@@ -238,7 +261,10 @@ def _latencies(found: Sequence[Latency]) -> Text:
     calls = [one for one in found if one.count and one.name == "call"]
     if calls:
         timed.append(max(calls, key=lambda one: one.count))
-    told = [f"{_(LATENCIES[one.name])} {brief(one.p50)} / {brief(one.p99)}" for one in timed]
+    told = [
+        f"{_(LATENCIES[one.name])} {waited(one.p50, one.largest)} / {waited(one.p99, one.largest)}"
+        for one in timed
+    ]
     return Text("  ".join([*told, "(p50 / p99)"]) if told else _("nothing in the last minute"))
 
 
@@ -311,7 +337,9 @@ def _try(one: Mapping[str, Any], seen: Overview) -> str:
     if not one.get("try"):
         return ""
     most, since = seen.threads.handler_tries, one.get("trySince")
-    told = _("try {number} of {most:.0f}") if most else _("try {number}")
+    # Runs that were lost with their worker are counted and cost no try.
+    is_within = most and one["try"] <= most
+    told = _("try {number} of {most:.0f}") if is_within else _("try {number}")
     told = told.format(number=one["try"], most=most)
     return f" ({told}, {_age(since, seen)})" if since is not None else f" ({told})"
 
@@ -327,8 +355,14 @@ def _line(seen: Overview) -> Text:
             told.append(_("circuit breaker open") + "  ", "bold red")
     if seen.sent.calls:
         told.append(f"{_sent(seen)}  ")
+    return told if told.plain else Text("-", "dim")
+
+
+def _today(seen: Overview) -> Text:
+    told = Text()
     if seen.counted_today is not None:
         told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
+        told.append(sent_words(seen.today) + "  ")
     if seen.late_today:
         late = ngettext(
             "{count:,} late reply given up today",
@@ -336,13 +370,24 @@ def _line(seen: Overview) -> Text:
             seen.late_today,
         )
         told.append(late.format(count=seen.late_today) + "  ", "yellow")
+    return told
+
+
+def _month(seen: Overview) -> Iterator[Text]:
     if seen.quota is not None:
         used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
-        told.append(_("quota {used} of {most:,.0f}").format(used=used, most=seen.quota.messages))
+        if seen.quota.messages is None:
+            told = Text(_("{used} this month, no limit").format(used=used))
+        else:
+            quota = _("quota {used} of {most:,.0f}")
+            told = Text(quota.format(used=used, most=seen.quota.messages))
         if seen.quota.closed_since is not None:
             closed = _("closed since {time}").format(time=local(seen.quota.closed_since))
             told.append(f", {closed}", "bold red")
-    return told if told.plain else Text("-", "dim")
+        yield told
+        yield Text(forecast_words(seen.quota))
+    if seen.month != Sent():
+        yield Text(_("this month: {sent}").format(sent=sent_words(seen.month)))
 
 
 def _sent(seen: Overview) -> str:
@@ -386,9 +431,11 @@ def _room(seen: Overview) -> Text:
 def _call(row: Mapping[str, Any], seen: Overview) -> Text:
     call = CallRecord.from_document(row)
     told = Text(f"{clock(call.at)}  {endpoint_words(call.endpoint)} ")
-    told.append(
-        str(call.status or _("no answer")), "green" if is_taken(call.status) else "bold red"
-    )
+    if is_token_refused(row):
+        told.append(_("{status} token refused").format(status=call.status), "yellow")
+    else:
+        style = "green" if is_taken(call.status) else "bold red"
+        told.append(str(call.status or _("no answer")), style)
     return told.append(visible(f"  {brief(call.ms / 1000)}  {_who(row, seen)}"))
 
 
@@ -456,7 +503,7 @@ def _history_line(row: Mapping[str, Any]) -> str:
         f"{brief(row.get(OLDEST_SECONDS)):>9} {number(LAG_DOCUMENTS):>8} "
         f"{number(BUSY_THREADS):>4} {number(READ_RATE):>8} "
         f"{number(DECIDED_RATE):>9} {number(CALL_RATE):>8} "
-        f"{brief(row.get(WAIT_P99)):>9}"
+        f"{waited(row.get(WAIT_P99)):>9}"
     )
 
 
@@ -468,7 +515,8 @@ def _show(seen: Overview, *, as_json: bool) -> None:
     if as_json:
         echo_json(overview_as_json(seen))
     elif sys.stdout.isatty():
-        Console().print(grid(list(sections(seen)), cut=False))
+        console = Console()
+        console.print(grid(_folded(sections(seen), console.width)))
     else:
         for line in plain(list(sections(seen))):
             click.echo(line)
@@ -492,4 +540,4 @@ def _screen(look: Callable[[], Overview], console: Console) -> Any:
     except StoreUnavailable as error:
         told = _("MongoDB does not answer ({error}); retrying, Ctrl-C ends")
         return Text(told.format(error=error), "bold red")
-    return grid(fitted(seen, height=console.height, width=console.width), cut=True)
+    return grid(fitted(seen, height=console.height, width=console.width))

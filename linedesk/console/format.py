@@ -20,6 +20,7 @@ import click
 
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
+from linedesk.runtime.metrics import OPEN_BOUNDS
 
 UNITS = (
     (24 * 3600, mark("{count} d")),
@@ -58,6 +59,12 @@ def brief(seconds: float | None) -> str:
     if seconds < TENTHS_BELOW_SECONDS:
         return _("{count} s").format(count=f"{seconds:.1f}")
     return for_long(seconds)
+
+
+def waited(seconds: float | None, largest: float | None = None) -> str:
+    """Return a percentile as `brief` does; `> 1 h` where its histogram only knows that bound."""
+    is_open = seconds in OPEN_BOUNDS and seconds != largest
+    return _("> {time}").format(time=brief(seconds)) if is_open else brief(seconds)
 
 
 def local(moment: datetime | None) -> str:

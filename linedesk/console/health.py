@@ -616,6 +616,13 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
                 reason=reason_at(one.role, one.started_by)
             )
             yield HealthProblem("bad", one.role, saw, do)
+    for one in seen.killed:
+        # Its counters began anew, so what they told is forgotten.
+        saw = _(
+            "process {pid} on {host} was killed or crashed {time} ago; another one runs"
+        ).format(pid=one.pid, host=one.host, time=for_long(one.silent_seconds))
+        do = reason_at(one.role, one.started_by)
+        yield HealthProblem("warn", one.role, saw, do)
     if processes.DISPATCHER in here and seen.obeyed is None:
         saw = _("no dispatcher holds the lease")
         do = _("a standby takes over within 5 s; if not, the dispatcher's log shows the reason")
@@ -663,9 +670,9 @@ def _stores(seen: Overview) -> Iterator[HealthProblem | None]:
 def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
     queue, threads = seen.queue, seen.threads
     yield lag(queue.lag_documents or 0.0, queue.lag_seconds or 0.0)
-    # Paused events wait in `held` because an operator wants it.
-    oldest = (queue.behind_seconds if seen.pauses else queue.oldest_seconds) or 0.0
-    yield oldest_event(oldest)
+    # A dispatcher of an older release does not report the first one.
+    oldest = queue.oldest_seconds if queue.unpaused_seconds is None else queue.unpaused_seconds
+    yield oldest_event(oldest or 0.0)
     if not is_line_away(seen):
         yield unsent(queue.outbox_effects or 0.0, queue.oldest_send_seconds or 0.0)
     if threads.all and threads.busy == threads.all and queue.in_hand:
@@ -699,8 +706,9 @@ def _line(seen: Overview) -> Iterator[HealthProblem | None]:
             yield line_fails(one.host, next_try_seconds=one.next_try_seconds, waiting=waiting)
         elif not seen.token_refused:
             yield gate(one)
-    if seen.quota is not None and seen.quota.used is not None:
-        yield quota(seen.quota.used, seen.quota.messages, closed_since=seen.quota.closed_since)
+    month = seen.quota
+    if month is not None and month.used is not None and month.messages is not None:
+        yield quota(month.used, month.messages, closed_since=month.closed_since)
 
 
 def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pymongo
 from pymongo.database import Database
 
+from linedesk.console.format import for_long, scope_words
+from linedesk.console.known import known
+from linedesk.console.processes import process_of
 from linedesk.console.reading import reported
-from linedesk.store.documents import HISTORY, Document
+from linedesk.runtime.language import gettext as _
+from linedesk.store.documents import AUDIT, HISTORY, STATUS, Document
 from linedesk.store.errors import translated
+from linedesk.store.records.audit import DONE
 from linedesk.store.records.history import MEASURED
 
 READ_SECONDS = 5.0
 # A curve has as many points as a screen can show.
 POINTS = 360
+MOST_MARKS = 100
+
+Mark = tuple[datetime, str]
+"""A moment and what happened then, in the language of the context."""
 
 
 def read_history(database: Database[Any], *, hours: float) -> list[Document]:
@@ -37,3 +47,46 @@ def read_history(database: Database[Any], *, hours: float) -> list[Document]:
     ]
     with translated(), pymongo.timeout(READ_SECONDS):
         return list(reported(database, HISTORY).aggregate(stages))
+
+
+def read_marks(database: Database[Any], *, hours: float) -> list[Mark]:
+    """Return the starts of processes and the operators' pauses of the last hours.
+
+    Raises StoreUnavailable, after READ_SECONDS at most.
+    """
+    now = datetime.now(UTC)
+    since = now - timedelta(hours=hours)
+    ended = {"at": {"$gte": since}, "act": {"$in": ["pause", "resume"]}, "outcome": DONE}
+    with translated(), pymongo.timeout(READ_SECONDS):
+        rows = list(reported(database, STATUS).find({}).limit(MOST_MARKS))
+        acts = list(reported(database, AUDIT).find(ended).sort("at", -1).limit(MOST_MARKS))
+    starts = [one for one in _starts(rows, now) if one[0] >= since]
+    return [*starts, *((row["at"], _act_words(row)) for row in acts)]
+
+
+def _starts(rows: Sequence[Document], now: datetime) -> Iterator[Mark]:
+    """Yield the starts; a version other than that of the start before is a deploy."""
+    found = (process_of(row, now=now) for row in rows)
+    started = [(one.started_at, one) for one in found if one.started_at is not None]
+    before: dict[str, str] = {}
+    for at, one in sorted(started, key=lambda pair: pair[0]):
+        is_same = before.get(one.role, one.version) == one.version
+        words = _("{role} started") if is_same else _("{role} started with new version {version}")
+        before[one.role] = one.version
+        yield at, words.format(role=known(one.role), version=one.version)
+
+
+def _act_words(row: Document) -> str:
+    channel, _slash, key = str(row.get("on")).partition("/")
+    scope = scope_words("" if channel == "all" else channel, key)
+    words = _("{scope} paused") if row["act"] == "pause" else _("{scope} resumed")
+    return words.format(scope=scope)
+
+
+def gaps(rows: Sequence[Document], *, longest_seconds: float) -> Iterator[Mark]:
+    """Yield the times without rows, longer than so many seconds, between rows in time order."""
+    for one, other in pairwise(rows):
+        seconds = (other["at"] - one["at"]).total_seconds()
+        if seconds > longest_seconds:
+            words = _("nothing recorded for {time}: without MongoDB or a leading dispatcher")
+            yield one["at"], words.format(time=for_long(seconds))

@@ -16,13 +16,16 @@ from linedesk.runtime.language import gettext as _
 
 # Parts of a status line.
 SEPARATOR = " · "
-# Places are filled with any text; the text is translated in turn where it is known.
+# Places are filled with any text; the text is translated in turn where it is known. The text of a
+# place `quoted` is not ours and never translated; `first` and `second` have to be known.
 TEXTS = (
     # Why a conversation waits, and what a thread does.
     mark("paused"),
     mark("set aside"),
     mark("waiting behind a slow handler"),
     mark("waiting until another slow handler ends"),
+    mark("waiting until another crash suspect ends"),
+    mark("waiting while a crash suspect runs alone"),
     mark("its outbox is full"),
     mark("gathering the messages of its sender"),
     mark("fetching the sender's profile"),
@@ -81,7 +84,7 @@ TEXTS = (
     mark("speaks contract {contract}, needed is {needed}"),
     mark("connecting to RabbitMQ"),
     mark("no connection to RabbitMQ: {reason}"),
-    mark("RabbitMQ takes nothing: {reason}"),
+    mark("RabbitMQ takes nothing: {quoted}"),
     # Status lines.
     mark("waiting for MongoDB since {at}"),
     mark("scanning recvq since {at}"),
@@ -95,6 +98,8 @@ TEXTS = (
     mark("{count} not read yet"),
     mark("{count} documents of {keys} keys in held"),
     mark("oldest {count} s"),
+    mark("{count} crash suspects, one runs alone"),
+    mark("{count} crash suspects, {running} of them run"),
     mark("{count} to send, {line}"),
     mark("LINE is called"),
     mark("bot time {seconds} s ahead"),
@@ -120,7 +125,7 @@ TEXTS = (
     mark("not sent within 3 days"),
     mark("outcome unknown for 23 hours"),
     mark("it cannot be written as JSON"),
-    mark("LINE refused it with {status}: {reason}"),
+    mark("LINE refused it with {status}: {quoted}"),
     mark("LINE refused it with {status}"),
     mark("no verdict of LINE's in {count} tries"),
     mark("poison: took the process down"),
@@ -208,8 +213,10 @@ def known(text: str) -> str:
     for message, pattern in _patterns():
         found = pattern.fullmatch(text)
         if found is not None:
-            values = {name: known(value) for name, value in found.groupdict().items()}
-            return _(message).format(**values)
+            given = found.groupdict()
+            values = {name: known(one) if name != "quoted" else one for name, one in given.items()}
+            if all(values[name] != given[name] for name in ("first", "second") if name in given):
+                return _(message).format(**values)
     return text
 
 
@@ -227,7 +234,8 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
 
 def _pattern(message: str) -> re.Pattern[str]:
     parts = [
-        re.escape(fixed) + (f"(?P<{name}>.+?)" if name else "")
+        re.escape(fixed)
+        + (f"(?P<{name}>{'[0-9.,]+' if name == 'count' else '.+?'})" if name else "")
         for fixed, name, _spec, _conversion in string.Formatter().parse(message)
     ]
     return re.compile("".join(parts))

@@ -16,7 +16,8 @@ import pymongo
 from pymongo.database import Database
 
 from jobworker.line.gate_order import TurnClass
-from jobworker.line.today import midnight
+from jobworker.line.month import ends_on
+from jobworker.line.today import Sent, day_of, midnight, sent_id, sent_in
 from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
@@ -37,7 +38,7 @@ from linedesk.store.documents import (
     Document,
 )
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import is_taken
+from linedesk.store.records.calls import is_taken, is_token_refused
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 
@@ -68,6 +69,8 @@ class Queue:
     oldest_seconds: float | None
     behind_seconds: float | None
     """Age of the oldest event that is not in `held`."""
+    unpaused_seconds: float | None
+    """Age of the oldest event that is not paused."""
     lag_documents: float | None
     lag_seconds: float | None
     in_hand: float | None
@@ -133,7 +136,7 @@ class CallsView:
 
     count: int
     failed: int
-    """LINE refused them, or did not answer."""
+    """LINE refused them, or did not answer; without refused reply tokens."""
 
     @property
     def all_failed(self) -> bool:
@@ -169,10 +172,20 @@ class GateView:
 class QuotaView:
     """Counted messages of this month."""
 
-    messages: float
+    messages: float | None
+    """What the plan allows; None for a plan without a limit."""
     used: float | None
+    """LINE's count and what was sent since."""
     closed_since: datetime | None = None
     """When LINE began to refuse pushes; None while it takes them."""
+    age_seconds: float | None = None
+    """Age of LINE's count."""
+    ends_on: str | None = None
+    """Japan's day on which the plan ends at the rate of this month; None if it lasts, or where no
+    rate is known.
+    """
+    lasts: bool = False
+    """Whether the plan lasts until the month's end at this rate."""
 
     @property
     def share(self) -> float | None:
@@ -227,6 +240,7 @@ def queue(dispatcher: ProcessRow, desk: ProcessRow) -> Queue:
         documents=dispatcher.number("queueDocuments"),
         oldest_seconds=dispatcher.number("oldestUnfinishedSeconds"),
         behind_seconds=dispatcher.number("behindSeconds"),
+        unpaused_seconds=dispatcher.number("unpausedOldestSeconds"),
         lag_documents=dispatcher.number("lagDocuments"),
         lag_seconds=dispatcher.number("lagSeconds"),
         in_hand=dispatcher.number("inHandDocuments"),
@@ -283,7 +297,7 @@ def threads(dispatcher: ProcessRow, row: Row) -> ThreadsView:
 def latest_calls(rows: Sequence[Row], now: datetime) -> CallsView:
     """Return the calls of the last minute among `rows`, the newest calls."""
     lately = [row for row in rows if _is_lately(row.get("at"), now)]
-    failed = sum(not is_taken(row.get("status")) for row in lately)
+    failed = sum(not is_taken(row.get("status")) and not is_token_refused(row) for row in lately)
     return CallsView(len(lately), failed)
 
 
@@ -334,12 +348,22 @@ def sent(dispatcher: ProcessRow) -> SentView:
     return SentView(calls=all_of("count"), sends=all_of("sum"))
 
 
-def quota(dispatcher: ProcessRow) -> QuotaView | None:
-    messages = dispatcher.number("quotaMessages")
-    if messages is None:
+def quota(dispatcher: ProcessRow, *, now: datetime, age_seconds: float = 0.0) -> QuotaView | None:
+    """Return the month's messages; `age_seconds` is the age of the row."""
+    messages, used = (dispatcher.number(one) for one in ("quotaMessages", "quotaUsedMessages"))
+    if messages is None and used is None:
         return None
-    since = closed_since(dispatcher)
-    return QuotaView(messages, dispatcher.number("quotaUsedMessages"), since)
+    age = dispatcher.number("quotaAgeSeconds")
+    ends = None if messages is None or used is None else ends_on(used, messages, now)
+    lasts = ends is not None and ends.month != day_of(now).month
+    return QuotaView(
+        messages,
+        used,
+        closed_since(dispatcher),
+        age_seconds=None if age is None else age + age_seconds,
+        ends_on=None if ends is None or lasts else ends.isoformat(),
+        lasts=lasts,
+    )
 
 
 def closed_since(dispatcher: ProcessRow) -> datetime | None:
@@ -372,6 +396,7 @@ NEWEST_LETTERS = 10
 MOST_LETTERS = MOST_COUNTED
 BY_LAST_AT = "lastAt_cause"
 LATELY = timedelta(days=1)
+KILLED_SECONDS = 3600.0
 REPLAYS_WITHIN = timedelta(minutes=1)
 MOST_REPLAYS = 1_000
 MOST_LATE = 1_000
@@ -407,6 +432,9 @@ class Overview:
     late_today: int
     """Late replies given up since then, at most MOST_LATE."""
     quota: QuotaView | None
+    today: Sent
+    """What LINE accepted since midnight in Japan."""
+    month: Sent
     spool: SpoolView | None
     pauses: list[Document]
     """The ordered pauses: channel, key, scope (`main/U…`, `main` or `all`), by, why, at."""
@@ -423,6 +451,8 @@ class Overview:
     """All dead letters that were not replayed; at most MOST_LETTERS are counted."""
     causes: list[LetterCause]
     """The same by cause, the most frequent first."""
+    killed: list[Process] = field(default_factory=list)
+    """The processes that ended within an hour without reporting it, and were started again."""
     workers: WorkersView | None = None
     """None where handlers run on the dispatcher's threads, or no dispatcher is the leader."""
     is_initialised: bool = True
@@ -464,6 +494,8 @@ class Read:
     causes: Sequence[Document] = ()
     """The letters that were not replayed, by cause: _id, count, lately, lastAt."""
     is_initialised: bool = True
+    sent: Document = field(default_factory=dict)
+    """What was sent this month, a part for each dispatcher."""
 
 
 def read_overview(
@@ -510,6 +542,7 @@ def _read(database: Database[Any], now: datetime) -> Read:
             {LAST_AT: {"$gte": midnight(now)}, "cause": LATE}, limit=MOST_LATE
         ),
         is_initialised=database[LEASES].find_one({"_id": "dispatcher"}, {"_id": 1}) is not None,
+        sent=reported(database, LEASES).find_one({"_id": sent_id(now)}) or {},
     )
 
 
@@ -553,6 +586,7 @@ def put_together(read: Read, *, now: datetime) -> Overview:
             for one in processes.that_count(found)
             if one.is_fresh or one.role != processes.SCHEDULER or asked is not False
         ],
+        killed=processes.killed(found, within_seconds=KILLED_SECONDS),
         scheduler_asked=asked,
         rates=rates(figures, replayed=read.replays / REPLAYS_WITHIN.total_seconds()),
         queue=queue(dispatcher, desk),
@@ -566,7 +600,9 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         sent=sent(dispatcher),
         counted_today=dispatcher.number("countedTodayMessages"),
         late_today=read.late,
-        quota=quota(dispatcher),
+        quota=quota(dispatcher, now=now, age_seconds=_age(row, now)),
+        today=sent_in(read.sent, day=day_of(now)),
+        month=sent_in(read.sent),
         spool=spool(desk),
         pauses=[
             pause_row(one, channels=read.channels)

@@ -16,7 +16,9 @@ from linedesk.runtime.language import ngettext
 from linedesk.runtime.status_row import (
     BROKER,
     FRESH_SECONDS,
+    LATE_SECONDS,
     PER_SECOND,
+    SILENT,
     STARTED_AT,
     STARTED_BY,
     WORKERS,
@@ -48,9 +50,9 @@ class Process:
     pid: int
     version: str
     state: str
-    """starting, working, standby, waiting, stopping or ended."""
+    """starting, working, standby, waiting, stopping, ended, or silent once its row is late."""
     words: str
-    """The line that systemd shows."""
+    """The line that systemd shows; empty once its row is late."""
     started_at: datetime | None
     at: datetime | None
     silent_seconds: float
@@ -84,13 +86,16 @@ def process_of(row: Row, *, now: datetime) -> Process:
     at = row.get("at")
     silent = max(0.0, (now - at).total_seconds()) if isinstance(at, datetime) else float("inf")
     started, state = row.get(STARTED_AT), str(row.get("state", "-"))
+    words = str(row.get("words") or "")
+    if silent > LATE_SECONDS and state != ENDED:
+        state, words = SILENT, ""
     return Process(
         role=str(row.get("role", "-")),
         host=str(row.get("host", "-")),
         pid=row["pid"] if isinstance(row.get("pid"), int) else 0,
         version=str(row.get("version", "-")),
         state=state,
-        words=str(row.get("words") or ""),
+        words=words,
         started_at=started if isinstance(started, datetime) else None,
         at=at if isinstance(at, datetime) else None,
         silent_seconds=silent,
@@ -123,6 +128,15 @@ def that_count(processes: Sequence[Process]) -> list[Process]:
         if known and not any(one.role == role for one in counted):
             counted.append(min(known, key=lambda one: one.silent_seconds))
     return sorted(counted, key=lambda one: (_place(one.role), one.host, one.pid))
+
+
+def killed(processes: Sequence[Process], *, within_seconds: float) -> list[Process]:
+    """Return the processes that ended lately without reporting it, and were started again."""
+    return [
+        one
+        for one in processes
+        if one.state == SILENT and one.silent_seconds <= within_seconds and _is_over(one, processes)
+    ]
 
 
 def _is_over(one: Process, processes: Sequence[Process]) -> bool:

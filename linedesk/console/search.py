@@ -189,6 +189,17 @@ def _is_paused(database: Database[Any], scope: Scope) -> bool:
         return database[CONTROL].find_one(paused, {"_id": 1}) is not None
 
 
+def is_seen(database: Database[Any], scope: Scope) -> bool:
+    """Return whether a conversation is stored, or has events in `held` or the newest of recvq."""
+    whose = {"channel": scope.channel, "key": scope.key}
+    with translated(), pymongo.timeout(READ_SECONDS):
+        return (
+            database[CONVERSATIONS].find_one({"_id": str(scope)}, {"_id": 1}) is not None
+            or database[HELD].find_one(whose, {"_id": 1}) is not None
+            or bool(_newest(database, RECVQ, whose, NEWEST_DOCUMENTS, {"_id": 1}))
+        )
+
+
 def key_of(database: Database[Any], word: str, *, channel: str) -> str:
     """Return the key that a word means, which may be a new one.
 

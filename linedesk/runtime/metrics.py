@@ -34,11 +34,14 @@ MOST_NAMED = 5
 # A proxy can report any address.
 MOST_LETTERS = 80
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-# From half a millisecond to LINE's own limits: 1 s for the store, 2 s for the answer, 10 s a call.
+# From half a millisecond to LINE's own limits: 1 s for the store, 2 s for the answer, 10 s a call;
+# then to an hour, since events wait as long while a dispatcher is away.
 SECONDS_BUCKETS = (
     *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0),
 )
+# A percentile of one of these lies above the last bound; rows of older releases have the first.
+OPEN_BOUNDS = (300.0, SECONDS_BUCKETS[-1])
 
 Series = tuple[str, tuple[str, ...]]
 """A figure's name and the values of its labels, in the order of their names."""
@@ -102,73 +105,73 @@ class Measured:
         return [figure.family(values.get(figure.name)) for figure in self._figures]
 
 
-class Largest:
-    """The largest value since the last `take`; thread-safe."""
+class Extremes:
+    """The smallest and the largest value since the last `take`; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._value: float | None = None  # written under _lock
+        self._seen: tuple[float, float] | None = None  # written under _lock
 
     def note(self, value: float) -> None:
         """Add a value."""
-        largest = self._value
-        if largest is not None and value <= largest:
+        seen = self._seen
+        if seen is not None and seen[0] <= value <= seen[1]:
             return
         with self._lock:
-            if self._value is None or value > self._value:
-                self._value = value
+            low, high = self._seen or (value, value)
+            self._seen = min(low, value), max(high, value)
 
-    def take(self) -> float | None:
-        """Return the largest value and reset it; None without values."""
+    def take(self) -> tuple[float, float] | None:
+        """Return both and reset them; None without values."""
         with self._lock:
-            taken, self._value = self._value, None
+            taken, self._seen = self._seen, None
         return taken
 
 
-TakeLargest = Callable[[], Mapping[tuple[str, ...], float]]
-"""For each series, by the values of its labels, the largest value since the last call."""
+TakeExtremes = Callable[[], Mapping[tuple[str, ...], tuple[float, float]]]
+"""For each series, by the values of its labels, the extremes since the last call."""
 
 
 class BoundedMetric(Metric):
-    """A histogram's samples, with its largest values, beyond which no percentile lies.
+    """A histogram's samples, with its extreme values, beyond which no percentile lies.
 
     Only `MetricsSnapshots` takes them: one for each registry.
     """
 
-    take_largest: TakeLargest
+    take_extremes: TakeExtremes
 
     @classmethod
-    def of(cls, metric: Metric, take_largest: TakeLargest) -> BoundedMetric:
-        """The metric's samples with their largest values."""
+    def of(cls, metric: Metric, take_extremes: TakeExtremes) -> BoundedMetric:
+        """The metric's samples with their extreme values."""
         bounded = cls(metric.name, metric.documentation, metric.type, metric.unit)
         bounded.samples = metric.samples
-        bounded.take_largest = take_largest
+        bounded.take_extremes = take_extremes
         return bounded
 
 
 class Histogram(PrometheusHistogram):
-    """prometheus-client's, which also keeps its largest value."""
+    """prometheus-client's, which also keeps its extreme values."""
 
     def _metric_init(self) -> None:
         super()._metric_init()
-        self._largest = Largest()
+        self._extremes = Extremes()
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         """Count one value, from any thread."""
         # Noted before it is counted: a snapshot then knows the size of every value it counts.
-        self._largest.note(amount)
+        self._extremes.note(amount)
         super().observe(amount, exemplar)
 
     def collect(self) -> list[Metric]:
-        """The samples, with the function that takes the largest values."""
-        return [BoundedMetric.of(metric, self._take_largest) for metric in super().collect()]
+        """The samples, with the function that takes the extreme values."""
+        return [BoundedMetric.of(metric, self._take_extremes) for metric in super().collect()]
 
-    def _take_largest(self) -> Mapping[tuple[str, ...], float]:
+    def _take_extremes(self) -> Mapping[tuple[str, ...], tuple[float, float]]:
         each: dict[tuple[str, ...], Any] = {(): self}
         if self._labelnames:
             with self._lock:
                 each = {tuple(labels): one for labels, one in self._metrics.items()}
-        taken = {labels: one._largest.take() for labels, one in each.items()}
+        taken = {labels: one._extremes.take() for labels, one in each.items()}
         return {labels: value for labels, value in taken.items() if value is not None}
 
 
@@ -196,8 +199,8 @@ class _Reading:
     sums: dict[Series, float] = field(default_factory=dict)
     buckets: dict[Series, list[tuple[float, float]]] = field(default_factory=dict)
     """Upper bounds in seconds, with how many observations were below each."""
-    largest: dict[Series, float] = field(default_factory=dict)
-    """The largest observation since the reading before."""
+    extremes: dict[Series, tuple[float, float]] = field(default_factory=dict)
+    """The smallest and the largest observation since the reading before."""
 
 
 class MetricsSnapshots:
@@ -240,16 +243,16 @@ class MetricsSnapshots:
         for series, buckets in reading.buckets.items():
             earlier = dict(before.buckets.get(series, ()))
             since = [(le, count - earlier.get(le, 0.0)) for le, count in buckets]
-            told = spread(since, largest=self._largest(series))
+            told = spread(since, extremes=self._extremes(series))
             if told["count"]:
                 told["sum"] = round(reading.sums[series] - before.sums.get(series, 0.0), 6)
             yield series, told
 
-    def _largest(self, series: Series) -> float | None:
-        """The largest observation after the first reading; of all, if there is only one."""
+    def _extremes(self, series: Series) -> tuple[float, float] | None:
+        """The extreme observations after the first reading; of all, if there is only one."""
         readings = [reading for _, reading in self._readings]
-        found = [one.largest[series] for one in readings[1:] or readings if series in one.largest]
-        return max(found, default=None)
+        found = [one.extremes[series] for one in readings[1:] or readings if series in one.extremes]
+        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
 class Refusals:
@@ -304,31 +307,32 @@ def _most(counter: Counter[str]) -> str:
 
 
 def spread(
-    buckets: Sequence[tuple[float, float]], *, largest: float | None = None
+    buckets: Sequence[tuple[float, float]], *, extremes: tuple[float, float] | None = None
 ) -> dict[str, Any]:
     """The distribution of observations: count, p50, p90 and p99, from cumulative buckets ending at
     +Inf.
 
     Values are assumed to be evenly distributed within their bucket, as in Prometheus's
-    histogram_quantile, but not above the largest one. That is returned as max, if known.
+    histogram_quantile, but within the extremes, if known; the largest is then returned as max.
     """
     count = buckets[-1][1] if buckets else 0.0
     if not count:
         return {"count": 0}
-    quantiles = {name: _quantile(buckets, part * count) for name, part in QUANTILES.items()}
-    if largest is None:
+    least, most = extremes or (0.0, 0.0)
+    quantiles = {name: _quantile(buckets, part * count, most) for name, part in QUANTILES.items()}
+    if extremes is None:
         return {"count": int(count), **quantiles}
-    most = round(largest, 6)
-    bounded = {name: min(value, most) for name, value in quantiles.items()}
-    return {"count": int(count), **bounded, "max": most}
+    bounded = {name: round(min(max(one, least), most), 6) for name, one in quantiles.items()}
+    return {"count": int(count), **bounded, "max": round(most, 6)}
 
 
-def _quantile(buckets: Sequence[tuple[float, float]], rank: float) -> float:
+def _quantile(buckets: Sequence[tuple[float, float]], rank: float, most: float) -> float:
     for (low, below), (high, upto) in pairwise([(0.0, 0.0), *buckets]):
         if upto >= rank:
-            # Values above the last bound are not known more precisely.
             inside = (rank - below) / (upto - below) if upto > below else 1.0
-            return round(low if high == float("inf") else low + (high - low) * inside, 6)
+            # Only the largest value bounds those above the last bound.
+            end = max(low, most) if high == float("inf") else high
+            return round(low + (end - low) * inside, 6)
     return buckets[-1][0]
 
 
@@ -349,7 +353,7 @@ def _read(registry: CollectorRegistry) -> _Reading:
 def _enter(reading: _Reading, family: Metric) -> None:
     name = figure_name(family.name)
     if isinstance(family, BoundedMetric):
-        reading.largest |= {(name, of): value for of, value in family.take_largest().items()}
+        reading.extremes |= {(name, of): both for of, both in family.take_extremes().items()}
     for sample in family.samples:
         labels = {key: value for key, value in sample.labels.items() if key != "le"}
         series = name, tuple(labels.values())

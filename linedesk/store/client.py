@@ -7,7 +7,9 @@ from typing import Any
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 from pymongo.collection import Collection
+from pymongo.monitoring import ConnectionClosedReason
 from pymongo.read_concern import ReadConcern
+from pymongo.synchronous.pool import Connection, Pool
 from pymongo.write_concern import WriteConcern
 
 from linedesk.store.documents import Document
@@ -26,6 +28,20 @@ LOCAL = ReadConcern("local")
 def durable(collection: Collection[Any]) -> Collection[Any]:
     """The collection with journalled writes and reads on a majority."""
     return collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
+
+
+class SessionPool(Pool):
+    """Keeps no connection without sessions.
+
+    The driver asks once, when a connection is made. One made during a step-down, to a node that is
+    neither primary nor secondary, would have no sessions when the node is primary again.
+    """
+
+    def checkin(self, conn: Connection) -> None:
+        """Return a connection to the pool, or close it."""
+        if not (conn.supports_sessions or self.is_sdam):
+            conn.close_conn(ConnectionClosedReason.STALE)
+        super().checkin(conn)
 
 
 def connect(
@@ -52,6 +68,7 @@ def connect(
         journal=True,
         wTimeoutMS=int(WTIMEOUT_SECONDS * 1000),
         readConcernLevel="majority",
+        _pool_class=SessionPool,
         **options,
     )
 

@@ -64,6 +64,13 @@ class Scope:
         """The `_id` of its pause in `control`."""
         return "/".join(filter(None, (PAUSE, self.channel, self.key)))
 
+    @property
+    def kind(self) -> Literal["everything", "channel", "conversation"]:
+        """What it is."""
+        if self.channel is None:
+            return "everything"
+        return "channel" if self.key is None else "conversation"
+
     def covers(self, channel: Any, key: Any) -> bool:
         """Whether the scope includes a conversation."""
         return self.channel in (None, channel) and self.key in (None, key)
@@ -155,6 +162,14 @@ class Pauses:
     def covering(self, channel: Any, key: Any) -> list[Pause]:
         """The pauses that cover a conversation, the widest first."""
         return [one for one in self.rows if one.scope.covers(channel, key)]
+
+    def ages(self, now: datetime) -> dict[str, list[float]]:
+        """The ages of the pauses in seconds, by the kind of their scope; 0 if unknown."""
+        ages: dict[str, list[float]] = {"everything": [], "channel": [], "conversation": []}
+        for one in self.rows:
+            seconds = 0.0 if one.at is None else round((now - one.at).total_seconds(), 3)
+            ages[one.scope.kind].append(max(0.0, seconds))
+        return ages
 
     def as_rows(self) -> list[Document]:
         """The pauses, in the form of the dispatcher's row in `status`."""

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from bson.errors import BSONError
 from pymongo.errors import (
     BulkWriteError,
+    ConfigurationError,
     ConnectionFailure,
     DocumentTooLarge,
     DuplicateKeyError,
@@ -172,11 +173,21 @@ def is_transient(error: PyMongoError) -> bool:
     """Whether the same operation may succeed later without any change by an operator."""
     if isinstance(error, BulkWriteError):
         return False
+    if _is_of_deployment(error):
+        return True
     if isinstance(error, (ConnectionFailure, ExecutionTimeout, WTimeoutError)) or error.timeout:
         return True
     if isinstance(error, OperationFailure):
         return error.code in TRANSIENT_CODES or error.has_error_label("RetryableWriteError")
     return False
+
+
+def _is_of_deployment(error: PyMongoError) -> bool:
+    """Whether the driver's own check finds the deployment unusable now: no sessions, since the node
+    is neither primary nor secondary, as during a step-down; a too old server; names of a
+    `mongodb+srv` URI that cannot be resolved. None has a code, and an invalid URI has a subtype.
+    """
+    return type(error) is ConfigurationError
 
 
 def translate(error: PyMongoError) -> Exception:
@@ -187,7 +198,8 @@ def translate(error: PyMongoError) -> Exception:
         return AccessRefused(error.code)
     if not is_transient(error):
         return error
-    unavailable = StoreUnavailable(type(error).__name__)
+    told = str(error) if _is_of_deployment(error) else type(error).__name__
+    unavailable = StoreUnavailable(told)
     unavailable.__cause__ = error
     return unavailable
 

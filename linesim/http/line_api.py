@@ -44,6 +44,8 @@ ACTS: dict[str, Act] = {
     "group_member": reading.group_member,
     "room_member": reading.room_member,
     "group_summary": reading.group_summary,
+    "group_size": reading.group_size,
+    "room_size": reading.room_size,
     "info": reading.info,
     "loading": reading.loading,
     "webhook": webhook_settings.endpoint,

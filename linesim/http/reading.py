@@ -61,6 +61,23 @@ def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
     )
 
 
+def group_size(platform: Platform, call: Call, group_id: str) -> Answer:
+    return _size(platform, call, group_id, kind="group")
+
+
+def room_size(platform: Platform, call: Call, room_id: str) -> Answer:
+    return _size(platform, call, room_id, kind="room")
+
+
+def _size(platform: Platform, call: Call, chat_id: str, *, kind: GroupKind) -> Answer:
+    """Without the bot itself."""
+    call.chat_id = chat_id
+    group = platform.world.groups.get(chat_id)
+    if group is None or group.kind != kind or not group.present:
+        raise errors.not_found()
+    return json_answer({"count": len(group.members)})
+
+
 def info(platform: Platform, call: Call) -> Answer:
     return json_answer(
         {

@@ -55,6 +55,8 @@ ENDPOINTS = (
     Endpoint("group_member", "GET", "/v2/bot/group/{group_id}/member/{user_id}"),
     Endpoint("room_member", "GET", "/v2/bot/room/{room_id}/member/{user_id}"),
     Endpoint("group_summary", "GET", "/v2/bot/group/{group_id}/summary"),
+    Endpoint("group_size", "GET", "/v2/bot/group/{group_id}/members/count"),
+    Endpoint("room_size", "GET", "/v2/bot/room/{room_id}/members/count"),
     Endpoint("info", "GET", "/v2/bot/info"),
     Endpoint("loading", "POST", "/v2/bot/chat/loading/start", Rate(100)),
     Endpoint("webhook", "GET", "/v2/bot/channel/webhook/endpoint", Rate(1_000, 60)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker.record.conversations import Conversations
 from linedesk import Bot, Talk
+from linedesk.store.control import Control
 from linedesk.store.documents import name_of
 
 # An abort would leave its core behind.
@@ -21,6 +23,8 @@ deadly = Bot()
 recorded = Bot()
 waiting = Bot()
 gathering = Bot()
+slow = Bot()
+mistaken = Bot()
 gathered = Bot()
 
 
@@ -31,6 +35,27 @@ def die(event: MessageEvent, talk: Talk) -> None:
     if event.message.text == "遅い":
         threading.Event().wait(0.5)
     talk.reply(event.message.text)
+
+
+@slow.add(MessageEvent, message=TextMessageContent)
+def take_long(event: MessageEvent, talk: Talk) -> None:
+    """Kills the process beside others, after a while, or answers slowly or at once."""
+    if event.message.text == "毒":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if event.message.text != "すぐ":
+        threading.Event().wait(float(os.environ["SLOW_SECONDS"]))
+    talk.reply(event.message.text)
+
+
+@mistaken.add(MessageEvent, message=TextMessageContent)
+def break_another_thread(event: MessageEvent, talk: Talk) -> None:
+    """Stands for a mistake of linedesk's own, in a thread that runs no job."""
+
+    def orders(self: Control) -> Any:
+        raise RuntimeError("a mistake of ours")
+
+    Control.orders = orders  # type: ignore[method-assign]
+    threading.Event().wait(30)
 
 
 @recorded.add(MessageEvent, message=TextMessageContent)

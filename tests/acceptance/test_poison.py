@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -60,6 +62,87 @@ def test_an_event_that_aborts_the_process_ends_as_a_dead_letter(house: Any, sim:
     sim.wait_for(lambda: texts_of(sim, well[0]) == ["はい", "まだいますか"])
     assert house.stop(last) == 0
     assert house.database.progress.find_one()["trying"] is None
+
+
+def started(house: Any, process: Any, count: int) -> None:
+    """Until that many handlers of the process have begun."""
+    house.wait_for(lambda: house.log_of(process).count("started event_id=") >= count, process)
+
+
+@pytest.mark.timeout(120)
+def test_two_kills_from_outside_hold_up_neither_slow_events_nor_new_ones(
+    house: Any, sim: Any
+) -> None:
+    """Twelve handlers run for 5 s each; none of them has anything to do with the kills."""
+    seconds = float(os.environ.get("SLOW_SECONDS", "5"))
+    bot = {"BOT": "deadly_bots:slow", "SLOW_SECONDS": str(seconds)}
+    house.start_frontdesk()
+    slow = [sim.add_user(f"客{n}") for n in range(12)]
+    new = sim.add_user("新")
+    # Only a scan of recvq takes events that arrive meanwhile for older ones.
+    first = house.start_dispatcher(**bot)
+    sim.say(new, "すぐ")
+    house.wait_for(lambda: (house.database.progress.find_one() or {}).get("token"), first)
+    assert house.stop(first) == 0
+    for user in slow:
+        sim.say(user, "長い")
+    for _ in range(2):
+        killed = house.start_dispatcher(**bot)
+        started(house, killed, len(slow))
+        house.stop(killed, signal.SIGKILL)
+    third = house.start_dispatcher(**bot)
+    began, longest = time.monotonic(), 0.0
+    while sum(len(sim.answers(user)) for user in slow) < len(slow):
+        said, count = time.monotonic(), len(sim.answers(new))
+        sim.say(new, "すぐ")
+        house.wait_for(lambda count=count: len(sim.answers(new)) > count, third)
+        longest = max(longest, time.monotonic() - said)
+        assert time.monotonic() - began < 3 * seconds
+    assert longest < seconds / 2
+    assert "run few at a time starts=3" in house.log_of(third)
+    house.wait_for(lambda: house.database.progress.find_one()["starts"] == 0)
+    assert house.database.deadletters.count_documents({}) == 0
+    assert house.stop(third) == 0
+
+
+@pytest.mark.timeout(240)
+def test_a_killer_among_slow_events_is_found_and_a_newcomer_is_answered_meanwhile(
+    house: Any, sim: Any
+) -> None:
+    bot = {"BOT": "deadly_bots:slow", "SLOW_SECONDS": "1"}
+    house.start_frontdesk()
+    slow, new = [sim.add_user(f"客{n}") for n in range(12)], sim.add_user("新")
+    deliveries = [sim.say(user, "毒" if n == 7 else "長い") for n, user in enumerate(slow)]
+
+    def done() -> bool:
+        return sum(len(sim.answers(user)) for user in slow) == 11
+
+    deaths = 0
+    while not done():
+        process = house.start_dispatcher(ready=False, **bot)
+        house.wait_for(lambda process=process: process.poll() is not None or done(), seconds=60)
+        deaths += process.poll() is not None
+        sim.say(new, "すぐ")
+        assert deaths <= 6
+    house.wait_for(lambda: len(sim.answers(new)) == deaths + 1)
+    (letter,) = house.wait_for(lambda: list(house.database.deadletters.find()))
+    assert (letter["_id"], letter["attempts"]) == (deliveries[7].event_ids[0], 3)
+    assert house.database.control.count_documents({}) == 0
+
+
+def test_the_death_of_a_thread_without_a_job_makes_no_event_a_suspect(house: Any, sim: Any) -> None:
+    house.start_frontdesk()
+    users = [sim.add_user(f"客{n}") for n in range(3)]
+    for user in users:
+        sim.say(user, "はい")
+    for _ in range(3):
+        process = house.start_dispatcher(BOT="deadly_bots:mistaken", DRAIN_SECONDS="0.1")
+        assert process.wait(30) == 70
+        assert "thread died thread=control" in house.log_of(process)
+        assert house.database.progress.find_one()["starts"] == 0
+    process = house.start_dispatcher(BOT="deadly_bots:deadly")
+    house.wait_for(lambda: all(len(sim.answers(user)) == 1 for user in users))
+    assert "the process keeps dying" not in house.log_of(process)
 
 
 def test_an_abort_after_the_record_repeats_nothing(house: Any, sim: Any) -> None:

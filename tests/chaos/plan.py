@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from tests.chaos.damages import DAMAGES, Damage
+from tests.chaos.damages import DAMAGES, FORCED, Damage
 
 # A run of at least this many seconds takes the slow damages in, too.
 LONG_SECONDS = 300.0
@@ -61,3 +61,8 @@ def plan(seed: int, seconds: float, *, workers: bool = False) -> list[Blow]:
             return blows
         blows.append(blow)
         at = blow.until + chance.uniform(SHORTEST_REST_SECONDS, longest_rest)
+
+
+def step_downs(count: int, seconds: float) -> list[Blow]:
+    """That many forced step-downs, evenly, and nothing else."""
+    return [Blow((n + 0.5) * seconds / count, (FORCED,), (0.0,)) for n in range(count)]

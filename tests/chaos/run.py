@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from linedesk.runtime.exit_codes import ExitCode
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,
@@ -31,7 +32,7 @@ from tests.chaos.chaos_bots import expected
 from tests.chaos.chaos_timers import CANCELLED, ISSUE_SECONDS, READER, timers_of, wrong_rows
 from tests.chaos.cluster import INTERVAL_MS, City, running
 from tests.chaos.damages import Undo
-from tests.chaos.plan import Blow, plan
+from tests.chaos.plan import Blow, plan, step_downs
 from tests.chaos.slipped import without_slipped
 
 TICK_SECONDS = 0.05
@@ -54,6 +55,15 @@ class Order:
     rate: float = 25.0
     workers: int = 0
     """Worker processes behind RabbitMQ; without them handlers run in the dispatcher."""
+    step_downs: int = 0
+    """Forced step-downs in place of all other damages; no process may end by them, but a leader
+    whose lease ran out.
+    """
+
+    def plan(self) -> list[Blow]:
+        if self.step_downs:
+            return step_downs(self.step_downs, self.seconds)
+        return plan(self.seed, self.seconds, workers=bool(self.workers))
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,7 @@ class Mayhem:
         self._seconds = order.seconds
         self._tell = tell
         self._chance = Random(order.seed)
-        self._blows = deque(plan(order.seed, order.seconds, workers=bool(order.workers)))
+        self._blows = deque(order.plan())
         # When each damage under way ends, and how.
         self._ends: list[tuple[float, int, Undo]] = []
         self._numbers = itertools.count()
@@ -222,6 +232,14 @@ def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float
     problems += _decided_twice(city)
     problems += _fired_though_cancelled(city)
     problems += [f"dead letter {row['_id']}: {row['cause']}" for row in letters]
+    exits = {kept.name: list(kept.exits) for kept in city.kept}
+    if order.step_downs:
+        # On a busy machine an election may outlast the lease, and the standby takes over.
+        ends = {
+            name: [code for code in codes if code != ExitCode.REPLACED]
+            for name, codes in exits.items()
+        }
+        problems += [f"{name} ended with {codes}" for name, codes in ends.items() if codes]
     if turns is not None and turns < INTERVAL_MS:
         problems.append(f"two calls started {turns} ms apart")
     return Verdict(
@@ -229,7 +247,7 @@ def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float
         report=report,
         problems=problems,
         damages=done,
-        exits={kept.name: list(kept.exits) for kept in city.kept},
+        exits=exits,
         closest_turns_ms=turns,
         settle_seconds=settle_seconds,
         deadletters=letters,

@@ -34,11 +34,8 @@ class Node:
         self._data = make_data_folder(f"chaos-mongod-{place}")
         self._log = folder / f"mongod-{place}.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.client = self._connect()
-
-    def _connect(self) -> Client:
         # Bypasses the line: the checker must read the database during any disconnection.
-        return connect(
+        self.client: Client = connect(
             f"mongodb://127.0.0.1:{self.port}/",
             app_name="chaos",
             directConnection=True,
@@ -61,11 +58,6 @@ class Node:
         self._process = children.start(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-
-    def connect_again(self) -> None:
-        """With connections that know it as a member: older ones refuse sessions."""
-        self.client.close()
-        self.client = self._connect()
 
     def kill(self) -> None:
         if self._process is not None:
@@ -111,8 +103,6 @@ class Servers:
         config = {"_id": "rs0", "members": members, "settings": settings}
         eventually(lambda: _ran(first, {"replSetInitiate": config}), seconds=START_SECONDS)
         self.wait_until_whole()
-        for node in self.nodes:
-            node.connect_again()
 
     def stop(self) -> None:
         for node in self.nodes:
@@ -134,6 +124,18 @@ class Servers:
         node = self.primary()
         if node is not None and len(self.nodes) > 1:
             _ran(node.client, {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 2})
+
+    def force_down(self) -> None:
+        """Have the primary step down, whatever the others have, and another one elected at once:
+        an election by time-out may outlast a lease.
+        """
+        node = self.primary()
+        if node is None:
+            return
+        force = {"secondaryCatchUpPeriodSecs": 0, "force": True}
+        _ran(node.client, {"replSetStepDown": 5, **force})
+        others = (other for other in self.nodes if other is not node)
+        any(_ran(other.client, {"replSetStepUp": 1}) for other in others)
 
     def doubt_writes(self, *, probability: float) -> None:
         """The share of writes that are done and reported as unconfirmed by a majority."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from linedesk.compose.private_mongod import MongodNotFound, find_mongod
-from tests.chaos.damages import DAMAGES, OF_WORKERS
+from tests.chaos.damages import DAMAGES, FORCED, OF_WORKERS
 from tests.chaos.plan import LONG_SECONDS, plan
 from tests.chaos.run import WORKERS, Order, run
 from tests.conftest import missing
@@ -33,6 +33,21 @@ def test_every_promise_is_kept_whatever_is_killed(seed: int, tmp_path: Path) -> 
     assert verdict.report.answered_once > 300
     assert sum(verdict.damages.values()) > 10
     assert verdict.report.calls_by_endpoint["multicast"] > 5
+
+
+@pytest.mark.timeout(300)
+def test_no_process_ends_by_a_forced_step_down(tmp_path: Path) -> None:
+    """The long form: `scripts/chaos --minutes 2 --rate 20 --step-downs 40`."""
+    try:
+        find_mongod()
+    except MongodNotFound as error:
+        missing(str(error))
+
+    verdict = run(Order(seed=1, seconds=21.0, rate=20.0, step_downs=7), tmp_path)
+
+    assert not verdict.problems, f"logs in {tmp_path}: {verdict.problems[:20]}"
+    assert verdict.report.answered_once > 200
+    assert verdict.damages[FORCED.name] == 7
 
 
 @pytest.mark.timeout(300)

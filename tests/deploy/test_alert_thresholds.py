@@ -19,8 +19,8 @@ COMPARED = re.compile(
     r"(linedesk_\w+)(?:\{([^}]*)\})?[^<>=]*?(>=|==|<|>)\s*(?:([\d.]+)(?:\s*\*\s*max\((\w+)\))?)"
 )
 THRESHOLDS = {
-    ("LinedeskAnswersLate", "linedesk_behind_seconds", ">"): health.WAIT_WARN_SECONDS,
-    ("LinedeskAnswersLate", "linedesk_oldest_unfinished_seconds", ">"): health.WAIT_WARN_SECONDS,
+    ("LinedeskAnswersLate", "linedesk_unpaused_oldest_seconds", ">"): health.WAIT_WARN_SECONDS,
+    ("LinedeskPauseForgotten", "linedesk_oldest_pause_seconds", ">"): health.DAY_SECONDS,
     ("LinedeskRecvqFilling", "linedesk_recvq_unread_share", ">="): health.UNREAD_WARN_SHARE,
     ("LinedeskRecvqFilling", "linedesk_recvq_left_seconds", "<"): health.WINDOW_BAD_SECONDS,
     ("LinedeskRecvqFilling", "linedesk_oplog_left_seconds", "<"): health.WINDOW_BAD_SECONDS,
@@ -42,7 +42,8 @@ CLAIMS = {
     "linedesk_leading",
     "linedesk_token_refused",
     "linedesk_breaker_open",
-    "linedesk_waiting_keys",
+    "linedesk_failed_handlers_total",
+    "linedesk_pauses",
     "linedesk_outbox_effects",
     "linedesk_calls_total",
 }

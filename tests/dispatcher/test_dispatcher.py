@@ -6,6 +6,7 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -259,6 +260,31 @@ def test_a_dispatcher_whose_lease_was_taken_ends(
     row = database[LEASES].find_one({"_id": "dispatcher"})
     assert row is not None
     assert row["owner"] == "elsewhere/2/2", "the successor's lease is left alone"
+
+
+def test_events_that_ran_when_the_lease_was_taken_are_no_suspects(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    store(database, document("slow"))
+    ends = threading.Event()
+
+    def act(job: Job) -> JobResult:
+        assert ends.wait(30)
+        return JobResult.DEFERRED
+
+    for n in range(1, 5):
+        ends.clear()
+        running = dispatch(database, RecordingWorker(act), renew_seconds=0.05)
+        eventually(lambda n=n: (database[PROGRESS].find_one() or {}).get("starts") == n)  # type: ignore[misc]
+        database[LEASES].update_one({"_id": "epochs"}, {"$inc": {"epoch": 1}})
+        epoch = (database[LEASES].find_one({"_id": "epochs"}) or {})["epoch"]
+        Progress(database[PROGRESS], feed="changestream", epoch=epoch).take_over()
+        taken = {"$set": {"owner": None, "epoch": epoch, "until": datetime.now(UTC)}}
+        database[LEASES].update_one({"_id": "dispatcher"}, taken)
+        eventually(lambda n=n: len(told("replaced by another dispatcher")) == n)  # type: ignore[misc]
+        ends.set()
+        assert running.end(None) is ExitReason.REPLACED
+    assert not told("the process keeps dying")
 
 
 def test_a_dispatcher_whose_progress_was_taken_ends(

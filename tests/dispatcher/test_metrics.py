@@ -81,6 +81,8 @@ def test_an_active_dispatcher_reports_its_pool_s_counts(pool_of: MakePool) -> No
         "heldDocuments": 0,
         "heldKeys": 0,
         "waitingKeys": {"paused": 0, "again": 0, "save": 0, "held": 0},
+        "pauses": {"everything": 0, "channel": 0, "conversation": 0},
+        "oldestPauseSeconds": {"everything": 0, "channel": 0, "conversation": 0},
         "threads": 4,
         "busyThreads": 1,
         "abandonedThreads": 0,
@@ -98,6 +100,8 @@ def test_figures_that_cannot_be_measured_are_removed(told: Told) -> None:
             documents=5,
             oldest_seconds=9.25,
             behind_seconds=2.5,
+            unpaused_documents=4,
+            unpaused_oldest_seconds=7.75,
             unread_share=0.25,
             recvq_left_seconds=7200.0,
         )
@@ -109,6 +113,8 @@ def test_figures_that_cannot_be_measured_are_removed(told: Told) -> None:
         "queueDocuments": 5,
         "oldestUnfinishedSeconds": 9.25,
         "behindSeconds": 2.5,
+        "unpausedDocuments": 4,
+        "unpausedOldestSeconds": 7.75,
         "recvqUnreadShare": 0.25,
         "recvqLeftSeconds": 7200,
         "oplogLeftSeconds": None,
@@ -172,6 +178,9 @@ def test_a_row_of_history_has_null_for_what_is_not_known() -> None:
     bare = history_row(MetricsSnapshot())
     assert bare.pop("at")
     assert set(bare.values()) == {None}
+    # While LINE refuses the access token, LINE has not failed.
+    refused = {"breakerOpen": {"api": 1}, "tokenRefused": 1}
+    assert history_row(MetricsSnapshot(figures=refused))["lineFails"] == 2
     full = history_row(
         MetricsSnapshot(
             figures={

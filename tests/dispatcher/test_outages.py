@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,10 +20,13 @@ from pymongo.read_concern import ReadConcern
 
 from dispatcher.feed.feed import FeedLimits
 from dispatcher.feed.rescan import Rescan
+from dispatcher.progress.held import HeldStore, transaction
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
-from linedesk.store.documents import RECVQ, Document
+from linedesk.store.control import NO_PAUSES, Control
+from linedesk.store.documents import HELD, RECVQ, Document
+from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.dispatcher.faults import failing
@@ -182,6 +187,29 @@ def test_a_server_that_is_killed_and_started_again(
         wait_until_handled_once(worker, writers)
         running.end()
     assert told("feed lost its position") == []
+
+
+def test_a_node_that_is_neither_primary_nor_secondary_is_an_outage_that_ends(
+    lagging: LaggingSet,
+) -> None:
+    """The driver believes for the whole life of a connection made then that it has no sessions."""
+    with ExitStack() as stack:
+        with lagging.stepping_down() as uri:
+            client = stack.enter_context(connect(uri, app_name="tests", directConnection=True))
+            database = client["no_sessions"]
+            control, held = Control(database), HeldStore(database[HELD])
+
+            def save() -> None:
+                with client.start_session() as session, transaction(session):
+                    held.write(session, [{"_id": 1, "n": 1}], [])
+
+            reads = (control.read, partial(held.has, 1), Rescan(database[RECVQ]).now)
+            for use in (*reads, save):
+                with pytest.raises(StoreUnavailable, match="Sessions are not supported"):
+                    use()
+        assert control.read() == NO_PAUSES
+        save()
+        assert held.has(1)
 
 
 @pytest.mark.parametrize("feed", FEEDS)

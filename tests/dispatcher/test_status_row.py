@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from dispatcher.lease import Lease
 from dispatcher.status import ReportingLimits
 from linedesk.contract import Job, JobResult
 from linedesk.runtime.status_row import WRITE_SECONDS
+from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
@@ -115,6 +117,33 @@ def test_the_backlog_is_exact_to_the_document(
     running.end()
     eventually(lambda: row_of(database)["state"] == "ended")
     assert figures(database, "leading") == (0,)
+
+
+def test_what_is_paused_hides_no_conversation_that_hangs(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    given = [document("paused", "U0"), document("hangs"), document("behind it")]
+    for one, age in zip(given, (3_000, 2_000, 1_000), strict=True):
+        one["acceptTime"] -= timedelta(seconds=age)
+    control = Control(database)
+    control.pause(Scope("main", "U0"), by="taro")
+    held = Holder("hangs")
+    limits = {"threads": 2, "held_after_seconds": 0.1, "paused_after_seconds": 0.0}
+    running = dispatch(database, RecordingWorker(held), **limits)
+    store(database, *given)
+    eventually(lambda: figures(database, "heldDocuments") == (3,))
+    names = ("queueDocuments", "unpausedDocuments")
+    eventually(lambda: figures(database, *names) == (3, 2))
+    now = figures(database, "oldestUnfinishedSeconds", "unpausedOldestSeconds", "behindSeconds")
+    assert now == pytest.approx((3_000, 2_000, 0), abs=300)
+    row = row_of(database)["figures"]
+    assert row["pauses"] == {"everything": 0, "channel": 0, "conversation": 1}
+    assert 0 < row["oldestPauseSeconds"]["conversation"] < 300
+    control.pause(Scope("main"), by="taro")
+    eventually(lambda: figures(database, *names)[1] == 0)
+    assert figures(database, "unpausedOldestSeconds") == (0,)
+    held.let_go()
+    running.end()
 
 
 def test_systemds_line_the_row_and_the_metrics_are_one(

@@ -23,6 +23,7 @@ from dispatcher.progress.document import Progress
 from dispatcher.status import ReportingLimits
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.contract import Job, JobResult
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import PROGRESS, Document
@@ -339,6 +340,39 @@ def test_an_end_that_takes_too_long_gets_no_more_time(
     finally:
         report.stop()
         assert report.join(5)
+
+
+@pytest.mark.parametrize("hangs", ["a part", "a job"])
+def test_only_a_job_that_hangs_makes_suspects(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told, hangs: str
+) -> None:
+    """The service manager ends either process; no job is the cause of a part that hangs."""
+    ends = threading.Event()
+
+    def act(job: Job) -> JobResult:
+        assert ends.wait(30)
+        return JobResult.DONE
+
+    store(database, document("slow"))
+    seconds = 0.1 if hangs == "a job" else 60.0
+    running = dispatch(
+        database,
+        RecordingWorker(act),
+        handler_seconds=seconds,
+        step_seconds=seconds,
+        supervise_seconds=0.05,
+    )
+    eventually(lambda: (database[PROGRESS].find_one() or {}).get("starts") == 1)
+    if hangs == "a part":
+        part = Hanging()
+        part.hangs = "a part hangs"
+        running.dispatcher.watchdog.parts = [part]
+        eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
+    eventually(lambda: told("stalled: "))
+    counts = iter(range(20))
+    eventually(lambda: next(counts) > 10)
+    assert (database[PROGRESS].find_one() or {})["starts"] == (hangs == "a job")
+    ends.set()
 
 
 def test_no_answer_of_mongodb_holds_up_the_supervising_thread(

@@ -26,6 +26,7 @@ SUFFIXES = ("py", "toml", "target", "service", "socket", "timer", "json", "conf"
 
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\]\(([\w./-]+)[#)]")
 CITED = re.compile(r"(?P<path>[\w./-]+\.py)?(?:::(?P<name>[\w.]+))?")
 PRIVATE = re.compile(r"(?<![\w$*])_[a-z]\w*")
 DOTTED = re.compile(rf"({'|'.join(TOP)})(\.\w+)+")
@@ -125,12 +126,17 @@ def found(file: str) -> Path | None:
 
 
 def wrong_file(one: Citation) -> str | None:
-    """Return the fault of a cited file or folder; a name without a folder is an example's."""
+    """Return the fault of a cited file or folder.
+
+    A name without a folder is an example's, but one of ours in tests/README.md.
+    """
     path = one.code.partition("::")[0].partition(" ")[0]
-    if "/" not in path or not re.fullmatch(r"[\w./-]+", path):
+    if one.where.startswith("tests/") and re.fullmatch(r"test_\w+\.py", path):
+        return None if any((ROOT / "tests").rglob(path)) else "no such test file"
+    if "/" not in path or not re.fullmatch(r"[\w./*-]+", path):
         return None
-    is_ours = path.partition("/")[0] in FOLDERS or path.endswith(".py")
-    exists = (ROOT / path).exists() or (ROOT / "tests" / path).exists()
+    is_ours = path.partition("/")[0] in FOLDERS or re.fullmatch(r"\w.*\.(py|yml)", path)
+    exists = any(any(folder.glob(path)) for folder in (ROOT, ROOT / "tests") if path[0] != "/")
     return "no such file" if is_ours and not exists else None
 
 
@@ -206,6 +212,12 @@ def test_what_a_page_cites_exists_and_is_public(page: Path) -> None:
         if (problem := check(one)) is not None
     ]
     assert not problems, "\n".join(["mend these lines:", *problems])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_links_to_exists(page: Path) -> None:
+    links = set(LINK.findall(FENCE.sub("", page.read_text("utf-8"))))
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 # The way of an event: each line of the lists names a file and where an event enters it.

@@ -300,7 +300,9 @@ def test_status_shows_each_processs_report(
 def test_status_prints_a_page(answers: Mapping[str, Answer]) -> None:
     status = answers["status"]
     assert re.match(r"linedesk in test_\w+, 20\S+ \S+ \+0900$", status.lines[0])
-    assert re.search(r"^  dispatcher +box +700 +working +\d+ s ago", status.page, re.MULTILINE)
+    # The row of a killed process still says `working`: the word follows its age.
+    assert re.search(r"^  dispatcher +box +700 +silent +\d+ s ago +-$", status.page, re.MULTILINE)
+    assert re.search(r"^  dispatcher +box +812 +working ", status.page, re.MULTILINE)
     assert re.search(r"^  pause/main/U9 +20.* mika +moving$", status.page, re.MULTILINE)
     of_processes = [line for line in status.lines if " box/" in line]
     assert of_processes == ["dispatcher box/812", "frontdesk box/801", "frontdesk box/802"]

@@ -24,7 +24,7 @@ from linedesk.console.known import known
 from linedesk.console.lists.conversations import channels_of
 from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.console.processes import listed
-from linedesk.console.search import key_of
+from linedesk.console.search import is_seen, key_of
 from linedesk.console.web.auth import MOST_NAME, Visitor, is_form_of, name_from
 from linedesk.console.web.live import Away
 from linedesk.console.web.page_context import PageContext, Said, give_name, own_path
@@ -261,6 +261,9 @@ def _pause(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     what = scope_words(scope.channel, scope.key)
     if not acts.pause(scope, why=requested.word("why")):
         return _("{scope} was already paused").format(scope=what)
+    if scope.key is not None and not is_seen(context.acting, scope):
+        told = _("{scope} is paused, but it is not known: no event of it was seen. Check its id")
+        return told.format(scope=what)
     return _("{scope} is paused. New events are held until you resume").format(scope=what)
 
 

@@ -12,9 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from linedesk.console.web.format import number, rate, seconds
+from linedesk.console.history import Mark, gaps
+from linedesk.console.web.format import number, percentile, rate, seconds
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
+from linedesk.store.documents import Document
 from linedesk.store.records.history import (
     CALL_RATE,
     DECIDED_RATE,
@@ -29,6 +31,7 @@ from linedesk.store.records.history import (
     OUTBOX_EFFECTS,
     QUEUE_DOCUMENTS,
     READ_RATE,
+    REFUSES_TOKEN,
     WAIT_P50,
     WAIT_P99,
 )
@@ -97,7 +100,7 @@ KINDS = (
             Curve(mark("handler p99"), HANDLER_P99, 4),
             Curve(mark("handler p50"), HANDLER_P50, 3),
         ),
-        seconds,
+        percentile,
         logarithmic=True,
     ),
     Kind(
@@ -157,6 +160,13 @@ class Outage:
     width: float
     since: datetime
     until: datetime | None
+    kind: float = 1
+
+    @property
+    def words(self) -> str:
+        """The cause: only a refused token is not a failure of LINE's."""
+        refused = self.kind == REFUSES_TOKEN
+        return _("LINE refused the access token") if refused else _("LINE failed")
 
 
 @dataclass(frozen=True)
@@ -167,6 +177,8 @@ class Chart:
     newest_at: datetime | None
     """The moment of the newest values."""
     outages: list[Outage]
+    marks: list[Tick]
+    """Starts, pauses and times without data, in time order."""
     drawn: list[Drawn]
     across: list[Tick]
     up: list[Tick]
@@ -178,12 +190,16 @@ class Chart:
         return not any(one.path for one in self.drawn)
 
 
-def charts(rows: Sequence[Row], *, hours: int, now: datetime) -> list[Chart]:
+def charts(
+    rows: Sequence[Document], *, hours: int, now: datetime, marks: Sequence[Mark] = ()
+) -> list[Chart]:
     """Return all charts for rows of `history` in time order."""
-    return [_chart(kind, rows, hours=hours, now=now) for kind in KINDS]
+    return [_chart(kind, rows, marks, hours=hours, now=now) for kind in KINDS]
 
 
-def _chart(kind: Kind, rows: Sequence[Row], *, hours: int, now: datetime) -> Chart:
+def _chart(
+    kind: Kind, rows: Sequence[Document], marks: Sequence[Mark], *, hours: int, now: datetime
+) -> Chart:
     since, span = now - timedelta(hours=hours), hours * 3600.0
 
     def x_of(moment: datetime) -> float:
@@ -196,6 +212,10 @@ def _chart(kind: Kind, rows: Sequence[Row], *, hours: int, now: datetime) -> Cha
         kind,
         rows[-1]["at"] if rows else None,
         list(_outages(rows, now, x_of, gap_seconds)),
+        [
+            Tick(x_of(at), words, at)
+            for at, words in sorted([*marks, *gaps(rows, longest_seconds=gap_seconds)])
+        ],
         [
             Drawn(one, _path(rows, one, x_of, y_of, gap_seconds), _newest(rows, one, kind))
             for one in kind.curves
@@ -243,7 +263,7 @@ def _logarithmic(
 
 def _mark(kind: Kind, value: float) -> str:
     """Return the label of a mark: an axis has room for one unit."""
-    if kind.words is seconds and value >= 10:
+    if kind.words in (seconds, percentile) and value >= 10:
         return _("{count} s").format(count=f"{value:,.0f}")
     return kind.words(value)
 
@@ -280,19 +300,19 @@ def _outages(
     rows: Sequence[Row], now: datetime, x_of: Callable[[datetime], float], gap_seconds: float
 ) -> Iterator[Outage]:
     since: datetime | None = None
-    last = now
+    last, kind = now, 1
     for row in rows:
         is_gap = (row["at"] - last).total_seconds() > gap_seconds
-        if since is not None and (is_gap or not row.get(LINE_FAILS)):
+        if since is not None and (is_gap or row.get(LINE_FAILS) != kind):
             until = last if is_gap else row["at"]
-            yield Outage(x_of(since), x_of(until) - x_of(since), since, until)
+            yield Outage(x_of(since), x_of(until) - x_of(since), since, until, kind)
             since = None
         if row.get(LINE_FAILS):
-            since, last = since or row["at"], row["at"]
+            since, last, kind = since or row["at"], row["at"], row[LINE_FAILS]
     if since is not None:
         lasts = (now - last).total_seconds() <= gap_seconds
         end = now if lasts else last
-        yield Outage(x_of(since), x_of(end) - x_of(since), since, None if lasts else last)
+        yield Outage(x_of(since), x_of(end) - x_of(since), since, None if lasts else last, kind)
 
 
 def _across(

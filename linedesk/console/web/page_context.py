@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from pymongo.database import Database
 
-from linedesk.console.calls import cost_words, reason_words
+from linedesk.console.calls import cost_words, forecast_words, reason_words, sent_words
 from linedesk.console.conversation import with_names
 from linedesk.console.dead_letters import explained
 from linedesk.console.format import UNITS
@@ -33,7 +33,7 @@ from linedesk.console.web.words import OPERATORS, REASONS
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
-from linedesk.store.records.calls import is_taken
+from linedesk.store.records.calls import is_taken, is_token_refused
 
 Value = TypeVar("Value")
 
@@ -306,6 +306,8 @@ def _environment() -> Environment:
     )
     environment.filters.update(FILTERS)
     environment.filters["cost"] = cost_words
+    environment.filters["sent"] = sent_words
+    environment.filters["forecast"] = forecast_words
     environment.filters["reason"] = reason_words
     environment.filters["explained"] = explained
     # Words of a fixed set; any other word is shown as it is.
@@ -318,6 +320,7 @@ def _environment() -> Environment:
         environment.filters[name] = _one_of(words)
     environment.globals.update(_=text_of, ngettext=count_of)
     environment.tests["taken"] = is_taken
+    environment.tests["token_refused"] = is_token_refused
     return environment
 
 

@@ -26,7 +26,7 @@ from linedesk.console.conversation import (
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.format import as_json
 from linedesk.console.health import overview_as_json
-from linedesk.console.history import read_history
+from linedesk.console.history import read_history, read_marks
 from linedesk.console.lists.transcript import read_transcript
 from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.console.overview import read_overview
@@ -184,7 +184,8 @@ def _curves(context: PageContext, hours: int, name: str) -> LiveReadings[list[Ch
 
     def read() -> list[Chart]:
         rows = read_history(context.reading, hours=hours)
-        return charts(rows, hours=hours, now=datetime.now(UTC))
+        marks = read_marks(context.reading, hours=hours)
+        return charts(rows, hours=hours, now=datetime.now(UTC), marks=marks)
 
     return LiveReadings(context.reader, read, every_seconds=HISTORY_SECONDS, language=name)
 

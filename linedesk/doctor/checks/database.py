@@ -20,6 +20,7 @@ from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED
 from linedesk.setup.users import WHO
 from linedesk.store.collections import (
+    DEFAULT_CAPPED_BYTES,
     NEIGHBOURS,
     check_recvq,
     read_shape,
@@ -155,7 +156,7 @@ def _lag(status: Mapping[str, Any]) -> float:
 
 
 def recvq(box: DoctorContext) -> Finding:
-    """Whether recvq is capped and has its unique index, as every writer requires."""
+    """Whether recvq is capped, has its unique index, and is as large as `init` makes it."""
     try:
         check_recvq(box.database)
     except WrongCollection as error:
@@ -163,7 +164,12 @@ def recvq(box: DoctorContext) -> Finding:
     shape = read_shape(box.database)
     assert shape is not None, "check_recvq refuses a missing one"
     saw = _("capped at {size}, {count:,} documents")
-    return ok(saw.format(size=size(shape.capped_bytes), count=shape.documents))
+    saw = saw.format(size=size(shape.capped_bytes), count=shape.documents)
+    if shape.capped_bytes < DEFAULT_CAPPED_BYTES:
+        do = _("`linedesk init` makes {size}; enlarge it in the mongo shell: {command}")
+        command = f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {DEFAULT_CAPPED_BYTES}}})"
+        return warn(saw, do.format(size=size(DEFAULT_CAPPED_BYTES), command=command))
+    return ok(saw)
 
 
 def schema(box: DoctorContext) -> Finding:

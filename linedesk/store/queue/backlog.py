@@ -35,6 +35,18 @@ KEY_NOT_FOUND = 211
 
 
 @dataclass(frozen=True)
+class UnpausedHeld:
+    """The documents in `held` that no pause covers."""
+
+    documents: int
+    """Their number."""
+    oldest: datetime | None
+    """The arrival of the oldest one in memory."""
+    unread: Sequence[tuple[Any, Any]]
+    """Keys (channel, key) without a document in memory; a limited number of them."""
+
+
+@dataclass(frozen=True)
 class FeedPosition:
     """The state of the reader of recvq at one moment."""
 
@@ -48,6 +60,8 @@ class FeedPosition:
     """The number of documents read but unfinished."""
     held: int
     """The number of documents in `held`."""
+    unpaused: UnpausedHeld | None = None
+    """The part of `held` that is not paused; None if nothing is paused."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,10 @@ class Depth:
     """Age of the oldest of these; 0 if there are none."""
     behind_seconds: float = 0.0
     """The same age without documents in `held` (stuck or paused): the lag of progress."""
+    unpaused_documents: int = 0
+    """All unfinished documents without those in `held` that are paused."""
+    unpaused_oldest_seconds: float = 0.0
+    """Age of the oldest of these."""
     unread_share: float | None = None
     """The share of recvq that is unread or unfinished; beyond 1 it would be overwritten."""
     recvq_left_seconds: float | None = None
@@ -108,6 +126,8 @@ class DepthGauge:
                     lag, unread_at = self._long_lag(newest[0], standing.newest)
                 in_hand_at = self._accepted(standing.oldest)
                 held_at = self._oldest_held() if standing.held else None
+                unpaused = standing.unpaused or UnpausedHeld(standing.held, held_at, ())
+                unpaused_at = self._oldest_held(unpaused.unread) if unpaused.unread else None
             behind = _age(in_hand_at, unread_at)
             self._lasting.look()
             share, recvq_left = self._lasting.recvq(newest[0]["$recordId"] if newest else None)
@@ -117,6 +137,8 @@ class DepthGauge:
                 documents=lag + standing.documents + standing.held,
                 oldest_seconds=max(behind, _age(held_at)),
                 behind_seconds=behind,
+                unpaused_documents=lag + standing.documents + unpaused.documents,
+                unpaused_oldest_seconds=max(behind, _age(unpaused.oldest, unpaused_at)),
                 unread_share=share,
                 recvq_left_seconds=recvq_left,
                 oplog_left_seconds=self._lasting.oplog(behind_seconds=behind),
@@ -186,9 +208,13 @@ class DepthGauge:
         # The `_id` of a document that recvq has lost has at least the second of its arrival.
         return accepted_at({"_id": id_} if found is None else found)
 
-    def _oldest_held(self) -> datetime | None:
-        shown = {f"document.{ACCEPT_TIME}": 1}
-        for row in self._database[HELD].find({}, shown).sort("_id", 1).limit(-1):
+    def _oldest_held(self, keys: Sequence[tuple[Any, Any]] = ()) -> datetime | None:
+        """The arrival of the oldest document; with `keys`, of the first to leave the window of
+        these, by the index.
+        """
+        any_of = {"$or": [{"channel": channel, "key": key} for channel, key in keys]}
+        found = self._database[HELD].find(any_of if keys else {}, {f"document.{ACCEPT_TIME}": 1})
+        for row in found.sort("n" if keys else "_id", 1).limit(-1):
             return accepted_at({"_id": row["_id"], **row.get("document", {})})
         return None
 

@@ -14,6 +14,8 @@ BUSY_THREADS: Final = "busyThreads"
 OUTBOX_EFFECTS: Final = "outboxEffects"
 OLDEST_SEND_SECONDS: Final = "oldestSendSeconds"
 LINE_FAILS: Final = "lineFails"
+REFUSES_TOKEN: Final = 2
+"""The value of `lineFails` while LINE refuses the access token; 1 while LINE fails."""
 READ_RATE: Final = "readPerSecond"
 DECIDED_RATE: Final = "decidedPerSecond"
 CALL_RATE: Final = "callsPerSecond"

@@ -356,7 +356,7 @@ def test_a_predecessor_that_comes_back_leaves_its_successor_alone(
 
     def write_and_come_back(self: HeldStore, *arguments: Any) -> None:
         write(self, *arguments)
-        for late in (first.progress.take_over, lambda: first.progress.note_starts(1, None)):
+        for late in (first.progress.take_over, lambda: first.progress.note_starts(1)):
             with pytest.raises(Replaced) as error:
                 late()
             refused.append(error)

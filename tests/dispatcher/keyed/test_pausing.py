@@ -152,7 +152,7 @@ def test_however_often_it_is_paused_and_resumed_each_key_is_decided_in_order_and
 
 def test_a_paused_suspect_keeps_no_other_from_running_alone(pool_of: MakePool) -> None:
     worker = RecordingWorker()
-    suspects = CrashSuspects(alone=True, most=10)
+    suspects = CrashSuspects(sought=True, most=10)
     desk = pool_of(worker.decide, suspects=suspects)
     desk.pool.obey(paused("main/U0"))
     desk.put(*numbered(4, keys=2), again=True)

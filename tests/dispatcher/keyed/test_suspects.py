@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pymongo.database import Database
 
 from dispatcher.keyed.pool import Pool
@@ -22,8 +25,9 @@ from dispatcher.keyed.suspects import (
     StartCounter,
 )
 from dispatcher.process import ExitReason
-from dispatcher.progress.document import Progress, Trying
+from dispatcher.progress.document import Progress, Start, Trying
 from dispatcher.progress.held import HeldKey, HeldStore
+from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import Job, JobResult
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
@@ -41,35 +45,61 @@ WATCHED_FIELDS = ["channel", "key", "running", "since"]
 # Suspects. Pure.
 
 
-def test_suspects_run_alone_only_on_request() -> None:
-    suspects = CrashSuspects(alone=False, most=10)
-    suspects.meet("a")
-    assert suspects.may_begin("a", 3)
-    assert suspects.begin("a")
-    assert suspects.may_begin("b", 1)
+def test_few_suspects_run_at_a_time_and_half_of_those_that_were_found() -> None:
+    suspects = CrashSuspects(sought=True, found=["a", "b", "c", "d"], most=10)
+    for key in "abcdefghijkl":
+        suspects.meet(key)
+    for key in "ab":
+        assert suspects.may_begin(key, 19)
+        suspects.begin(key, key)
+    assert not suspects.may_begin("c", 19)
+    assert not suspects.may_begin("e", 19), "a death would blame it, too"
+    for key in "ab":
+        suspects.end(key, decided=True)
+    for key in "efghij":
+        assert suspects.may_begin(key, 19)
+        suspects.begin(key, key)
+    assert not suspects.may_begin("k", 19)
+    assert not suspects.may_begin("c", 19)
 
 
-def test_nothing_runs_beside_a_suspect() -> None:
-    suspects = CrashSuspects(alone=True, most=10)
-    suspects.meet("a")
-    assert not suspects.may_begin("a", 1)
-    assert suspects.may_begin("innocent", 1)
-    assert suspects.may_begin("a", 0)
-    suspects.begin("a")
-    assert not suspects.may_begin("innocent", 1)
+def test_suspects_leave_half_of_few_places_to_others() -> None:
+    suspects = CrashSuspects(sought=True, most=10)
+    for key in "abc":
+        suspects.meet(key)
+    suspects.begin("a", "a")
+    assert not suspects.may_begin("b", 2)
+    assert suspects.may_begin("b", 4)
+
+
+@pytest.mark.parametrize("end", ["decided", "time is up"])
+def test_a_proof_holds_back_all_others_until_it_ends(end: str) -> None:
+    suspects = CrashSuspects(sought=True, found=["a"], proof=True, most=10)
+    for key in "ab":
+        suspects.meet(key)
+    assert suspects.is_proving
+    assert not suspects.may_begin("b", 19)
+    assert suspects.may_begin(None, 19), "documents have to be read before they are known"
+    assert suspects.may_begin("a", 19)
+    suspects.begin("a", "a")
     suspects.end("a", decided=False)
-    assert not suspects.may_begin("a", 1), "it has to be alone in its next run as well"
-    suspects.begin("a")
-    suspects.end("a", decided=True)
-    assert suspects.may_begin("a", 1), "once decided its key is cleared"
+    assert suspects.is_proving, "its next run may be the one that kills"
+    suspects.begin("a", "a")
+    if end == "decided":
+        suspects.end("a", decided=True)
+        assert suspects.may_begin("b", 19)
+    else:
+        suspects.end_proof()
+        assert not suspects.may_begin("b", 19)
+    assert not suspects.is_proving
 
 
 def test_they_are_through_when_all_are_known_and_decided() -> None:
-    suspects = CrashSuspects(alone=True, most=10)
+    suspects = CrashSuspects(sought=True, most=10)
     suspects.meet("a")
     suspects.close()
     assert not suspects.are_through
-    suspects.begin("a")
+    suspects.begin("a", "e0")
     suspects.end("a", decided=False)
     assert not suspects.are_through
     suspects.end("a", decided=True)
@@ -79,32 +109,124 @@ def test_they_are_through_when_all_are_known_and_decided() -> None:
 
 
 def test_of_a_long_backlog_only_documents_in_the_window_are_suspect() -> None:
-    suspects = CrashSuspects(alone=True, most=2)
+    suspects = CrashSuspects(sought=True, most=2)
     for key in ("a", "b", "c"):
         suspects.meet(key)
-    assert [suspects.begin(key) for key in ("a", "b", "c")] == [True, True, False]
+    assert [suspects.begin(key, key) for key in ("a", "b", "c")] == [True, True, False]
 
 
 def test_many_keys_in_held_leave_the_window_its_suspects() -> None:
-    suspects = CrashSuspects(alone=True, most=1)
+    suspects = CrashSuspects(sought=True, most=1)
     for key in ("held", "held too"):
         suspects.meet_held(key)
     suspects.meet("in the window")
-    assert [suspects.begin(key) for key in ("held", "held too", "in the window")] == [True] * 3
+    assert [suspects.begin(key, key) for key in ("held", "held too", "in the window")] == [True] * 3
 
 
-def test_a_watched_key_is_always_suspect_and_neither_waited_for_nor_alone_for_long() -> None:
-    suspects = CrashSuspects(alone=True, most=10, watches=lambda key: key == "watched")
+def test_a_watched_key_is_always_suspect_and_waits_in_no_line() -> None:
+    suspects = CrashSuspects(sought=True, most=10, watches=lambda key: key == "watched")
     for key in ("watched", "a"):
         suspects.meet(key)
-    assert not suspects.may_begin("watched", 1), "while the process keeps dying it runs alone, too"
     suspects.close()
-    suspects.begin("a")
+    assert [suspects.stands_in_line(key) for key in ("watched", "a")] == [False, True]
+    assert suspects.begin("watched", "e0")
+    suspects.begin("a", "e1")
     suspects.end("a", decided=True)
     assert suspects.are_through
-    assert suspects.may_begin("watched", 1), "else its slow handlers would hold up everybody"
-    assert suspects.begin("watched")
-    assert suspects.may_begin("b", 1)
+    assert suspects.begin("watched", "e2")
+
+
+class Notes:
+    """`progress` in memory: what a start finds is what the last one has noted."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+        self.trying: tuple[Trying, ...] = ()
+
+    def note_starts(self, starts: int, *trying: Trying) -> None:
+        self.starts, self.trying = starts, trying
+
+    def note_watched(self, watched: Any) -> None: ...
+
+
+class Bout:
+    """One start with suspects and newcomers, one step at a time, in a random order."""
+
+    def __init__(self, notes: Notes, deadly: Sequence[frozenset[str]], chance: Random) -> None:
+        self._deadly = deadly
+        self._chance = chance
+        self.given_up: set[str] = set()
+        start = Start(ProgressTracker(), "memory", notes.starts, trying=notes.trying)
+        self._counter = StartCounter(
+            notes,  # type: ignore[arg-type]
+            start,
+            decide=lambda job: JobResult.DEFERRED,
+            later=lambda seconds, function: None,
+            step=lambda step: step(),
+            replaced=lambda error: None,
+        )
+        self.suspects = self._counter.suspects(most=100)
+
+    def live(self, left: list[str], newcomers: list[str]) -> bool:
+        """Until it dies or all are decided; returns whether it died. `left` loses the decided."""
+        for name in left:
+            self.suspects.meet(name)
+        self.suspects.close()
+        running: dict[str, Callable[[bool], None]] = {}
+        while left or newcomers:
+            begins = self._first_ones([name for name in left if name not in running])
+            begins += [
+                name for name in newcomers if name not in running and not self.suspects.is_proving
+            ]
+            name = self._chance.choice([*running, *begins])
+            if name not in running:
+                running[name] = self._begin(name)
+            elif self._is_deadly(running.keys() - self.given_up) and self._chance.random() < 0.7:
+                return True
+            else:
+                self.suspects.end(name, decided=True)
+                running.pop(name)(True)
+                (left if name in left else newcomers).remove(name)
+        return False
+
+    def _is_deadly(self, running: set[str]) -> bool:
+        return any(together <= running for together in self._deadly)
+
+    def _first_ones(self, waiting: list[str]) -> list[str]:
+        """The suspects that may begin; in their line the found ones come first."""
+        if not self.suspects.sought:
+            return waiting
+        line = [name for name in waiting if name in self.suspects.found] or waiting
+        return [name for name in line if self.suspects.may_begin(name, 19)]
+
+    def _begin(self, name: str) -> Callable[[bool], None]:
+        task = Task(name, suspect=self.suspects.begin(name, name), key=name)
+        ended = self._counter._note(task) if task.suspect else lambda decided: None
+        if task.given_up_for is not None:
+            self.given_up.add(name)
+        return ended
+
+
+@settings(max_examples=300, deadline=None)
+@given(chance=st.randoms(use_true_random=True))
+def test_killers_are_found_in_few_starts_and_no_innocent_is_given_up(chance: Random) -> None:
+    """In any order; some kill only sometimes, some only together, some only arrive meanwhile."""
+    left = [f"s{n}" for n in range(chance.randint(1, 30))]
+    some = [*left, *(f"n{n}.{m}" for n in range(4) for m in range(2))]
+    deadly = [
+        frozenset(chance.sample(some, min(len(some), chance.randint(1, 2))))
+        for _ in range(chance.randint(0, 3))
+    ]
+    notes, deaths, died = Notes(), 0, True
+    while died:
+        new = [f"n{deaths}.{n}" for n in range(2)]
+        bout = Bout(notes, deadly, chance)
+        died = bout.live(left, new)
+        assert all(frozenset([name]) in deadly for name in bout.given_up)
+        deaths += died
+        left += new
+    # Two that name none; then six, three, one and the proof, and one more for one that comes late.
+    assert deaths <= 2 + 5 * len(deadly)
 
 
 # On a pool: the order, and which jobs run side by side.
@@ -141,41 +263,73 @@ def put(desk: DeskOfPool, *documents: Document, again: bool) -> None:
         desk.pool.put(one, None, again=again)
 
 
-def test_suspects_run_one_at_a_time_and_innocents_side_by_side(
+def test_few_suspects_run_at_a_time_and_newcomers_beside_them(
     pool_of: Callable[..., DeskOfPool],
 ) -> None:
     decide = Alone()
-    decide.gates = {"s0": threading.Event(), "i0": threading.Event(), "i1": threading.Event()}
-    desk = pool_of(decide, threads=6, suspects=CrashSuspects(alone=True, most=100))
+    decide.gates = {f"s{n}": threading.Event() for n in range(4)}
+    desk = pool_of(decide, threads=5, suspects=CrashSuspects(sought=True, most=100))
     put(desk, *(document(f"s{n}", f"S{n}") for n in range(4)), again=True)
-    put(desk, *(document(f"i{n}", f"I{n}") for n in range(2)), again=False)
-    eventually(lambda: decide.entered == ["s0"])
-    decide.gates["s0"].set()
-    eventually(lambda: {"i0", "i1"} <= set(decide.entered))
-    decide.gates["i0"].set()
-    decide.gates["i1"].set()
+    eventually(lambda: decide.entered == ["s0", "s1"])
+    put(desk, *(document(f"i{n}", f"I{n}") for n in range(5)), again=False)
+    eventually(lambda: {f"i{n}" for n in range(5)} <= set(decide.entered))
+    assert {"s2", "s3"}.isdisjoint(decide.entered)
+    assert desk.pool.view.suspects() == "4 crash suspects, 2 of them run"
+    (row, other) = desk.pool.view.waiting()
+    assert (row["why"], other["why"]) == ("waiting until another crash suspect ends",) * 2
+    for gate in decide.gates.values():
+        gate.set()
     desk.wait_until_idle()
-    assert all(not decide.beside[f"s{n}"] for n in range(4))
-    assert "i1" in decide.beside["i0"]
     assert desk.pool.suspects_are_through
+    assert desk.pool.view.suspects() is None
 
 
-def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
+def test_those_that_a_start_has_found_run_first(pool_of: Callable[..., DeskOfPool]) -> None:
+    decide = Alone()
+    decide.gates = {"s0": threading.Event()}
+    desk = pool_of(decide, threads=3, suspects=CrashSuspects(sought=True, found=["s3"], most=100))
+    put(desk, document("s0", "S0"), again=True)
+    eventually(lambda: decide.entered == ["s0"])
+    put(desk, *(document(f"s{n}", f"S{n}") for n in range(1, 4)), again=True)
+    decide.gates["s0"].set()
+    desk.wait_until_idle()
+    assert decide.entered[:2] == ["s0", "s3"]
+
+
+def test_during_a_proof_all_others_wait_and_status_says_so(
     pool_of: Callable[..., DeskOfPool],
 ) -> None:
-    """It must not run when the process dies; and it does not delay others permanently."""
     decide = Alone()
-    decide.gates = {"slow": threading.Event()}
-    desk = pool_of(decide, threads=6, suspects=CrashSuspects(alone=True, most=100))
-    slow, suspect = document("slow", "U1"), document("suspect", "U2")
-    put(desk, slow, again=True)
-    eventually(lambda: decide.entered == ["slow"])
-    put(desk, suspect, again=True)
+    decide.gates = {"proof": threading.Event()}
+    suspects = CrashSuspects(sought=True, found=["proof"], proof=True, most=100)
+    desk = pool_of(decide, threads=6, suspects=suspects)
+    put(desk, document("before", "U1"), document("proof", "U2"), again=True)
+    eventually(lambda: decide.entered == ["proof"])
     put(desk, document("late", "U3"), again=False)
-    assert decide.entered == ["slow"]
-    decide.gates["slow"].set()
+    # Both wait although five threads are idle.
+    assert desk.pool.view.suspects() == "2 crash suspects, one runs alone"
+    why = {row["eventId"]: row["why"] for row in desk.pool.view.waiting()}
+    assert why["late"] == "waiting while a crash suspect runs alone"
+    assert decide.entered == ["proof"]
+    decide.gates["proof"].set()
     desk.wait_until_idle()
-    assert decide.beside == {"slow": set(), "suspect": set(), "late": set()}
+    assert decide.beside["proof"] == set()
+
+
+def test_a_proof_that_lasts_too_long_lets_others_run_beside_it(
+    pool_of: Callable[..., DeskOfPool],
+) -> None:
+    decide = Alone()
+    decide.gates = {"proof": threading.Event()}
+    suspects = CrashSuspects(sought=True, found=["proof"], proof=True, most=100)
+    desk = pool_of(decide, threads=6, suspects=suspects)
+    put(desk, document("proof", "U2"), again=True)
+    put(desk, document("late", "U3"), again=False)
+    eventually(lambda: decide.entered == ["proof"])
+    desk.pool.end_proof()
+    eventually(lambda: decide.entered == ["proof", "late"])
+    decide.gates["proof"].set()
+    desk.wait_until_idle()
 
 
 def test_once_all_documents_are_read_no_job_waits_for_a_watched_conversation(
@@ -184,7 +338,7 @@ def test_once_all_documents_are_read_no_job_waits_for_a_watched_conversation(
     """Without further documents, the quiet feed alone shows that all are in memory."""
     decide = Alone()
     decide.gates = {"watched": threading.Event()}
-    suspects = CrashSuspects(alone=True, most=10, watches=lambda key: key == ("main", "W"))
+    suspects = CrashSuspects(sought=True, most=10, watches=lambda key: key == ("main", "W"))
     desk = pool_of(decide, suspects=suspects)
     put(desk, document("first", "U1"), document("second", "U1"), again=True)
     eventually(lambda: desk.pool.view.in_hand().saving == 1)
@@ -253,7 +407,7 @@ def test_a_start_without_suspects_writes_nothing(database: Database[Document]) -
     poison.reset()
     assert (written.row["starts"], written.row["trying"]) == (0, None)
     for epoch in range(2, 9):
-        assert not written.start(epoch).alone
+        assert not written.start(epoch).sought
 
 
 def test_starts_with_suspects_are_counted_once_each(database: Database[Document]) -> None:
@@ -263,7 +417,7 @@ def test_starts_with_suspects_are_counted_once_each(database: Database[Document]
         poison = written.start(epoch)
         for n in range(3):
             poison.decide(Task(f"e{n}"))
-        counts.append((written.row["starts"], poison.alone))
+        counts.append((written.row["starts"], poison.sought))
     assert counts == [(1, False), (2, False), (3, True)]
 
 
@@ -277,7 +431,7 @@ def test_a_reset_restarts_the_count(database: Database[Document], when: str) -> 
     assert (written.row["starts"], written.row["trying"]) == (0, None)
     if when == "next start":
         poison = written.start(4)
-        assert not poison.alone
+        assert not poison.sought
 
 
 def test_a_suspect_is_named_before_it_runs_and_cleared_after(database: Database[Document]) -> None:
@@ -310,6 +464,51 @@ def test_the_one_that_three_starts_found_named_is_given_up(
     assert (given_up_for.cause, given_up_for.attempts) == (CAUSE, 3)
     assert datetime.now(UTC).timestamp() - given_up_for.first_at.timestamp() < 60
     assert died == 5, "two starts counted, three of its own"
+
+
+def test_a_death_beside_others_never_leads_to_a_dead_letter(database: Database[Document]) -> None:
+    """Only a proof does, and only while nothing runs beside it."""
+    written = Written(database, dies)
+    two = [Trying(name, 1, datetime.now(UTC)) for name in ("a", "b")]
+    written.start(1)
+    for found, is_over, stored in ((two, False, 1), (two[:1], False, 2), (two[:1], True, 1)):
+        written.progress.note_starts(6, *found)
+        poison = written.start(1)
+        released: list[bool] = []
+        poison.limit_proof(lambda released=released: released.append(True))  # type: ignore[misc]
+        assert len(written.laters) == (len(found) == 1)
+        with pytest.raises(Died):
+            poison.decide(Task("a"))
+        if is_over:
+            written.laters[0]()
+        assert (written.row["trying"]["starts"], bool(released)) == (stored, is_over)
+        written.laters.clear()
+
+
+def test_a_start_whose_lease_was_taken_is_not_counted(database: Database[Document]) -> None:
+    """It says so when it wakes up, after its successor has begun; and takes no name away."""
+    before = None
+    for epoch in range(1, 6):
+        written = Written(database, lambda task: JobResult.DONE)
+        poison = written.start(epoch)
+        assert not poison.sought
+        if before is not None:
+            before.explain()
+        poison.decide(Task("e0"))
+        before = poison
+    assert written.replaced == []
+
+
+def test_names_of_a_release_before_are_found(database: Database[Document]) -> None:
+    written = Written(database, dies)
+    written.start(1)
+    old = {"name": "bad", "starts": 2, "since": datetime.now(UTC)}
+    change = {"$set": {"starts": 5, "trying": old}, "$unset": {"tryingToo": 1, "explained": 1}}
+    written.rows.update_one({}, change)
+    task = Task("bad")
+    with pytest.raises(Died):
+        written.start(2).decide(task)
+    assert (task.given_up_for.cause, task.given_up_for.attempts) == (CAUSE, 3)
 
 
 def watched(written: Written, *rows: dict[str, Any]) -> None:
@@ -439,7 +638,7 @@ def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]
     written = Written(database, lambda task: JobResult.DONE)
     waits = []
     for starts in (0, 8, 9, 10, 11, 100):
-        written.start(1)._progress.note_starts(starts, None)
+        written.start(1)._progress.note_starts(starts)
         waits.append(round(written.start(1).back_off_seconds))
     assert waits[:2] == [0, 0]
     assert 0 < waits[2] < waits[4] <= 4
@@ -459,7 +658,7 @@ def test_a_start_that_gives_an_event_up_restarts_the_waits(database: Database[Do
     poison.decide(task)
     assert task.given_up_for is not None
     following = written.start(3)
-    assert (following.alone, following.back_off_seconds) == (True, 0)
+    assert (following.sought, following.back_off_seconds) == (True, 0)
 
 
 def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
@@ -522,7 +721,7 @@ def test_the_late_end_of_an_abandoned_run_clears_no_other_suspect(
 ) -> None:
     """Its thread comes back while its job runs a second time, named by that run."""
     Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
-    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(9, None)
+    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(9)
     inside, back = threading.Event(), threading.Event()
     named: list[Any] = []
 
@@ -569,7 +768,7 @@ class Life:
             bound=1000,
             load=lambda ids: {},
             later=lambda seconds, function: None,
-            suspects=CrashSuspects(alone=poison.alone, most=1000),
+            suspects=poison.suspects(most=1000),
         )
         self._saver = Saver(self._pool, progress)
         for place, one in enumerate(given, 1):
@@ -739,7 +938,7 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
         return JobResult.DONE
 
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
-    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(1, None)
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(1)
     store(database, document("suspect", "U1"), *numbered(5, keys=1, prefix="n"))
     worker = RecordingWorker(act)
     running = dispatch(database, worker)
@@ -765,7 +964,7 @@ def test_a_process_that_waits_before_it_begins_decides_nothing_and_stops_at_once
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
-    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(99, None)
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(99)
     store(database, document("e0"))
     worker = RecordingWorker()
     running = dispatch(database, worker)
@@ -801,7 +1000,7 @@ def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
 ) -> None:
     """`held` was emptied by hand during the takeover."""
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
-    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2)
     found = [HeldKey("main", "U1", count=3, top=3)]
     monkeypatch.setattr(HeldStore, "all_keys", lambda self: found)
     running = dispatch(database, RecordingWorker())
@@ -821,7 +1020,7 @@ def test_documents_in_held_are_suspect_as_well(
         return JobResult.DONE
 
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
-    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2)
     given = document("held", "U1")
     row = {"_id": given["_id"], "n": 1, "key": "U1", "channel": "main", "document": given}
     database[HELD].insert_one({**row, "why": "set aside", "since": datetime.now(UTC)})

@@ -111,9 +111,9 @@ def test_starts_and_the_job_that_ran_alone_are_passed_to_the_successor(
     finish(tracker, "a")
     save(first, tracker)
     start = progress(database, 2).take_over()
-    assert (start.starts, start.trying) == (4, trying)
+    assert (start.starts, start.trying) == (4, [trying])
     with pytest.raises(Replaced):
-        first.note_starts(0, None)
+        first.note_starts(0)
 
 
 def test_a_predecessor_is_refused(database: Database[Document]) -> None:

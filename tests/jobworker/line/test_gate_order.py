@@ -221,12 +221,12 @@ def test_places_that_were_left_are_not_kept() -> None:
 @pytest.mark.parametrize("token_seconds", [60.0, 1e6])
 def test_ten_thousand_answers_are_served_in_no_time(token_seconds: float) -> None:
     """Also if there are too many to use each token in time."""
-    order, started = Order(), time.monotonic()
+    order, started = Order(), time.thread_time()
     for n in range(10_000):
         entered(order, an_answer(token_seconds + n * 7919 % 10_007 / 1e4))
     count = sum(served(order, now=n / 1000, turn_seconds=0.1) is not None for n in range(10_000))
     assert (count, order.waiting) == (10_000, 0)
-    assert time.monotonic() - started < 20
+    assert time.thread_time() - started < 20
 
 
 # Several at a time.

@@ -70,7 +70,7 @@ class MemoryBroker(BackgroundThread):
     def address(self) -> str:
         return self._address
 
-    def send(self, to: str, body: bytes) -> None:
+    def send(self, to: str, body: bytes, *, is_urgent: bool = False) -> None:
         self._hub.deliver(to, body)
 
     def state(self) -> BrokerState:

@@ -143,7 +143,19 @@ def test_a_worker_whose_line_is_cut_during_its_handler(house: House, mode: Mode)
         line.stop()
 
 
-def test_while_rabbitmq_is_short_of_memory_everything_waits_and_says_so(house: House) -> None:
+@pytest.mark.parametrize(
+    ("short", "enough"),
+    [
+        (
+            ("set_vm_memory_high_watermark", "absolute", "1"),
+            ("set_vm_memory_high_watermark", "0.6"),
+        ),
+        (("set_disk_free_limit", "1000000GB"), ("set_disk_free_limit", "1MB")),
+    ],
+)
+def test_while_rabbitmq_is_short_of_memory_or_disk_everything_waits_and_says_so(
+    house: House, short: tuple[str, ...], enough: tuple[str, ...]
+) -> None:
     users = [house.sim.add_user(str(n)) for n in range(3)]
     gate = house.gate()
     counting, room = Counting(gate), house.leader()
@@ -151,8 +163,7 @@ def test_while_rabbitmq_is_short_of_memory_everything_waits_and_says_so(house: H
     until_working(room, "box/1")
     room.says(users[0], "wait")
     gate.until_reached()
-    watermark = ("set_vm_memory_high_watermark",)
-    house.node.control(*watermark, "absolute", "1")
+    house.node.control(*short)
     try:
         eventually(lambda: not room.desk.workers(), seconds=SECONDS)
         gate.open()
@@ -160,17 +171,39 @@ def test_while_rabbitmq_is_short_of_memory_everything_waits_and_says_so(house: H
             for user in users:
                 room.says(user, text)
         eventually(lambda: "RabbitMQ takes nothing" in worker.state())
-        assert "no worker is connected" in room.desk.status()
+        eventually(lambda: "RabbitMQ takes nothing" in room.desk.status())
+        eventually(lambda: (room.desk.broker() or "").startswith("RabbitMQ takes nothing"))
+        assert "no worker is connected" not in room.desk.status()
         assert worker.stalled() is None
         assert house.texts(users[1]) == []
     finally:
-        house.node.control(*watermark, "0.6")
+        house.node.control(*enough)
     room.until_quiet(seconds=SECONDS)
     assert house.texts(users[0]) == ["wait", "a", "b"]
     for user in users[1:]:
         assert house.texts(user) == ["a", "b"]
     assert states(room) == {"box/1": "working"}
     assert room.letters() == []
+
+
+def test_urgent_messages_have_room_that_others_do_not_take(
+    shared_rabbitmq: RabbitMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amqp, "MOST_WAITING", 20)
+    arrived: list[bytes] = []
+    leader = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=True, name="test")
+    sender = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=False, name="test")
+    leader.start()
+    eventually(lambda: leader.state().up_since)
+    for _ in range(100):
+        sender.send(LEADERS, b"ordinary")
+    sender.send(LEADERS, b"urgent", is_urgent=True)
+    sender.start()
+    eventually(lambda: len(arrived) == 21)
+    assert arrived[0] == b"urgent"
+    for broker in (leader, sender):
+        broker.stop()
+        assert broker.join(10)
 
 
 def test_messages_sent_before_a_stop_go_out(shared_rabbitmq: RabbitMQ) -> None:

@@ -172,6 +172,33 @@ def test_half_a_surrogate_fails_as_it_does_without_workers(house: House) -> None
     assert len(room.letters()) == 2
 
 
+def test_beats_that_name_attempts_of_no_leader_hold_up_no_answer(house: House) -> None:
+    user, wire = house.sim.add_user("花子"), Wire(house.node)
+    room = house.leader(wire)
+    house.worker(answering_bot())
+    until_working(room, "box/1")
+    unknown = [secrets.token_hex(16) for _ in range(10_000)]
+    with Stranger(house.node) as stranger:
+        for _ in range(100):
+            stranger.to_leaders({**BEAT, "attempts": unknown})
+        for text in "abc":
+            room.says(user, text)
+        room.until_quiet(seconds=60)
+    assert house.texts(user) == [*"abc"]
+    assert not {one["attempt"] for one in wire.out.of("abandon")} & set(unknown)
+
+
+def test_a_name_with_line_feeds_is_one_line(house: House) -> None:
+    room = house.leader()
+    with Stranger(house.node) as stranger:
+        forged = "box/1\n✕ Critical\x1b[2J\u2028\u202e"
+        stranger.to_leaders({**BEAT, "name": forged, "bot": forged, "release": forged})
+        (row,) = eventually(room.desk.workers)
+    for field in ("name", "bot", "release"):
+        assert row[field].isprintable()
+        assert row[field].startswith("box/1?✕ Critical?")
+
+
 def test_a_forged_attempt_decides_nothing(house: House) -> None:
     user, gate, wire = house.sim.add_user("花子"), house.gate(), Wire(house.node)
     room = house.leader(wire)
@@ -245,6 +272,8 @@ MESSAGE = {"type": "text", "text": "い"}
         ([{"do": "after", "seconds": 1, "name": "x", "data": [1]}], "invalid decision"),
         ([{"do": "after", "seconds": 1, "name": "x", "now": "long ago"}], "invalid decision"),
         ([{"do": "at", "time": "2030-01-01T00:00:00", "name": "x"}], "invalid decision"),
+        ([{"do": "at", "time": "0001-01-01T00:00:00+09:00", "name": "x"}], "invalid decision"),
+        ([{"do": "at", "time": "9999-12-31T23:59:59-09:00", "name": "x"}], "invalid decision"),
         ([{"do": "cancel", "name": 7}], ""),
         ([{"do": "forget"}] * 10_001, "invalid decision"),
     ],
@@ -260,7 +289,8 @@ def test_actions_that_cannot_be_done_fail_and_their_neighbour_is_answered(
     [
         ({"data": []}, "invalid decision"),
         ({"data": {"x": {"$date": "never"}}}, "invalid decision"),
-        ({"data": {"x": "y" * (17 * 1024 * 1024)}}, ""),
+        ({"data": {"x": {"$date": "0001-01-01T00:00:00+09:00"}}}, "invalid decision"),
+        ({"data": {"x": "y" * (16 * 1024 * 1024 - 1_000)}}, ""),
         ({"data": {"x": 10**400}}, ""),
         ({"data": json.loads('{"a":' * 400 + "1" + "}" * 400)}, ""),
         ({"outcome": "well"}, "invalid decision"),
@@ -297,6 +327,7 @@ def check_wrong(house: House, more: Message, cause: str) -> None:
     (letter,) = room.letters()
     assert letter["cause"].startswith("handler: ")
     assert cause in letter["cause"]
+    assert letter["attempts"] == 1 or "outcome" in more or cause != "invalid decision"
     assert not house.database.conversations.find_one({"_id": {"$regex": user.user_id}}).get("data")
 
 

@@ -93,9 +93,9 @@ class Wire:
 class _Wired(AmqpBroker):
     lane: Lane
 
-    def send(self, to: str, body: bytes) -> None:
+    def send(self, to: str, body: bytes, *, is_urgent: bool = False) -> None:
         for each in self.lane.carry(body):
-            super().send(to, each)
+            super().send(to, each, is_urgent=is_urgent)
 
 
 class Stranger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -11,8 +12,10 @@ import pytest
 from linebot.v3.webhooks import FollowEvent, MessageEvent
 from pymongo.database import Database
 
+import linesim
 from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
+from jobworker.line.client import LineClient
 from jobworker.record.conversations import Conversation, Conversations, Decision
 from jobworker.record.waiting_answers import (
     MOST_BYTES,
@@ -21,6 +24,7 @@ from jobworker.record.waiting_answers import (
     fetched,
     kept,
 )
+from jobworker.sending import button
 from jobworker.sending.button import (
     LIMITS,
     Buttons,
@@ -37,7 +41,7 @@ from linedesk import Bot
 from linedesk.store.documents import Document, make_document
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import AnswerState, data_of
-from linesim import Sim
+from linesim import HandClock, Sim
 from linesim.model.events import standby
 from tests import line_openapi
 from tests.jobworker.sdk.test_handler import handler_of
@@ -573,6 +577,34 @@ def test_a_button_whose_answer_was_lost_is_shown_once(
     tap(desk, sim, user)
     desk.until_quiet()
     assert texts(sim, user) == ["ボタン", "遅"]
+
+
+@pytest.mark.parametrize("passed", [59.5, 61.0])
+def test_a_button_whose_token_ended_on_the_way_of_the_repeated_call_is_not_shown(
+    database: Any, slow: Slow, monkeypatch: pytest.MonkeyPatch, passed: float
+) -> None:
+    """LINE had neither call: the answer must not wait for a tap that cannot come."""
+    since_boot, clock, numbers, on = button.boottime, HandClock(), itertools.count(), 0.0
+    request_of = LineClient._request
+
+    def request(self: Any, *request: Any) -> Any:
+        nonlocal on
+        if next(numbers) == 1:
+            on = passed
+            clock.advance(61)
+        return request_of(self, *request)
+
+    monkeypatch.setattr(button, "boottime", lambda: since_boot() + on)
+    monkeypatch.setattr(LineClient, "_request", request)
+    with linesim.running(rate_limits=False, clock=clock) as sim:
+        user = sim.add_user("花子")
+        sim.close_next("reply")
+        with Room(database, sim, slow.bot, line=BUTTON_SOON) as desk:
+            desk.says(user, "遅")
+            eventually(lambda: len(sim.calls_to("reply")) == 2 and sim.calls_to("reply")[1].status)
+            slow.may_end.set()
+            desk.until_quiet()
+        assert texts(sim, user) == ["遅"]
 
 
 def test_an_event_is_decided_only_when_the_call_for_its_button_has_ended(

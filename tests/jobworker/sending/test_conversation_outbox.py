@@ -524,11 +524,12 @@ def test_a_call_whose_first_member_was_given_up_by_name_continues_with_the_other
     assert (call.members, box.call) == (("place 0", "place 2"), None)
 
 
-def test_the_facts_of_a_call_that_begins_now() -> None:
+def test_the_facts_of_a_call_that_is_answered_now() -> None:
     box = box_of(a_push(messages=texts(2)), a_reply())
     call = planned(box)
     assert box.tried(call, 0.0) == Tried(call, [2, 1], token_was_good=True)
-    end = TOKEN_LIFE.total_seconds()
+    end = TOKEN_LIFE.total_seconds() - 1
+    assert box.tried(call, end - 0.1).token_was_good
     assert box.tried(call, end) == Tried(call, [2, 1], token_was_good=False)
     # A token that LINE refused proves nothing.
     box.settle(call, again(token_used_up=True))

@@ -347,6 +347,36 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
     assert texts(sim, user) == ["はい"]
 
 
+@pytest.mark.parametrize("passed", [59.5, 61.0])
+def test_a_token_that_ended_on_the_way_of_a_repeated_call_proves_nothing(
+    database: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, passed: float
+) -> None:
+    """The process freezes between its look at the token and the call, or LINE counts from a moment
+    earlier. LINE never had the message, and refuses the token for its age.
+    """
+    since_boot, clock, numbers, on = outbox.boottime, HandClock(), itertools.count(), 0.0
+
+    def request(self: Any, *request: Any) -> Any:
+        nonlocal on
+        if next(numbers) == 1:
+            on = passed
+            clock.advance(61)
+        return REQUEST(self, *request)
+
+    monkeypatch.setattr(outbox, "boottime", lambda: since_boot() + on)
+    monkeypatch.setattr(line_client.LineClient, "_request", request)
+    with linesim.running(rate_limits=False, clock=clock) as sim:
+        user = sim.add_user("花子")
+        sim.close_next("reply")
+        with Room(database, sim, sending_bot("reply")) as desk:
+            desk.says(user, "?")
+            desk.until_quiet()
+            assert desk.figures()["unprovedReplies"] == 1
+        assert [call.endpoint for call in sim.calls] == ["reply", "reply", "push"]
+        assert texts(sim, user) == ["はい"]
+    assert "not provable" in caplog.text
+
+
 # The lease expired between the note and the call.
 
 

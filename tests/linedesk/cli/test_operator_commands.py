@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from click.testing import CliRunner, Result
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
@@ -185,7 +186,7 @@ def test_a_pause_alone_is_no_failure(
     run: Run, order: Callable[..., str], database: Database[Any]
 ) -> None:
     with processes(database, paused=[{"channel": "other", "key": None}]):
-        order(pause.pause, "other/U1", why="a try")
+        order(pause.pause, "other/U1", why="a try", yes=True)
         shown = run("status").stdout
         run("resume", "other/U1", "--json")
     assert "▲ Warning: paused: other/U1 since" in shown
@@ -195,15 +196,20 @@ def test_a_pause_alone_is_no_failure(
     )
 
 
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(2, "try 2 of 3"), pytest.param(4, "try 4", id="runs that were lost with a worker count")],
+)
 def test_status_shows_for_how_long_a_conversation_waits_and_which_try_it_is_at(
-    run: Run, database: Database[Any]
+    run: Run, database: Database[Any], number: int, told: str
 ) -> None:
     now = datetime.now(UTC)
-    tried = {"try": 2, "trySince": ago(4, now=now), "since": ago(70, now=now)}
+    tried = {"try": number, "trySince": ago(4, now=now), "since": ago(70, now=now)}
     waiting = {"channel": "main", "key": HANAKO, "documents": 3, "why": "failed", **tried}
     with processes(database, waiting=[waiting], handlerTries=3):
         shown = run("status").stdout
-    assert re.search(r"3 events for 1 min 1\d s \(try 2 of 3, [\d.]+ s\): failed", shown), shown
+    pattern = rf"3 events for 1 min 1\d s \({told}, [\d.]+ s\): failed"
+    assert re.search(pattern, shown), shown
 
 
 def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
@@ -340,7 +346,23 @@ def test_on_a_terminal_a_resume_says_what_waits_and_asks(
 def test_an_unknown_word_pauses_nothing(run: Run, database: Database[Any]) -> None:
     assert "no conversation 'U9'" in run("pause", "U9", code=1).stderr
     assert "is not a channel" in run("pause", "/U9", code=1).stderr
+    assert "main/U9 is not known" in run("pause", "main/U9", code=1).stderr
     assert list(database.control.find()) == []
+
+
+@pytest.mark.parametrize("seen", ["recvq", "held", None])
+def test_a_conversation_is_paused_from_its_first_event_on_or_with_yes(
+    order: Callable[..., str], database: Database[Any], seen: str | None
+) -> None:
+    key = f"U9{seen}"
+    if seen is not None:
+        event = {"_id": ObjectId(), "channel": "main", "key": key, "eventId": key, "n": 1}
+        database[seen].insert_one(event)
+    try:
+        assert order(pause.pause, f"main/{key}", yes=seen is None).startswith(f"paused main/{key}")
+    finally:
+        database.control.delete_many({"key": key})
+        database.held.delete_many({"key": key})
 
 
 def test_a_release_names_the_head_and_tells_what_came(

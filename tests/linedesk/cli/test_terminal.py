@@ -242,6 +242,45 @@ def test_a_tail_shows_names_and_event_ids_on_one_line_each(
 # status
 
 
+FIGURES = (
+    *("oplog retention left 3 d 1 h", "queue retention left 30 d", "held 1,204 of 2,000"),
+    *("wait 2.0 s / > 5 min", "recvq 12% unread", "quota 1,312 of 5,000"),
+)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_no_figure_is_cut_on_80_columns(
+    environ: dict[str, str], database: Database[Any], watched: bool
+) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=600)
+    row = a_dispatcher(now=soon)
+    row["figures"] |= {"recvqLeftSeconds": 30 * 86400, "oplogLeftSeconds": 73 * 3600}
+    row["figures"] |= {"heldDocuments": 1204, "heldKeys": 2000, "recvqUnreadShare": 0.12}
+    row["figures"] |= {"quotaMessages": 5000, "quotaUsedMessages": 1312, "outboxEffects": 1204}
+    row["lately"]["waitSeconds"] = {"count": 9, "p50": 2.0, "p90": 300.0, "p99": 300.0}
+    database.status.insert_many([a_desk(now=soon), row])
+    try:
+        if watched:
+            with terminal(environ, "status", "--watch") as (master, watching):
+                shown = until(master, "capacity")
+                os.write(master, b"\x03")
+                shown += to_the_end(master)
+                watching.wait(10)
+            shown = COLOUR.sub("", shown).replace("^C", "")
+            lines = [line.rstrip() for line in shown.splitlines()]
+        else:
+            lines, _ = shown_on(environ, "status", columns=80)
+    finally:
+        database.status.delete_many({})
+    text = "\n".join(lines)
+    assert [one for one in FIGURES if one not in text] == []
+    assert max(map(cell_len, lines)) <= 80
+    # Ids are short, and end so.
+    assert not [line for line in lines if line.endswith("…") and SHORT not in line]
+    if not watched:
+        assert "400 token refused" in text
+
+
 def test_a_small_watched_screen_has_the_problems_first_and_whole(
     environ: dict[str, str], database: Database[Any]
 ) -> None:

@@ -101,7 +101,9 @@ def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
 def run(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command on something that seems to be a terminal."""
     monkeypatch.setattr(_NamedTextIOWrapper, "isatty", lambda self: True, raising=False)
-    for name, value in (("COLUMNS", "200"), ("NO_COLOR", "1"), ("TERM", "dumb")):
+    # Without LINES rich takes a dumb terminal for one of 80 columns, whatever COLUMNS says.
+    size = {"COLUMNS": "200", "LINES": "50"}
+    for name, value in (size | {"NO_COLOR": "1", "TERM": "dumb"}).items():
         monkeypatch.setenv(name, value)
     return partial(CliRunner().invoke, main.linedesk, env=environ)
 

@@ -50,6 +50,17 @@ def test_each_known_text_is_written_by_the_code() -> None:
             "ハンドラーが2回失敗、次の試行は12:03:05 UTC",
         ),
         ("12.1 events/s · 3 in hand", "毎秒12.1件 · 処理中3件"),
+        (
+            "waits for its turn at the gate, beside 1 push to its own chat and 2 calls that "
+            "nothing waits for",
+            "ゲートで順番待ち(同順位: 同じトークへのプッシュ1件と待つ処理のない呼び出し2件)",
+        ),
+        # LINE's English stays as LINE wrote it, alone and behind our words.
+        ("A text must have between 1 and 13 letters",) * 2,
+        (
+            "LINE refused it with 400: The property must be between 1 and 13",
+            "LINEが400で拒否: The property must be between 1 and 13",
+        ),
         ("<b>no text of ours</b>", "<b>no text of ours</b>"),
         ("", ""),
     ],

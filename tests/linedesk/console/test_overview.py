@@ -169,11 +169,23 @@ def test_what_was_silent_for_too_long_counts_no_more() -> None:
     assert "no dispatcher is running; 10 on box was last seen" in problems_of(seen)[0].saw
 
 
-def test_a_killed_process_whose_successor_runs_is_no_trouble() -> None:
+def test_a_kill_does_not_make_the_title_better_for_an_hour() -> None:
+    # Before it, handlers that have not returned were a Warning. The successor counts from 0.
+    hangs = a_dispatcher(silent=20)
     successor = a_dispatcher(11, startedAt=ago(15))
-    seen = overview(a_desk(), a_dispatcher(silent=20), successor)
+    seen = overview(a_desk(), hangs, successor)
     assert [one.pid for one in seen.processes] == [1, 11]
-    assert problems_of(seen) == []
+    assert wrong(seen) == {"dispatcher": "warn"}
+    assert "process 10 on box was killed or crashed 20 s ago" in problems_of(seen)[0].saw
+    assert wrong(overview(a_desk(), {**hangs, "state": "ended"}, successor)) == {}
+    assert wrong(overview(a_desk(), a_dispatcher(silent=3601), successor)) == {}
+
+
+def test_the_word_of_a_process_follows_the_age_of_its_row() -> None:
+    [late] = overview(a_dispatcher(silent=4, words="holds the lease since 12:00 UTC")).processes
+    assert (late.state, late.words, late.is_fresh) == ("silent", "", True)
+    [timely] = overview(a_dispatcher(silent=2)).processes
+    assert (timely.state, timely.words) == ("working", "fine")
 
 
 def test_a_process_that_hangs_beside_others_is_found() -> None:
@@ -361,15 +373,16 @@ def test_a_closed_month_is_told_with_its_beginning_and_what_to_do() -> None:
 
 def test_a_pause_is_told_and_explains_what_waits() -> None:
     row = {"_id": "pause/main", "act": "pause", "channel": "main", "key": None, "by": "hanako"}
-    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700})
+    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "unpausedOldestSeconds": 0})
     seen = overview(a_desk(), late, pauses=[{**row, "why": "too loud", "at": ago(90)}])
     (one,) = problems_of(seen)
     assert (one.level, one.about) == ("warn", "paused")
     assert "channel main since" in one.saw
     assert "by hanako: too loud" in one.saw
     assert one.do == "new events are held until you resume: `linedesk resume main`"
-    # Paused events are in held; events that wait elsewhere are late as usual.
-    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "behindSeconds": 61})
+    # A conversation that hangs is late as usual, also in held.
+    figures = {"oldestUnfinishedSeconds": 700, "behindSeconds": 2, "unpausedOldestSeconds": 61}
+    late = a_dispatcher(figures=figures)
     assert wrong(overview(a_desk(), late, pauses=[row])) == {"queue": "warn", "paused": "warn"}
 
 

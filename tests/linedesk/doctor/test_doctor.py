@@ -169,6 +169,8 @@ def test_a_healthy_installation_has_no_bad_findings(doctor: Doctor, sim: linesim
         "authorization": "warn",
         "rights": "skip",
         "rights of all users": "skip",
+        # The test's own is smaller than the one that `linedesk init` makes.
+        "recvq": "warn",
         # No dispatcher runs here.
         "gate": "skip",
         "certificate": "skip",
@@ -288,7 +290,7 @@ def test_an_outage_of_mongodb_is_one_bad_line(doctor: Doctor) -> None:
 def test_a_missing_setting_stops_only_the_checks_that_need_it(doctor: Doctor) -> None:
     answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
     assert bad_ones(answer) == {"settings", "LINE token"}
-    assert found(answer)["recvq"]["state"] == "ok"
+    assert found(answer)["recvq"]["state"] == "warn"
 
 
 def test_settings_that_cannot_be_read_are_all_named(doctor: Doctor) -> None:

@@ -128,6 +128,25 @@ def test_a_percentile_is_never_above_the_largest_value_of_its_minute(
     assert snapshots.take().lately["callSeconds"]["reply"]["p99"] == 62.0
 
 
+@pytest.mark.parametrize(
+    "values",
+    # Each bucket's bounds are beyond the values: a wait of 17.5 minutes was shown as 5 minutes.
+    [[1050.0] * 340, [1790.0] * 3, [3700.0, 5000.0, 7000.0], [0.0001], [299.0, 301.0, 3601.0]],
+)
+def test_percentiles_lie_between_the_smallest_and_the_largest_value(
+    registry: CollectorRegistry, snapshots: MetricsSnapshots, clock: Clock, values: list[float]
+) -> None:
+    seconds = Histogram("linedesk_wait_seconds", "-", buckets=SECONDS_BUCKETS, registry=registry)
+    snapshots.take()
+    for value in values:
+        seconds.observe(value)
+    clock.now += 1
+    lately = snapshots.take().lately["waitSeconds"]
+    assert min(values) <= lately["p50"] <= lately["p90"] <= lately["p99"] <= max(values)
+    assert lately["p99"] >= 0.9 * max(values)
+    assert b'linedesk_wait_seconds_bucket{le="3600.0"}' in generate_latest(registry)
+
+
 def test_what_is_above_the_last_bound_counts_as_the_bound() -> None:
     assert spread([(1.0, 0.0), (float("inf"), 4.0)]) == {
         "count": 4,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -92,6 +93,28 @@ class LaggingSet:
             self.client.admin.command({"replSetStepDown": 3, "secondaryCatchUpPeriodSecs": 2})
         eventually(lambda: self._primary() != before, seconds=30)
 
+    @contextmanager
+    def stepping_down(self) -> Iterator[str]:
+        """While it lasts the first node is neither primary nor secondary; returns its own URI.
+
+        None of the others may be elected, so the step-down waits, until it is ended here.
+        """
+        uri = f"mongodb://{self._hosts[0]}/"
+        step = {"replSetStepDown": 120, "secondaryCatchUpPeriodSecs": 110}
+        with self._direct(self._hosts[0]) as client, self._direct(self._hosts[0]) as other:
+            eventually(lambda: _is_known(client))
+            running = threading.Thread(target=_answers, args=(other, step))
+            running.start()
+            try:
+                eventually(lambda: not _is_known(client))
+                yield uri
+            finally:
+                found = {"currentOp": 1, "command.replSetStepDown": {"$exists": True}}
+                for op in client.admin.command(found)["inprog"]:
+                    client.admin.command({"killOp": 1, "op": op["opid"]})
+                running.join()
+                eventually(lambda: _is_known(client))
+
     def _primary(self) -> int:
         host, port = eventually(lambda: self.client.primary, seconds=30)
         return self._hosts.index(f"{host}:{port}")
@@ -150,6 +173,12 @@ def _answers(client: Client, command: str | dict[str, object]) -> bool:
     except PyMongoError:
         return False
     return True
+
+
+def _is_known(client: Client) -> bool:
+    """Whether the node calls itself primary or secondary."""
+    hello = client.admin.command("hello")
+    return bool(hello["isWritablePrimary"] or hello["secondary"])
 
 
 def _states(client: Client) -> list[str]:

@@ -182,8 +182,9 @@ def test_messages_of_other_chats_show_in_the_list(page, sim):
     row = page.locator("#chats button", has_text="花子")
     row.locator("b").wait_for()
     row.click()
+    # Its transcript is drawn a moment later; until then the other chat's welcome is shown.
+    row.locator("b").wait_for(state="detached")
     answered(page, "ようこそ！")
-    assert row.locator("b").count() == 0
 
 
 def test_a_group_with_several_speakers(page, sim):

@@ -210,6 +210,88 @@ def test_while_line_fails_the_page_shows_what_waits_and_the_next_try(
         assert jargon not in page.locator("main").inner_text()
 
 
+def test_a_refused_token_is_not_charted_as_a_failure_of_line(open_page: Open, full: Full) -> None:
+    full.history.update_many({}, {"$set": {"lineFails": 0}})
+    refused = [a_day.moment(seconds) for seconds in (120, 110)]
+    full.history.insert_many({"at": at, "lineFails": 2} for at in refused)
+    late = {"status": 400, "reason": {"message": "Invalid reply token"}}
+    full.calls.delete_many({})
+    full.calls.insert_many([{**call, **late} for call in a_day.calls()])
+    page = open_page()
+    outages = page.locator(".outages").inner_text()
+    assert "LINE refused the access token" in outages
+    assert "LINE failed" not in outages
+    assert "400 token refused" in page.locator("#calls").inner_text()
+    text = page.locator("main").inner_text()
+    assert "all failed" not in text
+    assert "failed" not in page.locator("#figures").inner_text()
+
+
+# Percentiles, and what happened.
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", "> 5 min"), ("ja", "5分超")])
+def test_a_percentile_says_more_than_where_its_histogram_knows_no_better(
+    browser: Any, full: Full, language: str, words: str
+) -> None:
+    # As an older release reports waits of 17 minutes.
+    waits = {"count": 4, "p50": 2.0, "p90": 300.0, "p99": 300.0}
+    row = {"$set": {"lately.waitSeconds": waits, "at": a_day.moment(-600)}}
+    full.status.update_one({"role": "dispatcher"}, row)
+    full.history.insert_one({"at": a_day.moment(1), "waitP99": 300.0})
+    locale = {"locale": {"en": "en-GB", "ja": "ja-JP"}[language]}
+    with served(full) as url, a_page(browser, url, **locale) as page:
+        assert words in page.locator("#figures").inner_text()
+        assert page.locator("#line tbody").inner_text().count(words) == 2
+        assert words in page.locator("#chart-latency .legend").inner_text()
+        known = {**waits, "p90": 1050.0, "p99": 1050.0, "max": 1050.0}
+        full.status.update_one({"role": "dispatcher"}, {"$set": {"lately.waitSeconds": known}})
+        page.reload()
+        assert words not in page.locator("#line tbody").inner_text()
+        assert "17" in page.locator("#figures").inner_text()
+
+
+def test_restarts_deploys_pauses_and_gaps_are_marked_on_the_curves(
+    open_page: Open, full: Full
+) -> None:
+    full.history.delete_many({"at": {"$gt": a_day.moment(900), "$lt": a_day.moment(600)}})
+    killed = {**a_day.process("dispatcher", 700), "at": a_day.moment(600)}
+    full.status.insert_one({**killed, "startedAt": a_day.moment(1200)})
+    newer = {"startedAt": a_day.moment(595), "version": "0.2.0", "at": a_day.moment(-600)}
+    full.status.update_one({"role": "dispatcher", "pid": 815}, {"$set": newer})
+    act = {"by": "hanako", "via": "page", "outcome": "done", "why": ""}
+    full.audit.delete_many({})
+    full.audit.insert_many(
+        [
+            {**act, "act": "pause", "on": f"main/{USER}", "at": a_day.moment(300)},
+            {**act, "act": "resume", "on": "all", "at": a_day.moment(200)},
+        ]
+    )
+    page = open_page()
+    told = page.locator(".marks").inner_text().split(" · ")
+    assert [re.sub(r"^\d\d:\d\d:\d\d |(?<=5 min) 10 s", "", one) for one in told] == [
+        "dispatcher started",
+        "nothing recorded for 5 min: without MongoDB or a leading dispatcher",
+        "dispatcher started with new version 0.2.0",
+        f"main/{USER} paused",
+        "everything resumed",
+    ]
+    assert page.locator("#chart-depth .mark").count() == 5
+    assert "process 700 on bot1 was killed or crashed" in page.locator(".wrongs").inner_text()
+
+
+def test_a_killed_dispatcher_does_not_stay_working(open_page: Open, full: Full) -> None:
+    lease = {"words": "holds the lease since 2026-01-02 00:26 UTC", "at": a_day.moment(5)}
+    full.status.update_one({"role": "dispatcher"}, {"$set": lease})
+    others = {"role": {"$ne": "dispatcher"}}
+    full.status.update_many(others, {"$set": {"at": a_day.moment(-600)}})
+    page = open_page()
+    row = page.locator("#processes tr", has_text="dispatcher").inner_text()
+    assert "silent" in row
+    assert "working" not in row
+    assert "lease" not in row
+
+
 # One zone, and selected text.
 
 
@@ -217,7 +299,8 @@ def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: F
     row = full.status.find_one({"role": "dispatcher"})
     assert row is not None
     started = row["startedAt"].astimezone(ZoneInfo("America/New_York"))
-    full.status.update_many({}, {"$set": {"words": "holds the lease since 2026-01-02 00:26 UTC"}})
+    words = "holds the lease since 2026-01-02 00:26 UTC"
+    full.status.update_many({}, {"$set": {"words": words, "at": a_day.moment(-600)}})
     full.control.insert_one(
         {
             "_id": "pause/main/U9",

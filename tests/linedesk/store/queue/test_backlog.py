@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from bson import ObjectId
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document, make_document
 from linedesk.store.queue import retention
-from linedesk.store.queue.backlog import NEWEST, DepthGauge, FeedPosition
+from linedesk.store.queue.backlog import NEWEST, DepthGauge, FeedPosition, UnpausedHeld
 from linedesk.store.queue.retention import (
     LEAST_PACE_SECONDS,
     MOST_LEFT_SECONDS,
@@ -23,6 +26,7 @@ from linedesk.store.queue.retention import (
     Retention,
     Span,
 )
+from tests.servers import throwaway_mongod
 
 MINUTE = timedelta(minutes=1)
 
@@ -35,6 +39,7 @@ class Reader:
         self.oldest: Any = None
         self.in_hand = 0
         self.held = 0
+        self.unpaused: UnpausedHeld | None = None
 
     def __call__(self, ids: Sequence[Any]) -> FeedPosition:
         return FeedPosition(
@@ -43,6 +48,7 @@ class Reader:
             oldest=self.oldest,
             documents=self.in_hand,
             held=self.held,
+            unpaused=self.unpaused,
         )
 
 
@@ -61,22 +67,36 @@ Store = Callable[..., list[Any]]
 
 @pytest.fixture
 def store(database: Database[Document]) -> Store:
+    return partial(insert, database)
+
+
+@pytest.fixture
+def young_oplog(mongod: EmbeddedMongod) -> Iterator[Database[Document]]:
+    """On a server of the test's own: other tests fill the oplog of the common one."""
+    with (
+        throwaway_mongod("--oplogSize", "200") as server,
+        connect(server.uri, app_name="tests") as client,
+    ):
+        database = client["young"]
+        create_collections(database, capped_bytes=MEGABYTE)
+        yield database
+
+
+def insert(
+    database: Database[Document], count: int, *, age: timedelta = MINUTE, **more: Any
+) -> list[Any]:
     """Store documents, the first of them `age` old, each further one a second younger."""
-
-    def insert(count: int, *, age: timedelta = MINUTE, **more: Any) -> list[Any]:
-        first = datetime.now(UTC) - age
-        rows = [
-            make_document(
-                {"webhookEventId": f"{ObjectId()}", "source": {"userId": "U1"}, **more},
-                channel="main",
-                accept_time=first + timedelta(seconds=n / 10),
-            )
-            for n in range(count)
-        ]
-        database.recvq.insert_many(rows)
-        return [row["_id"] for row in rows]
-
-    return insert
+    first = datetime.now(UTC) - age
+    rows = [
+        make_document(
+            {"webhookEventId": f"{ObjectId()}", "source": {"userId": "U1"}, **more},
+            channel="main",
+            accept_time=first + timedelta(seconds=n / 10),
+        )
+        for n in range(count)
+    ]
+    database.recvq.insert_many(rows)
+    return [row["_id"] for row in rows]
 
 
 def test_of_an_empty_recvq_nothing_waits(gauge: DepthGauge) -> None:
@@ -185,6 +205,30 @@ def test_the_queue_is_all_that_is_unfinished_and_as_old_as_the_oldest_of_it(
     assert found.documents == 8
     assert found.oldest_seconds == pytest.approx(600, abs=2)
     assert found.behind_seconds == pytest.approx(60 - 0.2, abs=1)
+    assert found.unpaused_documents == 8
+    assert found.unpaused_oldest_seconds == pytest.approx(600, abs=2)
+
+
+def test_a_pause_hides_nothing_else_that_is_held(
+    gauge: DepthGauge, reader: Reader, database: Database[Document]
+) -> None:
+    for n, (key, minutes) in enumerate([("U0", 50), ("U1", 40), ("U2", 30), ("U2", 20)]):
+        at = datetime.now(UTC) - minutes * MINUTE
+        old = make_document({}, channel="main", accept_time=at)
+        place = {"_id": ObjectId(), "n": n, "channel": "main", "key": key}
+        database.held.insert_one({**place, "document": old})
+    reader.held = 4
+    # Of U1 the first one is in memory, of U2 none is.
+    for known, unread, minutes in (
+        (datetime.now(UTC) - 40 * MINUTE, [("main", "U2")], 40),
+        (None, [("main", "U2")], 30),
+        (None, [], 0),
+    ):
+        reader.unpaused = UnpausedHeld(documents=3, oldest=known, unread=unread)
+        found = gauge.measure()
+        assert (found.documents, found.unpaused_documents) == (4, 3)
+        assert found.oldest_seconds == pytest.approx(3_000, abs=5)
+        assert found.unpaused_oldest_seconds == pytest.approx(60 * minutes, abs=5)
 
 
 def test_recvq_lasts_as_long_as_the_rate_of_the_last_hour_leaves_room(
@@ -224,12 +268,12 @@ def test_the_oplog_lasts_so_much_less_as_reading_is_behind(
 
 
 def test_an_oplog_that_is_not_full_is_as_long_as_it_gets_at_its_rate(
-    database: Database[Document], reader: Reader, store: Store
+    young_oplog: Database[Document], reader: Reader
 ) -> None:
     now = [1_000.0]
-    gauge = DepthGauge(database, reader, monotonic=lambda: now[0])
+    gauge = DepthGauge(young_oplog, reader, monotonic=lambda: now[0])
     assert gauge.measure().oplog_left_seconds is None, "it is too early to tell a rate"
-    reader.read = store(200)
+    reader.read = insert(young_oplog, 200)
     now[0] += 100
     left = gauge.measure().oplog_left_seconds
     assert left is not None

@@ -1,0 +1,79 @@
+"""How many people a push to a group or room reaches: LINE's count, asked before the first push of
+a day there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jobworker.errors import LineError
+from jobworker.line.answer import LineAnswer
+from jobworker.line.month import people_in
+from jobworker.line.rate_limits import RateLimits
+from jobworker.line.today import midnight
+
+log = logging.getLogger(__name__)
+
+# By the first letter of the id.
+PATHS = {"C": "/v2/bot/group/{}/members/count", "R": "/v2/bot/room/{}/members/count"}
+# The push waits as long; without an answer the next push after the pause asks again.
+ASK_SECONDS = 2.0
+AGAIN_AFTER = timedelta(minutes=10)
+MOST_KNOWN = 10_000
+
+
+class GroupSizes:
+    """The counts of this process. Without an answer of today an older one stays. Any thread may
+    ask.
+    """
+
+    def __init__(
+        self,
+        get: Callable[..., LineAnswer] | None = None,
+        rate_limits: RateLimits | None = None,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._get = get
+        self._rate_limits = rate_limits or RateLimits()
+        self._now = now
+        self._lock = threading.Lock()
+        # Under _lock: the count, and until when LINE is not asked again.
+        self._known: OrderedDict[str, tuple[int | None, datetime]] = OrderedDict()
+
+    def people(self, to: Any) -> int | None:
+        """Return how many people a push to this chat reaches; None if it is not known."""
+        with self._lock:
+            return self._known[to][0] if isinstance(to, str) and to in self._known else None
+
+    def is_due(self, to: Any) -> bool:
+        """Whether LINE has to be asked before a push to this chat."""
+        if self._get is None or not isinstance(to, str) or to[:1] not in PATHS:
+            return False
+        with self._lock:
+            return to not in self._known or self._now() >= self._known[to][1]
+
+    def ask(self, to: str, **context: Any) -> None:
+        """Ask LINE, with a turn at the gate; the caller's push is sent whatever LINE answers."""
+        get, path = self._get, PATHS[to[:1]]
+        self._keep(to, self.people(to), self._now() + AGAIN_AFTER)
+        if get is None or self._rate_limits.seconds(path):
+            return
+        try:
+            answer = get(path, to, limit_seconds=ASK_SECONDS, **context)
+            self._rate_limits.note(path, answer)
+            self._keep(to, people_in(answer), midnight(self._now()) + timedelta(days=1))
+        except (LineError, ValueError) as error:
+            log.info("size of a group not known key=%s error=%s", to, error)
+
+    def _keep(self, to: str, people: int | None, until: datetime) -> None:
+        with self._lock:
+            self._known[to] = people, until
+            self._known.move_to_end(to)
+            if len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)
