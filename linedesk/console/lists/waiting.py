@@ -23,7 +23,7 @@ from linedesk.runtime.language import gettext as _
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, Document
 from linedesk.store.errors import translated
-from linedesk.store.limits import MOST_MESSAGES, TOKEN_LIFE
+from linedesk.store.limits import MOST_MESSAGES, TOKEN_LIFE, USER
 
 MOST_EVENTS = 10_000
 # An open page counts every two seconds.
@@ -100,12 +100,15 @@ def read_waiting(database: Database[Any], scope: Scope, *, most: int = MOST_EVEN
     told = figures.number("lateRepliesADay")
     a_day = A_DAY if told is None else int(told)
     late = [(one["late"], max(0, a_day - paid.get(id_, 0))) for id_, one in groups.items()]
+    in_all = _allowed(figures)
+    users = f"/{USER}"
+    costs_one = in_all is None or all(users in id_ for id_, one in groups.items() if one["late"])
     is_cut = sum(one["events"] for one in found) > most
     return Waiting(
         a_day,
         min(most, sum(one["events"] for one in groups.values())),
         leader is None or is_cut or bool(figures.number("lagDocuments")),
-        *_fates(late, _allowed(figures)),
+        *_fates(late, in_all, costs_one=costs_one),
     )
 
 
@@ -119,10 +122,13 @@ def _allowed(figures: ProcessRow) -> int | None:
     return allowed(max(0, int(most - used)), int(figures.number("lateRepliesToday") or 0))
 
 
-def _fates(late: Sequence[tuple[int, int]], in_all: int | None) -> tuple[int, tuple[int, int]]:
+def _fates(
+    late: Sequence[tuple[int, int]], in_all: int | None, *, costs_one: bool
+) -> tuple[int, tuple[int, int]]:
     """Return the most pushes, and the fewest and the most dead letters.
 
-    `late` has the late answers of each conversation, and how many calls it may cost.
+    `late` has the late answers of each conversation, and how many calls it may cost. A push to a
+    group costs one for each member, so without `costs_one` fewer pushes may use up `in_all`.
     """
     count = sum(answers for answers, _ in late)
     pushes = sum(min(one) for one in late)
@@ -134,4 +140,4 @@ def _fates(late: Sequence[tuple[int, int]], in_all: int | None) -> tuple[int, tu
     ]
     if in_all is not None:
         pushes, calls = min(pushes, in_all), sorted(calls, reverse=True)[:in_all]
-    return pushes, (count - sum(calls), count - pushes)
+    return pushes, (count - sum(calls), count - pushes if costs_one else count)
