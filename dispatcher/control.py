@@ -90,19 +90,19 @@ class ControlReader(BackgroundThread):
             for release in [one for one in orders.releases if not self._is_under_way(one)]:
                 self._settle(release)
             for drop in orders.pauses.drops:
-                self._end(drop, orders.pauses)
-
-    def _end(self, drop: Drop, pauses: Pauses) -> None:
-        """End a drop whose events are all given up; a spool may bring some back within a day."""
-        if datetime.now(UTC) - drop.at < DROP_KEPT or pauses.is_paused(drop.scope):
-            return
-        if not self._pool.may_have_dropped(drop):
-            self._control.end_drop(drop)
+                self._settle_drop(drop, orders.pauses)
 
     def _is_under_way(self, release: Release) -> bool:
         if release.head == EVENT_ID:
             return self._pool.give_up(release.channel, release.key, release.name)
         return self._worker.give_up_send(release.channel, release.key, release.name)
+
+    def _settle_drop(self, drop: Drop, pauses: Pauses) -> None:
+        """End a drop that has no events left. A spool may deliver some within a day."""
+        is_paused = pauses.covers(drop.scope.channel, drop.scope.key)
+        is_old = datetime.now(UTC) - drop.at >= DROP_KEPT
+        if is_old and not is_paused and not self._pool.may_have_dropped(drop):
+            self._control.end_drop(drop)
 
     def _settle(self, release: Release) -> None:
         came = self._control.came_of(release)

@@ -452,12 +452,10 @@ class Pool:
             self._queues.save_each(work.queue)
         if isinstance(work, Run):
             work.job.suspect = is_suspect
-            self._give_up_dropped(work.job)
+            if (drop := self._queues.drop_of(work.job)) is not None:
+                because = GiveUp(drop.cause, work.job.tries, _first_at(work.job))
+                work.job.given_up_for = work.job.given_up_for or because
         return work
-
-    def _give_up_dropped(self, job: QueuedJob) -> None:
-        if (drop := self._queues.drop_of(job)) is not None:
-            job.given_up_for = job.given_up_for or GiveUp(drop.cause, job.tries, _first_at(job))
 
     def _run(self, me: Thread, run: Run) -> None:
         me.work = run

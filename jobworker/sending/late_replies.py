@@ -19,7 +19,7 @@ LATE = "late"
 
 
 def allowed(left: int | None, paid: int) -> int | None:
-    """How many more calls all conversations may make today; None without a limit.
+    """How many more people the calls of all conversations may reach today; None without a limit.
 
     `left` is the rest of the month. What was paid today was part of the rest this morning.
     """
@@ -49,7 +49,7 @@ class LateReplies:
         return more is None or people <= more
 
     def paid_on(self, day: str) -> int:
-        """Return how many calls all conversations have made on that day, which is today."""
+        """Return how many people all conversations have reached on that day, which is today."""
         return self._paid if day == self._day else 0
 
     def paid(self, day: str, people: int = 1) -> None:

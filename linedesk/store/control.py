@@ -160,10 +160,6 @@ class Pauses:
             return False
         return (None, None) in scopes or (channel, None) in scopes or (channel, key) in scopes
 
-    def is_paused(self, scope: Scope) -> bool:
-        """Whether exactly this scope is paused."""
-        return (scope.channel, scope.key) in self._scopes
-
     def covering(self, channel: Any, key: Any) -> list[Pause]:
         """The pauses that cover a conversation, the widest first."""
         return [one for one in self.rows if one.scope.covers(channel, key)]

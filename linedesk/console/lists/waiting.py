@@ -23,7 +23,7 @@ from linedesk.runtime.language import gettext as _
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, Document
 from linedesk.store.errors import translated
-from linedesk.store.limits import MOST_MESSAGES, TOKEN_LIFE
+from linedesk.store.limits import MOST_MESSAGES, TOKEN_LIFE, USER
 
 MOST_EVENTS = 10_000
 # An open page counts every two seconds.
@@ -74,29 +74,18 @@ def read_waiting(database: Database[Any], scope: Scope, *, most: int = MOST_EVEN
     Raises StoreUnavailable.
     """
     now = datetime.now(UTC)
-    day = day_of(now).isoformat()
-    is_late = {
-        "$and": [
-            {"$gt": ["$document.event.replyToken", ""]},
-            {"$lt": ["$document.acceptTime", now - TOKEN_LIFE]},
-        ]
+    has_token = {"$gt": ["$document.event.replyToken", ""]}
+    is_late = {"$and": [has_token, {"$lt": ["$document.acceptTime", now - TOKEN_LIFE]}]}
+    group = {
+        "_id": {"channel": "$channel", "key": "$key"},
+        "events": {"$sum": 1},
+        "late": {"$sum": {"$cond": [is_late, 1, 0]}},
     }
-    whose = {"channel": scope.channel, "key": scope.key}
-    stages: list[Document] = [
-        {"$match": {name: value for name, value in whose.items() if value is not None}},
-        {"$limit": most + 1},
-        {
-            "$group": {
-                "_id": {"channel": "$channel", "key": "$key"},
-                "events": {"$sum": 1},
-                "late": {"$sum": {"$cond": [is_late, 1, 0]}},
-            }
-        },
-    ]
+    whose = {name: value for name, value in vars(scope).items() if value is not None}
     with translated(), pymongo.timeout(READ_SECONDS):
         leader = present_leader(database)
-        figures = ProcessRow(figures=dict((leader or {}).get("figures") or {}))
         others = [one.scope for one in Control(database).read().rows if one.scope != scope]
+        stages: list[Document] = [{"$match": whose}, {"$limit": most + 1}, {"$group": group}]
         found = list(database[HELD].aggregate(stages))
         groups = {
             f"{channel}/{key}": one
@@ -104,21 +93,22 @@ def read_waiting(database: Database[Any], scope: Scope, *, most: int = MOST_EVEN
             for channel, key in [(one["_id"].get("channel"), one["_id"].get("key"))]
             if not any(other.covers(channel, key) for other in others)
         }
-        condition = {"_id": {"$in": list(groups)}, "late.day": day}
-        rows = database[CONVERSATIONS].find(condition, {"late.calls": 1})
+        today = {"_id": {"$in": list(groups)}, "late.day": day_of(now).isoformat()}
+        rows = database[CONVERSATIONS].find(today, {"late.calls": 1})
         paid = {row["_id"]: row["late"].get("calls", 0) for row in rows}
+    figures = ProcessRow(figures=dict((leader or {}).get("figures") or {}))
     told = figures.number("lateRepliesADay")
     a_day = A_DAY if told is None else int(told)
     late = [(one["late"], max(0, a_day - paid.get(id_, 0))) for id_, one in groups.items()]
-    pushes, letters = _fates(late, _allowed(figures))
+    in_all = _allowed(figures)
+    users = f"/{USER}"
+    costs_one = in_all is None or all(users in id_ for id_, one in groups.items() if one["late"])
+    is_cut = sum(one["events"] for one in found) > most
     return Waiting(
-        a_day=a_day,
-        events=min(most, sum(one["events"] for one in groups.values())),
-        is_more=leader is None
-        or bool(figures.number("lagDocuments"))
-        or sum(one["events"] for one in found) > most,
-        pushes=pushes,
-        letters=letters,
+        a_day,
+        min(most, sum(one["events"] for one in groups.values())),
+        leader is None or is_cut or bool(figures.number("lagDocuments")),
+        *_fates(late, in_all, costs_one=costs_one),
     )
 
 
@@ -132,10 +122,13 @@ def _allowed(figures: ProcessRow) -> int | None:
     return allowed(max(0, int(most - used)), int(figures.number("lateRepliesToday") or 0))
 
 
-def _fates(late: Sequence[tuple[int, int]], in_all: int | None) -> tuple[int, tuple[int, int]]:
+def _fates(
+    late: Sequence[tuple[int, int]], in_all: int | None, *, costs_one: bool
+) -> tuple[int, tuple[int, int]]:
     """Return the most pushes, and the fewest and the most dead letters.
 
-    `late` has the late answers of each conversation, and how many calls it may cost.
+    `late` has the late answers of each conversation, and how many calls it may cost. A push to a
+    group costs one for each member, so without `costs_one` fewer pushes may use up `in_all`.
     """
     count = sum(answers for answers, _ in late)
     pushes = sum(min(one) for one in late)
@@ -147,4 +140,4 @@ def _fates(late: Sequence[tuple[int, int]], in_all: int | None) -> tuple[int, tu
     ]
     if in_all is not None:
         pushes, calls = min(pushes, in_all), sorted(calls, reverse=True)[:in_all]
-    return pushes, (count - sum(calls), count - pushes)
+    return pushes, (count - sum(calls), count - pushes if costs_one else count)

@@ -469,6 +469,11 @@ def test_what_a_resume_costs_follows_the_rule_of_late_replies(database: Database
     month = {"quotaMessages": 500, "quotaUsedMessages": 460}
     found = cost(database, lateRepliesToday=3, **month)
     assert (found.pushes, found.letters) == (1, (186, 190))
+    # A push to a group costs one for each member, and how many they are is not known here.
+    hold(database, "C" + "5" * 32, 1)
+    found = cost(database, lateRepliesToday=3, **month)
+    assert (found.pushes, found.letters) == (1, (187, 192))
+    database.held.delete_many({"key": {"$regex": "^C"}})
     found = cost(database, quotaClosedSinceSeconds=1.8e9, **month)
     assert (found.pushes, found.letters) == (0, (191, 191))
 
