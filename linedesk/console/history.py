@@ -63,7 +63,10 @@ def read_marks(database: Database[Any], *, hours: float) -> list[Mark]:
         acts = list(reported(database, AUDIT).find(done).sort("at", -1).limit(MOST_MARKS))
     words = _("{role} started, version {version}")
     starts = [
-        (row[STARTED_AT], words.format(role=known(str(row["role"])), version=row.get("version")))
+        (
+            row[STARTED_AT],
+            words.format(role=known(str(row.get("role"))), version=row.get("version")),
+        )
         for row in rows
     ]
     return starts + [(row["at"], f"{known(row['act'])} {row['on']}") for row in acts]
