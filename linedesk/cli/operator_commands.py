@@ -113,7 +113,7 @@ def calls(settings: Settings, since: datetime | None, as_json: bool, **narrow: A
 )
 @scope_argument
 @why_option
-@option("--yes", is_flag=True, help="Pause everything without a question.")
+@option("--yes", is_flag=True, help="Pause everything, or a conversation that was never seen.")
 @json_option
 @with_settings
 def pause(settings: Settings, scope: str | None, why: str, yes: bool, as_json: bool) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from linedesk.console.format import for_long, scope_words
+from linedesk.console.format import for_long
 from linedesk.console.known import known
-from linedesk.console.processes import process_of
 from linedesk.console.reading import reported
 from linedesk.runtime.language import gettext as _
+from linedesk.runtime.status_row import STARTED_AT
 from linedesk.store.documents import AUDIT, HISTORY, STATUS, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.audit import DONE
@@ -54,33 +54,22 @@ def read_marks(database: Database[Any], *, hours: float) -> list[Mark]:
 
     Raises StoreUnavailable, after READ_SECONDS at most.
     """
-    now = datetime.now(UTC)
-    since = now - timedelta(hours=hours)
-    ended = {"at": {"$gte": since}, "act": {"$in": ["pause", "resume"]}, "outcome": DONE}
+    since = datetime.now(UTC) - timedelta(hours=hours)
+    done = {"at": {"$gte": since}, "act": {"$in": ["pause", "resume"]}, "outcome": DONE}
     with translated(), pymongo.timeout(READ_SECONDS):
-        rows = list(reported(database, STATUS).find({}).limit(MOST_MARKS))
-        acts = list(reported(database, AUDIT).find(ended).sort("at", -1).limit(MOST_MARKS))
-    starts = [one for one in _starts(rows, now) if one[0] >= since]
-    return [*starts, *((row["at"], _act_words(row)) for row in acts)]
-
-
-def _starts(rows: Sequence[Document], now: datetime) -> Iterator[Mark]:
-    """Yield the starts; a version other than that of the start before is a deploy."""
-    found = (process_of(row, now=now) for row in rows)
-    started = [(one.started_at, one) for one in found if one.started_at is not None]
-    before: dict[str, str] = {}
-    for at, one in sorted(started, key=lambda pair: pair[0]):
-        is_same = before.get(one.role, one.version) == one.version
-        words = _("{role} started") if is_same else _("{role} started with new version {version}")
-        before[one.role] = one.version
-        yield at, words.format(role=known(one.role), version=one.version)
-
-
-def _act_words(row: Document) -> str:
-    channel, _slash, key = str(row.get("on")).partition("/")
-    scope = scope_words("" if channel == "all" else channel, key)
-    words = _("{scope} paused") if row["act"] == "pause" else _("{scope} resumed")
-    return words.format(scope=scope)
+        rows = list(
+            reported(database, STATUS).find({STARTED_AT: {"$gte": since}}, limit=MOST_MARKS)
+        )
+        acts = list(reported(database, AUDIT).find(done).sort("at", -1).limit(MOST_MARKS))
+    words = _("{role} started, version {version}")
+    starts = [
+        (
+            row[STARTED_AT],
+            words.format(role=known(str(row.get("role"))), version=row.get("version")),
+        )
+        for row in rows
+    ]
+    return starts + [(row["at"], f"{known(row['act'])} {row['on']}") for row in acts]
 
 
 def gaps(rows: Sequence[Document], *, longest_seconds: float) -> Iterator[Mark]:

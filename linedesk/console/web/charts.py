@@ -31,7 +31,6 @@ from linedesk.store.records.history import (
     OUTBOX_EFFECTS,
     QUEUE_DOCUMENTS,
     READ_RATE,
-    REFUSES_TOKEN,
     WAIT_P50,
     WAIT_P99,
 )
@@ -160,13 +159,8 @@ class Outage:
     width: float
     since: datetime
     until: datetime | None
-    kind: float = 1
-
-    @property
-    def words(self) -> str:
-        """The cause: only a refused token is not a failure of LINE's."""
-        refused = self.kind == REFUSES_TOKEN
-        return _("LINE refused the access token") if refused else _("LINE failed")
+    cause: float = 1
+    """The value of `lineFails`."""
 
 
 @dataclass(frozen=True)
@@ -300,19 +294,19 @@ def _outages(
     rows: Sequence[Row], now: datetime, x_of: Callable[[datetime], float], gap_seconds: float
 ) -> Iterator[Outage]:
     since: datetime | None = None
-    last, kind = now, 1
+    last, cause = now, 1
     for row in rows:
         is_gap = (row["at"] - last).total_seconds() > gap_seconds
-        if since is not None and (is_gap or row.get(LINE_FAILS) != kind):
+        if since is not None and (is_gap or row.get(LINE_FAILS) != cause):
             until = last if is_gap else row["at"]
-            yield Outage(x_of(since), x_of(until) - x_of(since), since, until, kind)
+            yield Outage(x_of(since), x_of(until) - x_of(since), since, until, cause)
             since = None
         if row.get(LINE_FAILS):
-            since, last, kind = since or row["at"], row["at"], row[LINE_FAILS]
+            since, last, cause = since or row["at"], row["at"], row[LINE_FAILS]
     if since is not None:
         lasts = (now - last).total_seconds() <= gap_seconds
         end = now if lasts else last
-        yield Outage(x_of(since), x_of(end) - x_of(since), since, None if lasts else last, kind)
+        yield Outage(x_of(since), x_of(end) - x_of(since), since, None if lasts else last, cause)
 
 
 def _across(

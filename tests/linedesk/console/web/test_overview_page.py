@@ -219,7 +219,7 @@ def test_a_refused_token_is_not_charted_as_a_failure_of_line(open_page: Open, fu
     full.calls.insert_many([{**call, **late} for call in a_day.calls()])
     page = open_page()
     outages = page.locator(".outages").inner_text()
-    assert "LINE refused the access token" in outages
+    assert "LINE refuses the access token" in outages
     assert "LINE failed" not in outages
     assert "400 token refused" in page.locator("#calls").inner_text()
     text = page.locator("main").inner_text()
@@ -270,11 +270,11 @@ def test_restarts_deploys_pauses_and_gaps_are_marked_on_the_curves(
     page = open_page()
     told = page.locator(".marks").inner_text().split(" · ")
     assert [re.sub(r"^\d\d:\d\d:\d\d |(?<=5 min) 10 s", "", one) for one in told] == [
-        "dispatcher started",
+        "dispatcher started, version 0.1.0",
         "nothing recorded for 5 min: without MongoDB or a leading dispatcher",
-        "dispatcher started with new version 0.2.0",
-        f"main/{USER} paused",
-        "everything resumed",
+        "dispatcher started, version 0.2.0",
+        f"pause main/{USER}",
+        "resume all",
     ]
     assert page.locator("#chart-depth .mark").count() == 5
     assert "process 700 on bot1 was killed or crashed" in page.locator(".wrongs").inner_text()
