@@ -1,4 +1,4 @@
-"""What LINE accepted today and in this month: both are Japan's."""
+"""The sends of today and of this month: both are Japan's."""
 
 from __future__ import annotations
 

@@ -13,9 +13,15 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from jobworker.line.month import ends_on
 from jobworker.line.today import Sent, day_of
-from linedesk.console.calls import forecast_words, sent_words
+from linedesk.cli.status import sections
 from linedesk.console.format import local
-from linedesk.console.health import name_of_health, overview_as_json, problems_of
+from linedesk.console.health import (
+    forecast_words,
+    name_of_health,
+    overview_as_json,
+    problems_of,
+    sent_words,
+)
 from linedesk.console.history import POINTS, read_history
 from linedesk.console.overview import Overview, QuotaView, Read, put_together, read_overview
 from linedesk.store.client import Client, connect
@@ -117,6 +123,11 @@ def test_the_month_has_a_forecast_and_its_kinds() -> None:
     assert sent_words(seen.month) == "replies 9 (free), pushes 4, groups 60"
     words = f"LINE's count of 4 min ago, at this rate the plan ends on {seen.quota.ends_on}"
     assert forecast_words(seen.quota) == words
+    lines = dict(sections(seen))["LINE"]
+    assert {"quota 100 of 101", words, f"today: {sent_words(seen.today)}"} < {
+        line.plain.strip() for line in lines
+    }
+    assert all(len(line.plain) <= 70 for line in lines[1:])
     lasting = overview(a_dispatcher(figures={**told, "quotaMessages": 100_000})).quota
     assert lasting is not None
     assert (lasting.ends_on, lasting.lasts) == (None, True)
