@@ -107,9 +107,7 @@ class GroupCommit:
             assert stores.spool is not None
             self._recvq.insert = spool.before(recvq.insert)
             self._recvq.start_seconds = limits.start_recvq_seconds
-            self._runners.append(
-                _Runner("spool", stores.spool, spool.insert, spool.probe, limits)
-            )
+            self._runners.append(_Runner("spool", stores.spool, spool.insert, spool.probe, limits))
         self._spool, self._drain = spool, drain
         self._spooling_since: float | None = None
         self._spooled = self._spooled_before = 0

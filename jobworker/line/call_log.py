@@ -17,6 +17,7 @@ import pymongo
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from jobworker.line.gate import current_turn
@@ -66,7 +67,9 @@ class CallLog(RowLog):
         self._now = now
         self.groups = GroupSizes()
         """Replaced by the one that asks LINE."""
-        self._leases = collection.database[LEASES].with_options(write_concern=WriteConcern(w=1))
+        self._leases = collection.database[LEASES].with_options(
+            write_concern=WriteConcern(w=1), read_concern=ReadConcern("local")
+        )
         # Its part of the month's document: repeated writes count nothing twice.
         self._part = uuid4().hex
         self._lock = threading.Lock()

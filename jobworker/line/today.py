@@ -1,4 +1,4 @@
-"""What LINE accepted today and in this month, by kind. Pure.
+"""Counts the sends that LINE accepted today and in this month, by kind. Pure.
 
 A day is Japan's, like LINE's month.
 """
@@ -31,7 +31,7 @@ def sent_id(now: datetime) -> str:
 
 @dataclass(frozen=True)
 class Sent:
-    """Calls that LINE accepted; what it counts is approximate."""
+    """Sends that LINE accepted. LINE's own count may differ."""
 
     replies: int = 0
     """Calls, which are free."""
@@ -44,12 +44,12 @@ class Sent:
 
     @property
     def counted(self) -> int:
-        """What LINE counts."""
+        """The number of messages that LINE counts."""
         return self.pushes + self.groups
 
 
 class SentHere:
-    """What this process sent today and in this month. Its owner's lock guards it."""
+    """The sends of this process today and in this month. Its owner's lock guards it."""
 
     def __init__(self) -> None:
         self._day = date.min

@@ -21,7 +21,7 @@ LATE = "late"
 def allowed(left: int | None, paid: int) -> int | None:
     """How many more people the calls of all conversations may reach today; None without a limit.
 
-    `left` is the rest of the month. What was paid today was part of the rest this morning.
+    `left` is the rest of the month. The rest of this morning contained the calls of today.
     """
     return None if left is None else max(0, (left + paid) // SHARE_A_DAY - paid)
 

@@ -52,7 +52,7 @@ def pause(
 ) -> None:
     """Pause everything, a channel or a conversation, and wait for the dispatcher's confirmation.
 
-    What the pause costs is shown first. Everything is paused only with `yes`, or after the operator
+    The cost of the pause is shown first. Everything is paused only with `yes`, or after the operator
     has typed `all` on a terminal, and a conversation that was never seen only with `yes`. Raises
     NotDone.
     """

@@ -31,7 +31,6 @@ from linedesk.cli.people import (
 )
 from linedesk.compose.database import open_database
 from linedesk.console import dead_letters, processes
-from linedesk.console.calls import forecast_words, sent_words
 from linedesk.console.format import (
     brief,
     clock,
@@ -42,7 +41,14 @@ from linedesk.console.format import (
     visible,
     waited,
 )
-from linedesk.console.health import HealthProblem, name_of_health, overview_as_json, problems_of
+from linedesk.console.health import (
+    HealthProblem,
+    forecast_words,
+    name_of_health,
+    overview_as_json,
+    problems_of,
+    sent_words,
+)
 from linedesk.console.history import read_history
 from linedesk.console.known import known
 from linedesk.console.overview import GateView, Latency, Overview, read_overview
@@ -362,7 +368,6 @@ def _today(seen: Overview) -> Text:
     told = Text()
     if seen.counted_today is not None:
         told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
-        told.append(sent_words(seen.today) + "  ")
     if seen.late_today:
         late = ngettext(
             "{count:,} late reply given up today",
@@ -386,8 +391,9 @@ def _month(seen: Overview) -> Iterator[Text]:
             told.append(f", {closed}", "bold red")
         yield told
         yield Text(forecast_words(seen.quota))
-    if seen.month != Sent():
-        yield Text(_("this month: {sent}").format(sent=sent_words(seen.month)))
+    for words, sent in ((_("today: {sent}"), seen.today), (_("this month: {sent}"), seen.month)):
+        if sent != Sent():
+            yield Text(words.format(sent=sent_words(sent)))
 
 
 def _sent(seen: Overview) -> str:

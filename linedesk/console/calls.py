@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pymongo
 from pymongo.database import Database
 
-from jobworker.line.today import Sent
 from linedesk.console.format import brief
 from linedesk.console.reading import made_between, reported
 from linedesk.runtime.language import gettext as _
@@ -24,9 +23,6 @@ from linedesk.store.errors import translated
 from linedesk.store.records.calls import COUNTED, PAID, REASON, REQUEST_ID, CallRecord, of_key
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.runs import WAITED_MS
-
-if TYPE_CHECKING:
-    from linedesk.console.overview import QuotaView
 
 # At 250 bytes a row this reads 12 MB at most.
 NEWEST_ROWS = 50_000
@@ -125,29 +121,6 @@ def cost_words(row: Mapping[str, Any]) -> str | None:
     return ngettext("{count} counted message", "{count} counted messages", call.people).format(
         count=f"{call.people:,}"
     )
-
-
-def sent_words(sent: Sent) -> str:
-    """Return what LINE accepted, by kind."""
-    groups = f"{sent.groups:,}"
-    if sent.unknown:
-        groups = _("at least {count}").format(count=groups)
-    return _("replies {replies} (free), pushes {pushes}, groups {groups}").format(
-        replies=f"{sent.replies:,}", pushes=f"{sent.pushes:,}", groups=groups
-    )
-
-
-def forecast_words(quota: QuotaView) -> str:
-    """Return how old LINE's count is and whether the plan lasts, as far as known."""
-    told = []
-    if quota.age_seconds is not None:
-        age = _("LINE's count of {time} ago").format(time=brief(quota.age_seconds))
-        told.append(age)
-    if quota.ends_on is not None:
-        told.append(_("at this rate the plan ends on {day}").format(day=quota.ends_on))
-    elif quota.lasts:
-        told.append(_("at this rate it lasts the month"))
-    return _(", ").join(told)
 
 
 def reason_words(row: Mapping[str, Any]) -> str | None:

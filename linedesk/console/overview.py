@@ -173,7 +173,7 @@ class QuotaView:
     """Counted messages of this month."""
 
     messages: float | None
-    """What the plan allows; None for a plan without a limit."""
+    """The plan's limit; None for a plan without a limit."""
     used: float | None
     """LINE's count and what was sent since."""
     closed_since: datetime | None = None
@@ -433,7 +433,7 @@ class Overview:
     """Late replies given up since then, at most MOST_LATE."""
     quota: QuotaView | None
     today: Sent
-    """What LINE accepted since midnight in Japan."""
+    """The sends that LINE accepted since midnight in Japan."""
     month: Sent
     spool: SpoolView | None
     pauses: list[Document]
@@ -495,7 +495,7 @@ class Read:
     """The letters that were not replayed, by cause: _id, count, lately, lastAt."""
     is_initialised: bool = True
     sent: Document = field(default_factory=dict)
-    """What was sent this month, a part for each dispatcher."""
+    """The month's document with its sends, a part for each dispatcher."""
 
 
 def read_overview(

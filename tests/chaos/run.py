@@ -236,8 +236,7 @@ def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float
     if order.step_downs:
         # On a busy machine an election may outlast the lease, and the standby takes over.
         ends = {
-            name: [code for code in codes if code != Exit.REPLACED]
-            for name, codes in exits.items()
+            name: [code for code in codes if code != Exit.REPLACED] for name, codes in exits.items()
         }
         problems += [f"{name} ended with {codes}" for name, codes in ends.items() if codes]
     if turns is not None and turns < INTERVAL_MS:

@@ -152,11 +152,11 @@ def test_line_s_counts_are_reported_by_kind_and_for_today() -> None:
     figures.counted_today.set_function(lambda: 304)
     figures.sent(REPLY, sends=5, people=0)
     figures.sent(PUSH, sends=2, people=1)
-    figures.sent(PUSH, sends=1, people=None)
+    figures.sent(PUSH, sends=1, people=20, is_group=True)
     figures.sent("/v2/bot/message/multicast", sends=300, people=300)
-    figures.sent("/v2/bot/message/broadcast", sends=1, people=None)
+    figures.sent("/v2/bot/message/broadcast", sends=1, people=1)
     found = figures_of(registry)
-    assert found["countedMessages"] == {"push": 1, "multicast": 300, "group": 1}
+    assert found["countedMessages"] == {"push": 1, "multicast": 300, "group": 20}
     assert found["countedTodayMessages"] == 304
 
 

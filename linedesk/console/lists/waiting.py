@@ -1,4 +1,4 @@
-"""What waits in a paused scope, and what its answers cost once they are sent.
+"""The events that wait in a paused scope, and the cost of their answers.
 
 An event that waits longer than its reply token lives is answered by a counted push, by the rule of
 `jobworker.sending.late_replies`. Further answers become dead letters.

@@ -17,10 +17,11 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from pymongo.database import Database
 
-from linedesk.console.calls import cost_words, forecast_words, reason_words, sent_words
+from linedesk.console.calls import cost_words, reason_words
 from linedesk.console.conversation import with_names
 from linedesk.console.dead_letters import explained
 from linedesk.console.format import UNITS
+from linedesk.console.health import forecast_words, sent_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
 from linedesk.console.lists.events import RESULT_NAMES

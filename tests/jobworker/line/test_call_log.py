@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +11,6 @@ from pymongo.database import Database
 from jobworker.line.call_log import CallLog, people_of
 from jobworker.line.gate import current_turn
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
-from jobworker.line.today import midnight
 from jobworker.row_log import RowLog, RowWriter
 from linedesk.store.client import connect
 from tests.jobworker.line.test_gate import Hand
@@ -89,37 +88,31 @@ def test_a_row_has_class_and_wait_at_the_gate(database: Database[Any], hand: Han
     assert not {"class", "waitedMs"} & set(second)
 
 
-def test_today_counts_people_and_what_earlier_processes_sent(database: Database[Any]) -> None:
+def test_today_counts_people_and_what_other_processes_sent(database: Database[Any]) -> None:
     now = datetime.now(UTC)
-    before = now - timedelta(seconds=1)
-    row = {"at": before, "endpoint": PUSH, "status": 200}
-    rows = [
-        *({**row, "paid": paid} for paid in (1, 300, 0, None)),
-        {**row, "status": 429},
-        {**row, "at": midnight(now) - timedelta(seconds=1), "paid": 7},
-        {**row, "paid": "typed by hand"},
-    ]
-    database.calls.insert_many(rows if midnight(before) == midnight(now) else rows[:0])
-    earlier = 302 if midnight(before) == midnight(now) else 0
-    log = CallLog(database.calls, now=lambda: now)
+    log, other = (CallLog(database.calls, now=lambda: now) for _ in range(2))
     note(log)
     note(log, 429)
     note(log, None)
     note(log, path="/v2/bot/message/multicast", to=["U1", "U2"])
     note(log, to="C1")
-    write(log)
-    assert log.counted_today() == 4
+    assert (log.counted_today(), other.counted_today()) == (4, 0)
     for _ in range(2):
-        log.look()
-        assert log.counted_today() == 4 + earlier
+        write(log)
+        write(other)
+        assert (log.counted_today(), other.counted_today()) == (4, 4)
+    note(other)
+    write(other)
+    assert other.counted_today() == 5
 
 
-def test_sends_of_earlier_processes_are_counted_again_after_an_outage_of_mongodb() -> None:
+def test_what_was_sent_while_mongodb_is_away_is_counted(database: Database[Any]) -> None:
     uri = "mongodb://127.0.0.1:1/?replicaSet=rs0"
     with connect(uri, app_name="away", server_selection_seconds=0.1) as away:
         log = CallLog(away["away"]["calls"])
-        log.look()
-        assert log.counted_today() == 0
+        note(log)
+        write(log)
+        assert log.counted_today() == 1
 
 
 def test_a_call_that_raises_leaves_its_row_too(database: Database[Any]) -> None:

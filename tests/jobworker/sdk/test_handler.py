@@ -232,6 +232,16 @@ class Failing:
         return handler_of(lambda event: self(event))
 
 
+def test_a_push_to_a_group_counts_its_members(room: Rooms, sim: Sim) -> None:
+    group = sim.add_group("山の会", [sim.add_user(f"花{n}") for n in range(20)])
+    desk = room(handler_of(lambda event: push(event.source.group_id, event.message.text)))
+    for text in "一二":
+        desk.says(group.members[0], text, chat=group)
+        desk.until_quiet()
+    eventually(lambda: desk.figures()["countedMessages"]["group"] == 40)
+    assert len([call for call in sim.calls_to("group_size") if group.chat_id in call.path]) == 1
+
+
 def test_a_handler_that_fails_before_any_call_is_tried_again(room: Rooms, sim: Sim) -> None:
     user, failing = sim.add_user("花子"), Failing(lambda event: None)
     desk = room(failing.bot)

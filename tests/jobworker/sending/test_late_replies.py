@@ -76,6 +76,13 @@ def test_all_together_use_a_tenth_of_what_the_month_had_left_in_the_morning() ->
     assert not LateReplies().may_cost("main/U1", TODAY, 9)
 
 
+def test_a_late_reply_to_a_group_costs_all_its_members() -> None:
+    late = LateReplies()
+    assert late.may_cost("main/C1", TODAY, 200, 20)
+    late.paid(TODAY, 20)
+    assert not late.may_cost("main/U1", TODAY, 180)
+
+
 # Acted out.
 
 

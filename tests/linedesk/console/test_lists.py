@@ -433,7 +433,7 @@ def test_the_ids_of_the_audit_are_links(row: Document, found: list[Any]) -> None
     assert targets(row) == found
 
 
-# What a resume costs.
+# The cost of a resume.
 
 
 def hold(database: Database[Any], key: str, count: int, *, ago: float = 3600, **event: Any) -> None:

@@ -11,10 +11,19 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
+from jobworker.line.month import ends_on
+from jobworker.line.today import Sent, day_of
+from linedesk.cli.status import sections
 from linedesk.console.format import local
-from linedesk.console.health import name_of_health, overview_as_json, problems_of
+from linedesk.console.health import (
+    forecast_words,
+    name_of_health,
+    overview_as_json,
+    problems_of,
+    sent_words,
+)
 from linedesk.console.history import POINTS, read_history
-from linedesk.console.overview import Overview, Read, put_together, read_overview
+from linedesk.console.overview import Overview, QuotaView, Read, put_together, read_overview
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -100,6 +109,32 @@ def test_sends_by_call_and_what_was_counted_and_refused_today_are_told() -> None
     assert (nothing.sent.calls, nothing.counted_today, nothing.late_today) == (0, None, 0)
     odd = overview(a_dispatcher(lately={"callSends": {"x": 3}}))
     assert odd.sent.calls == 0
+
+
+def test_the_month_has_a_forecast_and_its_kinds() -> None:
+    by_kind = {"replies": 9, "pushes": 4, "groups": 60, "unknown": 0}
+    day = day_of(NOW)
+    sent = {"_id": "sent", "one": {"day": day.day, "today": by_kind, "month": by_kind}}
+    told = {"quotaUsedMessages": 100, "quotaMessages": 101, "quotaAgeSeconds": 240}
+    seen = overview(a_dispatcher(figures=told), sent=sent)
+    assert seen.today == seen.month == Sent(9, 4, 60)
+    assert seen.quota is not None
+    assert seen.quota.ends_on == str(ends_on(100, 101, NOW))
+    assert sent_words(seen.month) == "replies 9 (free), pushes 4, groups 60"
+    words = f"LINE's count of 4 min ago, at this rate the plan ends on {seen.quota.ends_on}"
+    assert forecast_words(seen.quota) == words
+    lines = dict(sections(seen))["LINE"]
+    assert {"quota 100 of 101", words, f"today: {sent_words(seen.today)}"} < {
+        line.plain.strip() for line in lines
+    }
+    assert all(len(line.plain) <= 70 for line in lines[1:])
+    lasting = overview(a_dispatcher(figures={**told, "quotaMessages": 100_000})).quota
+    assert lasting is not None
+    assert (lasting.ends_on, lasting.lasts) == (None, True)
+    no_limit = overview(a_dispatcher(figures={"quotaUsedMessages": 100})).quota
+    assert no_limit == QuotaView(None, 100)
+    assert not problems_of(overview(a_desk(), a_dispatcher(figures={"quotaUsedMessages": 100})))
+    assert sent_words(Sent(groups=2, unknown=2)).endswith("groups at least 2")
 
 
 def test_late_replies_of_today_are_counted_from_the_dead_letters(database: Database[Any]) -> None:
@@ -547,13 +582,14 @@ def test_an_overview_reads_little_and_nothing_of_recvq(
     seen = read_overview(database)
     assert seen.queue.documents == 7
     assert [row["eventId"] for row in seen.calls[:2]] == ["999", "998"]
-    assert len(commands.sent) == 8
+    assert len(commands.sent) == 9
     assert all(next(iter(one.values())) != "recvq" for one in commands.sent)
     assert all(examined(full, one) <= MOST_EXAMINED for one in commands.sent)
     # Without a majority, a majority read would not show new rows that were written without waiting.
     assert {name for name, level in commands.levels.items() if level == "local"} == {
         "status",
         "calls",
+        "leases",
     }
 
 

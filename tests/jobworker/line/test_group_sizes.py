@@ -1,0 +1,165 @@
+"""A push to a group counts its members: LINE's count, asked before the first push of a day."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import linesim
+from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.line.answer import LineAnswer
+from jobworker.line.group_sizes import GroupSizes
+from jobworker.line.today import day_of, sent_id, sent_in
+from linedesk.store.documents import LEASES
+from linesim import Sim
+from linesim.model.world import Group
+from tests.jobworker.line.test_quota import a_bot
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+GROUP = "C" + "1" * 32
+# An hour before midnight in Japan.
+EVENING = datetime(2026, 11, 24, 14, tzinfo=UTC)
+
+
+@pytest.fixture
+def sim() -> Iterator[Sim]:
+    """One for each test, since its count of the month is compared."""
+    with linesim.running(rate_limits=False, quota=1_000) as sim:
+        yield sim
+
+
+def a_group(sim: Sim, people: int, **more: Any) -> Group:
+    return sim.add_group("山の会", [sim.add_user(f"花{n}") for n in range(people)], **more)
+
+
+def pushes(desk: Room, sim: Sim, group: Group, texts: str) -> None:
+    for text in texts:
+        desk.says(group.members[0], text, chat=group)
+        # Otherwise both share one push.
+        desk.until_quiet()
+
+
+def asked(sim: Sim, kind: str = "group") -> int:
+    return len(sim.calls_to(f"{kind}_size"))
+
+
+@pytest.mark.parametrize("kind", ["group", "room"])
+def test_a_push_counts_the_members_and_line_s_count_is_the_same(
+    database: Any, sim: Sim, kind: Any
+) -> None:
+    group = a_group(sim, 20, kind=kind)
+    with Room(database, sim, a_bot()) as desk:
+        pushes(desk, sim, group, "一二")
+        assert desk.figures()["countedMessages"]["group"] == 40 == sim.platform.quota.used
+        assert desk.figures()["countedTodayMessages"] == 40
+        assert asked(sim, kind) == 1
+        eventually(lambda: sent_in(stored(database)).groups == 40)
+    paid = [row["paid"] for row in database.calls.find({"paid": {"$exists": True}})]
+    assert paid == [20, 20]
+
+
+def stored(database: Any) -> dict[str, Any]:
+    """The month's document."""
+    return database[LEASES].find_one({"_id": sent_id(datetime.now(UTC))}) or {}
+
+
+def test_users_alone_cost_no_question(database: Any, sim: Sim) -> None:
+    with Room(database, sim, a_bot()) as desk:
+        desk.says(sim.add_user("花子"), "一")
+        desk.until_quiet()
+    assert sim.platform.quota.used == 1
+    assert asked(sim) == 0
+
+
+def test_a_restart_loses_and_doubles_nothing_of_the_count(database: Any, sim: Sim) -> None:
+    group = a_group(sim, 5)
+    user = sim.add_user("花子")
+    for epoch in (1, 2):
+        with Room(database, sim, a_bot(), epoch=epoch) as desk:
+            pushes(desk, sim, group, "一")
+            for text in ("二", "何通"):
+                desk.says(user, text)
+                desk.until_quiet()
+            # The first look at what the previous process left.
+            eventually(
+                lambda desk=desk, epoch=epoch: desk.figures()["countedTodayMessages"] == 6 * epoch
+            )
+    document = eventually(lambda: sent_in(stored(database)).counted == 12 and stored(database))
+    month, today = sent_in(document), sent_in(document, day=day_of(datetime.now(UTC)))
+    assert month == today
+    assert (month.replies, month.pushes, month.groups, month.unknown) == (2, 2, 10, 0)
+    assert month.counted == sim.platform.quota.used
+
+
+@pytest.mark.parametrize("status", [404, 429, 500, None])
+def test_a_push_is_sent_without_a_count_and_says_that_it_is_unknown(
+    database: Any, sim: Sim, status: int | None
+) -> None:
+    group = a_group(sim, 20)
+    if status is None:
+        sim.close_next("group_size")
+    else:
+        sim.answer_next("group_size", status, {"message": "no"})
+    with Room(database, sim, a_bot()) as desk:
+        pushes(desk, sim, group, "一二")
+        assert desk.figures()["countedMessages"]["group"] == 2
+    assert len(sim.answers(group)) == 2
+    # The next push does not ask at once again.
+    assert asked(sim) == 1
+    found = sent_in(eventually(lambda: stored(database)))
+    assert (found.groups, found.unknown) == (2, 2)
+
+
+class Asked:
+    """LINE's endpoint, and the sizes that ask it by hand."""
+
+    def __init__(self) -> None:
+        self.now = EVENING
+        self.answer: int | LineError | str = 20
+        self.paths: list[str] = []
+        self.sizes = GroupSizes(self._get, now=lambda: self.now)
+
+    def _get(self, path: str, *parts: str, **_: Any) -> LineAnswer:
+        self.paths.append(path.format(*parts))
+        if isinstance(self.answer, LineError):
+            raise self.answer
+        return LineAnswer(200, json.dumps({"count": self.answer}))
+
+    def push(self, **later: float) -> int | None:
+        """The people that a push reaches after that time, as far as known."""
+        self.now += timedelta(**later)
+        if self.sizes.is_due(GROUP):
+            self.sizes.ask(GROUP)
+        return self.sizes.people(GROUP)
+
+
+def test_a_group_that_loses_members_counts_fewer_from_the_next_day_in_japan() -> None:
+    line = Asked()
+    assert line.push() == 20
+    line.answer = 3
+    assert line.push(minutes=59) == 20
+    assert line.push(minutes=2) == 3
+    assert line.paths == [f"/v2/bot/group/{GROUP}/members/count"] * 2
+
+
+@pytest.mark.parametrize("failure", [OutcomeUnknown("no answer"), "many"])
+def test_without_an_answer_the_last_count_stays_and_line_is_asked_again(failure: Any) -> None:
+    line = Asked()
+    assert line.push() == 20
+    line.answer = failure
+    assert line.push(hours=2) == 20
+    assert line.push(minutes=9) == 20
+    assert len(line.paths) == 2
+    line.answer = 21
+    assert line.push(minutes=2) == 21
+
+
+def test_users_and_lists_of_users_are_never_asked_for() -> None:
+    line = Asked()
+    assert not any(line.sizes.is_due(to) for to in ("U1", ["U1", "U2"], None, ""))
+    assert line.sizes.people(["U1"]) is None
