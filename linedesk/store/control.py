@@ -65,13 +65,6 @@ class Scope:
         """The `_id` of its pause in `control`."""
         return "/".join(filter(None, (PAUSE, self.channel, self.key)))
 
-    @property
-    def kind(self) -> Literal["everything", "channel", "conversation"]:
-        """Its size, as the label of a metric."""
-        if self.channel is None:
-            return "everything"
-        return "channel" if self.key is None else "conversation"
-
     def covers(self, channel: Any, key: Any) -> bool:
         """Whether the scope includes a conversation."""
         return self.channel in (None, channel) and self.key in (None, key)
@@ -165,11 +158,12 @@ class Pauses:
         return [one for one in self.rows if one.scope.covers(channel, key)]
 
     def ages(self, now: datetime) -> dict[str, list[float]]:
-        """The ages of the pauses in seconds, by the kind of their scope; 0 if unknown."""
+        """The ages of the pauses in seconds, by the size of their scope; 0 if unknown."""
         ages: dict[str, list[float]] = {"everything": [], "channel": [], "conversation": []}
         for one in self.rows:
+            size = "channel" if one.scope.key is None else "conversation"
             seconds = 0.0 if one.at is None else round((now - one.at).total_seconds(), 3)
-            ages[one.scope.kind].append(max(0.0, seconds))
+            ages["everything" if one.scope.channel is None else size].append(max(0.0, seconds))
         return ages
 
     def as_rows(self) -> list[Document]:

@@ -173,21 +173,16 @@ def is_transient(error: PyMongoError) -> bool:
     """Whether the same operation may succeed later without any change by an operator."""
     if isinstance(error, BulkWriteError):
         return False
-    if _is_of_deployment(error):
+    # The driver's own check finds the deployment unusable now: no sessions, since the node is
+    # neither primary nor secondary, as during a step-down; a too old server; names of a
+    # `mongodb+srv` URI that cannot be resolved. None has a code, and an invalid URI has a subtype.
+    if type(error) is ConfigurationError:
         return True
     if isinstance(error, (ConnectionFailure, ExecutionTimeout, WTimeoutError)) or error.timeout:
         return True
     if isinstance(error, OperationFailure):
         return error.code in TRANSIENT_CODES or error.has_error_label("RetryableWriteError")
     return False
-
-
-def _is_of_deployment(error: PyMongoError) -> bool:
-    """Whether the driver's own check finds the deployment unusable now: no sessions, since the node
-    is neither primary nor secondary, as during a step-down; a too old server; names of a
-    `mongodb+srv` URI that cannot be resolved. None has a code, and an invalid URI has a subtype.
-    """
-    return type(error) is ConfigurationError
 
 
 def translate(error: PyMongoError) -> Exception:
@@ -198,8 +193,8 @@ def translate(error: PyMongoError) -> Exception:
         return AccessRefused(error.code)
     if not is_transient(error):
         return error
-    told = str(error) if _is_of_deployment(error) else type(error).__name__
-    unavailable = StoreUnavailable(told)
+    told = type(error).__name__
+    unavailable = StoreUnavailable(str(error) if told == "ConfigurationError" else told)
     unavailable.__cause__ = error
     return unavailable
 

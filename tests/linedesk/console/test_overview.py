@@ -22,7 +22,7 @@ from linedesk.console.health import (
     problems_of,
     sent_words,
 )
-from linedesk.console.history import POINTS, read_history
+from linedesk.console.history import POINTS, read_history, read_marks
 from linedesk.console.overview import Overview, QuotaView, Read, put_together, read_overview
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
@@ -213,7 +213,25 @@ def test_a_kill_does_not_make_the_title_better_for_an_hour() -> None:
     assert wrong(seen) == {"dispatcher": "warn"}
     assert "process 10 on box was killed or crashed 20 s ago" in problems_of(seen)[0].saw
     assert wrong(overview(a_desk(), {**hangs, "state": "ended"}, successor)) == {}
+    # One that crashes at each start is one problem.
+    crashes = [a_dispatcher(pid, silent=pid) for pid in range(20, 60)]
+    [one] = problems_of(overview(a_desk(), *crashes, successor))
+    saw = "process 20 on box was killed or crashed 20 s ago; another one runs (and 39 more)"
+    assert one.saw == saw
     assert wrong(overview(a_desk(), a_dispatcher(silent=3601), successor)) == {}
+
+
+def test_a_process_that_crashed_a_thousand_times_hides_no_other(database: Database[Any]) -> None:
+    now = datetime.now(UTC)
+    ends = (now - timedelta(seconds=n) for n in range(20, 1_000))
+    crashes = [a_desk(n, at=at, startedAt=at) for n, at in enumerate(ends)]
+    database.status.insert_many(crashes)
+    database.status.insert_one(a_dispatcher(now=now, version="2.0", startedAt=now))
+    seen = read_overview(database)
+    assert seen.queue.documents == 7
+    assert "dispatcher started, version 2.0" in [
+        words for _, words in read_marks(database, hours=1)
+    ]
 
 
 def test_the_word_of_a_process_follows_the_age_of_its_row() -> None:
