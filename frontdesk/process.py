@@ -68,9 +68,9 @@ def serve(
 
     With `inherited` sockets, which must listen, the address is not bound. Raises CannotListen if a
     socket, the address or the certificate cannot be used, SetupError if another thing than a spool
-    has its name. A start does not need MongoDB: documents
-    then go to the spool, and requests are refused only if the spool cannot take them. The figures
-    are on the registry and in this process's row of `status`.
+    has its name. A start does not need MongoDB: documents then go to the spool, and requests are
+    refused only if the spool cannot take them. The figures are on the registry and in this
+    process's row of `status`.
     """
     service = service or NoServiceManager()
     if spool is not None:

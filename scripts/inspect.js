@@ -137,8 +137,7 @@ var linedesk = (() => {
   // --- status, lag: the reports of the processes
 
   // The word follows the age of the row: a process that was killed works no more.
-  const LATE_SECONDS = 3;
-  const isLate = (row) => secondsSince(row.at) > LATE_SECONDS;
+  const said = (row) => (secondsSince(row.at) > 3 ? ["silent", ago(row.at), "-"] : [row.state, ago(row.at), row.words]);
   const isFresh = (row) => secondsSince(row.at) <= FRESH_SECONDS;
   const processes = () => find("status", { state: { $ne: "ended" } }).sort({ role: 1, host: 1, pid: 1 }).limit(MOST).toArray();
   // Of two that report to lead, the one with the later lease.
@@ -168,8 +167,7 @@ var linedesk = (() => {
     return answer({ at: new Date(), processes: all, dispatcher: leading(all), pauses }, [
       heading("linedesk"),
       ...titled("processes", ["role", "host", "pid", "state", "heard of", "says"],
-        all.map((row) => [row.role, row.host, row.pid, isLate(row) ? "silent" : row.state, ago(row.at),
-          isLate(row) ? "-" : row.words])),
+        all.map((row) => [row.role, row.host, row.pid, ...said(row)])),
       ...titled("pauses", ["id", "since", "by", "why"], pauses.map((row) => [row._id, row.at, row.by, row.why])),
       ...all.filter(isFresh).flatMap(ofProcess),
     ]);

@@ -124,22 +124,16 @@ def require_spool(path: Path) -> None:
     """
     try:
         found = path.stat()
-        is_whole = found.st_size % PAGE_BYTES == 0 and stat.S_IMODE(found.st_mode) == 0o600
-        is_own = stat.S_ISREG(found.st_mode) and (
-            found.st_size == 0
-            or (is_whole and found.st_uid == os.geteuid())
-            or _begins_with(path, HEADER)
-        )
+        if is_file := stat.S_ISREG(found.st_mode):
+            with path.open("rb") as file:
+                is_database = file.read(len(HEADER)) in (HEADER, b"")
     except OSError:
         return
+    whose = found.st_uid, stat.S_IMODE(found.st_mode), found.st_size % PAGE_BYTES
+    is_own = is_file and (is_database or whose == (os.geteuid(), 0o600, 0))
     if not is_own or _has_tables_of_others(path):
         told = _("{file} is not a spool and stays as it is: move it away, or change SPOOL_PATH")
         raise SetupError(told.format(file=path))
-
-
-def _begins_with(path: Path, header: bytes) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(header)) == header
 
 
 def _has_tables_of_others(path: Path) -> bool:
