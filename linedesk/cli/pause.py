@@ -54,7 +54,6 @@ def pause(
 
     The cost of the pause is shown first. Everything is paused only with `yes`, or after the
     operator has typed `all` on a terminal, and a conversation that was never seen only with `yes`.
-    Raises NotDone.
     """
     with open_to_act(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
