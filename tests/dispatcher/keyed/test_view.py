@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE, KeyQueue, KeyQueues, QueuedJob
+from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Threads
 from dispatcher.keyed.view import MOST_UNREAD, MOST_WAITING, PoolView
 from dispatcher.metrics import InHand
@@ -53,7 +54,8 @@ def waiting(desk: DeskOfPool) -> list[tuple[str, str]]:
 def test_of_what_is_held_the_paused_part_is_told_apart_before_it_is_read() -> None:
     pauses = Pauses((Pause(Scope("main", "U0")),))
     queues = KeyQueues(ProgressTracker(), pauses=pauses)
-    view = PoolView(queues, Threads(1, lambda _: None), lock=threading.Lock())
+    threads = Threads(1, lambda _: None)
+    view = PoolView(queues, threads, CrashSuspects(), lock=threading.Lock())
     for number in range(MOST_UNREAD + 5):
         queues.put_held(HeldKey("main", f"U{number}", count=3, top=number))
     unpaused = view.standing([]).unpaused
