@@ -160,7 +160,9 @@ class Dispatcher:
 
     def _thread_died(self, args: threading.ExceptHookArgs) -> None:
         """A dead thread stops the process: its work would otherwise stop unnoticed."""
-        self._is_explained &= not (isinstance(args.thread, Thread) and args.thread.is_at_a_job)
+        # An event's job ran there, or it took all memory.
+        is_at_a_job = isinstance(args.thread, Thread) and args.thread.is_at_a_job
+        self._is_explained &= not (is_at_a_job or isinstance(args.exc_value, MemoryError))
         self._inbox.put(death_of(args))
 
     def _wait_for_lease(self) -> None:
