@@ -28,7 +28,7 @@ from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.metrics import InHand
 from linedesk.store.documents import Document
-from linedesk.store.queue.backlog import FeedPosition, UnpausedHeld
+from linedesk.store.queue.backlog import FeedPosition
 from linedesk.store.queue.retention import accepted_at
 from linedesk.store.records.events import EVENT_ID
 
@@ -36,8 +36,6 @@ MOST_THREADS = 50
 MOST_WAITING = 20
 # The currently deferred keys are searched among this many that were deferred first.
 LOOKED_AT = 10 * MOST_WAITING
-# The arrival of the first event of this many keys is asked of MongoDB in one query.
-MOST_UNREAD = 100
 WHY_SLOW_ONES = "waiting until another slow handler ends"
 WHY_SUSPECT = "waiting until another crash suspect ends"
 # A key whose thread works on one job for less time does not count as waiting.
@@ -92,25 +90,30 @@ class PoolView:
         with self._lock:
             tracker = self._queues.tracker
             oldest = tracker.oldest
+            unpaused, unpaused_at = self._unpaused()
             return FeedPosition(
                 newest=tracker.newest,
                 unread=[not tracker.has_read(id_) for id_ in ids],
                 oldest=None if oldest is None else oldest.id,
                 documents=tracker.unfinished,
                 held=self._queues.held_documents,
-                unpaused=self._unpaused() if self._queues.pauses else None,
+                unpaused=unpaused,
+                unpaused_at=unpaused_at,
             )
 
-    def _unpaused(self) -> UnpausedHeld:
-        """The unpaused part of `held`; keys in state PAUSED, which may be many, are not read."""
+    def _unpaused(self) -> tuple[int, datetime | None]:
+        """How many documents in `held` are not paused, and the arrival of the oldest of these; None
+        if it is not in memory. Keys in state PAUSED, which may be many, are not read.
+        """
         queues = self._queues
+        if not queues.pauses:
+            return queues.held_documents, None
         states = [queues.in_state(state) for state in KeyState if state is not KeyState.PAUSED]
         found = [one for one in chain(*states) if one.held and not queues.is_paused(one)]
-        return UnpausedHeld(
-            documents=sum(queue.held for queue in found),
-            oldest=min((_arrived_at(one.head) for one in found if one.head), default=None),
-            unread=[queue.key for queue in found if queue.head is None][:MOST_UNREAD],
-        )
+        heads = [one.head for one in found]
+        known = [_arrived_at(head) for head in heads if head is not None]
+        oldest = min(known, default=None) if len(known) == len(heads) else None
+        return sum(queue.held for queue in found), oldest
 
     def busy(self) -> tuple[int, int, int]:
         """Return the numbers of threads, of busy threads, and of threads ever abandoned."""

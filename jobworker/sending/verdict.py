@@ -22,11 +22,12 @@ from jobworker.line.answer import (
     named_in,
     reason_of,
 )
-from linedesk.store.records.calls import INVALID_REPLY_TOKEN
 
 # For a send that LINE never had: a token that expired on Friday evening can be replaced on Monday.
 # Older sends should not surprise people, so an operator decides about them.
 SEND_LIFE = timedelta(days=3)
+# LINE's error text, the only one that decides: no status identifies this error.
+INVALID_REPLY_TOKEN = "invalid reply token"
 # LINE may count a token's minute from an earlier moment than its webhook's acceptance: in the last
 # second of the minute a refusal may be for the token's age.
 # guard: second-of-proof -> PROOF_SECONDS = 0.0

@@ -176,8 +176,9 @@ def release(
 @click.command(cls=Command, examples=("accept 1.1-4af49806",))
 @click.argument("version", metavar="VERSION")
 @why_option
+@json_option
 @with_settings
-def accept(settings: Settings, version: str, why: str) -> None:
+def accept(settings: Settings, version: str, why: str, as_json: bool) -> None:
     """Let workers with a new version of the bot get jobs (DISPATCHER_WORKERS=amqp).
 
     `linedesk status` names the version. Accept only one that you have deployed: its workers get
@@ -185,7 +186,7 @@ def accept(settings: Settings, version: str, why: str) -> None:
     """
     from linedesk.cli.pause import accept as order
 
-    order(settings, version, why=why)
+    order(settings, version, why=why, as_json=as_json)
 
 
 @click.command(cls=Command, examples=("audit --limit 10",))

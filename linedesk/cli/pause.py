@@ -54,7 +54,6 @@ def pause(
 
     The cost of the pause is shown first. Everything is paused only with `yes`, or after the
     operator has typed `all` on a terminal, and a conversation that was never seen only with `yes`.
-    Raises NotDone.
     """
     with open_to_act(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
@@ -139,10 +138,13 @@ def resume(
     return Exit.OK if was else Exit.FAILED
 
 
-def accept(settings: Settings, version: str, *, why: str) -> None:
+def accept(settings: Settings, version: str, *, why: str, as_json: bool) -> None:
     """Let workers with this version of the bot get jobs."""
     with open_to_act(settings, app_name="linedesk-accept") as database:
         is_new = _acts(database).accept(version, why=why)
+    if as_json:
+        echo_json({"accepted": version, "isNew": is_new})
+        return
     told = _("accepted {version}") if is_new else _("{version} was already accepted")
     click.echo(told.format(version=visible(version)))
 

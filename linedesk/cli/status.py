@@ -60,7 +60,7 @@ from linedesk.runtime.signals import until_ctrl_c
 from linedesk.runtime.status_row import SILENT
 from linedesk.settings.settings import Settings
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.records.calls import CallRecord, is_taken, is_token_refused
+from linedesk.store.records.calls import CallRecord, is_taken
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.history import (
     BUSY_THREADS,
@@ -159,7 +159,7 @@ def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Itera
     )
     if seen.workers is not None:
         yield "workers", list(_workers(seen, seen.workers, most))
-    yield "LINE", [one for one in (_line(seen), _today(seen), *_month(seen)) if one.plain]
+    yield "LINE", [_line(seen), *_month(seen)]
     yield "capacity", [_room(seen)]
     if seen.calls:
         yield "calls", [_call(row, seen) for row in seen.calls[:most]]
@@ -205,7 +205,7 @@ def _problems(found: Sequence[HealthProblem], most: int) -> Iterator[Text]:
 
 def _process(one: Process) -> Text:
     state = known(one.state)
-    if not one.is_fresh or one.state == SILENT:
+    if one.state in (SILENT, processes.ENDED):
         ended = one.state == processes.ENDED
         state = _("ended {duration} ago") if ended else _("last seen {duration} ago")
         state = state.format(duration=for_long(one.silent_seconds))
@@ -267,10 +267,7 @@ def _latencies(found: Sequence[Latency]) -> Text:
     calls = [one for one in found if one.count and one.name == "call"]
     if calls:
         timed.append(max(calls, key=lambda one: one.count))
-    told = [
-        f"{_(LATENCIES[one.name])} {waited(one.p50, one.largest)} / {waited(one.p99, one.largest)}"
-        for one in timed
-    ]
+    told = [f"{_(LATENCIES[one.name])} {waited(one.p50)} / {waited(one.p99)}" for one in timed]
     return Text("  ".join([*told, "(p50 / p99)"]) if told else _("nothing in the last minute"))
 
 
@@ -361,11 +358,6 @@ def _line(seen: Overview) -> Text:
             told.append(_("circuit breaker open") + "  ", "bold red")
     if seen.sent.calls:
         told.append(f"{_sent(seen)}  ")
-    return told if told.plain else Text("-", "dim")
-
-
-def _today(seen: Overview) -> Text:
-    told = Text()
     if seen.counted_today is not None:
         told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
     if seen.late_today:
@@ -375,7 +367,7 @@ def _today(seen: Overview) -> Text:
             seen.late_today,
         )
         told.append(late.format(count=seen.late_today) + "  ", "yellow")
-    return told
+    return told if told.plain else Text("-", "dim")
 
 
 def _month(seen: Overview) -> Iterator[Text]:
@@ -390,7 +382,8 @@ def _month(seen: Overview) -> Iterator[Text]:
             closed = _("closed since {time}").format(time=local(seen.quota.closed_since))
             told.append(f", {closed}", "bold red")
         yield told
-        yield Text(forecast_words(seen.quota))
+        if forecast := forecast_words(seen.quota):
+            yield Text(forecast)
     for words, sent in ((_("today: {sent}"), seen.today), (_("this month: {sent}"), seen.month)):
         if sent != Sent():
             yield Text(words.format(sent=sent_words(sent)))
@@ -437,11 +430,9 @@ def _room(seen: Overview) -> Text:
 def _call(row: Mapping[str, Any], seen: Overview) -> Text:
     call = CallRecord.from_document(row)
     told = Text(f"{clock(call.at)}  {endpoint_words(call.endpoint)} ")
-    if is_token_refused(row):
-        told.append(_("{status} token refused").format(status=call.status), "yellow")
-    else:
-        style = "green" if is_taken(call.status) else "bold red"
-        told.append(str(call.status or _("no answer")), style)
+    told.append(
+        str(call.status or _("no answer")), "green" if is_taken(call.status) else "bold red"
+    )
     return told.append(visible(f"  {brief(call.ms / 1000)}  {_who(row, seen)}"))
 
 

@@ -61,10 +61,10 @@ def brief(seconds: float | None) -> str:
     return for_long(seconds)
 
 
-def waited(seconds: float | None, largest: float | None = None) -> str:
+def waited(seconds: float | None) -> str:
     """Return a percentile as `brief` does; `> 1 h` where its histogram only knows that bound."""
-    is_open = seconds in OPEN_BOUNDS and seconds != largest
-    return _("> {time}").format(time=brief(seconds)) if is_open else brief(seconds)
+    told = brief(seconds)
+    return _("> {time}").format(time=told) if seconds in OPEN_BOUNDS else told
 
 
 def local(moment: datetime | None) -> str:

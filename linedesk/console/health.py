@@ -653,13 +653,12 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
                 reason=reason_at(one.role, one.started_by)
             )
             yield HealthProblem("bad", one.role, saw, do)
-    for one in seen.killed:
+    for one in seen.killed[:1]:
         # Its counters began anew, so what they told is forgotten.
-        saw = _(
-            "process {pid} on {host} was killed or crashed {time} ago; another one runs"
-        ).format(pid=one.pid, host=one.host, time=for_long(one.silent_seconds))
+        saw = _("process {pid} on {host} was killed or crashed {time} ago; another one runs")
+        saw = saw.format(pid=one.pid, host=one.host, time=for_long(one.silent_seconds))
         do = reason_at(one.role, one.started_by)
-        yield HealthProblem("warn", one.role, saw, do)
+        yield HealthProblem("warn", one.role, _and_more(saw, len(seen.killed)), do)
     if processes.DISPATCHER in here and seen.obeyed is None:
         saw = _("no dispatcher holds the lease")
         do = _("a standby takes over within 5 s; if not, the dispatcher's log shows the reason")

@@ -57,19 +57,15 @@ def read_marks(database: Database[Any], *, hours: float) -> list[Mark]:
     since = datetime.now(UTC) - timedelta(hours=hours)
     done = {"at": {"$gte": since}, "act": {"$in": ["pause", "resume"]}, "outcome": DONE}
     with translated(), pymongo.timeout(READ_SECONDS):
-        rows = list(
-            reported(database, STATUS).find({STARTED_AT: {"$gte": since}}, limit=MOST_MARKS)
-        )
+        started = reported(database, STATUS).find({STARTED_AT: {"$gte": since}})
+        rows = list(started.sort(STARTED_AT, -1).limit(MOST_MARKS))
         acts = list(reported(database, AUDIT).find(done).sort("at", -1).limit(MOST_MARKS))
+    marks = [(row["at"], f"{known(row['act'])} {row.get('on')}") for row in acts]
     words = _("{role} started, version {version}")
-    starts = [
-        (
-            row[STARTED_AT],
-            words.format(role=known(str(row.get("role"))), version=row.get("version")),
-        )
-        for row in rows
-    ]
-    return starts + [(row["at"], f"{known(row['act'])} {row['on']}") for row in acts]
+    for row in rows:
+        role, version = known(str(row.get("role"))), row.get("version")
+        marks.append((row[STARTED_AT], words.format(role=role, version=version)))
+    return marks
 
 
 def gaps(rows: Sequence[Document], *, longest_seconds: float) -> Iterator[Mark]:

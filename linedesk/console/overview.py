@@ -38,7 +38,7 @@ from linedesk.store.documents import (
     Document,
 )
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import is_taken, is_token_refused
+from linedesk.store.records.calls import is_taken
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 
@@ -136,7 +136,7 @@ class CallsView:
 
     count: int
     failed: int
-    """LINE refused them, or did not answer; without refused reply tokens."""
+    """LINE refused them, or did not answer."""
 
     @property
     def all_failed(self) -> bool:
@@ -297,7 +297,7 @@ def threads(dispatcher: ProcessRow, row: Row) -> ThreadsView:
 def latest_calls(rows: Sequence[Row], now: datetime) -> CallsView:
     """Return the calls of the last minute among `rows`, the newest calls."""
     lately = [row for row in rows if _is_lately(row.get("at"), now)]
-    failed = sum(not is_taken(row.get("status")) and not is_token_refused(row) for row in lately)
+    failed = sum(not is_taken(row.get("status")) for row in lately)
     return CallsView(len(lately), failed)
 
 
@@ -396,7 +396,6 @@ NEWEST_LETTERS = 10
 MOST_LETTERS = MOST_COUNTED
 BY_LAST_AT = "lastAt_cause"
 LATELY = timedelta(days=1)
-KILLED_SECONDS = 3600.0
 REPLAYS_WITHIN = timedelta(minutes=1)
 MOST_REPLAYS = 1_000
 MOST_LATE = 1_000
@@ -452,7 +451,7 @@ class Overview:
     causes: list[LetterCause]
     """The same by cause, the most frequent first."""
     killed: list[Process] = field(default_factory=list)
-    """The processes that ended within an hour without reporting it, and were started again."""
+    """As `processes.killed`."""
     workers: WorkersView | None = None
     """None where handlers run on the dispatcher's threads, or no dispatcher is the leader."""
     is_initialised: bool = True
@@ -529,7 +528,7 @@ def _read(database: Database[Any], now: datetime) -> Read:
     pauses = list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES))
     is_wide = any(row.get("channel") and not row.get("key") for row in pauses)
     return Read(
-        rows=list(reported(database, STATUS).find({}).limit(MOST_ROWS)),
+        rows=list(reported(database, STATUS).find({}).sort("at", -1).limit(MOST_ROWS)),
         pauses=pauses,
         channels=list(known_channels(database[CONVERSATIONS])) if is_wide else (),
         calls=list(
@@ -586,7 +585,7 @@ def put_together(read: Read, *, now: datetime) -> Overview:
             for one in processes.that_count(found)
             if one.is_fresh or one.role != processes.SCHEDULER or asked is not False
         ],
-        killed=processes.killed(found, within_seconds=KILLED_SECONDS),
+        killed=processes.killed(found),
         scheduler_asked=asked,
         rates=rates(figures, replayed=read.replays / REPLAYS_WITHIN.total_seconds()),
         queue=queue(dispatcher, desk),

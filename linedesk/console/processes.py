@@ -130,13 +130,18 @@ def that_count(processes: Sequence[Process]) -> list[Process]:
     return sorted(counted, key=lambda one: (_place(one.role), one.host, one.pid))
 
 
-def killed(processes: Sequence[Process], *, within_seconds: float) -> list[Process]:
-    """Return the processes that ended lately without reporting it, and were started again."""
-    return [
-        one
-        for one in processes
-        if one.state == SILENT and one.silent_seconds <= within_seconds and _is_over(one, processes)
+LATELY_SECONDS = 3600.0
+
+
+def killed(processes: Sequence[Process]) -> list[Process]:
+    """Return the processes that ended within an hour without reporting it, and were started again;
+    the latest first.
+    """
+    silent = [
+        one for one in processes if one.state == SILENT and one.silent_seconds <= LATELY_SECONDS
     ]
+    over = [one for one in silent if _is_over(one, processes)]
+    return sorted(over, key=lambda one: one.silent_seconds)
 
 
 def _is_over(one: Process, processes: Sequence[Process]) -> bool:

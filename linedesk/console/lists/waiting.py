@@ -24,6 +24,7 @@ from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, Document
 from linedesk.store.errors import translated
 from linedesk.store.limits import MOST_MESSAGES, TOKEN_LIFE, USER
+from linedesk.store.records.events import ACCEPT_TIME
 
 MOST_EVENTS = 10_000
 # An open page counts every two seconds.
@@ -75,7 +76,7 @@ def read_waiting(database: Database[Any], scope: Scope, *, most: int = MOST_EVEN
     """
     now = datetime.now(UTC)
     has_token = {"$gt": ["$document.event.replyToken", ""]}
-    is_late = {"$and": [has_token, {"$lt": ["$document.acceptTime", now - TOKEN_LIFE]}]}
+    is_late = {"$and": [has_token, {"$lt": [f"$document.{ACCEPT_TIME}", now - TOKEN_LIFE]}]}
     group = {
         "_id": {"channel": "$channel", "key": "$key"},
         "events": {"$sum": 1},

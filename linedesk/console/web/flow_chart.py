@@ -173,11 +173,7 @@ def _desk(seen: Overview) -> MapNode:
     figure = _("running")
     if len(fresh) > 1:
         figure = _("{count} running").format(count=len(fresh))
-    note = (
-        f"p99 {percentile(stored.p99, stored.largest)}"
-        if stored is not None
-        else _("no webhooks now")
-    )
+    note = f"p99 {percentile(stored.p99)}" if stored is not None else _("no webhooks now")
     return MapNode("frontdesk", title, figure, note)
 
 

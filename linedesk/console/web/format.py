@@ -59,9 +59,9 @@ def seconds(value: Any) -> str:
     return f"-{brief(-value)}" if value < 0 else brief(value)
 
 
-def percentile(value: Any, largest: Any = None) -> str:
+def percentile(value: Any) -> str:
     """Return a percentile of durations; `> 1 h` where its histogram only knows that bound."""
-    return waited(value, largest) if _is_number(value) else NONE
+    return waited(value) if _is_number(value) else NONE
 
 
 def share(value: Any) -> str:

@@ -34,7 +34,7 @@ from linedesk.console.web.words import OPERATORS, REASONS
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
-from linedesk.store.records.calls import is_taken, is_token_refused
+from linedesk.store.records.calls import is_taken
 
 Value = TypeVar("Value")
 
@@ -321,7 +321,6 @@ def _environment() -> Environment:
         environment.filters[name] = _one_of(words)
     environment.globals.update(_=text_of, ngettext=count_of)
     environment.tests["taken"] = is_taken
-    environment.tests["token_refused"] = is_token_refused
     return environment
 
 

@@ -35,18 +35,6 @@ KEY_NOT_FOUND = 211
 
 
 @dataclass(frozen=True)
-class UnpausedHeld:
-    """The documents in `held` that no pause covers."""
-
-    documents: int
-    """Their number."""
-    oldest: datetime | None
-    """The arrival of the oldest one in memory."""
-    unread: Sequence[tuple[Any, Any]]
-    """Keys (channel, key) without a document in memory; a limited number of them."""
-
-
-@dataclass(frozen=True)
 class FeedPosition:
     """The state of the reader of recvq at one moment."""
 
@@ -60,8 +48,10 @@ class FeedPosition:
     """The number of documents read but unfinished."""
     held: int
     """The number of documents in `held`."""
-    unpaused: UnpausedHeld | None = None
-    """The part of `held` that is not paused; None if nothing is paused."""
+    unpaused: int
+    """The number of these that no pause covers."""
+    unpaused_at: datetime | None = None
+    """The arrival of the oldest of these; None if it is not in memory."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +116,9 @@ class DepthGauge:
                     lag, unread_at = self._long_lag(newest[0], standing.newest)
                 in_hand_at = self._accepted(standing.oldest)
                 held_at = self._oldest_held() if standing.held else None
-                unpaused = standing.unpaused or UnpausedHeld(standing.held, held_at, ())
-                unpaused_at = self._oldest_held(unpaused.unread) if unpaused.unread else None
             behind = _age(in_hand_at, unread_at)
+            # One that is not read yet may be as old as the oldest of all.
+            unpaused_at = (standing.unpaused_at or held_at) if standing.unpaused else None
             self._lasting.look()
             share, recvq_left = self._lasting.recvq(newest[0]["$recordId"] if newest else None)
             return Depth(
@@ -137,8 +127,8 @@ class DepthGauge:
                 documents=lag + standing.documents + standing.held,
                 oldest_seconds=max(behind, _age(held_at)),
                 behind_seconds=behind,
-                unpaused_documents=lag + standing.documents + unpaused.documents,
-                unpaused_oldest_seconds=max(behind, _age(unpaused.oldest, unpaused_at)),
+                unpaused_documents=lag + standing.documents + standing.unpaused,
+                unpaused_oldest_seconds=max(behind, _age(unpaused_at)),
                 unread_share=share,
                 recvq_left_seconds=recvq_left,
                 oplog_left_seconds=self._lasting.oplog(behind_seconds=behind),
@@ -208,13 +198,9 @@ class DepthGauge:
         # The `_id` of a document that recvq has lost has at least the second of its arrival.
         return accepted_at({"_id": id_} if found is None else found)
 
-    def _oldest_held(self, keys: Sequence[tuple[Any, Any]] = ()) -> datetime | None:
-        """The arrival of the oldest document; with `keys`, of the first to leave the window of
-        these, by the index.
-        """
-        any_of = {"$or": [{"channel": channel, "key": key} for channel, key in keys]}
-        found = self._database[HELD].find(any_of if keys else {}, {f"document.{ACCEPT_TIME}": 1})
-        for row in found.sort("n" if keys else "_id", 1).limit(-1):
+    def _oldest_held(self) -> datetime | None:
+        shown = {f"document.{ACCEPT_TIME}": 1}
+        for row in self._database[HELD].find({}, shown).sort("_id", 1).limit(-1):
             return accepted_at({"_id": row["_id"], **row.get("document", {})})
         return None
 

@@ -23,9 +23,6 @@ SENDS: Final = frozenset(
 )
 """The endpoints that send messages to users."""
 
-# LINE's error text in lower case, the only one that decides: no status identifies this error.
-INVALID_REPLY_TOKEN: Final = "invalid reply token"
-
 # The number of details of a refusal on one line.
 MOST_DETAILS_TOLD: Final = 3
 
@@ -44,13 +41,6 @@ def is_taken(status: Any) -> bool:
     there is no status.
     """
     return isinstance(status, int) and (200 <= status < 300 or status == 409)
-
-
-def is_token_refused(row: Mapping[str, Any]) -> bool:
-    """Whether LINE refused the reply token of a call, used or too old: LINE has not failed."""
-    reason = LineReason.from_document(row.get(REASON))
-    told = reason.message.lower() if reason is not None else ""
-    return row.get("status") == 400 and INVALID_REPLY_TOKEN in told
 
 
 def naming(event_id: str) -> dict[str, Any]:

@@ -14,14 +14,13 @@ import pytest
 from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE, KeyQueue, KeyQueues, QueuedJob
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Threads
-from dispatcher.keyed.view import MOST_UNREAD, MOST_WAITING, PoolView
+from dispatcher.keyed.view import MOST_WAITING, PoolView
 from dispatcher.metrics import InHand
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker, Slot
 from linedesk.contract import Job, JobResult
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document, name_of
-from linedesk.store.queue.backlog import UnpausedHeld
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import Holder, document, numbered
 from tests.waiting import eventually
@@ -56,16 +55,12 @@ def test_of_what_is_held_the_paused_part_is_told_apart_before_it_is_read() -> No
     queues = KeyQueues(ProgressTracker(), pauses=pauses)
     threads = Threads(1, lambda _: None)
     view = PoolView(queues, threads, CrashSuspects(), lock=threading.Lock())
-    for number in range(MOST_UNREAD + 5):
+    for number in range(5):
         queues.put_held(HeldKey("main", f"U{number}", count=3, top=number))
-    unpaused = view.standing([]).unpaused
-    assert unpaused is not None
-    assert (unpaused.documents, unpaused.oldest) == (3 * (MOST_UNREAD + 4), None)
-    assert unpaused.unread == [("main", f"U{number}") for number in range(1, MOST_UNREAD + 1)]
-    queues.obey(Pauses((Pause(Scope()),)))
-    assert view.standing([]).unpaused == UnpausedHeld(0, None, [])
-    queues.obey(Pauses())
-    assert view.standing([]).unpaused is None
+    for obeyed, unpaused in ((pauses, 12), (Pauses((Pause(Scope()),)), 0), (Pauses(), 15)):
+        queues.obey(obeyed)
+        standing = view.standing([])
+        assert (standing.held, standing.unpaused) == (15, unpaused)
 
 
 def test_a_document_read_and_not_decided_is_in_hand(pool_of: MakePool) -> None:

@@ -351,6 +351,7 @@ def test_a_new_version_gets_no_job_before_an_operator_accepts_it(house: House) -
     second.says(user, "b")
     second.until_quiet()
     assert house.texts(user) == ["old", "old"]
+    eventually(lambda: states(second).get("new/0") == UNACCEPTED)
     [new] = {one["bot"] for one in second.desk.workers() if one["name"] == "new/0"}
     assert Acts(house.database, by="hanako", via="command").accept(new)
     until_working(second, "new/0", "new/1")

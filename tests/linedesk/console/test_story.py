@@ -493,7 +493,7 @@ def test_an_unknown_word_is_no_channel_to_pause(told_of: Database[Any]) -> None:
     assert scope("花子") == scope(f"main/{HANAKO[:5]}") == Scope("main", HANAKO)
     # A pause is ended by the words that began it.
     started = Scope("main", HANAKO[:5])
-    told_of.control.insert_one({"_id": started.id})
+    told_of.control.insert_one({"_id": started.id, "act": "pause"})
     assert scope(str(started)) == started
     assert scope(f"main/{HANAKO[:5]}…") == scope(f"{HANAKO[:5]}…") == Scope("main", HANAKO)
     for nobody in ("U9", "main/U9…", "", " "):

@@ -17,7 +17,7 @@ from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document, make_document
 from linedesk.store.queue import retention
-from linedesk.store.queue.backlog import NEWEST, DepthGauge, FeedPosition, UnpausedHeld
+from linedesk.store.queue.backlog import NEWEST, DepthGauge, FeedPosition
 from linedesk.store.queue.retention import (
     LEAST_PACE_SECONDS,
     MOST_LEFT_SECONDS,
@@ -39,7 +39,8 @@ class Reader:
         self.oldest: Any = None
         self.in_hand = 0
         self.held = 0
-        self.unpaused: UnpausedHeld | None = None
+        self.paused = 0
+        self.unpaused_at: datetime | None = None
 
     def __call__(self, ids: Sequence[Any]) -> FeedPosition:
         return FeedPosition(
@@ -48,7 +49,8 @@ class Reader:
             oldest=self.oldest,
             documents=self.in_hand,
             held=self.held,
-            unpaused=self.unpaused,
+            unpaused=self.held - self.paused,
+            unpaused_at=self.unpaused_at,
         )
 
 
@@ -212,21 +214,19 @@ def test_the_queue_is_all_that_is_unfinished_and_as_old_as_the_oldest_of_it(
 def test_a_pause_hides_nothing_else_that_is_held(
     gauge: DepthGauge, reader: Reader, database: Database[Document]
 ) -> None:
-    for n, (key, minutes) in enumerate([("U0", 50), ("U1", 40), ("U2", 30), ("U2", 20)]):
-        at = datetime.now(UTC) - minutes * MINUTE
-        old = make_document({}, channel="main", accept_time=at)
-        place = {"_id": ObjectId(), "n": n, "channel": "main", "key": key}
-        database.held.insert_one({**place, "document": old})
+    at = datetime.now(UTC) - 50 * MINUTE
+    old = make_document({}, channel="main", accept_time=at)
+    database.held.insert_one({"_id": ObjectId.from_datetime(at), "n": 1, "document": old})
     reader.held = 4
-    # Of U1 the first one is in memory, of U2 none is.
-    for known, unread, minutes in (
-        (datetime.now(UTC) - 40 * MINUTE, [("main", "U2")], 40),
-        (None, [("main", "U2")], 30),
-        (None, [], 0),
+    for paused, known, minutes in (
+        (1, datetime.now(UTC) - 40 * MINUTE, 40),
+        # One that is not read yet is perhaps the oldest of all.
+        (1, None, 50),
+        (4, None, 0),
     ):
-        reader.unpaused = UnpausedHeld(documents=3, oldest=known, unread=unread)
+        reader.paused, reader.unpaused_at = paused, known
         found = gauge.measure()
-        assert (found.documents, found.unpaused_documents) == (4, 3)
+        assert (found.documents, found.unpaused_documents) == (4, 4 - paused)
         assert found.oldest_seconds == pytest.approx(3_000, abs=5)
         assert found.unpaused_oldest_seconds == pytest.approx(60 * minutes, abs=5)
 
