@@ -178,9 +178,9 @@ report() {
   elif [[ $CHANGES -eq 0 ]]; then
     printf 'nothing changed: %s runs\n' "$(basename "$(current_release)")"
   elif [[ -n $WORKER ]]; then
-    printf '%s is in use; linedesk status on the dispatcher'"'"'s machine shows this worker\n' "$(basename "$(current_release)")"
+    printf '%s is in use; linedesk status on the dispatcher'"'"'s machine shows this worker, and what to run if its bot is new\n' "$(basename "$(current_release)")"
   else
-    printf '%s is in use; linedesk doctor checks it\n' "$(basename "$(current_release)")"
+    printf '%s is in use; linedesk doctor and linedesk status check it\n' "$(basename "$(current_release)")"
   fi
   printf 'changed: %s\n' "$CHANGES"
 }

@@ -6,7 +6,6 @@ import logging
 import threading
 from enum import Enum
 
-from dispatcher.keyed.threads import Thread
 from linedesk.store.errors import AccessRefused, Replaced
 
 log = logging.getLogger(__name__)
@@ -35,12 +34,6 @@ def ending_of(message: int | BaseException) -> ExitReason:
     if isinstance(message, AccessRefused):
         return ExitReason.REFUSED
     return ExitReason.FAILED
-
-
-def may_be_a_job(args: threading.ExceptHookArgs) -> bool:
-    """Return whether an event's job may have ended the thread: it ran there, or took all memory."""
-    is_at_a_job = isinstance(args.thread, Thread) and args.thread.is_at_a_job
-    return is_at_a_job or isinstance(args.exc_value, MemoryError)
 
 
 def death_of(args: threading.ExceptHookArgs) -> BaseException:

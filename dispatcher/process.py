@@ -16,7 +16,7 @@ from pymongo.database import Database
 
 from dispatcher.control import CONTROL_SECONDS, ControlReader
 from dispatcher.delayed_calls import DelayedCalls
-from dispatcher.exit_reason import ExitReason, death_of, ending_of, may_be_a_job
+from dispatcher.exit_reason import ExitReason, death_of, ending_of
 from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
@@ -25,6 +25,7 @@ from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECOND
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import PACE_SECONDS, QUIET_SECONDS, Saver
 from dispatcher.keyed.suspects import StartCounter
+from dispatcher.keyed.threads import Thread
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
@@ -159,7 +160,9 @@ class Dispatcher:
 
     def _thread_died(self, args: threading.ExceptHookArgs) -> None:
         """A dead thread stops the process: its work would otherwise stop unnoticed."""
-        self._is_explained = self._is_explained and not may_be_a_job(args)
+        # An event's job ran there, or it took all memory.
+        is_at_a_job = isinstance(args.thread, Thread) and args.thread.is_at_a_job
+        self._is_explained &= not (is_at_a_job or isinstance(args.exc_value, MemoryError))
         self._inbox.put(death_of(args))
 
     def _wait_for_lease(self) -> None:

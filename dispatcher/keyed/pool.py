@@ -89,6 +89,7 @@ class Pool:
             pauses=pauses,
             most_slow=max(1, threads // SLOW_PART),
             found=self._suspects.found,
+            lines_up=self._suspects.lines_up,
             held_bound=bound,
         )
         self._policy = HoldPolicy(
@@ -104,9 +105,8 @@ class Pool:
         self._scanning = False
         self.view = PoolView(self._queues, self._threads, self._suspects, lock=self._lock)
         for key in held_keys:
-            name = key.channel, key.key
-            self._suspects.meet_held(name)
-            self._queues.put_held(key, suspect=self._suspects.stands_in_line(name))
+            self._suspects.meet_held((key.channel, key.key))
+            self._queues.put_held(key)
 
     # The pool's life.
 
@@ -200,9 +200,7 @@ class Pool:
             return False
         with self._lock:
             is_first = again and self._queues.get(key) is None
-            is_met = is_first and not self._suspects.all_met
-            suspect, now = is_met and self._suspects.stands_in_line(key), time.monotonic()
-            job = self._queues.put(document, token, key=key, again=again, now=now, suspect=suspect)
+            job = self._queues.put(document, token, key=key, again=again, now=time.monotonic())
             if job is None:
                 return False
             if not again:

@@ -7,11 +7,11 @@ then derives from the state which threads to wake (`dispatcher.keyed.pool`).
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from typing import Any, Protocol
 
 import bson
@@ -409,7 +409,8 @@ class KeyQueues:
 
     `tracker` is the window, `held_bound` limits the documents of `held` in memory. `owner` answers
     a job's own methods, on the thread that calls them; without an owner the queues answer. At most
-    `most_slow` runs are slow at a time. The suspects named in `found` are the first of their line.
+    `most_slow` runs are slow at a time. A key that is met now waits in the line of suspects if
+    `lines_up` says so; those named in `found` are the first there.
     """
 
     def __init__(
@@ -420,6 +421,7 @@ class KeyQueues:
         pauses: Pauses = NO_PAUSES,
         most_slow: int = 1_000,
         found: Container[str | None] = (),
+        lines_up: Callable[[Any], bool] = lambda key: False,
         held_bound: int = 10_000,
         most_unsaved: int = MOST_UNSAVED,
         most_whole: int = MOST_WHOLE,
@@ -430,6 +432,7 @@ class KeyQueues:
         self.pauses = pauses
         self._most_slow = most_slow
         self._found = found
+        self._lines_up = lines_up
         self._held_bound = held_bound
         self._most_unsaved = most_unsaved
         self._most_whole = most_whole
@@ -500,9 +503,9 @@ class KeyQueues:
         runs = (queue.running for queue in self._in[KeyState.RUNNING])
         return sum(isinstance(run, Run) and run.job.is_slow for run in runs)
 
-    def ready(self, *lines: ReadyLine) -> Iterator[KeyQueue]:
-        """The ready keys of these lines, in order."""
-        return chain.from_iterable(self._ready[line] for line in lines)
+    def ready(self, line: ReadyLine) -> Iterable[KeyQueue]:
+        """The ready keys of a line, in order."""
+        return self._ready[line]
 
     @property
     def running(self) -> int:
@@ -551,19 +554,9 @@ class KeyQueues:
     # Documents arrive.
 
     def put(
-        self,
-        document: Document,
-        token: Any,
-        *,
-        key: Any,
-        again: bool,
-        now: float,
-        suspect: bool = False,
+        self, document: Document, token: Any, *, key: Any, again: bool, now: float
     ) -> QueuedJob | None:
-        """Accept a document; None if it is known already: unfinished or finished.
-
-        A new key with a `suspect` waits in their line.
-        """
+        """Accept a document; None if it is known already: unfinished or finished."""
         slot = self.tracker.take(document["_id"], token)
         if slot is None:
             return None
@@ -572,7 +565,7 @@ class KeyQueues:
         queue = self._by_key.get(key)
         if queue is None:
             queue = self._by_key[key] = KeyQueue(key)
-            queue.suspect = suspect
+            queue.suspect = again and self._lines_up(key)
         kept = document if queue.in_hand < self._most_whole else None
         job = QueuedJob(queue, kept, slot, again=again, owner=self._owner)
         # guard: behind-what-is-held -> queue.jobs.append(job)
@@ -583,10 +576,10 @@ class KeyQueues:
             self._tell(queue)
         return job
 
-    def put_held(self, held: HeldKey, *, suspect: bool = False) -> None:
+    def put_held(self, held: HeldKey) -> None:
         """Enter a key with documents in `held`, none of them in memory."""
         queue = KeyQueue((held.channel, held.key), top=held.top)
-        queue.suspect = suspect
+        queue.suspect = self._lines_up(queue.key)
         self._by_key[queue.key] = queue
         self._count_held(queue, held.count)
         # If progress was removed by hand, its count starts again while theirs does not.

@@ -90,9 +90,9 @@ class CrashSuspects:
         # The names of the running ones, by key.
         self._running: dict[Any, str] = {}
 
-    def stands_in_line(self, key: Any) -> bool:
+    def lines_up(self, key: Any) -> bool:
         """Whether a key that is met now waits in the line of suspects."""
-        return self.sought and not self._watches(key)
+        return self.sought and not self.all_met and not self._watches(key)
 
     def meet(self, key: Any) -> None:
         """The key's first document was stored before this start."""

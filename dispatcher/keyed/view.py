@@ -38,7 +38,6 @@ MOST_WAITING = 20
 LOOKED_AT = 10 * MOST_WAITING
 WHY_SLOW_ONES = "waiting until another slow handler ends"
 WHY_SUSPECT = "waiting until another crash suspect ends"
-WHY_PROOF = "waiting while a crash suspect runs alone"
 # A key whose thread works on one job for less time does not count as waiting.
 SLOW_SECONDS = 1.0
 # Documents that are only in `held` have waited longer than those in memory.
@@ -163,8 +162,6 @@ class PoolView:
             if self._queues.first_ready is None:
                 found += self._lined_up(WHY_SLOW_ONES, ReadyLine.SLOW)
             found += self._lined_up(WHY_SUSPECT, ReadyLine.SUSPECT)
-            if self._suspects.is_proving:
-                found += self._lined_up(WHY_PROOF, ReadyLine.ANSWER, ReadyLine.OTHER)
             found += [row for thread in self._threads.useful if (row := self._behind(thread))]
         found.sort(key=lambda row: row["since"] or BEFORE_ALL)
         return found[:MOST_WAITING]
@@ -172,8 +169,8 @@ class PoolView:
     def _first(self, state: KeyState) -> list[KeyQueue]:
         return list(islice(self._queues.in_state(state), MOST_WAITING))
 
-    def _lined_up(self, why: str, *lines: ReadyLine) -> list[Document]:
-        return [_row(queue, why) for queue in islice(self._queues.ready(*lines), MOST_WAITING)]
+    def _lined_up(self, why: str, line: ReadyLine) -> list[Document]:
+        return [_row(queue, why) for queue in islice(self._queues.ready(line), MOST_WAITING)]
 
     def _behind(self, thread: Thread) -> Document | None:
         """Return the documents behind the first one of a key whose thread has been busy for

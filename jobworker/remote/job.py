@@ -247,8 +247,6 @@ def written(message: Mapping[str, Any]) -> bytes:
         return to_line(_lasting(message, f"decision is no JSON: {type(error).__name__}"))
     if len(line) > MOST_BYTES:
         return to_line(_lasting(message, f"decision has {len(line)} bytes, at most {MOST_BYTES}"))
-    if needs_too_much_memory(line):
-        return to_line(too_much_memory(message["attempt"]))
     return line
 
 

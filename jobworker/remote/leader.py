@@ -173,7 +173,6 @@ class Workers:
         self.epoch = epoch
         self._places(0)
         self._told_places = 0
-        self._read_accepted()
         self._broker.start()
         self._watch.start()
 
@@ -477,7 +476,8 @@ class Workers:
             self._tell_places()
 
     def _decided(self, message: Mapping[str, Any]) -> None:
-        id_ = str(message["attempt"])
+        # It goes into an answer: of a name that no leader gave, only so much.
+        id_ = str(message["attempt"])[:64]
         with self._lock:
             attempt = self._attempts.get(id_)
             if attempt is None:
@@ -552,8 +552,8 @@ class Workers:
 
     def _choose_version(self) -> None:
         """Choose the version with the most threads; of several, the one started last."""
-        known = {one.bot for one in self._workers.values()}
-        for versions in (self._asked, self._refused):
+        known = {self._version, *(one.bot for one in self._workers.values())}
+        for versions in (self._asked, self._refused, self._bots):
             for gone in versions.keys() - known:
                 del versions[gone]
         threads: Counter[str] = Counter()
@@ -569,8 +569,6 @@ class Workers:
         if version != self._version:
             log.info("bot version in force bot=%s before=%s", version, self._version or "-")
             self._version = version
-        for old in [one for one in self._bots if one not in known and one != version]:
-            del self._bots[old]
 
     def _tell_places(self) -> None:
         places = 0

@@ -25,7 +25,6 @@ TEXTS = (
     mark("waiting behind a slow handler"),
     mark("waiting until another slow handler ends"),
     mark("waiting until another crash suspect ends"),
-    mark("waiting while a crash suspect runs alone"),
     mark("its outbox is full"),
     mark("gathering the messages of its sender"),
     mark("fetching the sender's profile"),

@@ -19,6 +19,7 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
+from pymongo.results import UpdateResult
 
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
@@ -324,7 +325,7 @@ class Control:
         row = {"act": BOT, "version": version, "by": by, "at": _now()}
         with translated(), pymongo.timeout(self._read_seconds):
             id_ = {"_id": f"{BOT}/{version}"}
-            done = self._rows.update_one(id_, {"$setOnInsert": row}, upsert=True)
+            done = _put(lambda: self._rows.update_one(id_, {"$setOnInsert": row}, upsert=True))
             return done.upserted_id is not None
 
     def bots(self) -> set[str]:
@@ -423,12 +424,12 @@ class Control:
         self._passed_over = passed_over
 
 
-def _put(put: Callable[[], object]) -> None:
+def _put(put: Callable[[], UpdateResult]) -> UpdateResult:
     """Write a row that another order may create at the same time."""
     try:
-        put()
+        return put()
     except DuplicateKeyError:
-        put()
+        return put()
 
 
 def _now() -> datetime:

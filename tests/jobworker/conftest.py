@@ -51,7 +51,7 @@ def shared_database(client: Client) -> Iterator[Database[Any]]:
 @pytest.fixture
 def database(shared_database: Database[Any]) -> Database[Any]:
     """As good as a fresh one to the jobworker, and made in a hundredth of the time."""
-    for name in ("conversations", "deadletters", "calls", "jobs", "schedule", "batches"):
+    for name in ("conversations", "deadletters", "calls", "jobs", "schedule", "batches", "control"):
         shared_database[name].delete_many({})
     shared_database.leases.delete_many({"_id": {"$regex": "^sent/"}})
     return shared_database

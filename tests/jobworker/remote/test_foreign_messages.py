@@ -10,6 +10,8 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
+from linedesk.runtime.status_row import UNACCEPTED
+from linedesk.store.control import Control
 from tests.jobworker.remote.house import House, states, until_working
 from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire
 from tests.waiting import eventually
@@ -366,6 +368,21 @@ def test_workers_cannot_fill_a_leader_without_bound(house: House) -> None:
     room.says(user, "a")
     room.until_quiet(seconds=30)
     assert house.texts(user) == ["a"]
+
+
+def test_versions_that_no_operator_accepts_leave_no_rules_behind(house: House) -> None:
+    Control(house.database).accept_bot("another", by="hanako")
+    room = house.leader(confirms_bots=True)
+    empty = {"perMember": False, "rules": []}
+    with Stranger(house.node) as stranger:
+        for number in range(20):
+            stranger.to_leaders({**BEAT, "bot": f"b{number}"})
+            stranger.to_leaders({"type": "hello", "bot": f"b{number}", "rules": empty})
+        eventually(lambda: states(room) == {"forged": UNACCEPTED})
+        stranger.to_leaders({**BEAT, "name": "last", "bot": "b19"})
+        eventually(lambda: "last" in states(room))
+    assert room.desk._workers is not None
+    assert set(room.desk._workers._bots) == {"b19"}
 
 
 def waiting_bot(gate: Gate) -> Bot:
