@@ -52,9 +52,8 @@ def pause(
 ) -> None:
     """Pause everything, a channel or a conversation, and wait for the dispatcher's confirmation.
 
-    The cost of the pause is shown first. Everything is paused only with `yes`, or after the operator
-    has typed `all` on a terminal, and a conversation that was never seen only with `yes`. Raises
-    NotDone.
+    The cost is shown first. Everything is paused only with `yes`, or after the operator has typed
+    `all` on a terminal, and a conversation that was never seen only with `yes`. Raises NotDone.
     """
     with open_to_act(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)

@@ -43,7 +43,6 @@ from linedesk.console.format import (
 )
 from linedesk.console.health import (
     HealthProblem,
-    forecast_words,
     name_of_health,
     overview_as_json,
     problems_of,
@@ -159,7 +158,7 @@ def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Itera
     )
     if seen.workers is not None:
         yield "workers", list(_workers(seen, seen.workers, most))
-    yield "LINE", [one for one in (_line(seen), _today(seen), *_month(seen)) if one.plain]
+    yield "LINE", [_line(seen), *_month(seen)]
     yield "capacity", [_room(seen)]
     if seen.calls:
         yield "calls", [_call(row, seen) for row in seen.calls[:most]]
@@ -361,39 +360,35 @@ def _line(seen: Overview) -> Text:
             told.append(_("circuit breaker open") + "  ", "bold red")
     if seen.sent.calls:
         told.append(f"{_sent(seen)}  ")
-    return told if told.plain else Text("-", "dim")
-
-
-def _today(seen: Overview) -> Text:
-    told = Text()
     if seen.counted_today is not None:
         told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
     if seen.late_today:
         late = ngettext(
-            "{count:,} late reply given up today",
-            "{count:,} late replies given up today",
+            "{count} late reply given up today",
+            "{count} late replies given up today",
             seen.late_today,
         )
         told.append(late.format(count=seen.late_today) + "  ", "yellow")
-    return told
+    return told if told.plain else Text("-", "dim")
 
 
 def _month(seen: Overview) -> Iterator[Text]:
     if seen.quota is not None:
         used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
-        if seen.quota.messages is None:
-            told = Text(_("{used} this month, no limit").format(used=used))
-        else:
+        told = Text(_("{used} this month, no limit").format(used=used))
+        if seen.quota.messages is not None:
             quota = _("quota {used} of {most:,.0f}")
             told = Text(quota.format(used=used, most=seen.quota.messages))
         if seen.quota.closed_since is not None:
             closed = _("closed since {time}").format(time=local(seen.quota.closed_since))
             told.append(f", {closed}", "bold red")
+        if seen.quota.ends_on is not None:
+            told.append(
+                "  " + _("at this rate the plan ends on {day}").format(day=seen.quota.ends_on)
+            )
         yield told
-        yield Text(forecast_words(seen.quota))
-    for words, sent in ((_("today: {sent}"), seen.today), (_("this month: {sent}"), seen.month)):
-        if sent != Sent():
-            yield Text(words.format(sent=sent_words(sent)))
+    if seen.month != Sent():
+        yield Text(_("this month: {sent}").format(sent=sent_words(seen.month)))
 
 
 def _sent(seen: Overview) -> str:

@@ -21,7 +21,7 @@ from linedesk.console.calls import cost_words, reason_words
 from linedesk.console.conversation import with_names
 from linedesk.console.dead_letters import explained
 from linedesk.console.format import UNITS
-from linedesk.console.health import forecast_words, sent_words
+from linedesk.console.health import sent_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
 from linedesk.console.lists.events import RESULT_NAMES
@@ -308,7 +308,6 @@ def _environment() -> Environment:
     environment.filters.update(FILTERS)
     environment.filters["cost"] = cost_words
     environment.filters["sent"] = sent_words
-    environment.filters["forecast"] = forecast_words
     environment.filters["reason"] = reason_words
     environment.filters["explained"] = explained
     # Words of a fixed set; any other word is shown as it is.
