@@ -22,7 +22,7 @@ from linedesk.console.errors import NotDone, Phrase
 from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
-from linedesk.console.lists.waiting import read_waiting
+from linedesk.console.lists.waiting import COST_OF_PAUSE, read_waiting
 from linedesk.console.search import is_seen, scope_of
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
@@ -64,7 +64,7 @@ def pause(
             )
             raise NotDone(Phrase(message, scope=scope))
         waiting = read_waiting(database, scope)
-        click.echo(waiting.while_paused(), err=True)
+        click.echo(_(COST_OF_PAUSE), err=True)
         if waiting.events:
             click.echo(waiting, err=True)
         if word in (None, EVERYTHING) and not yes:

@@ -26,6 +26,7 @@ from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
 from linedesk.console.lists.events import RESULT_NAMES
 from linedesk.console.lists.mass_act import MassAct
+from linedesk.console.lists.waiting import COST_OF_PAUSE
 from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
 from linedesk.console.web.format import FILTERS, number, plain, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
@@ -318,7 +319,7 @@ def _environment() -> Environment:
     }
     for name, words in fixed.items():
         environment.filters[name] = _one_of(words)
-    environment.globals.update(_=text_of, ngettext=count_of)
+    environment.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
     environment.tests["taken"] = is_taken
     environment.tests["token_refused"] = is_token_refused
     return environment
