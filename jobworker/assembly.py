@@ -156,7 +156,7 @@ class LineSide:
             breaker=hosts.api.breaker,
             rate_limits=self.rate_limits,
         )
-        calls.groups = self.groups = GroupSizes(self.client.get, self.rate_limits, now=now)
+        calls.groups = self.groups = GroupSizes(self.client.get, now=now)
         self._line = line
         self._calls = calls
         self._later = later

@@ -144,7 +144,6 @@ class WorkerMetrics:
                     "quota_used_messages",
                     "Messages of this month: LINE's count plus the sends since then.",
                 ),
-                Figure("quota_age_seconds", "Age of LINE's count in it."),
                 Figure(
                     "quota_closed_since_seconds",
                     "Unix time since when all messages of the month are used.",

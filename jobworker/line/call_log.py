@@ -22,7 +22,7 @@ from pymongo.write_concern import WriteConcern
 
 from jobworker.line.gate import current_turn
 from jobworker.line.group_sizes import GroupSizes
-from jobworker.line.today import Sent, SentHere, day_of, sent_id, sent_in
+from jobworker.line.today import Kind, SentHere, day_of, sent_id
 from jobworker.metrics import WorkerMetrics
 from jobworker.row_log import RowLog
 from linedesk.store.documents import LEASES, Document
@@ -35,9 +35,7 @@ log = logging.getLogger(__name__)
 COUNT_SECONDS = 2.0
 
 
-def people_of(
-    endpoint: str, to: Any, in_group: Callable[[Any], int | None] = lambda to: None
-) -> int | None:
+def people_of(endpoint: str, to: Any, in_group: Callable[[Any], int | None]) -> int | None:
     """Return how many people LINE counts for a successful send; None if only LINE knows.
 
     `in_group` returns the number of people in a group or room, as far as LINE has told it.
@@ -85,7 +83,12 @@ class CallLog(RowLog):
             now = self._now()
             others = self._stored if self._stored.get("_id") == sent_id(now) else {}
             parts = {**others, self._part: self._sent.part(now) or None}
-        return sent_in(parts, day=day_of(now)).counted
+        today = day_of(now).day
+        return sum(
+            one["today"]
+            for one in parts.values()
+            if isinstance(one, Mapping) and one["day"] == today
+        )
 
     def write(self) -> None:
         """Write the waiting rows, and what was sent; for the writer's thread. Raises nothing."""
@@ -165,16 +168,13 @@ class CallLog(RowLog):
     def _took(self, row: CallRecord, to: Any) -> None:
         """Count a send that LINE accepted."""
         endpoint, people = row.endpoint or "", 1 if row.people is None else row.people
-        is_reply, is_group = endpoint.endswith("/reply"), endpoint == PUSH and not _is_user(to)
+        is_group = endpoint == PUSH and not _is_user(to)
         self._figures.sent(endpoint, sends=1 + len(row.also), people=people, is_group=is_group)
-        sent = Sent(
-            replies=int(is_reply),
-            pushes=0 if is_group else people,
-            groups=people if is_group else 0,
-            unknown=int(row.people is None),
-        )
+        kind: Kind = "groups" if is_group else "pushes"
+        if endpoint.endswith("/reply"):
+            kind, people = "replies", 1
         with self._lock:
-            self._sent.add(sent, row.at or self._now())
+            self._sent.add(kind, people, self._now())
             self._is_stored = False
 
 

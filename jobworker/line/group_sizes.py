@@ -14,7 +14,6 @@ from typing import Any
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
 from jobworker.line.month import people_in
-from jobworker.line.rate_limits import RateLimits
 from jobworker.line.today import midnight
 
 log = logging.getLogger(__name__)
@@ -35,12 +34,10 @@ class GroupSizes:
     def __init__(
         self,
         get: Callable[..., LineAnswer] | None = None,
-        rate_limits: RateLimits | None = None,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._get = get
-        self._rate_limits = rate_limits or RateLimits()
         self._now = now
         self._lock = threading.Lock()
         # Under _lock: the count, and until when LINE is not asked again.
@@ -62,11 +59,9 @@ class GroupSizes:
         """Ask LINE, with a turn at the gate; the caller's push is sent whatever LINE answers."""
         get, path = self._get, PATHS[to[:1]]
         self._keep(to, self.people(to), self._now() + AGAIN_AFTER)
-        if get is None or self._rate_limits.seconds(path):
-            return
+        assert get is not None, "asked only where it is due"
         try:
             answer = get(path, to, limit_seconds=ASK_SECONDS, **context)
-            self._rate_limits.note(path, answer)
             self._keep(to, people_in(answer), midnight(self._now()) + timedelta(days=1))
         except (LineError, ValueError) as error:
             log.info("size of a group not known key=%s error=%s", to, error)

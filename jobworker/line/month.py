@@ -170,16 +170,15 @@ class Month:
 def ends_on(used: float, limit: float, now: datetime) -> date | None:
     """Return Japan's day on which the plan ends at the rate of this month so far.
 
-    It is the first day of the next month if the plan lasts. None without a rate: nothing is used,
-    the plan has ended, or the month is younger than a day.
+    None if it lasts or has ended, and in the month's first day.
     """
     today = now.astimezone(TOKYO)
     begun = today.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     if not 0 < used < limit or today - begun < timedelta(days=1):
         return None
-    next_month = (begun + timedelta(days=32)).replace(day=1)
-    share = (next_month - begun) / (today - begun)
-    return (begun + (today - begun) * min(limit / used, share)).date()
+    # No month has more days: a low rate could reach beyond the calendar.
+    ends = begun + (today - begun) * min(limit / used, 31)
+    return ends.date() if (ends.year, ends.month) == (today.year, today.month) else None
 
 
 def limit_in(answer: LineAnswer | LineError) -> int | None:

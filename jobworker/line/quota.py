@@ -129,11 +129,9 @@ class Quota:
     def _figures(self) -> dict[str, float | None]:
         with self._lock:
             found, since = self._look(), self._month.closed_since
-            age = self._monotonic() - self._told_at
         return {
             "quota_messages": found.limit,
             "quota_used_messages": found.used,
-            "quota_age_seconds": None if found.used is None else round(age, 1),
             "quota_closed_since_seconds": since.timestamp() if since else None,
         }
 

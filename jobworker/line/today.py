@@ -1,4 +1,4 @@
-"""Counts the sends that LINE accepted today and in this month, by kind. Pure.
+"""Counts the sends that LINE accepted in this month, by kind, and today. Pure.
 
 A day is Japan's, like LINE's month.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Literal
 
 from jobworker.line.month import TOKYO
 
@@ -29,57 +29,43 @@ def sent_id(now: datetime) -> str:
     return f"sent/{now.astimezone(TOKYO):%Y-%m}"
 
 
+Kind = Literal["replies", "pushes", "groups"]
+
+
 @dataclass(frozen=True)
 class Sent:
-    """Sends that LINE accepted. LINE's own count may differ."""
+    """Sends of a month that LINE accepted. LINE's own count may differ."""
 
     replies: int = 0
     """Calls, which are free."""
     pushes: int = 0
     """Messages counted for pushes to users and multicasts: one for each user."""
     groups: int = 0
-    """Messages counted for pushes to groups and rooms: one for each member."""
-    unknown: int = 0
-    """How many of these calls count as one, since the number of people is not known."""
-
-    @property
-    def counted(self) -> int:
-        """The number of messages that LINE counts."""
-        return self.pushes + self.groups
+    """Messages counted for pushes to groups and rooms: one for each member, as far as known."""
 
 
 class SentHere:
-    """The sends of this process today and in this month. Its owner's lock guards it."""
+    """The sends of this process in this month and today. Its owner's lock guards it."""
 
     def __init__(self) -> None:
-        self._day = date.min
-        self._today: Counter[str] = Counter()
-        self._month: Counter[str] = Counter()
+        self._month = ""
+        self._part: Counter[str] = Counter()
 
-    def add(self, sent: Sent, at: datetime) -> None:
-        """LINE accepted a call at that moment; one of an earlier day is not of today."""
-        day = day_of(at)
-        if day > self._day:
-            if day.replace(day=1) != self._day.replace(day=1):
-                self._month.clear()
-            self._day = day
-            self._today.clear()
-        if day == self._day:
-            self._today.update(asdict(sent))
-        if day.replace(day=1) == self._day.replace(day=1):
-            self._month.update(asdict(sent))
+    def add(self, kind: Kind, count: int, now: datetime) -> None:
+        """LINE accepted a call just now."""
+        if self._month != sent_id(now):
+            self._month, self._part = sent_id(now), Counter()
+        if self._part["day"] != day_of(now).day:
+            self._part["day"], self._part["today"] = day_of(now).day, 0
+        self._part[kind] += count
+        self._part["today"] += 0 if kind == "replies" else count
 
-    def part(self, now: datetime) -> dict[str, Any]:
+    def part(self, now: datetime) -> dict[str, int]:
         """Return its part of the month's document; empty if it sent nothing in this month."""
-        if day_of(now).replace(day=1) != self._day.replace(day=1):
-            return {}
-        return {"day": self._day.day, "today": dict(self._today), "month": dict(self._month)}
+        return dict(self._part) if self._month == sent_id(now) else {}
 
 
-def sent_in(document: Mapping[str, Any], *, day: date | None = None) -> Sent:
-    """Return the sum of a month's document, or of one of its days, the latest of each part."""
-    total: Counter[str] = Counter()
-    for part in document.values():
-        if isinstance(part, Mapping) and (day is None or part["day"] == day.day):
-            total.update(part["month" if day is None else "today"])
-    return Sent(**total)
+def sent_in(document: Mapping[str, Any]) -> Sent:
+    """Return the sum of a month's document."""
+    parts = [part for part in document.values() if isinstance(part, Mapping)]
+    return Sent(*(sum(part.get(one.name, 0) for part in parts) for one in fields(Sent)))

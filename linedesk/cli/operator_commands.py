@@ -121,7 +121,7 @@ def pause(settings: Settings, scope: str | None, why: str, yes: bool, as_json: b
 
     New events are held in order until `linedesk resume`. Answers that were decided before the pause
     are still sent. A pause survives restarts. Later answers cost counted pushes, and above a daily
-    limit they become dead letters: the command shows the limit and what waits now.
+    limit they become dead letters: the command shows the rule and what waits now.
 
     Without CHANNEL, or with `all`, everything is paused: type `all` when asked, or add --yes. Name
     a conversation by its id, by the start of its id, or by its name in LINE.

@@ -22,7 +22,7 @@ from linedesk.console.errors import NotDone, Phrase
 from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
-from linedesk.console.lists.waiting import read_waiting
+from linedesk.console.lists.waiting import COST_OF_PAUSE, read_waiting
 from linedesk.console.search import is_seen, scope_of
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
@@ -52,8 +52,8 @@ def pause(
 ) -> None:
     """Pause everything, a channel or a conversation, and wait for the dispatcher's confirmation.
 
-    The cost of the pause is shown first. Everything is paused only with `yes`, or after the
-    operator has typed `all` on a terminal, and a conversation that was never seen only with `yes`.
+    The cost is shown first. Everything is paused only with `yes`, or after the operator has typed
+    `all` on a terminal, and a conversation that was never seen only with `yes`. Raises NotDone.
     """
     with open_to_act(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
@@ -64,7 +64,7 @@ def pause(
             )
             raise NotDone(Phrase(message, scope=scope))
         waiting = read_waiting(database, scope)
-        click.echo(waiting.while_paused(), err=True)
+        click.echo(_(COST_OF_PAUSE), err=True)
         if waiting.events:
             click.echo(waiting, err=True)
         if word in (None, EVERYTHING) and not yes:

@@ -43,7 +43,6 @@ from linedesk.console.format import (
 )
 from linedesk.console.health import (
     HealthProblem,
-    forecast_words,
     name_of_health,
     overview_as_json,
     problems_of,
@@ -373,20 +372,20 @@ def _line(seen: Overview) -> Text:
 def _month(seen: Overview) -> Iterator[Text]:
     if seen.quota is not None:
         used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
-        if seen.quota.messages is None:
-            told = Text(_("{used} this month, no limit").format(used=used))
-        else:
+        told = Text(_("{used} this month, no limit").format(used=used))
+        if seen.quota.messages is not None:
             quota = _("quota {used} of {most:,.0f}")
             told = Text(quota.format(used=used, most=seen.quota.messages))
         if seen.quota.closed_since is not None:
             closed = _("closed since {time}").format(time=local(seen.quota.closed_since))
             told.append(f", {closed}", "bold red")
+        if seen.quota.ends_on is not None:
+            told.append(
+                "  " + _("at this rate the plan ends on {day}").format(day=seen.quota.ends_on)
+            )
         yield told
-        if forecast := forecast_words(seen.quota):
-            yield Text(forecast)
-    for words, sent in ((_("today: {sent}"), seen.today), (_("this month: {sent}"), seen.month)):
-        if sent != Sent():
-            yield Text(words.format(sent=sent_words(sent)))
+    if seen.month != Sent():
+        yield Text(_("this month: {sent}").format(sent=sent_words(seen.month)))
 
 
 def _sent(seen: Overview) -> str:

@@ -20,9 +20,9 @@ from typing import Any, Literal
 from jobworker.line.rate_limits import RATE
 from jobworker.line.today import Sent
 from linedesk.console import processes
-from linedesk.console.format import as_json, brief, for_long, local, scope_words
+from linedesk.console.format import as_json, for_long, local, scope_words
 from linedesk.console.known import known
-from linedesk.console.overview import LATELY, GateView, Overview, QuotaView
+from linedesk.console.overview import LATELY, GateView, Overview
 from linedesk.console.processes import WorkerView
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
@@ -370,25 +370,8 @@ def quota(
 
 def sent_words(sent: Sent) -> str:
     """Return what LINE accepted, by kind."""
-    groups = f"{sent.groups:,}"
-    if sent.unknown:
-        groups = _("at least {count}").format(count=groups)
-    return _("replies {replies} (free), pushes {pushes}, groups {groups}").format(
-        replies=f"{sent.replies:,}", pushes=f"{sent.pushes:,}", groups=groups
-    )
-
-
-def forecast_words(quota: QuotaView) -> str:
-    """Return how old LINE's count is and whether the plan lasts, as far as known."""
-    told = []
-    if quota.age_seconds is not None:
-        age = _("LINE's count of {time} ago").format(time=brief(quota.age_seconds))
-        told.append(age)
-    if quota.ends_on is not None:
-        told.append(_("at this rate the plan ends on {day}").format(day=quota.ends_on))
-    elif quota.lasts:
-        told.append(_("at this rate it lasts the month"))
-    return _(", ").join(told)
+    words = _("replies {replies} (free), pushes {pushes}, groups {groups}")
+    return words.format(**{kind: f"{count:,}" for kind, count in vars(sent).items()})
 
 
 def gate(one: GateView) -> HealthProblem | None:

@@ -17,7 +17,7 @@ from pymongo.database import Database
 
 from jobworker.line.gate_order import TurnClass
 from jobworker.line.month import ends_on
-from jobworker.line.today import Sent, day_of, midnight, sent_id, sent_in
+from jobworker.line.today import Sent, midnight, sent_id, sent_in
 from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
@@ -178,14 +178,8 @@ class QuotaView:
     """LINE's count and what was sent since."""
     closed_since: datetime | None = None
     """When LINE began to refuse pushes; None while it takes them."""
-    age_seconds: float | None = None
-    """Age of LINE's count."""
     ends_on: str | None = None
-    """Japan's day on which the plan ends at the rate of this month; None if it lasts, or where no
-    rate is known.
-    """
-    lasts: bool = False
-    """Whether the plan lasts until the month's end at this rate."""
+    """Japan's day on which the plan ends at the rate of this month; None if it lasts."""
 
     @property
     def share(self) -> float | None:
@@ -348,22 +342,13 @@ def sent(dispatcher: ProcessRow) -> SentView:
     return SentView(calls=all_of("count"), sends=all_of("sum"))
 
 
-def quota(dispatcher: ProcessRow, *, now: datetime, age_seconds: float = 0.0) -> QuotaView | None:
-    """Return the month's messages; `age_seconds` is the age of the row."""
+def quota(dispatcher: ProcessRow, now: datetime) -> QuotaView | None:
+    """Return the month's messages; None if a dispatcher reports none."""
     messages, used = (dispatcher.number(one) for one in ("quotaMessages", "quotaUsedMessages"))
     if messages is None and used is None:
         return None
-    age = dispatcher.number("quotaAgeSeconds")
     ends = None if messages is None or used is None else ends_on(used, messages, now)
-    lasts = ends is not None and ends.month != day_of(now).month
-    return QuotaView(
-        messages,
-        used,
-        closed_since(dispatcher),
-        age_seconds=None if age is None else age + age_seconds,
-        ends_on=None if ends is None or lasts else ends.isoformat(),
-        lasts=lasts,
-    )
+    return QuotaView(messages, used, closed_since(dispatcher), str(ends) if ends else None)
 
 
 def closed_since(dispatcher: ProcessRow) -> datetime | None:
@@ -431,9 +416,8 @@ class Overview:
     late_today: int
     """Late replies given up since then, at most MOST_LATE."""
     quota: QuotaView | None
-    today: Sent
-    """The sends that LINE accepted since midnight in Japan."""
     month: Sent
+    """The sends that LINE accepted in this month of Japan."""
     spool: SpoolView | None
     pauses: list[Document]
     """The ordered pauses: channel, key, scope (`main/U…`, `main` or `all`), by, why, at."""
@@ -599,8 +583,7 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         sent=sent(dispatcher),
         counted_today=dispatcher.number("countedTodayMessages"),
         late_today=read.late,
-        quota=quota(dispatcher, now=now, age_seconds=_age(row, now)),
-        today=sent_in(read.sent, day=day_of(now)),
+        quota=quota(dispatcher, now),
         month=sent_in(read.sent),
         spool=spool(desk),
         pauses=[

@@ -13,7 +13,7 @@ from linesim.model.calls import Call
 from linesim.model.media import Content, sample
 from linesim.model.platform import Platform
 from linesim.model.stream import Change
-from linesim.model.world import GroupKind, User
+from linesim.model.world import Group, GroupKind, User
 
 
 def profile(platform: Platform, call: Call, user_id: str) -> Answer:
@@ -40,9 +40,8 @@ def _member_profile(
     platform: Platform, call: Call, chat_id: str, user_id: str, *, kind: GroupKind
 ) -> Answer:
     """Also for members who are not friends or have blocked the bot."""
-    call.chat_id, call.user_id = chat_id, user_id
-    group = platform.world.groups.get(chat_id)
-    if group is None or group.kind != kind or not group.present or user_id not in group.members:
+    call.user_id = user_id
+    if user_id not in _chat(platform, call, chat_id, kind=kind).members:
         raise errors.not_found()
     return json_answer(_member(platform.world.user(user_id)))
 
@@ -52,30 +51,29 @@ def _member(user: User) -> dict[str, Any]:
 
 
 def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
-    call.chat_id = group_id
-    group = platform.world.groups.get(group_id)
-    if group is None or group.kind != "group" or not group.present:
-        raise errors.not_found()
+    group = _chat(platform, call, group_id, kind="group")
     return json_answer(
         {"groupId": group.chat_id, "groupName": group.name, "pictureUrl": group.picture_url}
     )
 
 
 def group_size(platform: Platform, call: Call, group_id: str) -> Answer:
-    return _size(platform, call, group_id, kind="group")
+    """Without the bot itself."""
+    return json_answer({"count": len(_chat(platform, call, group_id, kind="group").members)})
 
 
 def room_size(platform: Platform, call: Call, room_id: str) -> Answer:
-    return _size(platform, call, room_id, kind="room")
-
-
-def _size(platform: Platform, call: Call, chat_id: str, *, kind: GroupKind) -> Answer:
     """Without the bot itself."""
+    return json_answer({"count": len(_chat(platform, call, room_id, kind="room").members)})
+
+
+def _chat(platform: Platform, call: Call, chat_id: str, *, kind: GroupKind) -> Group:
+    """Return a chat of this kind that the bot is in."""
     call.chat_id = chat_id
     group = platform.world.groups.get(chat_id)
     if group is None or group.kind != kind or not group.present:
         raise errors.not_found()
-    return json_answer({"count": len(group.members)})
+    return group
 
 
 def info(platform: Platform, call: Call) -> Answer:

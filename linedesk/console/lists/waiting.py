@@ -6,10 +6,8 @@ An event that waits longer than its reply token lives is answered by a counted p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 
 import pymongo
@@ -20,10 +18,11 @@ from jobworker.sending.late_replies import A_DAY, allowed
 from linedesk.console.facts import present_leader
 from linedesk.console.processes import ProcessRow
 from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, Document
 from linedesk.store.errors import translated
-from linedesk.store.limits import MOST_MESSAGES, TOKEN_LIFE, USER
+from linedesk.store.limits import TOKEN_LIFE, USER
 from linedesk.store.records.events import ACCEPT_TIME
 
 MOST_EVENTS = 10_000
@@ -31,42 +30,35 @@ MOST_EVENTS = 10_000
 MOST_ON_PAGE = 1_000
 READ_SECONDS = 10.0
 
+COST_OF_PAUSE = mark(
+    "answers to events that wait for over a minute become counted pushes, as LATE_REPLIES_A_DAY "
+    "allows for each conversation, and up to a tenth of the month's rest for all together. "
+    "Further answers become dead letters"
+)
+
 
 @dataclass(frozen=True)
 class Waiting:
     """The held events of a scope, and the fate of their answers if each is answered once."""
 
-    a_day: int = A_DAY
-    """How many late answers one conversation may cost a day."""
-    events: int = 0
-    is_more: bool = False
+    events: int
+    is_more: bool
     """Whether more may wait: not all were counted, or the dispatcher has not read all."""
-    pushes: int = 0
+    pushes: int
     """The most pushes that they cost."""
-    letters: tuple[int, int] = (0, 0)
-    """The fewest and the most answers that become dead letters: a push can carry five."""
+    letters: int
+    """The most answers that become dead letters: a push can carry five."""
 
     def __str__(self) -> str:
         count = f"{self.events:,}"
         told = _("at least {count}").format(count=count) if self.is_more else count
-        if not self.pushes and not self.letters[1]:
+        if not self.pushes and not self.letters:
             return _("waiting events: {count}").format(count=told)
-        fewest, letters = (f"{one:,}" for one in self.letters)
-        if fewest != letters:
-            letters = _("{first} to {last}").format(first=fewest, last=letters)
         words = _(
             "waiting events: {count}; if each is answered, up to {pushes} counted pushes go out, "
-            "and {letters} answers become dead letters"
+            "and up to {letters} answers become dead letters"
         )
-        return words.format(count=told, pushes=f"{self.pushes:,}", letters=letters)
-
-    def while_paused(self) -> str:
-        """Return what becomes of answers during a pause."""
-        return _(
-            "answers to events that wait for over a minute become counted pushes: at most {count} "
-            "a day for each conversation, and a tenth of the month's rest for all together. "
-            "Further answers become dead letters"
-        ).format(count=self.a_day)
+        return words.format(count=told, pushes=f"{self.pushes:,}", letters=f"{self.letters:,}")
 
 
 def read_waiting(database: Database[Any], scope: Scope, *, most: int = MOST_EVENTS) -> Waiting:
@@ -100,17 +92,17 @@ def read_waiting(database: Database[Any], scope: Scope, *, most: int = MOST_EVEN
     figures = ProcessRow(figures=dict((leader or {}).get("figures") or {}))
     told = figures.number("lateRepliesADay")
     a_day = A_DAY if told is None else int(told)
-    late = [(one["late"], max(0, a_day - paid.get(id_, 0))) for id_, one in groups.items()]
+    late = {id_: one["late"] for id_, one in groups.items() if one["late"]}
+    pushes = sum(min(count, max(0, a_day - paid.get(id_, 0))) for id_, count in late.items())
     in_all = _allowed(figures)
-    users = f"/{USER}"
-    costs_one = in_all is None or all(users in id_ for id_, one in groups.items() if one["late"])
+    # A push to a group costs one for each member, so fewer pushes may use up what is allowed.
+    is_sure = in_all is None or all(f"/{USER}" in id_ for id_ in late)
+    pushes = pushes if in_all is None else min(pushes, in_all)
+    letters = sum(late.values()) - (pushes if is_sure else 0)
+    count = sum(one["events"] for one in groups.values())
     is_cut = sum(one["events"] for one in found) > most
-    return Waiting(
-        a_day,
-        min(most, sum(one["events"] for one in groups.values())),
-        leader is None or is_cut or bool(figures.number("lagDocuments")),
-        *_fates(late, in_all, costs_one=costs_one),
-    )
+    is_more = leader is None or is_cut or bool(figures.number("lagDocuments"))
+    return Waiting(min(most, count), is_more, pushes, letters)
 
 
 def _allowed(figures: ProcessRow) -> int | None:
@@ -121,24 +113,3 @@ def _allowed(figures: ProcessRow) -> int | None:
     if most is None or used is None:
         return None
     return allowed(max(0, int(most - used)), int(figures.number("lateRepliesToday") or 0))
-
-
-def _fates(
-    late: Sequence[tuple[int, int]], in_all: int | None, *, costs_one: bool
-) -> tuple[int, tuple[int, int]]:
-    """Return the most pushes, and the fewest and the most dead letters.
-
-    `late` has the late answers of each conversation, and how many calls it may cost. A push to a
-    group costs one for each member, so without `costs_one` fewer pushes may use up `in_all`.
-    """
-    count = sum(answers for answers, _ in late)
-    pushes = sum(min(one) for one in late)
-    # The calls of each conversation, if they carry as many answers as fit.
-    calls = [
-        min(MOST_MESSAGES, answers - start)
-        for answers, may_cost in late
-        for start in islice(range(0, answers, MOST_MESSAGES), may_cost)
-    ]
-    if in_all is not None:
-        pushes, calls = min(pushes, in_all), sorted(calls, reverse=True)[:in_all]
-    return pushes, (count - sum(calls), count - pushes if costs_one else count)

@@ -237,7 +237,6 @@ def _paused(database: Any, own_channel: str) -> dict[str, Any]:
             one.scope: read_waiting(database, one.scope, most=MOST_ON_PAGE)
             for one in pauses.rows[:MOST_COUNTED]
         },
-        "to_pause": read_waiting(database, Scope(), most=0).while_paused(),
         "is_obeyed": lambda one: row is not None and (one.scope.channel, one.scope.key) in obeyed,
         "channels": channels_of(database, own=own_channel, pauses=pauses),
         "names": names_of(database, conversations),

@@ -21,11 +21,12 @@ from linedesk.console.calls import cost_words, reason_words
 from linedesk.console.conversation import with_names
 from linedesk.console.dead_letters import explained
 from linedesk.console.format import UNITS
-from linedesk.console.health import forecast_words, sent_words
+from linedesk.console.health import sent_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
 from linedesk.console.lists.events import RESULT_NAMES
 from linedesk.console.lists.mass_act import MassAct
+from linedesk.console.lists.waiting import COST_OF_PAUSE
 from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
 from linedesk.console.web.format import FILTERS, number, plain, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
@@ -308,7 +309,6 @@ def _environment() -> Environment:
     environment.filters.update(FILTERS)
     environment.filters["cost"] = cost_words
     environment.filters["sent"] = sent_words
-    environment.filters["forecast"] = forecast_words
     environment.filters["reason"] = reason_words
     environment.filters["explained"] = explained
     # Words of a fixed set; any other word is shown as it is.
@@ -319,7 +319,7 @@ def _environment() -> Environment:
     }
     for name, words in fixed.items():
         environment.filters[name] = _one_of(words)
-    environment.globals.update(_=text_of, ngettext=count_of)
+    environment.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
     environment.tests["taken"] = is_taken
     return environment
 

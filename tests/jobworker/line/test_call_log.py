@@ -66,7 +66,7 @@ def test_a_row_has_the_fields_that_line_asks_bot_makers_to_keep(database: Databa
     ],
 )
 def test_line_s_count_of_a_send_is_reported(way: str, to: Any, people: int | None) -> None:
-    assert people_of(f"/v2/bot/message/{way}", to) == people
+    assert people_of(f"/v2/bot/message/{way}", to, lambda to: None) == people
 
 
 def test_a_row_has_class_and_wait_at_the_gate(database: Database[Any], hand: Hand) -> None:
