@@ -80,7 +80,12 @@ class Gate:
                 if listener is not self._listener:
                     near.close()
                     return
-                far = socket.create_connection(("127.0.0.1", self._target_port))
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._target_port))
+                except ConnectionRefusedError:
+                    # The target is stopped. It may come back, and the gate is still open.
+                    near.close()
+                    continue
                 with self._lock:
                     self._lines |= {near, far}
                 self._begin(self._pass, near, far)
