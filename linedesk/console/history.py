@@ -17,7 +17,7 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import STARTED_AT
 from linedesk.store.documents import AUDIT, HISTORY, STATUS, Document
 from linedesk.store.errors import translated
-from linedesk.store.records.audit import DONE
+from linedesk.store.records.audit import DONE, PAUSING
 from linedesk.store.records.history import MEASURED
 
 READ_SECONDS = 5.0
@@ -55,7 +55,7 @@ def read_marks(database: Database[Any], *, hours: float) -> list[Mark]:
     Raises StoreUnavailable, after READ_SECONDS at most.
     """
     since = datetime.now(UTC) - timedelta(hours=hours)
-    done = {"at": {"$gte": since}, "act": {"$in": ["pause", "resume"]}, "outcome": DONE}
+    done = {"at": {"$gte": since}, "act": {"$in": list(PAUSING)}, "outcome": DONE}
     with translated(), pymongo.timeout(READ_SECONDS):
         started = reported(database, STATUS).find({STARTED_AT: {"$gte": since}})
         rows = list(started.sort(STARTED_AT, -1).limit(MOST_MARKS))

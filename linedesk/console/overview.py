@@ -27,7 +27,7 @@ from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row, WorkersView, workers_of
 from linedesk.console.reading import reported
 from linedesk.runtime.metrics import LATELY_SECONDS
-from linedesk.store.control import Pause
+from linedesk.store.control import PAUSE, Pause
 from linedesk.store.documents import (
     CALLS,
     CONTROL,
@@ -509,7 +509,7 @@ def _read(database: Database[Any], now: datetime) -> Read:
     if sum(one["count"] for one in letters["causes"]) >= MOST_LETTERS:
         # The index of `replayedAt` has the oldest first, but an alarm is about the newest.
         (letters,) = found.aggregate(_open_letters(now, {"$sort": {LAST_AT: -1}}), hint=BY_LAST_AT)
-    pauses = list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES))
+    pauses = list(database[CONTROL].find({"act": PAUSE, DONE_AT: None}).limit(MOST_PAUSES))
     is_wide = any(row.get("channel") and not row.get("key") for row in pauses)
     return Read(
         rows=list(reported(database, STATUS).find({}).sort("at", -1).limit(MOST_ROWS)),

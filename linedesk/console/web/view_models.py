@@ -26,6 +26,7 @@ from linedesk.console.web.words import CLASS_WORDS, WORDS
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.documents import Document
+from linedesk.store.records.audit import PAUSING
 from linedesk.store.records.calls import is_taken
 
 HOSTS = {"api": "api.line.me", "data": "api-data.line.me"}
@@ -169,7 +170,7 @@ def targets(row: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     words = str(on or "")
     if act in ("replay", "drop"):
         return [_letter_target(act, words)]
-    if act not in ("pause", "resume", "release"):
+    if act not in (*PAUSING, "release"):
         return [(words, None)]
     scope, _, event = words.partition(" ")
     is_conversation = "/" in scope

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 BEGUN, DONE = "begun", "done"
 ENDED_AT: Final = "endedAt"
+# The acts that begin or end a pause.
+PAUSING = ("pause", "resume", "resume and drop")
 
 
 @dataclass(frozen=True)

@@ -418,6 +418,7 @@ def test_what_is_held_or_waits_for_a_minute_is_stuck() -> None:
     [
         ({"act": "pause", "on": "all"}, [("all", None)]),
         ({"act": "resume", "on": "main"}, [("main", None)]),
+        ({"act": "resume and drop", "on": "main/U1"}, [("main/U1", "/conversation/main/U1")]),
         ({"act": "pause", "on": "main/U1"}, [("main/U1", "/conversation/main/U1")]),
         (
             {"act": "release", "on": "main/U1 01E/0"},

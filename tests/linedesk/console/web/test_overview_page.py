@@ -258,7 +258,7 @@ def test_restarts_deploys_pauses_and_gaps_are_marked_on_the_curves(
     full.audit.insert_many(
         [
             {**act, "act": "pause", "on": f"main/{USER}", "at": a_day.moment(300)},
-            {**act, "act": "resume", "on": "all", "at": a_day.moment(200)},
+            {**act, "act": "resume and drop", "on": "all", "at": a_day.moment(200)},
         ]
     )
     page = open_page()
@@ -268,7 +268,7 @@ def test_restarts_deploys_pauses_and_gaps_are_marked_on_the_curves(
         "nothing recorded for 5 min: without MongoDB or a leading dispatcher",
         "dispatcher started, version 0.2.0",
         f"pause main/{USER}",
-        "resume all",
+        "resume and drop all",
     ]
     assert page.locator("#chart-depth .mark").count() == 5
     assert "process 700 on bot1 was killed or crashed" in page.locator(".wrongs").inner_text()
