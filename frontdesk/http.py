@@ -58,12 +58,14 @@ class RequestStage(Enum):
     IDLE = auto()
     """Its last request is answered and was not proved."""
     UNFINISHED = auto()
-    """It waits for a handshake or a head."""
+    """It waits for a head."""
     REQUEST = auto()
     """It waits for the rest of a body, or the client is still reading. It counts as a request, too.
     """
     KEPT = auto()
-    """Its request is complete, or its last one had a valid signature. It is never evicted."""
+    """Its request is complete, its last one had a valid signature, or its TLS handshake is under
+    way. It is never evicted.
+    """
 
 
 class Guest(Protocol):
@@ -214,14 +216,27 @@ class Connection(HttpToolsProtocol):
         # State of the last request with a complete head.
         self._state: dict[str, Any] = {}
         self._task: asyncio.Task[None] | None = None
+        # While it makes the TLS handshake; it has no transport then.
+        self._handshake: asyncio.Task[None] | None = None
         assert isinstance(self.config.app, Overload)
         self._overload = self.config.app
 
+    def agree(self, handshake: asyncio.Task[None], client: str) -> None:
+        """Count it from its accept on. `handshake` makes the TLS handshake, which is bounded."""
+        self._handshake, self.address, self._since = handshake, client, time.monotonic()
+        self._guests.add(self)
+
+    def agreed(self) -> None:
+        """The handshake has ended; where it failed, the connection counts no more."""
+        if self._handshake is not None:
+            self._handshake = None
+            self._guests.discard(self)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection unless there are too many."""
-        # Under TLS it takes over the place of its handshake.
-        is_tls = transport.get_extra_info("sslcontext") is not None
-        admitted = is_tls or self._overload.admits_connection(self._guests)
+        is_counted = self._handshake is not None
+        self._handshake = None
+        admitted = is_counted or self._overload.admits_connection(self._guests)
         super().connection_made(transport)
         self.address = self.client[0] if self.client else "-"
         self._await_head()
@@ -285,7 +300,7 @@ class Connection(HttpToolsProtocol):
     @property
     def stage(self) -> RequestStage:
         """The present state. A client that reads no answers never finishes its request."""
-        if self._state.get("proved"):
+        if self._state.get("proved") or self._handshake is not None:
             return RequestStage.KEPT
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -319,9 +334,19 @@ class Connection(HttpToolsProtocol):
         if self.cycle is not None:
             self.cycle.keep_alive = False
 
+    def shutdown(self) -> None:
+        """End it after the answer to its last request; a handshake at once."""
+        if self._handshake is not None:
+            self._handshake.cancel()
+        else:
+            super().shutdown()
+
     def abort(self) -> None:
         """End it, even with work under way."""
-        self.transport.abort()
+        if self._handshake is not None:
+            self._handshake.cancel()
+        else:
+            self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse data that is not HTTP in the form of every other refusal."""

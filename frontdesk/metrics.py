@@ -146,7 +146,7 @@ class FrontdeskMetrics:
         """Measure when the certificate expires; a time of time.time()."""
         self._measure(
             "certificate_ends_seconds",
-            "Unix time at which the certificate in use expires; 0 where LINE would not accept it.",
+            "Unix time at which the certificate in use expires.",
             ends,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +18,12 @@ from pymongo.database import Database
 
 from frontdesk.app import Store, WebhookSettings, create_app
 from frontdesk.backends import Recvq, SpoolStore, connect_storage
+from frontdesk.errors import CannotListen
 from frontdesk.group_commit import GroupCommit
 from frontdesk.http import PROXIES, Connection, Overload
-from frontdesk.metrics import FrontdeskMetrics
+from frontdesk.metrics import FrontdeskMetrics, clock_time
 from frontdesk.server import BACKLOG, Address, FrontdeskServer, allow_connections, listeners
-from frontdesk.tls import CertificateFiles
+from frontdesk.tls import Certificate, load
 from linedesk.runtime.service_manager import NoServiceManager, ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.store.collections import require_schema
@@ -33,6 +35,8 @@ from linedesk.store.spool.spool import Spool
 from linedesk.store.spool.spool_file import require_spool
 
 __all__ = ["Address", "SpoolAt", "serve"]
+
+log = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_SOFTWARE = 70
@@ -94,7 +98,7 @@ def serve(
         server = FrontdeskServer(
             server_config(desk, store, figures, most_connections=most_connections),
             store,
-            certificate=certificate,
+            tls=certificate.context if certificate else None,
             figures=figures,
             service=service,
             hanging=lambda: store.hanging or guard.hanging,
@@ -142,10 +146,18 @@ def _require_schema(database: Database[Document]) -> None:
         require_schema(database)
 
 
-def _certificate(address: Address) -> CertificateFiles | None:
+def _certificate(address: Address) -> Certificate | None:
     if address.tls_cert is None or address.tls_key is None:
         return None
-    return CertificateFiles(address.tls_cert, address.tls_key)
+    try:
+        found = load(address.tls_cert, address.tls_key)
+    except OSError as error:
+        raise CannotListen(
+            f"FRONTDESK_TLS_CERT {address.tls_cert} and FRONTDESK_TLS_KEY {address.tls_key} "
+            f"cannot be used: {error}"
+        ) from error
+    log.info('certificate loaded until="%s"', clock_time(found.ends))
+    return found
 
 
 def _store(

@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 import socket
-import sys
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from frontdesk.app import Store
 from frontdesk.errors import CannotListen
 from frontdesk.http import MOST_CONNECTIONS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics, status_words
-from frontdesk.tls import HANDSHAKE_SECONDS, CertificateFiles, Handshake, TlsServer
+from frontdesk.tls import HANDSHAKE_SECONDS, TlsServer
 from linedesk.runtime.garbage import spare_the_collector
 from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
 from linedesk.runtime.service_manager import ServiceManager
@@ -49,7 +49,6 @@ class ServerLimits:
     """How often the server reports, and the limit of each step. A tick is a tenth of a second."""
 
     tell_ticks: int = 10
-    certificate_ticks: int = 50
     handshake_seconds: float = HANDSHAKE_SECONDS
     linger_seconds: float = 1.0
     """A stop first serves on as before: clients with an open connection get an answer and leave."""
@@ -64,8 +63,7 @@ class ServerLimits:
 
 
 class FrontdeskServer(uvicorn.Server):
-    """The first signal stops in order, the second exits at once; SIGHUP reads the certificate
-    again.
+    """The first signal stops in order, the second exits at once.
 
     It also stops when the store has died, since only a new process could store again. `hanging`
     names a thread that hangs; the service manager is then told of the hang and gets no more
@@ -77,7 +75,7 @@ class FrontdeskServer(uvicorn.Server):
         config: uvicorn.Config,
         store: Store,
         *,
-        certificate: CertificateFiles | None,
+        tls: ssl.SSLContext | None,
         figures: FrontdeskMetrics,
         service: ServiceManager,
         hanging: Callable[[], str | None],
@@ -87,7 +85,7 @@ class FrontdeskServer(uvicorn.Server):
         self._limits = limits or ServerLimits()
         figures.watch_connections(lambda: len(self._connections))
         self._store = store
-        self._certificate = certificate
+        self._tls = tls
         self._figures = figures
         self._service = service
         self._hanging = hanging
@@ -95,8 +93,6 @@ class FrontdeskServer(uvicorn.Server):
         self._snapshots.take()
         self._state, self._words = "starting", "opening the stores"
         self._hung: str | None = None
-        self._hangup = False
-        self._looking: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -104,9 +100,6 @@ class FrontdeskServer(uvicorn.Server):
         and the process would end by SIGTERM instead of with exit code 0.
         """
         before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
-        # On a terminal, SIGHUP means that the terminal is gone.
-        if not sys.stderr.isatty():
-            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.handle_hangup)
         try:
             yield
         finally:
@@ -119,17 +112,13 @@ class FrontdeskServer(uvicorn.Server):
             os._exit(128 + sig)
         self.should_exit = True
 
-    def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
-        """Read the certificate again soon."""
-        self._hangup = True
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the store and take connections, then report readiness."""
         await super().startup([])
         for listener in sockets or []:
             place = listener.getsockname()[:2]
             self.servers.append(await self._listen(listener))
-            tls = self._certificate is not None
+            tls = self._tls is not None
             log.info("listening host=%s port=%d tls=%s pid=%d", *place, tls, os.getpid())
         spare_the_collector()
         self._state = "working"
@@ -138,17 +127,9 @@ class FrontdeskServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn calls this ten times a second and stops on True."""
-        if self._looking is not None and self._looking.done():
-            self._looking.result()
-            self._looking = None
-            self._tell()
         if counter % self._limits.tell_ticks == 0:
             self._figures.refusals.tell_in_time()
-        # No report during a reload: a report would end it, and a disk may hang.
-        if self._looking is None:
-            if counter % self._limits.tell_ticks == 0:
-                self._tell()
-            self._look(counter)
+            self._tell()
         return await super().on_tick(counter) or self._store.dead
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -179,13 +160,13 @@ class FrontdeskServer(uvicorn.Server):
         connect = partial(
             Connection, config=self.config, server_state=state, app_state=self.lifespan.state
         )
-        if self._certificate is not None:
+        if self._tls is not None:
             assert isinstance(self.config.app, Overload)
             return TlsServer(
                 listener,
-                self._certificate,
+                self._tls,
                 connect,
-                state,
+                self._connections,  # type: ignore[arg-type]
                 self.config.app,
                 handshake_seconds=self._limits.handshake_seconds,
             )
@@ -193,7 +174,7 @@ class FrontdeskServer(uvicorn.Server):
         return await loop.create_server(connect, sock=listener, backlog=self.config.backlog)
 
     @property
-    def _connections(self) -> set[Connection | Handshake]:
+    def _connections(self) -> set[Connection]:
         return self.server_state.connections  # type: ignore[return-value]
 
     # --- reporting
@@ -224,22 +205,6 @@ class FrontdeskServer(uvicorn.Server):
             self._hung = hanging
             if hanging is not None:
                 log.error('front desk hangs reason="%s"', hanging)
-
-    # --- the certificate
-
-    def _look(self, counter: int) -> None:
-        """Check for a renewed certificate, off the event loop because disks can be slow."""
-        certificate = self._certificate
-        if self._hangup:
-            self._hangup = False
-            self._service.reloading()
-            log.info("reading the certificate again tls=%s", certificate is not None)
-            if certificate is None:
-                self._tell()
-            else:
-                self._looking = asyncio.create_task(asyncio.to_thread(certificate.reread))
-        elif certificate is not None and counter % self._limits.certificate_ticks == 0:
-            self._looking = asyncio.create_task(asyncio.to_thread(certificate.look))
 
     # --- stopping
 

@@ -25,9 +25,6 @@ class Listener:
     def unwell(self, status: str) -> None:
         self.told.append(("unwell", status))
 
-    def reloading(self) -> None:
-        self.told.append(("reloading", ""))
-
     def stopping(self, status: str, *, seconds: float) -> None:
         self.told.append(("stopping", status))
 

@@ -39,9 +39,6 @@ class ServiceManager(Protocol):
     def unwell(self, status: str) -> None:
         """Report that a thread hangs: the status is shown, and the watchdog is not fed."""
 
-    def reloading(self) -> None:
-        """Report a reload; `ready` or `alive` follows."""
-
     def stopping(self, status: str, *, seconds: float) -> None:
         """Report a clean shutdown; the next report follows within `seconds`."""
 
@@ -61,9 +58,6 @@ class NoServiceManager:
         """Do nothing."""
 
     def unwell(self, status: str) -> None:
-        """Do nothing."""
-
-    def reloading(self) -> None:
         """Do nothing."""
 
     def stopping(self, status: str, *, seconds: float) -> None:
@@ -123,7 +117,6 @@ class Systemd:
         self._lock = threading.Lock()
         # All below under _lock. State changes that could not be sent yet.
         self._owed: tuple[str, ...] = ()
-        self._reloads = False
 
     @property
     def watchdog_seconds(self) -> float | None:
@@ -143,18 +136,11 @@ class Systemd:
 
     def alive(self, status: str) -> None:
         """Report that the process makes progress, or waits for a known reason."""
-        if self._reloads:
-            self._turn_to("READY=1")
         self._tell("WATCHDOG=1", _status(status))
 
     def unwell(self, status: str) -> None:
         """Report that a thread hangs: the status is shown, and the watchdog is not fed."""
         self._tell(_status(status))
-
-    def reloading(self) -> None:
-        """Report a reload; `ready` or `alive` follows."""
-        self._turn_to("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        self._tell()
 
     def stopping(self, status: str, *, seconds: float) -> None:
         """Report a clean shutdown; the next report follows within `seconds`."""
@@ -165,11 +151,10 @@ class Systemd:
         """Close the socket."""
         self._socket.close()
 
-    def _turn_to(self, *state: str) -> None:
+    def _turn_to(self, state: str) -> None:
         """Send a state change; of several unsent ones only the last is kept."""
         with self._lock:
-            self._owed = state
-            self._reloads = state[0] == "RELOADING=1"
+            self._owed = (state,)
 
     def _tell(self, *lines: str) -> None:
         with self._lock:

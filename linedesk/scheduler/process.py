@@ -193,10 +193,6 @@ class SchedulerStatusReporter:
         self._tell("stalled", status)
         self._service.unwell(status)
 
-    def reloading(self) -> None:
-        """Report a reload."""
-        self._service.reloading()
-
     def stopping(self, status: str, *, seconds: float) -> None:
         """Report a clean shutdown."""
         self._tell("stopping", status)

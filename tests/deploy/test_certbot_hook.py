@@ -53,9 +53,9 @@ class Machine:
         return {path.name: path.read_text() for path in self.target.iterdir()}
 
     @property
-    def reloaded(self) -> list[str]:
+    def acts(self) -> list[str]:
         calls = self._calls.read_text().splitlines() if self._calls.exists() else []
-        return [call.removeprefix("reload ") for call in calls if call.startswith("reload ")]
+        return [call for call in calls if not call.startswith("is-active ")]
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_it_lays_both_files_readable_for_the_group_and_has_them_read(machine: Ma
     assert machine.laid == {name: f"{name} 1" for name in FILES}
     for name in FILES:
         assert stat.S_IMODE((machine.target / name).lstat().st_mode) == 0o640
-    assert machine.reloaded == ["linedesk-frontdesk", "nginx"]
+    assert machine.acts == ["restart linedesk-frontdesk", "reload nginx"]
 
 
 def test_a_renewal_puts_new_files_in_place_of_the_old_ones(machine: Machine) -> None:

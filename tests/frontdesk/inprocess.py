@@ -19,13 +19,12 @@ from frontdesk.process import server_config
 from frontdesk.server import FrontdeskServer, ServerLimits
 from frontdesk.signature import sign
 from frontdesk.store_choice import Documents
-from frontdesk.tls import CertificateFiles
 from linedesk.runtime.service_manager import NoServiceManager
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
 
 DEADLINE_SECONDS = 15.0
-# A word and a look at the certificate at each tick, and a short end.
-QUICK = ServerLimits(tell_ticks=1, certificate_ticks=1, linger_seconds=0.1)
+# A word at each tick, and a short end.
+QUICK = ServerLimits(tell_ticks=1, linger_seconds=0.1)
 TOKEN = "token-for-scripts-1"
 
 
@@ -43,9 +42,6 @@ class Told(NoServiceManager):
 
     def unwell(self, status: str) -> None:
         self.words.append(("unwell", status))
-
-    def reloading(self) -> None:
-        self.words.append(("reloading", ""))
 
     def stopping(self, status: str, *, seconds: float) -> None:
         self.words.append(("stopping", status))
@@ -91,7 +87,7 @@ class Running:
     def __init__(
         self,
         listener: socket.socket,
-        certificate: CertificateFiles | None = None,
+        tls: ssl.SSLContext | None = None,
         *,
         limits: ServerLimits = QUICK,
         store_seconds: float = 1.0,
@@ -111,7 +107,7 @@ class Running:
                 **overload,
             ),
             self.store,
-            certificate=certificate,
+            tls=tls,
             figures=figures,
             service=self.service,
             hanging=lambda: self.store.hanging,
@@ -202,11 +198,9 @@ def request() -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def running(
-    certificate: CertificateFiles | None = None, **options: Any
-) -> AsyncIterator[Running]:
+async def running(tls: ssl.SSLContext | None = None, **options: Any) -> AsyncIterator[Running]:
     """A server that takes connections, stopped at the end."""
-    it = Running(socket.create_server(("127.0.0.1", 0)), certificate, **options)
+    it = Running(socket.create_server(("127.0.0.1", 0)), tls, **options)
     try:
         await it.reach(lambda: it.service.words)
         yield it

@@ -22,7 +22,7 @@ from pymongo.database import Database
 from frontdesk import process
 from frontdesk.errors import NotStored
 from frontdesk.metrics import REASONS, FrontdeskMetrics, status_words
-from frontdesk.tls import CertificateFiles
+from frontdesk.tls import load
 from linedesk.compose.private_mongod import free_port
 from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
 from linedesk.store.client import Client
@@ -98,9 +98,7 @@ def test_under_tls_a_failed_connection_is_counted(tmp_path: Path) -> None:
     trusting = ssl.create_default_context(cafile=str(authority.root))
 
     async def scenario() -> None:
-        async with running(
-            CertificateFiles(pair.certificate, pair.key), most_connections=1
-        ) as desk:
+        async with running(load(pair.certificate, pair.key).context, most_connections=1) as desk:
             stranger = await desk.connect()
             stranger.send(b"GET / HTTP/1.1\r\n\r\n")
             await desk.reach(lambda: desk.figures.refused["http"] == 1)

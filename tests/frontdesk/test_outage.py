@@ -209,16 +209,20 @@ def test_it_serves_tls_where_a_certificate_is_set(
 def test_a_certificate_that_cannot_be_used_is_named(
     own_mongod: EmbeddedMongod, own_database: Database[Any], tmp_path: Path
 ) -> None:
-    certificate, _ = make_certificate(tmp_path)
-    desk = DeskProcess(
-        uri=own_mongod.uri,
-        database=own_database.name,
-        FRONTDESK_TLS_CERT=str(certificate),
-        FRONTDESK_TLS_KEY=str(certificate),
-    ).start()
-    assert desk.wait() == 78
-    assert "FRONTDESK_TLS_KEY" in desk.log
-    assert len(desk.lines) == 1
+    certificate, key = make_certificate(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    _, not_its_key = make_certificate(other)
+    for files in ((certificate, certificate), (key, key), (certificate, not_its_key)):
+        desk = DeskProcess(
+            uri=own_mongod.uri,
+            database=own_database.name,
+            FRONTDESK_TLS_CERT=str(files[0]),
+            FRONTDESK_TLS_KEY=str(files[1]),
+        ).start()
+        assert desk.wait() == 78
+        assert "FRONTDESK_TLS_KEY" in desk.log
+        assert len(desk.lines) == 1
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:

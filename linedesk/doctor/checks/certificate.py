@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from frontdesk.tls import shown_to
+from frontdesk.tls import load
 from linedesk.console import health
 from linedesk.doctor.checks.services import address
 from linedesk.doctor.context import DoctorContext
@@ -24,8 +24,6 @@ from linedesk.runtime.language import gettext as _
 CONNECT_SECONDS = 3.0
 HTTPS = 443
 SERVICE_USER = "linedesk"
-NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL; `ssl` has no name for it."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +75,7 @@ def served(box: DoctorContext) -> Finding:
         saw = _("{address} serves another certificate than {file}")
         return bad(
             saw.format(address=f"{host}:{port}", file=paths[0]),
-            _(
-                "run `systemctl reload linedesk-frontdesk`; its journal shows why it keeps the old "
-                "certificate"
-            ),
+            _("run `systemctl restart linedesk-frontdesk`"),
         )
     saw = _("{address} serves the certificate of the file")
     return ok(saw.format(address=f"{host}:{port}"))
@@ -112,17 +107,9 @@ def public(box: DoctorContext) -> Finding:
 def read(certificate: Path, key: Path) -> CertificateFacts:
     """The facts of the first certificate of a file; the key must match.
 
-    They come from a handshake within this process that trusts this certificate at any age. Raises
-    ssl.SSLError, OSError.
+    Raises ssl.SSLError, OSError.
     """
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Without a password OpenSSL would ask for it on the terminal, and wait.
-    serving.load_cert_chain(certificate, key, password="")
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusting.check_hostname = False
-    trusting.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
-    trusting.load_verify_locations(cadata=_leaf(certificate))
-    return _told(shown_to(trusting, by=serving))
+    return _told(load(certificate, key).details)
 
 
 def judge_days(found: CertificateFacts, now: datetime) -> Finding:

@@ -62,17 +62,6 @@ def test_the_life_of_a_process_as_reported_to_systemd(manager: Manager, service:
     ]
 
 
-def test_a_reload_ends_with_the_next_report(manager: Manager, service: Systemd) -> None:
-    service.reloading()
-    service.alive("new certificate")
-    service.alive("and on")
-    (reloading, ended, after) = manager.heard()
-    assert reloading[0] == "RELOADING=1"
-    assert int(reloading[1].removeprefix("MONOTONIC_USEC=")) > 0
-    assert ended[0] == "READY=1"
-    assert "READY=1" not in after
-
-
 def test_a_status_is_one_line_and_sets_nothing_else(manager: Manager, service: Systemd) -> None:
     service.unwell("why\nWATCHDOG=1\u2028\ud800")
     service.ready("\U0001f41f" * 5000)
