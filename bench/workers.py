@@ -146,9 +146,7 @@ def relayed(url: str) -> Figures:
 def _one_job(workers: Workers, version: str, number: int) -> None:
     event = text_event(number % 1000, "今日は" * 5)
     key, event_id = event["source"]["userId"], event["webhookEventId"]
-    attempt = workers.take(
-        version=version, key=f"main/{key}", event_id="E", resume=lambda: None, died_with=set()
-    )
+    attempt = workers.take(version=version, key=f"main/{key}", event_id="E", died_with=set())
     moment = "2026-11-23T00:00:00.000Z"
     job = {
         "type": "job",

@@ -189,7 +189,6 @@ class Dispatcher:
         keys = self._startup_wait.until_available(progress.held.all_keys, TAKING_OVER)
         # No older than our own write: pauses are known before any decision.
         control = Control(self._database, seen=progress.held.time)
-        self._startup_wait.until_available(lambda: self._starts.set_aside(control), TAKING_OVER)
         pauses = self._startup_wait.until_available(control.read, TAKING_OVER)
         self.pool = self._make_pool(start, progress.held, keys, pauses)
         self._components.append(

@@ -182,14 +182,14 @@ class Decider:
         try.
         """
         if error.worker is not None:
-            (memo.died_alone if error.alone else memo.died_with).add(error.worker)
+            memo.died_with.add(error.worker)
             memo.away = 0
             log.warning("handed out again event_id=%s: %s", name_of(job.document), error)
         job.because = str(error)
         if error.worker is not None:
             self._parts.later(0.0, job.resume)
-        elif not error.waits:
-            memo.away += 1
+        else:
+            memo.away = 1 if error.reserved else memo.away + 1
             pause = growing_seconds(
                 memo.away,
                 first=self._limits.away_pause_seconds,

@@ -56,17 +56,14 @@ class LineAway(GateClosed):
 class WorkerAway(WorkerError):
     """No worker process runs the handler now; the same job goes to one later.
 
-    `worker` is the id of the one that lost it. `waits`: the job is resumed once a worker is
-    available for it.
+    `worker` is the id of the one that lost it. `reserved`: a worker is kept for the job for a
+    moment.
     """
 
-    def __init__(
-        self, text: str, *, worker: str | None = None, alone: bool = False, waits: bool = False
-    ) -> None:
+    def __init__(self, text: str, *, worker: str | None = None, reserved: bool = False) -> None:
         super().__init__(text)
         self.worker = worker
-        self.alone = alone
-        self.waits = waits
+        self.reserved = reserved
 
 
 class NotRunning(WorkerError):

@@ -80,8 +80,7 @@ class JobMemo:
     heard: Sequence[Document] = ()
     """Those of them that the handler gets: the others were taken back."""
     died_with: set[str] = field(default_factory=set)
-    """Worker processes that had it and lost it; separately those that had no other job."""
-    died_alone: set[str] = field(default_factory=set)
+    """Worker processes that had it and lost it."""
     found_applied: frozenset[str] = frozenset()
     """Names found applied by another process's record."""
 

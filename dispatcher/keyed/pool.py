@@ -286,9 +286,7 @@ class Pool:
         """Return the documents behind the job (see `linedesk.contract.Job`)."""
         with self._lock:
             found = self._queues.following(job)
-            is_watched = self._suspects.is_watched(job.queue.key)
-            is_reading = job.again and not self._suspects.all_met
-            return replace(found, room=0 if is_watched else found.room, is_reading=is_reading)
+            return replace(found, is_reading=job.again and not self._suspects.all_met)
 
     def take_along(self, job: QueuedJob, count: int) -> int:
         """Decide up to this many of the documents behind the job together with it."""

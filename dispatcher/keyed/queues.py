@@ -421,7 +421,7 @@ class KeyQueues:
         pauses: Pauses = NO_PAUSES,
         most_slow: int = 1_000,
         found: Container[str | None] = (),
-        lines_up: Callable[[Any], bool] = lambda key: False,
+        lines_up: Callable[[], bool] = lambda: False,
         held_bound: int = 10_000,
         most_unsaved: int = MOST_UNSAVED,
         most_whole: int = MOST_WHOLE,
@@ -565,7 +565,7 @@ class KeyQueues:
         queue = self._by_key.get(key)
         if queue is None:
             queue = self._by_key[key] = KeyQueue(key)
-            queue.suspect = again and self._lines_up(key)
+            queue.suspect = again and self._lines_up()
         kept = document if queue.in_hand < self._most_whole else None
         job = QueuedJob(queue, kept, slot, again=again, owner=self._owner)
         # guard: behind-what-is-held -> queue.jobs.append(job)
@@ -579,7 +579,7 @@ class KeyQueues:
     def put_held(self, held: HeldKey) -> None:
         """Enter a key with documents in `held`, none of them in memory."""
         queue = KeyQueue((held.channel, held.key), top=held.top)
-        queue.suspect = self._lines_up(queue.key)
+        queue.suspect = self._lines_up()
         self._by_key[queue.key] = queue
         self._count_held(queue, held.count)
         # If progress was removed by hand, its count starts again while theirs does not.

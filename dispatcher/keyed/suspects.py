@@ -17,9 +17,6 @@ one that caused it among them, and half as many each time. An innocent one ends 
 clears its key. Events that kill only together soon run apart, and end, too. A proof lasts at most 5
 s, and twice as long after each further death. Then others run beside it, and its next death counts
 as no proof.
-
-A conversation with a proved poison event is watched for a day: each of its events is named in
-`progress.watched` before it runs. A start that finds a named event there pauses the conversation.
 """
 
 from __future__ import annotations
@@ -28,15 +25,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from dispatcher.keyed.queues import QueuedJob
-from dispatcher.progress.document import Progress, Start, Trying, Watched
+from dispatcher.progress.document import Progress, Start, Trying
 from linedesk.contract import GiveUp, JobResult, Step
 from linedesk.runtime.backoff import growing_seconds
-from linedesk.store.control import Control, Scope
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -47,18 +43,11 @@ MOST_AT_A_TIME = 6
 PROOF_SECONDS = 5.0
 MOST_PROOF_SECONDS = 600.0
 NAME_AGAIN_SECONDS = 1.0
-WATCHED_FOR = timedelta(days=1)
-# `progress.watched` is written as a whole before each event of a watched conversation.
-MOST_WATCHED = 50
-# With poison in this many conversations at a time the bot is at fault. Further events are not given
-# up; their conversations are paused instead.
-MOST_CONDEMNED = 10
 # From the tenth consecutive start without a dead letter on, a process waits before it begins.
 BACK_OFF_AFTER_STARTS = 9
 MOST_BACK_OFF_SECONDS = 15.0
 
 CAUSE = "poison: took the process down"
-PAUSED_BY = "dispatcher"
 
 
 class CrashSuspects:
@@ -66,8 +55,7 @@ class CrashSuspects:
 
     `sought` is whether they are sought, `found` are the names that this start has found. With
     `proof` one of these is to be proved. A predecessor had at most `most` unfinished documents, so
-    only that many keys are suspect, in addition to the keys of `held`. A key for which `watches`
-    returns True is suspect with each document, and waits in no line.
+    only that many keys are suspect, in addition to the keys of `held`.
     """
 
     def __init__(
@@ -77,22 +65,20 @@ class CrashSuspects:
         found: Iterable[str] = (),
         proof: bool = False,
         most: int = 0,
-        watches: Callable[[Any], bool] = lambda key: False,
     ) -> None:
         self.sought = sought
         self.found = set(found)
         """Those that are not decided yet."""
         self._half = max(1, len(self.found) // 2)
         self._proof = proof
-        self._watches = watches
         self._left = most
         self._keys: set[Any] = set()
         # The names of the running ones, by key.
         self._running: dict[Any, str] = {}
 
-    def lines_up(self, key: Any) -> bool:
+    def lines_up(self) -> bool:
         """Whether a key that is met now waits in the line of suspects."""
-        return self.sought and not self.all_met and not self._watches(key)
+        return self.sought and not self.all_met
 
     def meet(self, key: Any) -> None:
         """The key's first document was stored before this start."""
@@ -102,8 +88,7 @@ class CrashSuspects:
 
     def meet_held(self, key: Any) -> None:
         """The key has documents in `held`, and its first one may have killed a predecessor."""
-        if not self._watches(key):
-            self._keys.add(key)
+        self._keys.add(key)
 
     def close(self) -> None:
         """All documents stored before this start are in memory."""
@@ -139,18 +124,12 @@ class CrashSuspects:
         """How many are not decided yet, and how many of these run."""
         return len(self._keys), len(self._running)
 
-    def is_watched(self, key: Any) -> bool:
-        """Whether each of the key's documents is named before it runs."""
-        return self._watches(key)
-
-    def _is_suspect(self, key: Any) -> bool:
-        return key in self._keys or self._watches(key)
-
     def begin(self, key: Any, name: str | None) -> bool:
         """The key's job begins; returns whether it is a suspect."""
-        if self.sought and key in self._keys and name is not None:
+        is_suspect = key in self._keys
+        if self.sought and is_suspect and name is not None:
             self._running[key] = name
-        return self._is_suspect(key)
+        return is_suspect
 
     def end(self, key: Any, *, decided: bool) -> None:
         """The key's job has ended, or its thread was abandoned."""
@@ -208,7 +187,6 @@ class StartCounter:
         self._proof: str | None = None
         if self.sought and [one.starts for one in self._known.values()] == [MOST_FOUND - 1]:
             self._proof = next(iter(self._known))
-        self._watched = {one.of: one for one in start.watched if _is_fresh(one)}
         if self.sought:
             log.error(
                 "the process keeps dying, unfinished events run few at a time starts=%d named=%d",
@@ -223,7 +201,6 @@ class StartCounter:
             found=self._known,
             proof=self._proof is not None,
             most=most,
-            watches=self.watches,
         )
 
     def limit_proof(self, release: Callable[[], None]) -> None:
@@ -257,40 +234,6 @@ class StartCounter:
             return 0.0
         return growing_seconds(beyond, first=1.0, most=MOST_BACK_OFF_SECONDS)
 
-    def set_aside(self, control: Control) -> None:
-        """Pause the watched conversations that killed a predecessor; before any work begins.
-
-        Raises StoreUnavailable, Replaced.
-        """
-        found = [one for one in self._watched.values() if one.running is not None]
-        for one in found:
-            # guard: paused-before-its-note
-            self._pause(one, control)
-        if found:
-            self._note_watched(*(replace(one, running=None, since=_now()) for one in found))
-
-    def _pause(self, watched: Watched, control: Control) -> None:
-        scope, name = Scope(*watched.of), str(watched.running)
-        why = f"poison: event {name} took the process down, as one before it did"
-        try:
-            if control.pause(scope, by=PAUSED_BY, why=why):
-                log.error(
-                    "conversation paused, its events keep killing the process scope=%s event_id=%s",
-                    scope,
-                    name,
-                )
-        except AccessRefused as error:
-            # An old role; `linedesk init` updates it. Until then each event has to be given up.
-            log.error(  # noqa: TRY400
-                'conversation not paused, event given up event_id=%s reason="%s"', name, error
-            )
-            self._known[name] = Trying(name, MOST_FOUND, watched.since)
-
-    def watches(self, key: Any) -> bool:
-        """Whether each of the key's events is named before it runs."""
-        found = self._watched.get(key)
-        return found is not None and _is_fresh(found)
-
     def decide(self, job: QueuedJob) -> JobResult:
         """Run the worker's `decide`; a suspect is first counted or named durably."""
         if not job.suspect:
@@ -322,10 +265,9 @@ class StartCounter:
     def end(self) -> None:
         """The end is clean, even with jobs still running: the next start counts as the first.
 
-        No conversation is paused for running jobs. While MongoDB is away the next start counts as
-        one more.
+        While MongoDB is away the next start counts as one more.
         """
-        self._reporting(self._end)
+        self._reporting(self.reset)
 
     def _reporting(self, action: Callable[[], None]) -> None:
         try:
@@ -351,13 +293,6 @@ class StartCounter:
             self._starts, self._counted, self._is_reset = 0, True, True
             self._named = {}
 
-    def _end(self) -> None:
-        self.reset()
-        with self._lock:
-            running = [one for one in self._watched.values() if one.running is not None]
-            if running:
-                self._note_watched(*(replace(one, running=None) for one in running))
-
     def _note(self, job: QueuedJob) -> Callable[[bool], None]:
         """Name the suspect if required; otherwise count this start if it is not counted.
 
@@ -365,25 +300,18 @@ class StartCounter:
         """
         known = self._known.get(job.name)
         is_proved = known is not None and known.starts >= MOST_FOUND
-        if not is_proved and self.watches(job.queue.key):
-            return self._watch(job)
         if self.sought or is_proved:
-            return self._name(job, known or Trying(job.name, 0, _now()), is_proved=is_proved)
+            return self._name(job, known or Trying(job.name, 0, datetime.now(UTC)))
         with self._lock:
             if not self._counted:
                 self._write({})
         return lambda decided: None
 
-    def _name(self, job: QueuedJob, known: Trying, *, is_proved: bool) -> Callable[[bool], None]:
+    def _name(self, job: QueuedJob, known: Trying) -> Callable[[bool], None]:
         # A separate object for each run, which identifies a late end of an earlier one.
         trying = replace(known)
-        if is_proved:
-            if self._is_the_bots(job.queue.key):
-                return self._watch(job)
+        if known.starts >= MOST_FOUND:
             job.given_up_for = GiveUp(CAUSE, trying.starts, trying.since)
-            # guard: watched-before-the-letter
-            with self._lock:
-                self._begin_watching(job.queue.key)
         with self._lock:
             self._known[trying.name] = trying
             self._write({**self._named, trying.name: trying})
@@ -412,44 +340,3 @@ class StartCounter:
             if self._named.get(trying.name) is not trying:
                 return
             self._write({name: one for name, one in self._named.items() if name != trying.name})
-
-    def _is_the_bots(self, key: Any) -> bool:
-        """Whether so many conversations have poison that the bot must be at fault."""
-        return len(self._watched.keys() - {key}) >= MOST_CONDEMNED
-
-    def _begin_watching(self, key: Any, running: str | None = None) -> None:
-        channel, name = key
-        # Otherwise it is no conversation, and no pause covers just this one.
-        if isinstance(channel, str) and isinstance(name, str) and channel and name:
-            self._note_watched(Watched(channel, name, _now(), running))
-
-    def _watch(self, job: QueuedJob) -> Callable[[bool], None]:
-        """Name the event of a watched conversation; it runs beside others."""
-        key = job.queue.key
-        with self._lock:
-            if (found := self._watched.get(key)) is not None:
-                self._note_watched(replace(found, running=job.name))
-            else:
-                self._begin_watching(key, job.name)
-            # A separate object for each run, which identifies a late end of an earlier one.
-            return partial(self._unwatch, self._watched.get(key))
-
-    def _unwatch(self, named: Watched | None, decided: bool) -> None:
-        with self._lock:
-            if named is not None and self._watched.get(named.of) is named:
-                self._note_watched(replace(named, running=None))
-
-    def _note_watched(self, *changed: Watched) -> None:
-        """Record these as they are now; above the limit the longest watched one is dropped."""
-        watched = {**self._watched, **{one.of: one for one in changed}}
-        by_age = sorted(watched.values(), key=lambda one: one.since)[-MOST_WATCHED:]
-        self._progress.note_watched(by_age)
-        self._watched = {one.of: one for one in by_age}
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _is_fresh(watched: Watched) -> bool:
-    return _now() - watched.since < WATCHED_FOR

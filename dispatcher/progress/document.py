@@ -41,22 +41,6 @@ class Trying:
 
 
 @dataclass(frozen=True)
-class Watched:
-    """A conversation with a proved poison event (`dispatcher.keyed.suspects`)."""
-
-    channel: str
-    key: str
-    since: datetime
-    running: str | None = None
-    """The event that was named before it runs."""
-
-    @property
-    def of(self) -> tuple[str, str]:
-        """The key of its queue."""
-        return self.channel, self.key
-
-
-@dataclass(frozen=True)
 class Start:
     """The state that a dispatcher finds when it takes over."""
 
@@ -68,7 +52,6 @@ class Start:
     explained: int = 0
     """How many of them were counted although their lease was taken."""
     trying: Sequence[Trying] = ()
-    watched: Sequence[Watched] = ()
     recvq_bytes: int | None = None
     """The size of recvq when it was last seen; None if it was never noted."""
 
@@ -218,11 +201,6 @@ class Progress:
         with translated():
             self._collection.update_one(taken, {"$inc": {"explained": 1}})
 
-    def note_watched(self, watched: Sequence[Watched]) -> None:
-        """Store the watched conversations, and their running events."""
-        with self._own_row():
-            self._update({"watched": [asdict(one) for one in watched]})
-
     def note_recvq_bytes(self, size: int) -> None:
         """Store the size of recvq: a dropped one is recreated with that size."""
         self._recvq_bytes = size
@@ -250,7 +228,7 @@ class Progress:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep out this process's other writes of the row: one during a transaction would end it,
-        and the events of a watched conversation are named at any time.
+        and suspects are named at any time.
         """
         if not self._writing.acquire(timeout=WTIMEOUT_SECONDS):
             raise StoreUnavailable("another write of progress is under way")
@@ -277,6 +255,5 @@ class Progress:
             starts=found.get("starts", 0),
             explained=found.get("explained", 0),
             trying=[Trying(**row) for row in trying if row],
-            watched=[Watched(**row) for row in found.get("watched", ())],
             recvq_bytes=self._recvq_bytes,
         )

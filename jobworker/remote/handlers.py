@@ -61,14 +61,13 @@ class RemoteHandlers:
     def call(self, one: HandlerTry) -> None:
         handler, memo = one.rule.handler, one.memo
         assert isinstance(handler, RemoteHandler), "the rules are a worker's"
-        if deaths := self.workers.condemned_by(memo.died_with, memo.died_alone):
+        if deaths := self.workers.condemned_by(memo.died_with):
             raise HandlerFailed(Failure(f"{POISON} {deaths} times", "-", "", lasting=True))
         began = one.talk.now
         attempt = self.workers.take(
             version=handler.version,
             key=conversation_id(one.job.document),
             event_id=name_of(one.job.document),
-            resume=one.job.resume,
             died_with=memo.died_with,
         )
         try:

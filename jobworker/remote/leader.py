@@ -72,7 +72,8 @@ class LeaderLimits:
     stop_seconds: float = 5.0
     """How long running handlers may continue when the leader stops."""
     alone_from: int = 2
-    most_deaths: int = 3
+    """After so many deaths of its workers a job gets a worker of its own."""
+    most_deaths: int = 5
 
 
 LIMITS = LeaderLimits()
@@ -158,9 +159,8 @@ class Workers:
         self._asked: dict[str, float] = {}
         self._refused: dict[str, str] = {}
         self._version = ""
-        # Jobs that wait for a worker of their own, and when each was woken.
-        self._alone: dict[str, Callable[[], None]] = {}
-        self._woken: tuple[str, float] | None = None
+        # Jobs that wait for a worker of their own, and since when one may be idle.
+        self._alone: dict[str, float] = {}
         self._told_places = -1
         self._stopping_at: float | None = None
         self.lost_total = 0
@@ -254,14 +254,12 @@ class Workers:
         version: str,
         key: str,
         event_id: str,
-        resume: Callable[[], None],
         died_with: set[str],
     ) -> Attempt:
         """Return a place for a job at a worker; raises WorkerAway if there is none now.
 
         `died_with` are the workers that lost it; they get it only if there is no other. After two
-        of them have vanished it gets a worker of its own, and `resume` is called when one is
-        available.
+        of them have vanished it gets a worker of its own, which is kept for it while it asks again.
         """
         with self._lock:
             if self._stopping_at is not None:
@@ -269,12 +267,12 @@ class Workers:
             if version != self._version:
                 raise WorkerAway("its worker has been replaced by one of another version")
             alone = self._deaths(died_with) >= self.limits.alone_from
-            worker = self._idle(event_id, resume) if alone else self._best(key, died_with)
+            worker = self._idle(event_id) if alone else self._best(key, died_with)
             if worker is None:
                 if alone:
                     self._tell_places()
                 words = "waits for a worker of its own" if alone else "no worker is free"
-                raise WorkerAway(words, waits=alone)
+                raise WorkerAway(words, reserved=alone)
             attempt = Attempt(worker, event_id, key, alone=alone)
             self._attempts[attempt.id] = attempt
             worker.attempts.add(attempt.id)
@@ -286,14 +284,14 @@ class Workers:
                 self._warm.popitem(last=False)
             return attempt
 
-    def condemned_by(self, died_with: set[str], died_alone: set[str]) -> int:
-        """Return how many workers a job took down, once enough of them had no other job; no more
-        workers then get it. Returns 0 while it may run.
+    def condemned_by(self, died_with: set[str]) -> int:
+        """Return how many workers a job took down, once no more get it; 0 while it may run.
+
+        All but the first two of them had no other job.
         """
         with self._lock:
-            if self._deaths(died_alone) < self.limits.most_deaths:
-                return 0
-            return self._deaths(died_with | died_alone)
+            deaths = self._deaths(died_with)
+            return deaths if deaths >= self.limits.most_deaths else 0
 
     def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send the job and wait for its decision. Raises WorkerAway if it is lost.
@@ -314,7 +312,7 @@ class Workers:
         attempt.over.wait()
         if attempt.decision is not None:
             return attempt.decision
-        raise WorkerAway(attempt.lost or "abandoned", worker=attempt.worker.id, alone=attempt.alone)
+        raise WorkerAway(attempt.lost or "abandoned", worker=attempt.worker.id)
 
     def end(self, attempt: Attempt) -> None:
         """Cancel the job's handler if it still runs."""
@@ -511,7 +509,6 @@ class Workers:
             self._ended.popitem(last=False)
         attempt.lost = lost
         attempt.over.set()
-        self._wake_alone()
         return True
 
     def _abandon(self, worker: WorkerSeen, attempt: str) -> None:
@@ -594,39 +591,21 @@ class Workers:
     def _reserved(self, usable: list[WorkerSeen]) -> set[str]:
         """Workers reserved for jobs that run alone: while one waits, the least busy worker."""
         found = {one.worker.id for one in self._attempts.values() if one.alone}
+        # guard: kept-for-the-suspect -> never
         if self._alone and usable:
             found.add(min(usable, key=lambda one: (len(one.attempts), one.id)).id)
         return found
 
-    def _idle(self, event_id: str, resume: Callable[[], None]) -> WorkerSeen | None:
-        if self._woken is not None and self._woken[0] == event_id:
-            self._woken = None
+    def _idle(self, event_id: str) -> WorkerSeen | None:
         idle = self._idle_ones()
         if not idle:
-            self._alone[event_id] = resume
+            self._alone[event_id] = time.monotonic()
             return None
         self._alone.pop(event_id, None)
         return min(idle, key=lambda one: one.id)
 
     def _idle_ones(self) -> list[WorkerSeen]:
         return [one for one in self._usable() if one.free and not one.attempts]
-
-    def _wake_alone(self) -> None:
-        """Wake the first job that waits for an idle worker, which is reserved for it for a
-        moment.
-        """
-        if not self._alone or not self._idle_ones():
-            return
-        now = time.monotonic()
-        event_id = next(iter(self._alone))
-        if self._woken is None or self._woken[0] != event_id:
-            self._woken = (event_id, now)
-            # guard: kept-for-the-suspect -> self._alone.pop(event_id)()
-            self._alone[event_id]()
-        elif now - self._woken[1] > self.limits.unnamed_seconds:
-            # It was paused or released in the meantime.
-            del self._alone[event_id]
-            self._woken = None
 
     def _deaths(self, died_with: set[str]) -> int:
         return sum(one in self._gone for one in died_with)
@@ -654,8 +633,13 @@ class Workers:
                 for attempt in list(self._attempts.values()):
                     self._end(attempt, lost="the dispatcher stops")
             self._choose_version()
+            for event_id, since in list(self._alone.items()):
+                if not self._idle_ones():
+                    self._alone[event_id] = now
+                elif now - since > self.limits.unnamed_seconds:
+                    # It was paused or released in the meantime.
+                    del self._alone[event_id]
             self._tell_places()
-            self._wake_alone()
 
     def _vanished(self, worker: WorkerSeen, now: float, up_since: float | None) -> None:
         del self._workers[worker.id]

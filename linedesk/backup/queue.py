@@ -132,7 +132,6 @@ def finish_recvq(database: Database[Any], *, epoch: int) -> None:
                     "ring": ids + [None] * (RING_SLOTS - len(ids)),
                     "starts": 0,
                     "trying": None,
-                    "watched": [],
                     "at": datetime.now(UTC),
                 }
             },

@@ -249,7 +249,7 @@ def test_what_an_operator_orders_the_dispatcher_carries_out(
     rows = guarded.client_of("operator")[LINE_BOT]["audit"].find({"by": "mika"}).sort("at", 1)
     told = [(row["act"], row["outcome"]) for row in rows]
     assert told == [("pause", "done"), ("release", "done"), ("resume", "done")]
-    # The operator resumes conversations that the dispatcher paused.
+    # The operator resumes conversations that the dispatcher of a release before has paused.
     assert control.pause(Scope("main", "U2"), by="dispatcher", why="poison")
     assert acts.resume(Scope("main", "U2"))
 

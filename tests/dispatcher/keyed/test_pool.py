@@ -655,10 +655,8 @@ def test_documents_of_an_earlier_process_wait_until_all_are_read(pool_of: MakePo
     assert sorted(gatherer.decided) == [["e0", "e1"], ["other"]]
 
 
-@pytest.mark.parametrize("sought", [True, False])
-def test_a_suspect_is_decided_alone(pool_of: MakePool, sought: bool) -> None:
-    """Suspects that are sought, and conversations that are watched."""
-    suspects = CrashSuspects(sought=sought, most=100, watches=lambda key: not sought)
+def test_a_suspect_is_decided_alone(pool_of: MakePool) -> None:
+    suspects = CrashSuspects(sought=True, most=100)
     gatherer = Gatherer(until=3)
     desk = pool_of(gatherer, suspects=suspects)
     desk.put(*(document(f"e{n}") for n in range(4)), again=True)

@@ -19,8 +19,6 @@ from dispatcher.keyed.queues import MOST_UNSAVED, KeyQueue
 from dispatcher.keyed.saver import Saver
 from dispatcher.keyed.suspects import (
     CAUSE,
-    MOST_CONDEMNED,
-    WATCHED_FOR,
     CrashSuspects,
     StartCounter,
 )
@@ -29,18 +27,14 @@ from dispatcher.progress.document import Progress, Start, Trying
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import Job, JobResult
-from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
-from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
+from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.waiting import eventually
 
 Store = Callable[..., None]
 Told = Callable[[str], list[str]]
-
-WATCHED_FIELDS = ["channel", "key", "running", "since"]
-
 
 # Suspects. Pure.
 
@@ -123,19 +117,6 @@ def test_many_keys_in_held_leave_the_window_its_suspects() -> None:
     assert [suspects.begin(key, key) for key in ("held", "held too", "in the window")] == [True] * 3
 
 
-def test_a_watched_key_is_always_suspect_and_waits_in_no_line() -> None:
-    suspects = CrashSuspects(sought=True, most=10, watches=lambda key: key == "watched")
-    for key in ("watched", "a"):
-        suspects.meet(key)
-    assert [suspects.lines_up(key) for key in ("watched", "a")] == [False, True]
-    suspects.close()
-    assert suspects.begin("watched", "e0")
-    suspects.begin("a", "e1")
-    suspects.end("a", decided=True)
-    assert suspects.are_through
-    assert suspects.begin("watched", "e2")
-
-
 class Notes:
     """`progress` in memory: each start finds the notes of the last one."""
 
@@ -145,8 +126,6 @@ class Notes:
 
     def note_starts(self, starts: int, *trying: Trying) -> None:
         self.starts, self.trying = starts, trying
-
-    def note_watched(self, watched: Any) -> None: ...
 
 
 class Bout:
@@ -330,26 +309,6 @@ def test_a_proof_that_lasts_too_long_lets_others_run_beside_it(
     desk.wait_until_idle()
 
 
-def test_once_all_documents_are_read_no_job_waits_for_a_watched_conversation(
-    pool_of: Callable[..., DeskOfPool],
-) -> None:
-    """Without further documents, the quiet feed alone shows that all are in memory."""
-    decide = Alone()
-    decide.gates = {"watched": threading.Event()}
-    suspects = CrashSuspects(sought=True, most=10, watches=lambda key: key == ("main", "W"))
-    desk = pool_of(decide, suspects=suspects)
-    put(desk, document("first", "U1"), document("second", "U1"), again=True)
-    eventually(lambda: desk.pool.view.in_hand().saving == 1)
-    put(desk, document("watched", "W"), again=True)
-    eventually(lambda: decide.entered == ["first", "watched"])
-    desk.save()
-    assert desk.pool.view.in_hand().saving == 0
-    desk.pool.move("quiet")
-    eventually(lambda: desk.pool.view.in_hand().decided == 2)
-    decide.gates["watched"].set()
-    desk.wait_until_idle()
-
-
 # The stored notes, and when they are written.
 
 
@@ -509,127 +468,17 @@ def test_names_of_a_release_before_are_found(database: Database[Document]) -> No
     assert (task.given_up_for.cause, task.given_up_for.attempts) == (CAUSE, 3)
 
 
-def watched(written: Written, *rows: dict[str, Any]) -> None:
-    """The state that a predecessor has left."""
-    common = {"channel": "main", "since": datetime.now(UTC), "running": None}
-    Progress(written.rows, feed="memory", epoch=0).take_over()
-    written.rows.update_one({}, {"$set": {"watched": [common | r for r in rows]}})
-
-
-def paused(database: Database[Document]) -> list[str]:
-    return sorted(row["_id"] for row in database[CONTROL].find())
-
-
-def test_one_more_death_pauses_a_watched_conversation_and_no_other(
-    database: Database[Document],
-) -> None:
+def test_what_a_release_before_has_watched_is_passed_over(database: Database[Document]) -> None:
+    """Its next killing event is proved anew; a pause that was made for it is an operator's now."""
+    Progress(database[PROGRESS], feed="memory", epoch=0).take_over()
+    row = {"channel": "main", "key": "U1", "since": datetime.now(UTC), "running": "bad"}
+    database[PROGRESS].update_one({}, {"$set": {"watched": [row]}})
     written = Written(database, dies)
-    watched(written, {"key": "U1"}, {"key": "U2"})
-    poison = written.start(1)
-    with pytest.raises(Died):
-        poison.decide(Task("bad"))
-    for epoch in (2, 3):
-        written.start(epoch).set_aside(Control(database))
-        assert paused(database) == ["pause/main/U1"]
-        # The operator's resume is not undone by an event that was named before it.
-        if epoch == 2:
-            Control(database).resume(Scope("main", "U1"))
-            assert [row["running"] for row in written.row["watched"]] == [None, None]
-            with pytest.raises(Died):
-                written.start(2).decide(Task("bad"))
-
-
-def test_a_conversation_is_watched_for_a_day(database: Database[Document]) -> None:
-    written = Written(database, lambda task: JobResult.DONE)
-    yesterday = datetime.now(UTC) - WATCHED_FOR
-    watched(written, {"key": "U1"}, {"key": "U2", "since": yesterday, "running": "e0"})
-    poison = written.start(1)
-    poison.set_aside(Control(database))
-    assert [poison.watches(("main", key)) for key in ("U1", "U2", "U3")] == [True, False, False]
-    assert paused(database) == []
-
-
-def test_a_good_end_pauses_nothing_that_was_still_running(database: Database[Document]) -> None:
-    """A run that ended well, or has to wait for its next one, pauses nothing either."""
-    inside, back = threading.Event(), threading.Event()
-
-    def decide(task: Any) -> JobResult:
-        if task.name == "slow":
-            inside.set()
-            assert back.wait(15)
-        return JobResult.DONE if task.name == "good" else JobResult.DEFERRED
-
-    written = Written(database, decide)
-    watched(written, *({"key": key} for key in ("U1", "U2", "U3")))
-    poison = written.start(1)
-    poison.decide(Task("good", key="U1"))
-    poison.decide(Task("again", key="U2"))
-    slow = threading.Thread(target=poison.decide, args=(Task("slow", key="U3"),))
-    slow.start()
-    assert inside.wait(15)
-    assert [row["running"] for row in written.row["watched"]] == [None, None, "slow"]
-    poison.end()
-    written.start(2).set_aside(Control(database))
-    assert paused(database) == []
-    back.set()
-    slow.join(15)
-
-
-def test_the_late_end_of_an_abandoned_run_takes_no_name_away(database: Database[Document]) -> None:
-    """The next run of the same event may kill the process."""
-    inside, back = [threading.Event() for _ in "ab"], [threading.Event() for _ in "ab"]
-    numbers = iter(range(2))
-
-    def decide(task: Any) -> JobResult:
-        number = next(numbers)
-        inside[number].set()
-        assert back[number].wait(15)
-        return JobResult.DONE
-
-    written = Written(database, decide)
-    watched(written, {"key": "U1"})
-    poison = written.start(1)
-    runs = [threading.Thread(target=poison.decide, args=(Task("hangs"),)) for _ in "ab"]
-    for run, begun in zip(runs, inside, strict=True):
-        run.start()
-        assert begun.wait(15)
-    for run, go_on, running in zip(runs, back, ("hangs", None), strict=True):
-        go_on.set()
-        run.join(15)
-        assert [row["running"] for row in written.row["watched"]] == [running]
-
-
-def test_with_poison_in_many_conversations_no_more_is_given_up(
-    database: Database[Document],
-) -> None:
-    """A bot that dies of everything: each conversation waits, whole, to be resumed."""
-    written = Written(database, dies)
-    watched(written, *({"key": f"V{n}"} for n in range(MOST_CONDEMNED)))
-    written.start(1)
-    written.progress.note_starts(9, Trying("bad", 2, datetime.now(UTC)))
-    task = Task("bad", key="new")
-    with pytest.raises(Died):
-        written.start(2).decide(task)
-    written.start(3).set_aside(Control(database))
-    assert (task.given_up_for, paused(database)) == (None, ["pause/main/new"])
-
-
-def test_where_the_right_to_pause_is_missing_each_event_is_given_up(
-    database: Database[Document], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The role is an old one, and `linedesk init` has not been run since."""
-
-    def refused(self: Control, scope: Scope, **_: Any) -> bool:
-        raise AccessRefused(13)
-
-    monkeypatch.setattr(Control, "pause", refused)
-    written = Written(database, lambda task: JobResult.RECORDED)
-    watched(written, {"key": "U1", "running": "bad"})
-    poison = written.start(1)
-    poison.set_aside(Control(database))
     task = Task("bad")
-    poison.decide(task)
-    assert task.given_up_for.cause == CAUSE
+    with pytest.raises(Died):
+        written.start(1).decide(task)
+    assert (task.given_up_for, written.row["starts"]) == (None, 1)
+    assert not written.start(2).sought
 
 
 def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]) -> None:
@@ -878,50 +727,34 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_continue(
     assert (row["starts"], row["trying"]) == (0, None)
 
 
-def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+def test_a_further_poison_event_of_a_conversation_is_proved_anew(
+    database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    """It is then paused, complete and in order; an operator resumes it once the bot is fixed."""
-    rest = [name for n in range(1, 6) for name in (f"bad{n}", f"well{n}")]
-    deadly = ("bad0", *(name for name in rest if name.startswith("bad")))
-    others = numbered(4, keys=4, prefix="n")
-    store(database, *(document(name, "ill") for name in ("bad0", *rest)), *others)
+    """Its other events are decided in order, and other conversations go on."""
+    of_the_ill = ["bad0", "well0", "bad1", "well1"]
+    given = [*(document(name, "ill") for name in of_the_ill), *numbered(4, keys=4, prefix="n")]
+    store(database, *given)
     given_up_for: list[tuple[str, str]] = []
+    decided: list[str] = []
     starts = 0
-    while not told("paused scope=main/ill"):
+    while "well1" not in decided:
         starts += 1
-        worker = Deadly(*deadly)
-        running = dispatch(database, worker, held_after_seconds=0.1)
-        eventually(lambda running=running: not running.alive or told("paused scope=main/ill"))  # type: ignore[misc]
+        assert starts < 15
+        worker = Deadly("bad0", "bad1")
+        running = dispatch(database, worker)
+        eventually(
+            lambda running=running, worker=worker: (  # type: ignore[misc]
+                not running.alive or "well1" in worker.decided
+            )
+        )
+        ending = running.end(15 if running.alive else None)
+        decided += worker.by_key["ill"]
         given_up_for += worker.given_up_for
-        assert starts <= 7
-        if not told("paused scope=main/ill"):
-            assert running.end(None) is ExitReason.FAILED
-    assert (given_up_for, starts) == ([("bad0", CAUSE)], 7), (
-        "five for the first, one for all others"
-    )
-    (row,) = database[CONTROL].find()
-    assert (row["by"], "bad1" in row["why"]) == ("dispatcher", True)
-    # New events wait behind it, and stop no other conversation.
-    store(database, document("late", "ill"), document("n9", "U9"))
-    eventually(lambda: "n9" in worker.decided)
-    eventually(lambda: database[HELD].count_documents({}) == len(rest) + 1)
-    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
-    assert running.end() is ExitReason.STOPPED
-    # If it is resumed before the bot is fixed, it costs one start, and is paused again.
-    Control(database).resume(Scope("main", "ill"))
-    worker = Deadly(*deadly)
-    assert dispatch(database, worker).end(None) is ExitReason.FAILED
-    assert worker.runs["bad1"] == 1
-    mended = Deadly()
-    running = dispatch(database, mended)
-    eventually(lambda: len(told("paused scope=main/ill")) == 2)
-    assert mended.by_key["ill"] == []
-    Control(database).resume(Scope("main", "ill"))
-    eventually(lambda: len(mended.decided) == len(rest) + 1)
-    assert running.end() is ExitReason.STOPPED
-    assert mended.by_key["ill"] == [*rest, "late"]
-    assert sorted((database[PROGRESS].find_one() or {})["watched"][0]) == WATCHED_FIELDS
+    assert ending is ExitReason.STOPPED
+    assert given_up_for == [("bad0", CAUSE), ("bad1", CAUSE)]
+    assert decided == of_the_ill
+    assert starts == 10, "five deaths for the first, four for the second"
+    assert database[CONTROL].count_documents({}) == 0
 
 
 def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(

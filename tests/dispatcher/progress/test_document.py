@@ -14,7 +14,7 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from dispatcher.progress.document import Progress, Trying, Watched, _Unmatched
+from dispatcher.progress.document import Progress, Trying, _Unmatched
 from dispatcher.progress.tracker import RING_SLOTS, ProgressTracker
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
@@ -370,7 +370,7 @@ def test_a_transaction_that_was_refused_leaves_held_as_it_was(
     assert [row["_id"] for row in database["held"].find()] == ["a"]
 
 
-def test_naming_an_event_of_a_watched_conversation_ends_no_transaction(
+def test_naming_a_suspect_ends_no_transaction(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MongoDB aborts a transaction when the row it is to write was written since it began."""
@@ -379,7 +379,7 @@ def test_naming_an_event_of_a_watched_conversation_ends_no_transaction(
     write, writing = one.held.write, threading.Lock()
 
     def name() -> None:
-        one.note_watched([Watched("main", "U1", datetime.now(UTC), "e1")])
+        one.note_starts(3, Trying("e1", 0, datetime.now(UTC)))
         met.set()
 
     def acquire(timeout: float) -> bool:
@@ -400,4 +400,4 @@ def test_naming_an_event_of_a_watched_conversation_ends_no_transaction(
     one.save(tracker.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
     naming.join(15)
     assert database["held"].count_documents({}) == 1
-    assert [row["running"] for row in found(database)["watched"]] == ["e1"]
+    assert found(database)["trying"]["name"] == "e1"
