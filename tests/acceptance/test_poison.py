@@ -29,7 +29,7 @@ def supervise(house: Any, done: Any, *, most: int, **settings: str) -> tuple[int
 
 @pytest.mark.timeout(240)
 def test_an_event_that_aborts_the_process_ends_as_a_dead_letter(house: Any, sim: Any) -> None:
-    """One more of its conversation is proved anew; what lies between them is answered in order."""
+    """One more of its conversation is proved anew, and the events between them are answered."""
     house.start_frontdesk()
     ill, slow, *well = (sim.add_user(name) for name in ("病", "遅", "一", "二", "三"))
     sim.say(ill, "前")
