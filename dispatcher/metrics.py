@@ -6,18 +6,19 @@ The pool's own counts are only read here, once a second, so that no document pay
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from linedesk.runtime.metrics import (
-    SECONDS_BUCKETS,
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
     Figure,
-    Histogram,
-    Measured,
+    Metrics,
     MetricsSnapshot,
     MetricsSnapshots,
     Values,
@@ -25,63 +26,89 @@ from linedesk.runtime.metrics import (
 from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.queue.backlog import Depth
 
+OF_PROCESS = (
+    Figure("leading", GAUGE, "1 where the process holds the lease, else 0."),
+    Figure("saved_progress", COUNTER, "Saves of progress that succeeded."),
+    Figure("save_seconds", HISTOGRAM, "How long a save of progress takes."),
+)
 IN_HAND = (
-    Figure("read_documents", "Documents that were read and queued.", is_count=True),
-    Figure("finished_documents", "Documents that were decided.", is_count=True),
-    Figure("in_hand_documents", "Documents that are read and not decided, without those in held."),
+    Figure("read_documents", COUNTER, "Documents that were read and queued."),
+    Figure("finished_documents", COUNTER, "Documents that were decided."),
+    Figure(
+        "in_hand_documents",
+        GAUGE,
+        "Documents that are read and not decided, without those in held.",
+    ),
     Figure(
         "window_documents",
+        GAUGE,
         "Documents from the oldest undecided one to the newest that was read, decided ones "
         "included. Reading pauses at 10000.",
     ),
     Figure(
-        "held_documents", "Documents in held: they have waited so long that they left the window."
+        "held_documents",
+        GAUGE,
+        "Documents in held: they have waited so long that they left the window.",
     ),
-    Figure("held_keys", "Keys that have documents in held."),
+    Figure("held_keys", GAUGE, "Keys that have documents in held."),
     Figure(
         "waiting_keys",
+        GAUGE,
         "Keys with documents that cannot run: paused by an operator; again, waiting for the next "
         "try of the first; save, waiting for a save of progress; held, moving to held.",
-        label="why",
+        ("why",),
     ),
-    Figure("pauses", "Pauses in force: of everything, a channel or a conversation.", label="scope"),
-    Figure("oldest_pause_seconds", "Age of the oldest of these; 0 without one.", label="scope"),
-    Figure("threads", "Threads that decide documents and call LINE."),
-    Figure("busy_threads", "Threads that are busy."),
-    Figure("abandoned_threads", "Threads whose handler did not return in time.", is_count=True),
     Figure(
-        "lost_history",
-        "How many times the feed lost its position and recvq was scanned.",
-        is_count=True,
+        "pauses", GAUGE, "Pauses in force: of everything, a channel or a conversation.", ("scope",)
+    ),
+    Figure("oldest_pause_seconds", GAUGE, "Age of the oldest of these; 0 without one.", ("scope",)),
+    Figure("threads", GAUGE, "Threads that decide documents and call LINE."),
+    Figure("busy_threads", GAUGE, "Threads that are busy."),
+    Figure("abandoned_threads", COUNTER, "Threads whose handler did not return in time."),
+    Figure(
+        "lost_history", COUNTER, "How many times the feed lost its position and recvq was scanned."
     ),
 )
 DEPTH = (
-    Figure("lag_documents", "Documents stored in recvq that the feed has not delivered yet."),
-    Figure("lag_seconds", "Age of the oldest document that the feed has not delivered yet."),
-    Figure("queue_documents", "All documents that are stored and not decided."),
-    Figure("oldest_unfinished_seconds", "Age of the oldest document that is not decided."),
+    Figure(
+        "lag_documents", GAUGE, "Documents stored in recvq that the feed has not delivered yet."
+    ),
+    Figure("lag_seconds", GAUGE, "Age of the oldest document that the feed has not delivered yet."),
+    Figure("queue_documents", GAUGE, "All documents that are stored and not decided."),
+    Figure("oldest_unfinished_seconds", GAUGE, "Age of the oldest document that is not decided."),
     Figure(
         "behind_seconds",
+        GAUGE,
         "Age of the oldest undecided document outside held. Documents of paused or stuck keys "
         "wait in held.",
     ),
-    Figure("unpaused_documents", "The same as queue_documents, without paused ones in held."),
-    Figure("unpaused_oldest_seconds", "Age of the oldest of these."),
-    Figure("recvq_unread_share", "Share of recvq that is not finished, 0 to 1; at 0.95 it closes."),
+    Figure(
+        "unpaused_documents", GAUGE, "The same as queue_documents, without paused ones in held."
+    ),
+    Figure("unpaused_oldest_seconds", GAUGE, "Age of the oldest of these."),
+    Figure(
+        "recvq_unread_share",
+        GAUGE,
+        "Share of recvq that is not finished, 0 to 1; at 0.95 it closes.",
+    ),
     Figure(
         "recvq_left_seconds",
+        GAUGE,
         "Until recvq would overwrite unfinished documents, at the present rate; at most 30 days.",
     ),
     Figure(
         "oplog_left_seconds",
+        GAUGE,
         "Until the oplog would no longer reach back to progress, at the present rate; at most 30 "
         "days.",
     ),
     Figure(
         "retention_measured_seconds",
+        GAUGE,
         "The time over which the rate of these two is measured; up to an hour.",
     ),
 )
+TABLE = (*OF_PROCESS, *IN_HAND, *DEPTH)
 
 
 @dataclass(frozen=True)
@@ -130,30 +157,17 @@ class Source:
     lost_history: Callable[[], int]
 
 
-class DispatcherMetrics:
+class DispatcherMetrics(Metrics):
     """The figures of one process. A standby reports only that it does not lead."""
 
     def __init__(
         self, registry: CollectorRegistry | None = None, *, leads: Callable[[], bool]
     ) -> None:
-        registry = registry or CollectorRegistry()
+        super().__init__(TABLE, registry)
+        self.put(_none_of(IN_HAND))
         self._leads = leads
-        self._leading = Gauge(
-            "linedesk_leading", "1 where the process holds the lease, else 0.", registry=registry
-        )
-        self.saved = Counter(
-            "linedesk_saved_progress", "Saves of progress that succeeded.", registry=registry
-        )
-        self.save_seconds = Histogram(
-            "linedesk_save_seconds",
-            "How long a save of progress takes.",
-            buckets=SECONDS_BUCKETS,
-            registry=registry,
-        )
-        self._in_hand = Measured(registry, IN_HAND)
-        self._depth = Measured(registry, DEPTH)
-        self._snapshots = MetricsSnapshots(registry)
-        self._lock = threading.Lock()  # for one reading at a time
+        self._snapshots = MetricsSnapshots(self.registry)
+        self._looking = threading.Lock()  # for one reading at a time
         self._source: Source | None = None
 
     @property
@@ -172,15 +186,19 @@ class DispatcherMetrics:
 
     def look(self) -> MetricsSnapshot:
         """Read all current figures; from any thread."""
-        with self._lock:
-            self._leading.set(self._leads())
+        with self._looking:
+            self.set("leading", self._leads())
             if self._source is not None:
-                self._in_hand.set(_values(self._source))
+                self.put(_values(self._source))
             return self._snapshots.take()
 
     def know(self, depth: Depth | None) -> None:
         """Set the last measurement of the backlog; None if it is not known any more."""
-        self._depth.set({} if depth is None else _depth_values(depth))
+        self.put(_none_of(DEPTH) if depth is None else _depth_values(depth))
+
+
+def _none_of(figures: Iterable[Figure]) -> Values:
+    return dict.fromkeys(figure.name for figure in figures)
 
 
 def _values(source: Source) -> Values:

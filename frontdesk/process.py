@@ -94,7 +94,7 @@ def serve(
         figures.watch_guard(guard)
         store = _store(client[database], guard, spool, figures)
         if certificate is not None:
-            figures.watch_certificate(lambda: certificate.ends)
+            figures.set("certificate_ends_seconds", lambda: certificate.ends)
         server = FrontdeskServer(
             server_config(desk, store, figures, most_connections=most_connections),
             store,

@@ -83,7 +83,7 @@ class FrontdeskServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._limits = limits or ServerLimits()
-        figures.watch_connections(lambda: len(self._connections))
+        figures.set("connections", lambda: len(self._connections))
         self._store = store
         self._tls = tls
         self._figures = figures

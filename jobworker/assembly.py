@@ -46,7 +46,7 @@ from jobworker.remote.broker import MakeBroker
 from jobworker.remote.handlers import RemoteHandlers
 from jobworker.remote.leader import LIMITS as LEADER_LIMITS
 from jobworker.remote.leader import LeaderLimits, Workers
-from jobworker.remote.metrics import watch_workers
+from jobworker.remote.metrics import OF_LEADER
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
@@ -59,6 +59,7 @@ from jobworker.sending.verdict import ReplyUnknown
 from jobworker.sending.waiting_words import turn_words
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult
+from linedesk.runtime.metrics import Metrics
 from linedesk.store.control import RELEASED, Control
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
 from linedesk.store.records.answers import KEPT_FOR
@@ -327,8 +328,8 @@ class BotWorker:
             limits=line.send_limits,
         )
         side.quota.when_closed(self.outbox.month_closed)
-        figures.outbox_effects.set_function(self.outbox.__len__)
-        figures.oldest_send.set_function(self.outbox.oldest_seconds)
+        figures.set("outbox_effects", self.outbox.__len__)
+        figures.set("oldest_send_seconds", self.outbox.oldest_seconds)
         self.names = LaterProfiles(
             side.hosts.api.gate,
             conversations=conversations,
@@ -368,7 +369,7 @@ class BotWorker:
             )
         )
         if self._workers is not None:
-            watch_workers(registry, self._workers.figures)
+            Metrics(OF_LEADER, registry).ask(self._workers.figures)
         self._worker = Decider(
             self._handlers(bot, line, now=now, masked=masked),
             parts,

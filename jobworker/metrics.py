@@ -7,14 +7,12 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
-from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Histogram, Measured, Values
+from linedesk.runtime.metrics import COUNTER, GAUGE, HISTOGRAM, Figure, Metrics
 from linedesk.store.records.calls import MULTICAST, PUSH
 
 OTHER = "other"
@@ -55,253 +53,177 @@ LEAST_LOOK_SECONDS = 0.1
 NO_STATUS = "none"
 
 
-@dataclass(frozen=True)
-class GateMetrics:
-    """The counts of one host's gate."""
+TABLE = (
+    # Jobs.
+    Figure("wait_seconds", HISTOGRAM, "From an event's arrival to the first start of its handler."),
+    Figure("handler_seconds", HISTOGRAM, "How long the bot's handlers run."),
+    Figure(
+        "decided_events",
+        COUNTER,
+        "Events decided: recorded with effects, finished without any, found applied by a "
+        "predecessor, or ended without a handler (taken back by the sender, or overtaken).",
+        ("outcome",),
+        begin=("recorded", "finished", "applied", "unheard"),
+    ),
+    Figure(
+        "failed_handlers",
+        COUNTER,
+        "Handlers that raised an error, or did not return in time.",
+        ("kind",),
+        begin=("error", "timeout"),
+    ),
+    # The outbox.
+    Figure(
+        "dead_letters",
+        COUNTER,
+        "Effects and events that were given up, each with its cause in deadletters.",
+        ("kind",),
+        begin=("event", "send", "timer"),
+    ),
+    Figure(
+        "given_up_sends",
+        COUNTER,
+        "Sends given up because the month's messages are used up, as late replies over their "
+        "daily limit, or because they expired; each is a dead letter, too.",
+        ("cause",),
+        begin=GIVEN_UP,
+    ),
+    Figure("dead_letters_kept", GAUGE, "Dead letters that are stored, also those replayed lately."),
+    Figure("dead_letters_open", GAUGE, "Dead letters that were neither replayed nor dropped."),
+    Figure("outbox_effects", GAUGE, "Effects recorded and not yet carried out: sends and timers."),
+    Figure(
+        "oldest_send_seconds",
+        GAUGE,
+        "Age of the oldest send that LINE has not accepted, since its event; 0 without one.",
+    ),
+    Figure("send_retries", COUNTER, "Sends that failed and are tried again."),
+    Figure(
+        "unproved_replies",
+        COUNTER,
+        "Replies of unknown outcome that cannot be proved or repeated; each may have "
+        "arrived twice, or not at all (REPLY_UNKNOWN).",
+    ),
+    Figure(
+        "late_replies_a_day",
+        GAUGE,
+        "Late replies that one conversation may cost a day (LATE_REPLIES_A_DAY).",
+    ),
+    Figure(
+        "late_replies_today",
+        GAUGE,
+        "Late replies of today, each a counted push, since the start of the process.",
+    ),
+    Figure("quota_messages", GAUGE, "Messages that LINE's plan allows this month."),
+    Figure(
+        "quota_used_messages",
+        GAUGE,
+        "Messages of this month: LINE's count plus the sends since then.",
+    ),
+    Figure(
+        "quota_closed_since_seconds",
+        GAUGE,
+        "Unix time since when all messages of the month are used.",
+    ),
+    Figure(
+        "unwritten_rows",
+        COUNTER,
+        "Rows of calls and jobs that were dropped: MongoDB was away, or too many at a time.",
+        ("collection",),
+        begin=("calls", "jobs"),
+    ),
+    # LINE.
+    Figure(
+        "calls",
+        COUNTER,
+        "Calls of the LINE API by the status of the answer; none: no answer came.",
+        ("host", "endpoint", "status"),
+    ),
+    Figure("call_seconds", HISTOGRAM, "How long calls of the LINE API take.", ("endpoint",)),
+    Figure(
+        "call_sends",
+        HISTOGRAM,
+        "How many sends a call that LINE accepted contained.",
+        ("endpoint",),
+        SENDS_BUCKETS,
+    ),
+    Figure(
+        "counted_messages",
+        COUNTER,
+        "Messages that LINE counts for accepted calls; a push to a group or room of unknown "
+        "size is one.",
+        ("kind",),
+        begin=("push", "multicast", "group"),
+    ),
+    Figure(
+        "counted_today_messages",
+        GAUGE,
+        "The same since midnight in Japan, including the sends of earlier processes.",
+    ),
+    Figure("gate_turns", COUNTER, "Calls that got a turn at the gate.", ("host",)),
+    Figure(
+        "gate_wait_seconds",
+        HISTOGRAM,
+        "From entering the gate's queue to the start of the turn.",
+        ("host",),
+    ),
+    Figure(
+        "gate_use",
+        GAUGE,
+        f"Share of the last {USE_SECONDS:.0f} s in which the gate was busy or kept its interval, "
+        "0 to 1.",
+        ("host",),
+    ),
+    Figure("gate_waiting", GAUGE, "Number of tickets that wait for a turn at the gate.", ("host",)),
+    Figure(
+        "gate_class_waiting",
+        GAUGE,
+        "Number of tickets of a class that wait for a turn at the gate.",
+        ("host", "class"),
+    ),
+    Figure(
+        "gate_class_longest_seconds",
+        GAUGE,
+        "How long the first ticket of a class has waited.",
+        ("host", "class"),
+    ),
+    Figure("breaker_open", GAUGE, "1 while LINE fails and only probes are sent.", ("host",)),
+    Figure(
+        "breaker_pause_seconds",
+        GAUGE,
+        "Until the next call of LINE may begin, while it fails.",
+        ("host",),
+    ),
+    Figure("token_refused", GAUGE, "1 while LINE refuses the channel access token."),
+)
 
-    turns: Any
-    """A counter: calls that got their turn."""
-    wait: Any
-    """A histogram of seconds: from entering the queue to the start of the turn."""
 
-
-class WorkerMetrics:
+class WorkerMetrics(Metrics):
     """The metrics of one worker, on a registry; without one, on a registry of their own."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._registry = CollectorRegistry() if registry is None else registry
-        self._jobs()
-        self._outbox()
-        self._line()
-
-    def _jobs(self) -> None:
-        self.wait_seconds = self._seconds(
-            "wait", "From an event's arrival to the first start of its handler."
-        )
-        self.handler_seconds = self._seconds("handler", "How long the bot's handlers run.")
-        self.decided = self._each(
-            "decided_events",
-            "Events decided: recorded with effects, finished without any, found applied by a "
-            "predecessor, or ended without a handler (taken back by the sender, or overtaken).",
-            outcome=("recorded", "finished", "applied", "unheard"),
-        )
-        self.failed = self._each(
-            "failed_handlers",
-            "Handlers that raised an error, or did not return in time.",
-            kind=("error", "timeout"),
-        )
-
-    def _outbox(self) -> None:
-        self.dead_letters = self._each(
-            "dead_letters",
-            "Effects and events that were given up, each with its cause in deadletters.",
-            kind=("event", "send", "timer"),
-        )
-        self.given_up = self._each(
-            "given_up_sends",
-            "Sends given up because the month's messages are used up, as late replies over their "
-            "daily limit, or because they expired; each is a dead letter, too.",
-            cause=GIVEN_UP,
-        )
-        self.kept_letters = self._measured(
-            Figure(
-                "dead_letters_kept", "Dead letters that are stored, also those replayed lately."
-            ),
-            Figure("dead_letters_open", "Dead letters that were neither replayed nor dropped."),
-        )
-        self.outbox_effects = Gauge(
-            "linedesk_outbox_effects",
-            "Effects recorded and not yet carried out: sends and timers.",
-            registry=self._registry,
-        )
-        self.oldest_send = Gauge(
-            "linedesk_oldest_send_seconds",
-            "Age of the oldest send that LINE has not accepted, since its event; 0 without one.",
-            registry=self._registry,
-        )
-        self.send_retries = self._count("send_retries", "Sends that failed and are tried again.")
-        self.unproved_replies = self._count(
-            "unproved_replies",
-            "Replies of unknown outcome that cannot be proved or repeated; each may have "
-            "arrived twice, or not at all (REPLY_UNKNOWN).",
-        )
-        self.late_replies_a_day = Gauge(
-            "linedesk_late_replies_a_day",
-            "Late replies that one conversation may cost a day (LATE_REPLIES_A_DAY).",
-            registry=self._registry,
-        )
-        self.late_replies_today = Gauge(
-            "linedesk_late_replies_today",
-            "Late replies of today, each a counted push, since the start of the process.",
-            registry=self._registry,
-        )
-        self._ask_quota: Callable[[], Values] = dict
-        Measured(
-            self._registry,
-            (
-                Figure("quota_messages", "Messages that LINE's plan allows this month."),
-                Figure(
-                    "quota_used_messages",
-                    "Messages of this month: LINE's count plus the sends since then.",
-                ),
-                Figure(
-                    "quota_closed_since_seconds",
-                    "Unix time since when all messages of the month are used.",
-                ),
-            ),
-            ask=lambda: self._ask_quota(),
-        )
-        self.unwritten_rows = self._each(
-            "unwritten_rows",
-            "Rows of calls and jobs that were dropped: MongoDB was away, or too many at a time.",
-            collection=("calls", "jobs"),
-        )
-
-    def _line(self) -> None:
-        self._calls = Counter(
-            "linedesk_calls",
-            "Calls of the LINE API by the status of the answer; none: no answer came.",
-            ["host", "endpoint", "status"],
-            registry=self._registry,
-        )
-        self._call_seconds = Histogram(
-            "linedesk_call_seconds",
-            "How long calls of the LINE API take.",
-            ["endpoint"],
-            buckets=SECONDS_BUCKETS,
-            registry=self._registry,
-        )
-        self._call_sends = Histogram(
-            "linedesk_call_sends",
-            "How many sends a call that LINE accepted contained.",
-            ["endpoint"],
-            buckets=SENDS_BUCKETS,
-            registry=self._registry,
-        )
-        self.counted = self._each(
-            "counted_messages",
-            "Messages that LINE counts for accepted calls; a push to a group or room of unknown "
-            "size is one.",
-            kind=("push", "multicast", "group"),
-        )
-        self.counted_today = Gauge(
-            "linedesk_counted_today_messages",
-            "The same since midnight in Japan, including the sends of earlier processes.",
-            registry=self._registry,
-        )
-        self._gate_turns = self._by_host(
-            Counter, "gate_turns", "Calls that got a turn at the gate."
-        )
-        self._gate_wait = Histogram(
-            "linedesk_gate_wait_seconds",
-            "From entering the gate's queue to the start of the turn.",
-            ["host"],
-            buckets=SECONDS_BUCKETS,
-            registry=self._registry,
-        )
-        self._gate_use = self._by_host(
-            Gauge,
-            "gate_use",
-            f"Share of the last {USE_SECONDS:.0f} s in which the gate was busy or kept its "
-            "interval, 0 to 1.",
-        )
-        self._gate_waiting = self._by_host(
-            Gauge, "gate_waiting", "Number of tickets that wait for a turn at the gate."
-        )
-        self._class_waiting = self._by_class(
-            "waiting", "Number of tickets of a class that wait for a turn at the gate."
-        )
-        self._class_longest = self._by_class(
-            "longest_seconds", "How long the first ticket of a class has waited."
-        )
-        self._breaker_open = self._by_host(
-            Gauge, "breaker_open", "1 while LINE fails and only probes are sent."
-        )
-        self._breaker_pause = self._by_host(
-            Gauge, "breaker_pause_seconds", "Until the next call of LINE may begin, while it fails."
-        )
-        self._token_refused = Gauge(
-            "linedesk_token_refused",
-            "1 while LINE refuses the channel access token.",
-            registry=self._registry,
-        )
+        super().__init__(TABLE, registry)
 
     def called(self, host: str, path: str, status: int | None, seconds: float) -> None:
         """Count a call that has ended; `path` may have ids in it."""
         endpoint = endpoint_of(path)
-        self._calls.labels(host, endpoint, NO_STATUS if status is None else str(status)).inc()
-        self._call_seconds.labels(endpoint).observe(seconds)
+        self.add("calls", host, endpoint, NO_STATUS if status is None else str(status))
+        self.observe("call_seconds", seconds, endpoint)
 
     def sent(self, path: str, *, sends: int, people: int, is_group: bool = False) -> None:
         """Count a call whose messages LINE accepted."""
-        self._call_sends.labels(endpoint_of(path)).observe(sends)
+        self.observe("call_sends", sends, endpoint_of(path))
         kind = COUNTED.get(path)
         if kind is not None:
-            self.counted["group" if is_group else kind].inc(people)
+            self.add("counted_messages", "group" if is_group else kind, by=people)
 
-    def of_gate(self, host: str) -> GateMetrics:
-        """Return the counts of a host's gate."""
-        return GateMetrics(self._gate_turns.labels(host), self._gate_wait.labels(host))
+    def turn_taken(self, host: str, wait_seconds: float) -> None:
+        """Count a call that got its turn at a host's gate."""
+        self.add("gate_turns", host)
+        self.observe("gate_wait_seconds", wait_seconds, host)
 
-    def watch_gate(
-        self, host: str, *, used_seconds: Callable[[], float], waiting: Callable[[], int]
-    ) -> None:
-        """Read a gate with the figures; `used_seconds` is its total use."""
-        self._gate_use.labels(host).set_function(Use(used_seconds))
-        self._gate_waiting.labels(host).set_function(waiting)
-
-    def watch_class(
-        self,
-        host: str,
-        name: str,
-        *,
-        waiting: Callable[[], int],
-        longest_seconds: Callable[[], float],
-    ) -> None:
-        """Read one of a gate's classes with the figures."""
-        self._class_waiting.labels(host, name).set_function(waiting)
-        self._class_longest.labels(host, name).set_function(longest_seconds)
-
-    def watch_breaker(
-        self, host: str, is_open: Callable[[], bool], *, pause_seconds: Callable[[], float]
-    ) -> None:
-        """Read a host's breaker with the figures."""
-        self._breaker_open.labels(host).set_function(lambda: float(is_open()))
-        self._breaker_pause.labels(host).set_function(lambda: round(pause_seconds(), 3))
-
-    def watch_token(self, is_refused: Callable[[], bool]) -> None:
-        """Read with the figures whether LINE refuses the access token."""
-        self._token_refused.set_function(lambda: float(is_refused()))
-
-    def watch_quota(self, ask: Callable[[], Values]) -> None:
-        """Read the month's known figures with the others."""
-        self._ask_quota = ask
-
-    # Making metrics.
-
-    def _seconds(self, name: str, words: str) -> Histogram:
-        return Histogram(
-            f"linedesk_{name}_seconds", words, buckets=SECONDS_BUCKETS, registry=self._registry
-        )
-
-    def _count(self, name: str, words: str) -> Counter:
-        return Counter(f"linedesk_{name}", words, registry=self._registry)
-
-    def _each(self, name: str, words: str, **label: Iterable[str]) -> Mapping[str, Counter]:
-        """Return a counter for each value of a label, with 0 from the start."""
-        ((of, values),) = label.items()
-        counter = Counter(f"linedesk_{name}", words, [of], registry=self._registry)
-        return {value: counter.labels(value) for value in values}
-
-    def _by_host(self, kind: type[Any], name: str, words: str) -> Any:
-        return kind(f"linedesk_{name}", words, ["host"], registry=self._registry)
-
-    def _by_class(self, name: str, words: str) -> Gauge:
-        labels = ["host", "class"]
-        return Gauge(f"linedesk_gate_class_{name}", words, labels, registry=self._registry)
-
-    def _measured(self, *figures: Figure) -> Measured:
-        return Measured(self._registry, figures)
+    def unwritten(self, collection: str) -> Callable[[int], None]:
+        """Return the counter of rows of a collection that are never written."""
+        return lambda rows: self.add("unwritten_rows", collection, by=rows)
 
 
 class Used:

@@ -149,29 +149,30 @@ class Runs:
     ) -> None:
         self._figures = figures
         self._most_plain = most_plain
-        self._unwritten = figures.unwritten_rows["jobs"].inc
+        self._unwritten = figures.unwritten("jobs")
         self.rows = RowLog(collection, unwritten=self._unwritten)
 
     def waited(self, document: Document, at: datetime) -> None:
         """Note that an event's handler starts for the first time."""
         seconds = (at - document[ACCEPT_TIME]).total_seconds()
-        self._figures.wait_seconds.observe(max(0.0, seconds))
+        self._figures.observe("wait_seconds", max(0.0, seconds))
 
     def ended(self, document: Document, memo: JobMemo, run: JobRun, verdict: JobResult) -> None:
         """Record a run that has ended; one without a handler's call and a decision gets no row."""
         figures = self._figures
         if run.handler_seconds is not None:
-            figures.handler_seconds.observe(run.handler_seconds)
+            figures.observe("handler_seconds", run.handler_seconds)
         if run.outcome == FAILED:
-            figures.failed["error"].inc()
+            figures.add("failed_handlers", "error")
         if verdict is not JobResult.DEFERRED:
             count = max(1, len(memo.gathered))
-            figures.decided[UNHEARD if run.outcome == UNHEARD else verdict.value].inc(count)
+            outcome = UNHEARD if run.outcome == UNHEARD else verdict.value
+            figures.add("decided_events", outcome, by=count)
         elif run.handler_began is None and run.outcome is None:
             return
         outcome = run.outcome or (AGAIN if verdict is JobResult.DEFERRED else verdict.value)
         if outcome == JobResult.DONE.value and self.rows.waiting >= self._most_plain:
-            self._unwritten()
+            self._unwritten(1)
             return
         recorded = memo.decision if verdict is JobResult.RECORDED else None
         effects = len(recorded.effects) if recorded is not None else 0
@@ -196,8 +197,8 @@ class Runs:
             return
         run.is_cut_off = True
         run.end_handler()
-        self._figures.failed[TIMEOUT].inc()
-        self._figures.handler_seconds.observe(run.handler_seconds or 0.0)
+        self._figures.add("failed_handlers", TIMEOUT)
+        self._figures.observe("handler_seconds", run.handler_seconds or 0.0)
         self._add(document, memo, run, TIMEOUT, 0)
 
     def _add(

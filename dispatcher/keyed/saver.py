@@ -64,14 +64,17 @@ class Saver(BackgroundThread):
             plan = self._pool.begin_save()
             if plan is None:
                 return True
-            with self._figures.save_seconds.time():
+            began = time.monotonic()
+            try:
                 self._progress.save(plan.snapshot)
+            finally:
+                self._figures.observe("save_seconds", time.monotonic() - began)
         except StoreUnavailable as error:
             self._pool.not_saved(plan)
             log.warning("progress not saved, trying again error=%s", error)
             return False
         self._pool.saved(plan)
-        self._figures.saved.inc()
+        self._figures.add("saved_progress")
         return True
 
     def _wait(self) -> None:

@@ -61,7 +61,7 @@ class CallLog(RowLog):
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._figures = figures or WorkerMetrics()
-        super().__init__(collection, unwritten=self._figures.unwritten_rows["calls"].inc)
+        super().__init__(collection, unwritten=self._figures.unwritten("calls"))
         self._now = now
         self.groups = GroupSizes()
         """Replaced by the one that asks LINE."""
@@ -75,7 +75,7 @@ class CallLog(RowLog):
         self._sent = SentHere()
         self._stored: Document = {}
         self._is_stored = False
-        self._figures.counted_today.set_function(self.counted_today)
+        self._figures.set("counted_today_messages", self.counted_today)
 
     def counted_today(self) -> int:
         """Return how many messages LINE has counted today for linedesk's calls, as far as known."""

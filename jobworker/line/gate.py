@@ -26,7 +26,7 @@ from jobworker.line.gate_order import (
     TicketState,
     TurnClass,
 )
-from jobworker.metrics import GateMetrics, Used, WorkerMetrics
+from jobworker.metrics import Used
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Gate:
         handler_turn_seconds: float = HANDLER_TURN_SECONDS,
         thread_turn_seconds: float = TURN_SECONDS,
         lead_seconds: float = LEAD_SECONDS,
-        figures: GateMetrics | None = None,
+        turn_taken: Callable[[float], None] = lambda wait_seconds: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds = interval_seconds
@@ -94,7 +94,7 @@ class Gate:
         self._is_probed = is_probed
         self._sent_at = sent_at
         self._monotonic = monotonic
-        self._figures = figures or WorkerMetrics().of_gate("api")
+        self._turn_taken = turn_taken
         self._closed = threading.Event()
         self._lock = threading.Lock()
         # All below under _lock.
@@ -317,8 +317,7 @@ class Gate:
         # First, because the next turn begins with it.
         self._call_thread(seconds)
         if began is not None:
-            self._figures.turns.inc()
-            self._figures.wait.observe(began - ticket.since)
+            self._turn_taken(began - ticket.since)
         for one in refused:
             one.refused(one)
 

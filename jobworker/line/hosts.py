@@ -15,7 +15,7 @@ from jobworker.line.breaker import LIMITS, Breaker, BreakerLimits, BreakerState
 from jobworker.line.deadline import sent_at
 from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
 from jobworker.line.gate_order import TurnClass
-from jobworker.metrics import WorkerMetrics
+from jobworker.metrics import Use, WorkerMetrics
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Hosts:
                 is_probed=lambda: breaker.is_probed,
                 sent_at=sent_at,
                 handler_turn_seconds=handler_turn_seconds,
-                figures=counts.of_gate(name),
+                turn_taken=partial(counts.turn_taken, name),
             )
             _watch(counts, name, gate, breaker)
             return Host(base.rstrip("/"), gate, breaker, name)
@@ -76,7 +76,7 @@ class Hosts:
             hosts = cls(api, replace(api, base=data_base.rstrip("/"), name="data"))
         else:
             hosts = cls(api, host(data_base, "data"))
-        counts.watch_token(lambda: hosts.token_is_refused)
+        counts.set("token_refused", lambda: hosts.token_is_refused)
         return hosts
 
     @property
@@ -91,19 +91,16 @@ class Hosts:
 
 
 def _watch(figures: WorkerMetrics, name: str, gate: Gate, breaker: Breaker) -> None:
-    figures.watch_gate(name, used_seconds=lambda: gate.used_seconds, waiting=lambda: gate.waiting)
+    fails = (BreakerState.OPEN, BreakerState.HALF_OPEN)
+    figures.set("gate_use", Use(lambda: gate.used_seconds), name)
+    figures.set("gate_waiting", lambda: gate.waiting, name)
     for one in TurnClass:
-        figures.watch_class(
-            name,
-            one.word,
-            waiting=partial(gate.waiting_in, one),
-            longest_seconds=partial(gate.longest_seconds, one),
+        figures.set("gate_class_waiting", partial(gate.waiting_in, one), name, one.word)
+        figures.set(
+            "gate_class_longest_seconds", partial(gate.longest_seconds, one), name, one.word
         )
-    figures.watch_breaker(
-        name,
-        lambda: breaker.state in (BreakerState.OPEN, BreakerState.HALF_OPEN),
-        pause_seconds=breaker.held_seconds,
-    )
+    figures.set("breaker_open", lambda: breaker.state in fails, name)
+    figures.set("breaker_pause_seconds", lambda: round(breaker.held_seconds(), 3), name)
 
 
 def _host_and_port(base: str) -> tuple[str | None, int]:

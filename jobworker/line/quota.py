@@ -69,7 +69,7 @@ class Quota:
         # Of the reading under way; used by one thread after the other.
         self._limit: int | None = None
         self._when_closed: Callable[[], None] | None = None
-        figures.watch_quota(self._figures)
+        figures.ask(self._figures)
 
     def when_closed(self, act: Callable[[], None]) -> None:
         """Call `act` each time that the month closes; it has to be quick."""

@@ -21,7 +21,7 @@ from pymongo.errors import PyMongoError
 
 from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod, is_timer, is_whole, of_event
 from jobworker.errors import MayArriveTwice
-from jobworker.metrics import WorkerMetrics
+from jobworker.metrics import GIVEN_UP, WorkerMetrics
 from jobworker.record.conversations import Decision
 from linedesk.store.client import DURABLE, LOCAL, durable
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
@@ -85,9 +85,9 @@ class DeadLetters:
                 {"_id": row["_id"]}, {"$setOnInsert": row}, upsert=True
             )
         if answer.upserted_id is not None:
-            self._figures.dead_letters[_kind_of(letter)].inc()
-            if (given_up := self._figures.given_up.get(letter.get("cause") or "")) is not None:
-                given_up.inc()
+            self._figures.add("dead_letters", _kind_of(letter))
+            if (cause := letter.get("cause")) in GIVEN_UP:
+                self._figures.add("given_up_sends", cause)
         document = letter.get("document")
         # After the write: whichever of the write and the unsend is first, the other one sees it.
         # guard: unsent-asked-after-the-write
@@ -147,15 +147,15 @@ class KeptLetters:
         if now - self._asked_at < KEPT_EVERY_SECONDS:
             return
         self._asked_at = now
+        kept = left = None
         try:
             with pymongo.timeout(KEPT_SECONDS):
                 kept = self._collection.estimated_document_count()
                 left = self._collection.count_documents({REPLAYED_AT: None}, limit=MOST_COUNTED)
         except PyMongoError:
             # The figure is then unknown; the workers themselves report the outage.
-            self._figures.kept_letters.set({})
-        else:
-            self._figures.kept_letters.set({"dead_letters_kept": kept, "dead_letters_open": left})
+            pass
+        self._figures.put({"dead_letters_kept": kept, "dead_letters_open": left})
 
 
 class Ageing:

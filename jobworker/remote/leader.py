@@ -356,12 +356,12 @@ class Workers:
             usable = self._usable()
             return {
                 "workers": len(usable),
-                "idle": len(self._workers) - len(usable),
-                "threads": sum(one.threads for one in usable),
-                "out": len(self._attempts),
-                "lost": self.lost_total,
-                "dropped": self.dropped_total,
-                "broker": not self.broker(),
+                "workers_without_jobs": len(self._workers) - len(usable),
+                "worker_threads": sum(one.threads for one in usable),
+                "worker_jobs_out": len(self._attempts),
+                "worker_jobs_lost": self.lost_total,
+                "worker_decisions_dropped": self.dropped_total,
+                "broker_up": not self.broker(),
             }
 
     def broker(self) -> str:

@@ -2,69 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
-from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Histogram, Measured, Values
+from linedesk.runtime.metrics import COUNTER, GAUGE, HISTOGRAM, Figure, Metrics
 
-OF_LEADER = {
-    "workers": Figure("workers", "Worker processes that get jobs."),
-    "idle": Figure(
+OF_LEADER = (
+    Figure("workers", GAUGE, "Worker processes that get jobs."),
+    Figure(
         "workers_without_jobs",
+        GAUGE,
         "Worker processes that get no jobs: they stop, or have another version or contract.",
     ),
-    "threads": Figure("worker_threads", "Threads of the workers that get jobs."),
-    "out": Figure("worker_jobs_out", "Jobs that workers have."),
-    "lost": Figure(
-        "worker_jobs_lost",
-        "Jobs handed out again, since they or their worker were lost.",
-        is_count=True,
+    Figure("worker_threads", GAUGE, "Threads of the workers that get jobs."),
+    Figure("worker_jobs_out", GAUGE, "Jobs that workers have."),
+    Figure(
+        "worker_jobs_lost", COUNTER, "Jobs handed out again, since they or their worker were lost."
     ),
-    "dropped": Figure(
+    Figure(
         "worker_decisions_dropped",
+        COUNTER,
         "Decisions of attempts that no longer count, and messages that were not understood.",
-        is_count=True,
     ),
-    "broker": Figure("broker_up", "1 while RabbitMQ is connected and takes messages."),
-}
+    Figure("broker_up", GAUGE, "1 while RabbitMQ is connected and takes messages."),
+)
+OF_WORKER = (
+    Figure("worker_handler_seconds", HISTOGRAM, "How long handlers run in this worker."),
+    Figure(
+        "worker_failed_handlers",
+        COUNTER,
+        "Handlers that raised an error, or did not return in time.",
+    ),
+    Figure(
+        "worker_abandoned_threads",
+        COUNTER,
+        "Threads whose handler did not return in time, or was released.",
+    ),
+)
 
 
-def watch_workers(
-    registry: CollectorRegistry | None, ask: Callable[[], Mapping[str, float]]
-) -> None:
-    """Read the leader's numbers with the figures."""
-
-    def values() -> Values:
-        return {OF_LEADER[name].name: float(value) for name, value in ask().items()}
-
-    Measured(registry or CollectorRegistry(), tuple(OF_LEADER.values()), ask=values)
-
-
-class HandlerMetrics:
+class HandlerMetrics(Metrics):
     """The metrics of a worker process."""
 
     def __init__(self, registry: CollectorRegistry, *, abandoned: Callable[[], int]) -> None:
-        self._seconds = Histogram(
-            "linedesk_worker_handler_seconds",
-            "How long handlers run in this worker.",
-            buckets=SECONDS_BUCKETS,
-            registry=registry,
-        )
-        self._failed = Counter(
-            "linedesk_worker_failed_handlers",
-            "Handlers that raised an error, or did not return in time.",
-            registry=registry,
-        )
-        figure = Figure(
-            "worker_abandoned_threads",
-            "Threads whose handler did not return in time, or was released.",
-            is_count=True,
-        )
-        Measured(registry, (figure,), ask=lambda: {figure.name: float(abandoned())})
+        super().__init__(OF_WORKER, registry)
+        self.set("worker_abandoned_threads", abandoned)
 
-    def observe(self, seconds: float, has_failed: bool) -> None:
+    def ran(self, seconds: float, has_failed: bool) -> None:
         """Count a handler that has ended."""
-        self._seconds.observe(seconds)
-        if has_failed:
-            self._failed.inc()
+        self.observe("worker_handler_seconds", seconds)
+        self.add("worker_failed_handlers", by=has_failed)

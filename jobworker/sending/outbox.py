@@ -138,9 +138,10 @@ class Outbox:
         self._quota = quota
         self._groups = groups or GroupSizes()
         self._late = late_replies or LateReplies()
-        self._figures.late_replies_a_day.set(self._late.a_day)
-        self._figures.late_replies_today.set_function(
-            lambda: self._late.paid_on(day_of(datetime.now(UTC)).isoformat())
+        self._figures.set("late_replies_a_day", self._late.a_day)
+        self._figures.set(
+            "late_replies_today",
+            lambda: self._late.paid_on(day_of(datetime.now(UTC)).isoformat()),
         )
         self._limits = limits
         self._lock = threading.Lock()
@@ -570,7 +571,7 @@ class Outbox:
         call = tried.call
         if outcome.unproved:
             log.warning("reply of unknown outcome, not provable conversation=%s", box.id)
-            self._figures.unproved_replies.inc()
+            self._figures.add("unproved_replies")
         if self._quota is not None and not tried.is_reply:
             if outcome.cause == QUOTA:
                 self._quota.met()
@@ -608,7 +609,7 @@ class Outbox:
         if isinstance(step, MakeLetters):
             self._make_letters(box, step.places, step.cause, box.call, unknown=box.call)
             return
-        self._figures.send_retries.inc()
+        self._figures.add("send_retries")
         if isinstance(step, Rest):
             log.warning(
                 "call not accepted, trying again conversation=%s answer=%s seconds=%.1f",

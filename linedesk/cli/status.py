@@ -39,7 +39,6 @@ from linedesk.console.format import (
     local,
     one_line,
     visible,
-    waited,
 )
 from linedesk.console.health import (
     HealthProblem,
@@ -266,7 +265,7 @@ def _latencies(found: Sequence[Latency]) -> Text:
     calls = [one for one in found if one.count and one.name == "call"]
     if calls:
         timed.append(max(calls, key=lambda one: one.count))
-    told = [f"{_(LATENCIES[one.name])} {waited(one.p50)} / {waited(one.p99)}" for one in timed]
+    told = [f"{_(LATENCIES[one.name])} {brief(one.p50)} / {brief(one.p99)}" for one in timed]
     return Text("  ".join([*told, "(p50 / p99)"]) if told else _("nothing in the last minute"))
 
 
@@ -499,7 +498,7 @@ def _history_line(row: Mapping[str, Any]) -> str:
         f"{brief(row.get(OLDEST_SECONDS)):>9} {number(LAG_DOCUMENTS):>8} "
         f"{number(BUSY_THREADS):>4} {number(READ_RATE):>8} "
         f"{number(DECIDED_RATE):>9} {number(CALL_RATE):>8} "
-        f"{waited(row.get(WAIT_P99)):>9}"
+        f"{brief(row.get(WAIT_P99)):>9}"
     )
 
 

@@ -66,7 +66,7 @@ def run_worker(settings: Settings, *, command: str | None = None) -> int:
         name=f"{socket.gethostname()}/{os.getpid()}",
         release=version("linedesk"),
         # Called once it has started.
-        observe=lambda duration, has_failed: metrics.observe(duration, has_failed),
+        observe=lambda duration, has_failed: metrics.ran(duration, has_failed),
     )
     metrics = HandlerMetrics(registry, abandoned=lambda: worker.abandoned_total)
     with ExitStack() as stack:

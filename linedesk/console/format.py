@@ -20,7 +20,6 @@ import click
 
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.runtime.metrics import OPEN_BOUNDS
 
 UNITS = (
     (24 * 3600, mark("{count} d")),
@@ -59,12 +58,6 @@ def brief(seconds: float | None) -> str:
     if seconds < TENTHS_BELOW_SECONDS:
         return _("{count} s").format(count=f"{seconds:.1f}")
     return for_long(seconds)
-
-
-def waited(seconds: float | None) -> str:
-    """Return a percentile as `brief` does; `> 1 h` where its histogram only knows that bound."""
-    told = brief(seconds)
-    return _("> {time}").format(time=told) if seconds in OPEN_BOUNDS else told
 
 
 def local(moment: datetime | None) -> str:

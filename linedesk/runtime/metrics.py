@@ -1,7 +1,7 @@
 """The figures of a process: counted in memory, read once a second, the same for all readers.
 
-They are metrics of prometheus-client on one registry. Scrapes read that registry. So does the
-snapshot for `status`, systemd's status line and the console. A figure's name in MongoDB is the
+They are tables of metrics on one registry of prometheus-client. Scrapes read that registry. So does
+the snapshot for `status`, systemd's status line and the console. A figure's name in MongoDB is the
 metric's without `linedesk_` and `_total`, in camel case: `linedesk_accepted_events_total` is
 `acceptedEvents`. Values of labels nest in it.
 """
@@ -9,23 +9,28 @@ metric's without `linedesk_` and `_total`, in camel case: `linedesk_accepted_eve
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
-from typing import Any
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
-from prometheus_client import Histogram as PrometheusHistogram
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 
 PREFIX = "linedesk_"
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 # Rates cover the last RATE_SECONDS, latencies the last LATELY_SECONDS.
 RATE_SECONDS = 10.0
 LATELY_SECONDS = 60.0
+# Percentiles are those of a minute up to 100 values a second.
+MOST_RECENT = 6_000
 # Refusals are logged in at most one line for this time, whatever their number.
 REFUSALS_SECONDS = 1.0
 # The numbers of reasons and addresses that are counted between two lines, and that a line names.
@@ -40,139 +45,133 @@ SECONDS_BUCKETS = (
     *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0),
 )
-# A percentile of one of these lies above the last bound; rows of older releases have the first.
-OPEN_BOUNDS = (300.0, SECONDS_BUCKETS[-1])
 
-Series = tuple[str, tuple[str, ...]]
-"""A figure's name and the values of its labels, in the order of their names."""
+Labels = tuple[str, ...]
+"""The values of a metric's labels, in the order of their names."""
+Value = float | Callable[[], float | None] | None
+"""A gauge's value, or the function that returns it; None while it is unknown."""
+Values = Mapping[str, Value | Mapping[str, float]]
+"""Values by names without `linedesk_`; of a metric with one label, by the values of that label."""
+Series = tuple[str, Labels]
+"""A figure's name and the values of its labels."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A metric that is measured together with others; with a `label` it has a value for each."""
+class Figure(NamedTuple):
+    """A row of a table of metrics."""
 
     name: str
     """Without `linedesk_`; a counter's without `_total`."""
+    kind: str
+    """COUNTER, GAUGE or HISTOGRAM."""
     help: str
-    label: str | None = None
-    is_count: bool = False
-
-    def family(self, value: float | Mapping[str, float] | None) -> Metric:
-        """As prometheus-client renders it; without a value there is nothing below its name."""
-        made = CounterMetricFamily if self.is_count else GaugeMetricFamily
-        labels = [] if self.label is None else [self.label]
-        family = made(PREFIX + self.name, self.help, labels=labels)
-        if isinstance(value, Mapping):
-            for of, one in value.items():
-                family.add_metric([of], one)
-        elif value is not None:
-            family.add_metric([], value)
-        return family
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = SECONDS_BUCKETS
+    """The upper bounds of a histogram."""
+    begin: tuple[str, ...] = ()
+    """The values of a counter's label that are 0 from the start."""
 
 
-Values = Mapping[str, float | Mapping[str, float] | None]
+class _Histogram:
+    """All values in buckets, and the latest ones as they are."""
 
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+        self.recent: deque[float] = deque(maxlen=MOST_RECENT)
 
-class Measured:
-    """Figures that are measured together, and omitted everywhere while they are unknown.
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+        self.recent.append(value)
 
-    Their values are the last ones set; or, with `ask`, the values that it returns each time.
-    """
-
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        figures: Sequence[Figure],
-        *,
-        ask: Callable[[], Values] | None = None,
-    ) -> None:
-        self._figures = figures
-        self._values: Values = {}
-        self._ask = ask or (lambda: self._values)
-        registry.register(self)
-
-    def set(self, values: Values) -> None:
-        """Set the values by names without `linedesk_`; figures not included become unknown."""
-        self._values = values
-
-    def describe(self) -> list[Metric]:
-        """The names, so that the registry rejects duplicates."""
-        return [figure.family(None) for figure in self._figures]
-
-    def collect(self) -> list[Metric]:
-        """All figures of one moment, for the registry."""
-        values = self._ask()
-        return [figure.family(values.get(figure.name)) for figure in self._figures]
-
-
-class Extremes:
-    """The smallest and the largest value since the last `take`; thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seen: tuple[float, float] | None = None  # written under _lock
-
-    def note(self, value: float) -> None:
-        """Add a value."""
-        seen = self._seen
-        if seen is not None and seen[0] <= value <= seen[1]:
-            return
-        with self._lock:
-            low, high = self._seen or (value, value)
-            self._seen = min(low, value), max(high, value)
-
-    def take(self) -> tuple[float, float] | None:
-        """Return both and reset them; None without values."""
-        with self._lock:
-            taken, self._seen = self._seen, None
+    def copy(self) -> _Histogram:
+        taken = _Histogram(self.bounds)
+        taken.counts, taken.sum, taken.recent = self.counts.copy(), self.sum, self.recent.copy()
         return taken
 
 
-TakeExtremes = Callable[[], Mapping[tuple[str, ...], tuple[float, float]]]
-"""For each series, by the values of its labels, the extremes since the last call."""
+class _Family(Metric):
+    """A metric at one moment, for prometheus-client and for `MetricsSnapshots`."""
+
+    def __init__(self, figure: Figure, series: Mapping[Labels, Any]) -> None:
+        super().__init__(PREFIX + figure.name, figure.help, figure.kind)
+        self.series = series
+        for labels, value in series.items():
+            named = dict(zip(figure.labels, labels, strict=True))
+            if not isinstance(value, _Histogram):
+                self.add_sample(self.name + "_total" * (figure.kind == COUNTER), named, value)
+                continue
+            upto = list(accumulate(value.counts))
+            for bound, count in zip((*map(str, value.bounds), "+Inf"), upto, strict=True):
+                self.add_sample(f"{self.name}_bucket", {**named, "le": bound}, count)
+            self.add_sample(f"{self.name}_count", named, upto[-1])
+            self.add_sample(f"{self.name}_sum", named, value.sum)
 
 
-class BoundedMetric(Metric):
-    """A histogram's samples, with its extreme values, beyond which no percentile lies.
+class Metrics:
+    """The metrics of one table, on a registry. Thread-safe."""
 
-    Only `MetricsSnapshots` takes them: one for each registry.
-    """
+    def __init__(self, table: Iterable[Figure], registry: CollectorRegistry | None = None) -> None:
+        self.registry = CollectorRegistry() if registry is None else registry
+        self._table = tuple(table)
+        self._asked: list[Callable[[], Values]] = []
+        self._lock = threading.Lock()
+        # Under _lock: for each metric, by its labels, a value or _Histogram.
+        self._series = {figure.name: _series_of(figure) for figure in self._table}
+        self.registry.register(self)
 
-    take_extremes: TakeExtremes
+    def add(self, name: str, *labels: str, by: float = 1) -> None:
+        """Count."""
+        with self._lock:
+            self._series[name][labels] += by
 
-    @classmethod
-    def of(cls, metric: Metric, take_extremes: TakeExtremes) -> BoundedMetric:
-        """The metric's samples with their extreme values."""
-        bounded = cls(metric.name, metric.documentation, metric.type, metric.unit)
-        bounded.samples = metric.samples
-        bounded.take_extremes = take_extremes
-        return bounded
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Add a value to a histogram."""
+        with self._lock:
+            self._series[name][labels].add(value)
 
+    def set(self, name: str, value: Value, *labels: str) -> None:
+        """Set a gauge or count."""
+        with self._lock:
+            self._series[name][labels] = value
 
-class Histogram(PrometheusHistogram):
-    """prometheus-client's, which also keeps its extreme values."""
+    def put(self, values: Values) -> None:
+        """Set values that were measured together; each replaces all values of its metric."""
+        with self._lock:
+            for name, value in values.items():
+                if isinstance(value, Mapping):
+                    self._series[name] = {(label,): one for label, one in value.items()}
+                else:
+                    self._series[name] = {(): value}
 
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._extremes = Extremes()
+    def ask(self, values: Callable[[], Values]) -> None:
+        """Put what the function returns, each time that the metrics are read."""
+        self._asked.append(values)
 
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        """Count one value, from any thread."""
-        # Noted before it is counted: a snapshot then knows the size of every value it counts.
-        self._extremes.note(amount)
-        super().observe(amount, exemplar)
+    def describe(self) -> list[Metric]:
+        """The names, so that the registry rejects duplicates."""
+        return [_Family(figure, {}) for figure in self._table]
 
-    def collect(self) -> list[Metric]:
-        """The samples, with the function that takes the extreme values."""
-        return [BoundedMetric.of(metric, self._take_extremes) for metric in super().collect()]
-
-    def _take_extremes(self) -> Mapping[tuple[str, ...], tuple[float, float]]:
-        each: dict[tuple[str, ...], Any] = {(): self}
-        if self._labelnames:
+    def collect(self) -> Iterator[Metric]:
+        """All current values that are known."""
+        for values in self._asked:
+            self.put(values())
+        for figure in self._table:
             with self._lock:
-                each = {tuple(labels): one for labels, one in self._metrics.items()}
-        taken = {labels: one._extremes.take() for labels, one in each.items()}
-        return {labels: value for labels, value in taken.items() if value is not None}
+                series = {
+                    labels: value.copy() if isinstance(value, _Histogram) else value
+                    for labels, value in self._series[figure.name].items()
+                }
+            # Outside the lock: the functions take locks of their own.
+            found = {labels: one() if callable(one) else one for labels, one in series.items()}
+            yield _Family(figure, {of: one for of, one in found.items() if one is not None})
+
+
+def _series_of(figure: Figure) -> dict[Labels, Any]:
+    first = partial(_Histogram, figure.buckets) if figure.kind == HISTOGRAM else float
+    begin = [()] if figure.kind != GAUGE and not figure.labels else [(of,) for of in figure.begin]
+    return defaultdict(first, {labels: first() for labels in begin})
 
 
 @dataclass(frozen=True)
@@ -185,8 +184,8 @@ class MetricsSnapshot:
     per_second: dict[str, Any] = field(default_factory=dict)
     """The rate of each count over the last RATE_SECONDS."""
     lately: dict[str, Any] = field(default_factory=dict)
-    """Each histogram over the last LATELY_SECONDS: count; with any values also sum, p50, p90, p99,
-    and max if known.
+    """Each histogram over the last LATELY_SECONDS: count; with any values also sum, and p50, p90,
+    p99 and max of the last MOST_RECENT of them.
     """
 
 
@@ -194,13 +193,11 @@ class MetricsSnapshot:
 class _Reading:
     """One reading of the registry."""
 
+    values: dict[Series, float] = field(default_factory=dict)
     counts: dict[Series, float] = field(default_factory=dict)
-    gauges: dict[Series, float] = field(default_factory=dict)
-    sums: dict[Series, float] = field(default_factory=dict)
-    buckets: dict[Series, list[tuple[float, float]]] = field(default_factory=dict)
-    """Upper bounds in seconds, with how many observations were below each."""
-    extremes: dict[Series, tuple[float, float]] = field(default_factory=dict)
-    """The smallest and the largest observation since the reading before."""
+    """Those of the values that are counts."""
+    totals: dict[Series, tuple[int, float]] = field(default_factory=dict)
+    """The count and the sum of histograms."""
 
 
 class MetricsSnapshots:
@@ -217,14 +214,18 @@ class MetricsSnapshots:
 
     def take(self) -> MetricsSnapshot:
         """Read every figure; call it once a second."""
-        now, reading = self._monotonic(), _read(self._registry)
+        now, (reading, recent) = self._monotonic(), _read(self._registry)
         self._readings.append((now, reading))
         while len(self._readings) > 2 and self._readings[1][0] <= now - LATELY_SECONDS:
             self._readings.popleft()
+        totals = {
+            series: {"count": count, "sum": round(total, 6)}
+            for series, (count, total) in reading.totals.items()
+        }
         self.latest = MetricsSnapshot(
-            figures=_nested({**reading.gauges, **reading.counts, **_totals(reading)}),
+            figures=_nested({**reading.values, **totals}),
             per_second=_nested(dict(self._rates(now, reading))),
-            lately=_nested(dict(self._lately(reading))),
+            lately=_nested(dict(self._lately(reading, recent))),
         )
         return self.latest
 
@@ -238,21 +239,17 @@ class MetricsSnapshots:
         for series, value in reading.counts.items():
             yield series, round((value - before.counts.get(series, 0.0)) / seconds, 3)
 
-    def _lately(self, reading: _Reading) -> Iterator[tuple[Series, dict[str, Any]]]:
+    def _lately(
+        self, reading: _Reading, recent: Mapping[Series, deque[float]]
+    ) -> Iterator[tuple[Series, dict[str, Any]]]:
         before = self._readings[0][1] if len(self._readings) > 1 else _Reading()
-        for series, buckets in reading.buckets.items():
-            earlier = dict(before.buckets.get(series, ()))
-            since = [(le, count - earlier.get(le, 0.0)) for le, count in buckets]
-            told = spread(since, extremes=self._extremes(series))
-            if told["count"]:
-                told["sum"] = round(reading.sums[series] - before.sums.get(series, 0.0), 6)
-            yield series, told
-
-    def _extremes(self, series: Series) -> tuple[float, float] | None:
-        """The extreme observations after the first reading; of all, if there is only one."""
-        readings = [reading for _, reading in self._readings]
-        found = [one.extremes[series] for one in readings[1:] or readings if series in one.extremes]
-        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+        for series, (count, total) in reading.totals.items():
+            count_before, total_before = before.totals.get(series, (0, 0.0))
+            lately: dict[str, Any] = {"count": (fresh := count - count_before)}
+            if fresh:
+                lately |= spread(list(recent[series])[-fresh:])
+                lately["sum"] = round(total - total_before, 6)
+            yield series, lately
 
 
 class Refusals:
@@ -306,34 +303,11 @@ def _most(counter: Counter[str]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in counter.most_common(MOST_NAMED))
 
 
-def spread(
-    buckets: Sequence[tuple[float, float]], *, extremes: tuple[float, float] | None = None
-) -> dict[str, Any]:
-    """The distribution of observations: count, p50, p90 and p99, from cumulative buckets ending at
-    +Inf.
-
-    Values are assumed to be evenly distributed within their bucket, as in Prometheus's
-    histogram_quantile, but within the extremes, if known; the largest is then returned as max.
-    """
-    count = buckets[-1][1] if buckets else 0.0
-    if not count:
-        return {"count": 0}
-    least, most = extremes or (0.0, 0.0)
-    quantiles = {name: _quantile(buckets, part * count, most) for name, part in QUANTILES.items()}
-    if extremes is None:
-        return {"count": int(count), **quantiles}
-    bounded = {name: round(min(max(one, least), most), 6) for name, one in quantiles.items()}
-    return {"count": int(count), **bounded, "max": round(most, 6)}
-
-
-def _quantile(buckets: Sequence[tuple[float, float]], rank: float, most: float) -> float:
-    for (low, below), (high, upto) in pairwise([(0.0, 0.0), *buckets]):
-        if upto >= rank:
-            inside = (rank - below) / (upto - below) if upto > below else 1.0
-            # Only the largest value bounds those above the last bound.
-            end = max(low, most) if high == float("inf") else high
-            return round(low + (end - low) * inside, 6)
-    return buckets[-1][0]
+def spread(values: Iterable[float]) -> dict[str, float]:
+    """The p50, p90, p99 and max of at least one value; each is one of the values."""
+    ordered = sorted(values)
+    places = {name: math.ceil(part * len(ordered)) - 1 for name, part in QUANTILES.items()}
+    return {name: round(ordered[place], 6) for name, place in {**places, "max": -1}.items()}
 
 
 def figure_name(metric: str) -> str:
@@ -342,37 +316,22 @@ def figure_name(metric: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _read(registry: CollectorRegistry) -> _Reading:
-    reading = _Reading()
+def _read(registry: CollectorRegistry) -> tuple[_Reading, dict[Series, deque[float]]]:
+    """A reading, and the latest values of the histograms."""
+    reading, recent = _Reading(), dict[Series, deque[float]]()
     for family in registry.collect():
-        if family.name.startswith(PREFIX):
-            _enter(reading, family)
-    return reading
-
-
-def _enter(reading: _Reading, family: Metric) -> None:
-    name = figure_name(family.name)
-    if isinstance(family, BoundedMetric):
-        reading.extremes |= {(name, of): both for of, both in family.take_extremes().items()}
-    for sample in family.samples:
-        labels = {key: value for key, value in sample.labels.items() if key != "le"}
-        series = name, tuple(labels.values())
-        if family.type == "gauge":
-            reading.gauges[series] = sample.value
-        elif sample.name.endswith("_total"):
-            reading.counts[series] = sample.value
-        elif sample.name.endswith("_bucket"):
-            bound = float(sample.labels["le"])
-            reading.buckets.setdefault(series, []).append((bound, sample.value))
-        elif sample.name.endswith("_sum"):
-            reading.sums[series] = sample.value
-
-
-def _totals(reading: _Reading) -> dict[Series, dict[str, Any]]:
-    return {
-        series: {"count": int(buckets[-1][1]), "sum": round(reading.sums.get(series, 0.0), 6)}
-        for series, buckets in reading.buckets.items()
-    }
+        if not isinstance(family, _Family):
+            continue
+        for labels, value in family.series.items():
+            series = figure_name(family.name), labels
+            if isinstance(value, _Histogram):
+                reading.totals[series] = sum(value.counts), value.sum
+                recent[series] = value.recent
+                continue
+            reading.values[series] = float(value)
+            if family.type == COUNTER:
+                reading.counts[series] = float(value)
+    return reading, recent
 
 
 def _nested(values: Mapping[Series, Any]) -> dict[str, Any]:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
-from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Histogram, Measured, Values
+from linedesk.runtime.metrics import COUNTER, GAUGE, HISTOGRAM, Figure, Metrics
 
-NEXT_TIMER = Figure(
-    "next_timer_seconds",
-    "Time until the next timer is due; negative if it is late, absent if none waits.",
+TABLE = (
+    Figure("rung_timers", COUNTER, "Timers that fired: their events were stored in recvq."),
+    Figure(
+        "ring_late_seconds",
+        HISTOGRAM,
+        "Time from a timer's due time until its event was stored in recvq.",
+    ),
+    Figure(
+        "next_timer_seconds",
+        GAUGE,
+        "Time until the next timer is due; negative if it is late, absent if none waits.",
+    ),
 )
 
 
@@ -24,19 +33,8 @@ class SchedulerMetrics:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        registry = registry or CollectorRegistry()
-        self._fired = Counter(
-            "linedesk_rung_timers",
-            "Timers that fired: their events were stored in recvq.",
-            registry=registry,
-        )
-        self._late = Histogram(
-            "linedesk_ring_late_seconds",
-            "Time from a timer's due time until its event was stored in recvq.",
-            buckets=SECONDS_BUCKETS,
-            registry=registry,
-        )
-        Measured(registry, [NEXT_TIMER], ask=self._ask)
+        self._metrics = Metrics(TABLE, registry)
+        self._metrics.set("next_timer_seconds", self._next_seconds)
         self._monotonic = monotonic
         # Only the scheduler's thread writes it.
         self.fired = 0
@@ -47,15 +45,13 @@ class SchedulerMetrics:
     def observe_fired(self, late_seconds: float) -> None:
         """Record that a timer fired `late_seconds` after its time."""
         self.fired += 1
-        self._fired.inc()
-        self._late.observe(max(0.0, late_seconds))
+        self._metrics.add("rung_timers")
+        self._metrics.observe("ring_late_seconds", max(0.0, late_seconds))
 
     def next_in(self, seconds: float | None) -> None:
         """Set the seconds until the next timer is due; None: none waits."""
         self._due_at = None if seconds is None else self._monotonic() + seconds
 
-    def _ask(self) -> Values:
+    def _next_seconds(self) -> float | None:
         due_at = self._due_at
-        if due_at is None:
-            return {}
-        return {NEXT_TIMER.name: round(due_at - self._monotonic(), 3)}
+        return None if due_at is None else round(due_at - self._monotonic(), 3)

@@ -8,11 +8,9 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
 import dispatcher.metrics
 import frontdesk.metrics
@@ -20,8 +18,7 @@ import jobworker.metrics
 import jobworker.remote.metrics
 import linedesk.scheduler.metrics
 from linedesk.console import processes
-from linedesk.runtime.metrics import PREFIX, figure_name
-from linedesk.store.spool.spool import SpoolContents
+from linedesk.runtime.metrics import COUNTER, PREFIX, Figure, figure_name
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
@@ -33,77 +30,19 @@ Metric = tuple[str, frozenset[str], str]
 """The name that Prometheus has, its labels, and its kind."""
 
 
-class Desk:
-    """Everything that a front desk's figures read."""
-
-    held = SpoolContents()
-    spooled_events = 0
-    no_spool: str | None = None
-    closed = None
-    share = 0.0
-
-
-def front_desk(registry: CollectorRegistry) -> None:
-    figures = frontdesk.metrics.FrontdeskMetrics(registry)
-    desk: Any = Desk()
-    figures.watch_spool(desk, max_bytes=1)
-    figures.watch_guard(desk)
-    figures.watch_connections(lambda: 0)
-    figures.watch_certificate(lambda: 0.0)
-
-
-def worker(registry: CollectorRegistry) -> None:
-    figures = jobworker.metrics.WorkerMetrics(registry)
-    figures.called("api", "/v2/bot/message/push", 200, 0.1)
-    figures.of_gate("api")
-    figures.sent("/v2/bot/message/push", sends=1, people=1)
-    figures.watch_class("api", "live", waiting=lambda: 0, longest_seconds=lambda: 0.0)
-    figures.watch_gate("api", used_seconds=lambda: 0.0, waiting=lambda: 0)
-    figures.watch_breaker("api", lambda: False, pause_seconds=lambda: 0.0)
-
-
-def the_dispatcher(registry: CollectorRegistry) -> None:
-    dispatcher.metrics.DispatcherMetrics(registry, leads=lambda: True)
-
-
-def the_scheduler(registry: CollectorRegistry) -> None:
-    linedesk.scheduler.metrics.SchedulerMetrics(registry)
-
-
-def leader_of_workers(registry: CollectorRegistry) -> None:
-    jobworker.remote.metrics.watch_workers(registry, dict)
-
-
-def worker_process(registry: CollectorRegistry) -> None:
-    jobworker.remote.metrics.HandlerMetrics(registry, abandoned=lambda: 0)
-
-
-ROOMS = {
-    "leader of workers": leader_of_workers,
-    "worker": worker_process,
-    "front desk": front_desk,
-    "dispatcher": the_dispatcher,
-    "bot and LINE": worker,
-    "scheduler": the_scheduler,
+ROOMS: dict[str, tuple[Figure, ...]] = {
+    "leader of workers": jobworker.remote.metrics.OF_LEADER,
+    "worker": jobworker.remote.metrics.OF_WORKER,
+    "front desk": frontdesk.metrics.TABLE,
+    "dispatcher": dispatcher.metrics.TABLE,
+    "bot and LINE": jobworker.metrics.TABLE,
+    "scheduler": linedesk.scheduler.metrics.TABLE,
 }
 
 
 def declared(room: str) -> Iterator[Metric]:
-    registry = CollectorRegistry()
-    ROOMS[room](registry)
-    for family in registry.collect():
-        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        if not family.samples:
-            labels |= set(labels_of(family.name))
-        name = family.name + ("_total" if family.type == "counter" else "")
-        yield name, frozenset(labels), family.type
-
-
-def labels_of(name: str) -> Iterator[str]:
-    """The labels of a figure that has values only while a dispatcher leads."""
-    for one in (*dispatcher.metrics.IN_HAND, *dispatcher.metrics.DEPTH):
-        if name == PREFIX + one.name and one.label is not None:
-            yield one.label
+    for name, kind, _, labels, *_ in ROOMS[room]:
+        yield f"{PREFIX}{name}" + "_total" * (kind == COUNTER), frozenset(labels), kind
 
 
 def documented(room: str) -> Iterator[Metric]:

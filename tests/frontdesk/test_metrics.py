@@ -156,7 +156,7 @@ def test_gauges_are_asked_of_their_owners_and_left_out_while_unknown() -> None:
     figures, guard, spooling = FrontdeskMetrics(), Guarding(), Spooling()
     figures.watch_guard(guard)  # type: ignore[arg-type]
     figures.watch_spool(spooling, max_bytes=1_000_000)
-    figures.watch_certificate(lambda: 1_800_000_000.0)
+    figures.set("certificate_ends_seconds", 1_800_000_000.0)
     found = figures_of(figures)
     assert not found.keys() & {"recvqUnreadShare", "recvqClosed"}
     assert 59 < found["spoolOldestSeconds"] < 90

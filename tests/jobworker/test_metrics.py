@@ -23,7 +23,7 @@ from jobworker.line.breaker import FAILURES_TO_OPEN
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.hosts import Hosts
-from jobworker.metrics import OTHER, GateMetrics, Use, Used, WorkerMetrics, endpoint_of
+from jobworker.metrics import OTHER, Use, Used, WorkerMetrics, endpoint_of
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
@@ -149,7 +149,7 @@ def test_sends_that_travel_together_are_one_call_and_cost_what_line_counts(
 def test_line_s_counts_are_reported_by_kind_and_for_today() -> None:
     registry = CollectorRegistry()
     figures = WorkerMetrics(registry)
-    figures.counted_today.set_function(lambda: 304)
+    figures.set("counted_today_messages", lambda: 304)
     figures.sent(REPLY, sends=5, people=0)
     figures.sent(PUSH, sends=2, people=1)
     figures.sent(PUSH, sends=1, people=20, is_group=True)
@@ -237,15 +237,7 @@ def test_the_gate_is_in_use_while_it_is_busy_and_while_it_keeps_its_interval(han
 
 def test_a_wait_at_the_gate_counts_from_the_first_entering() -> None:
     waits: list[float] = []
-
-    class Noted:
-        def observe(self, seconds: float) -> None:
-            waits.append(seconds)
-
-        def inc(self) -> None:
-            pass
-
-    hand = Hand(figures=GateMetrics(Noted(), Noted()))
+    hand = Hand(turn_taken=waits.append)
     first, hurried = Note(hand, "first"), Note(hand, "hurried", place=9)
     first.enter()
     ticket = hurried.enter()

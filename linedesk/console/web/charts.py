@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from linedesk.console.history import Mark, gaps
-from linedesk.console.web.format import number, percentile, rate, seconds
+from linedesk.console.web.format import number, rate, seconds
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.documents import Document
@@ -99,7 +99,7 @@ KINDS = (
             Curve(mark("handler p99"), HANDLER_P99, 4),
             Curve(mark("handler p50"), HANDLER_P50, 3),
         ),
-        percentile,
+        seconds,
         logarithmic=True,
     ),
     Kind(
@@ -257,7 +257,7 @@ def _logarithmic(
 
 def _mark(kind: Kind, value: float) -> str:
     """Return the label of a mark: an axis has room for one unit."""
-    if kind.words in (seconds, percentile) and value >= 10:
+    if kind.words is seconds and value >= 10:
         return _("{count} s").format(count=f"{value:,.0f}")
     return kind.words(value)
 

@@ -14,7 +14,7 @@ from linedesk.console import health, processes
 from linedesk.console.health import HealthProblem
 from linedesk.console.overview import Overview
 from linedesk.console.processes import Process
-from linedesk.console.web.format import number, percentile, rate, seconds, share
+from linedesk.console.web.format import number, rate, seconds, share
 from linedesk.console.web.words import BOXES
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
@@ -173,7 +173,7 @@ def _desk(seen: Overview) -> MapNode:
     figure = _("running")
     if len(fresh) > 1:
         figure = _("{count} running").format(count=len(fresh))
-    note = f"p99 {percentile(stored.p99)}" if stored is not None else _("no webhooks now")
+    note = f"p99 {seconds(stored.p99)}" if stored is not None else _("no webhooks now")
     return MapNode("frontdesk", title, figure, note)
 
 
@@ -208,7 +208,7 @@ def _pool(seen: Overview) -> MapNode:
     handler = next((one.p50 for one in seen.latencies if one.name == "handler"), None)
     note = _("all idle")
     if handler is not None:
-        note = _("handler {time}").format(time=percentile(handler))
+        note = _("handler {time}").format(time=seconds(handler))
     if threads.abandoned:
         note = _("{count} abandoned").format(count=number(threads.abandoned))
     figure = _("{count} of {all} busy")
@@ -245,7 +245,7 @@ def _api(seen: Overview) -> MapNode:
     if seen.quota is not None and seen.quota.closed_since is not None:
         note = _("replies only")
     state = GOOD if call else OFF
-    figure = "API" if worst is None else f"p99 {percentile(worst)}"
+    figure = "API" if worst is None else f"p99 {seconds(worst)}"
     return MapNode("api", "LINE", figure, note, state)
 
 

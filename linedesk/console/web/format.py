@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from linedesk.console.format import brief, for_long, waited
+from linedesk.console.format import brief, for_long
 from linedesk.console.known import known
 from linedesk.runtime.language import gettext as _
 
@@ -57,11 +57,6 @@ def seconds(value: Any) -> str:
     if not _is_number(value):
         return NONE
     return f"-{brief(-value)}" if value < 0 else brief(value)
-
-
-def percentile(value: Any) -> str:
-    """Return a percentile of durations; `> 1 h` where its histogram only knows that bound."""
-    return waited(value) if _is_number(value) else NONE
 
 
 def share(value: Any) -> str:
@@ -227,7 +222,6 @@ FILTERS = {
     "number": number,
     "rate": rate,
     "seconds": seconds,
-    "percentile": percentile,
     "share": share,
     "ago": ago,
     "age": age,

@@ -22,7 +22,6 @@ from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_context import HandlerContext
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
-from jobworker.metrics import GateMetrics
 from linedesk.contract import JobResult
 from tests.waiting import eventually
 
@@ -37,7 +36,7 @@ class Hand:
         interval_seconds: float = 1.0,
         *,
         concurrency: int = 1,
-        figures: GateMetrics | None = None,
+        turn_taken: Callable[[float], None] = lambda wait_seconds: None,
     ) -> None:
         self.now = 100.0
         self.fresh = True
@@ -58,7 +57,7 @@ class Hand:
             is_probed=lambda: self.probed,
             # The clock does not advance while a thread would wait for the rest of the interval.
             lead_seconds=0.0,
-            figures=figures,
+            turn_taken=turn_taken,
             monotonic=lambda: self.now,
         )
 

@@ -166,10 +166,10 @@ def test_a_decision_that_comes_late_and_twice_is_dropped(house: House) -> None:
     eventually(lambda: late)
     eventually(lambda: house.texts(user) == ["a 2"])
     with Stranger(house.node) as stranger:
-        dropped = figures(room)["dropped"]
+        dropped = figures(room)["worker_decisions_dropped"]
         for _ in range(2):
             stranger.to_leaders(late[0])
-        eventually(lambda: figures(room)["dropped"] >= dropped + 2)
+        eventually(lambda: figures(room)["worker_decisions_dropped"] >= dropped + 2)
         room.says(user, "b")
         room.until_quiet()
     assert house.texts(user) == ["a 2", "b"]
@@ -588,7 +588,7 @@ def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: 
     assert room.unfinished == 20
     # A thread may be at the look for outboxes still.
     eventually(lambda: room.pool.under_way() == 0)
-    assert figures(room)["out"] == 0
+    assert figures(room)["worker_jobs_out"] == 0
     worker = house.worker(script.bot)
     room.until_quiet()
     assert "1 worker, 0 jobs out" in room.desk.status()

@@ -65,8 +65,8 @@ def test_handlers_on_the_dispatchers_threads_have_no_such_figures(
 def test_a_worker_counts_its_handlers() -> None:
     registry = CollectorRegistry()
     metrics = HandlerMetrics(registry, abandoned=lambda: 2)
-    metrics.observe(0.3, False)
-    metrics.observe(0.4, True)
+    metrics.ran(0.3, False)
+    metrics.ran(0.4, True)
     value = registry.get_sample_value
     assert value("linedesk_worker_handler_seconds_count") == 2
     assert value("linedesk_worker_failed_handlers_total") == 1

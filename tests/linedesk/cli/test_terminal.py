@@ -244,7 +244,7 @@ def test_a_tail_shows_names_and_event_ids_on_one_line_each(
 
 FIGURES = (
     *("oplog retention left 3 d 1 h", "queue retention left 30 d", "held 1,204 of 2,000"),
-    *("wait 2.0 s / > 5 min", "recvq 12% unread", "quota 1,312 of 5,000"),
+    *("wait 2.0 s / 5 min", "recvq 12% unread", "quota 1,312 of 5,000"),
 )
 
 

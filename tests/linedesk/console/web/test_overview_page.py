@@ -221,28 +221,7 @@ def test_a_refused_token_is_not_charted_as_a_failure_of_line(open_page: Open, fu
     assert "LINE failed" not in outages
 
 
-# Percentiles, and what happened.
-
-
-@pytest.mark.parametrize(("language", "words"), [("en", "> 5 min"), ("ja", "5分超")])
-def test_a_percentile_says_more_than_where_its_histogram_knows_no_better(
-    browser: Any, full: Full, language: str, words: str
-) -> None:
-    # As an older release reports waits of 17 minutes.
-    waits = {"count": 4, "p50": 2.0, "p90": 300.0, "p99": 300.0}
-    row = {"$set": {"lately.waitSeconds": waits, "at": a_day.moment(-600)}}
-    full.status.update_one({"role": "dispatcher"}, row)
-    full.history.insert_one({"at": a_day.moment(1), "waitP99": 300.0})
-    locale = {"locale": {"en": "en-GB", "ja": "ja-JP"}[language]}
-    with served(full) as url, a_page(browser, url, **locale) as page:
-        assert words in page.locator("#figures").inner_text()
-        assert page.locator("#line tbody").inner_text().count(words) == 2
-        assert words in page.locator("#chart-latency .legend").inner_text()
-        known = {**waits, "p90": 1050.0, "p99": 1050.0, "max": 1050.0}
-        full.status.update_one({"role": "dispatcher"}, {"$set": {"lately.waitSeconds": known}})
-        # The page fetches itself, from a reading that is a second old at most.
-        page.locator("#line tbody", has_text=words).wait_for(state="detached")
-        assert "17" in page.locator("#figures").inner_text()
+# Marks on the curves.
 
 
 def test_restarts_deploys_pauses_and_gaps_are_marked_on_the_curves(
