@@ -35,6 +35,7 @@ from jobworker.line.profiles import LIMITS as PROFILE_LIMITS
 from jobworker.line.profiles import LaterProfiles, ProfileFetch, ProfileLimits
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
+from jobworker.line.side_call import Line
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import Conversation, Conversations
@@ -158,13 +159,14 @@ class LineSide:
             rate_limits=self.rate_limits,
         )
         calls.groups = self.groups = GroupSizes(self.client.get, now=now)
-        self._line = line
+        self.line = Line(
+            hosts.api.gate, self.client, self.rate_limits, step, later, figures=figures, now=now
+        )
+        self._settings = line
         self._calls = calls
         self._later = later
         self._stopping = threading.Event()
-        self.quota = Quota(
-            hosts.api.gate, get=self.client.get, later=later, figures=figures, now=now
-        )
+        self.quota = Quota(self.line)
         self.contents = ContentDownloads(
             hosts.data,
             line.token,
@@ -182,9 +184,9 @@ class LineSide:
 
         return SdkClients.of(
             self.hosts,
-            self._line.token,
+            self._settings.token,
             calls=self._calls,
-            connections=self._line.threads,
+            connections=self._settings.threads,
             rate_limits=self.rate_limits,
         )
 
@@ -215,36 +217,16 @@ class LineSide:
         self, document: Document, user_id: str, *, done: Callable[[Document | None], None]
     ) -> ProfileFetch:
         """Return the fetch of a sender's profile, not yet started."""
-        return ProfileFetch(
-            document,
-            user_id,
-            gate=self.hosts.api.gate,
-            rate_limits=self.rate_limits,
-            get=self.client.get,
-            later=self._later,
-            done=done,
-            limits=self._line.profile_limits,
-        )
+        limits = self._settings.profile_limits
+        return ProfileFetch(self.line, document, user_id, done=done, limits=limits)
 
     def animate(
-        self,
-        load: Callable[[Document], Conversation],
-        *,
-        step: Callable[[Callable[[], None]], None],
+        self, load: Callable[[Document], Conversation]
     ) -> Callable[[Document, HandlerContext], Callable[[], None]]:
         """Return the function that shows users a running handler; `load` reads a conversation."""
-        if not self._line.loading_animation:
+        if not self._settings.loading_animation:
             return no_animation
-        animations = LoadingAnimations(
-            self.hosts.api.gate,
-            rate_limits=self.rate_limits,
-            post=self.client.post,
-            load=load,
-            step=step,
-            later=self._later,
-            limits=self._line.loading_limits,
-        )
-        return animations.begin
+        return LoadingAnimations(self.line, load=load, limits=self._settings.loading_limits).begin
 
     def buttons(
         self, answers: WaitingAnswers, *, step: Callable[[Callable[[], None]], None]
@@ -257,8 +239,8 @@ class LineSide:
             post=self.client.post,
             step=step,
             later=self._later,
-            slow_answers=self._line.slow_answers,
-            limits=self._line.button_limits,
+            slow_answers=self._settings.slow_answers,
+            limits=self._settings.button_limits,
         )
 
 
@@ -331,12 +313,7 @@ class BotWorker:
         figures.set("outbox_effects", self.outbox.__len__)
         figures.set("oldest_send_seconds", self.outbox.oldest_seconds)
         self.names = LaterProfiles(
-            side.hosts.api.gate,
-            conversations=conversations,
-            rate_limits=side.rate_limits,
-            get=side.client.get,
-            later=later,
-            limits=line.profile_limits,
+            side.line, conversations=conversations, limits=line.profile_limits
         )
         parts = DeciderParts(
             conversations=conversations,
@@ -347,7 +324,7 @@ class BotWorker:
             names=self.names,
             api=side.messaging_api,
             content=side.contents.fetch,
-            animate=side.animate(conversations.load, step=step),
+            animate=side.animate(conversations.load),
             offer_button=side.buttons(answers, step=step).begin,
             quota=lambda: side.quota.month,
             later=later,

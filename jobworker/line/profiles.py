@@ -20,16 +20,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pymongo
 
 from jobworker.errors import LineError
-from jobworker.line.answer import LineAnswer, is_no_verdict
-from jobworker.line.client import answer_or_error
-from jobworker.line.gate import Gate
-from jobworker.line.gate_order import Standing, Ticket, TurnClass
-from jobworker.line.rate_limits import RateLimits
+from jobworker.line.answer import LineAnswer
+from jobworker.line.gate_order import Standing, TurnClass
+from jobworker.line.side_call import Line, NotCalled, SideCall, is_verdict
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Conversations
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, text_of
@@ -104,143 +103,88 @@ def has_time(
     return not is_late and (turns_before + 2) * turn_seconds * SLOWER <= left
 
 
-class ProfileFetch:
-    """One profile fetch, by a ticket of the gate that does not wait while LINE is away.
+class ProfileFetch(SideCall):
+    """One profile fetch, which does not wait while LINE is away.
 
     `done` is called once, with the profile or None if the bot has to answer without one.
     """
 
+    is_read = True
+
     def __init__(
         self,
+        line: Line,
         document: Document,
         user_id: str,
         *,
-        gate: Gate,
-        rate_limits: RateLimits,
-        get: Callable[..., LineAnswer],
-        later: Callable[[float, Callable[[], None]], None],
         done: Callable[[Document | None], None],
         limits: ProfileLimits = LIMITS,
     ) -> None:
+        kind = document["event"]["source"].get("type")
+        super().__init__(line, PATHS[kind if kind in ("group", "room") else "user"])
         self._document = document
-        self._user_id = user_id
-        self._gate = gate
-        self._rate_limits = rate_limits
-        self._get = get
-        self._later = later
+        self._key = str(document["key"])
+        self._parts = [user_id] if self.path == PATHS["user"] else [self._key, user_id]
         self._done = done
         self._limits = limits
-        self._lock = threading.Lock()
-        # Under _lock.
-        self._ended = False
         self._failures = 0
-        self._ticket: Ticket | None = None
-        now = datetime.now(UTC)
-        age = now - document[ACCEPT_TIME]
+        age = datetime.now(UTC) - document[ACCEPT_TIME]
         self._late_seconds = limits.late_seconds - age.total_seconds()
-        until = document[ACCEPT_TIME] + TOKEN_LIFE
-        left = min(until - now, TOKEN_LIFE)
-        self._token_end = time.monotonic() + left.total_seconds()
+        left = min(TOKEN_LIFE - age, TOKEN_LIFE)
+        self._token_end = line.monotonic() + left.total_seconds()
 
     def begin(self) -> None:
-        """Wait for a turn at the gate, within the time limit."""
+        """Fetch it, within the time limit."""
         if self._late_seconds <= 0:
             self._without("the event is too old")
             return
-        self._later(self._late_seconds, lambda: self._without("LINE takes too long"))
-        self._enter()
-
-    def _enter(self) -> None:
-        end = self._token_end
-        self._ticket = Ticket(
-            Standing(TurnClass.OTHER, end).with_token(end),
-            patient=False,
-            granted=self._take_turn,
-            refused=self._refused,
-            is_read=True,
-        )
-        self._gate.enter(self._ticket)
-
-    def _refused(self, _: Ticket) -> None:
-        # At a stop the event is left to the successor, which fetches the name again.
-        if not self._gate.is_closed:
-            self._without("LINE is not called for now")
-
-    def _take_turn(self, ticket: Ticket) -> None:
-        """On a pool thread: handle a turn at the gate."""
-        answer = None
-        with self._gate.holding(ticket) as turn:
-            if not self._is_worth_it(ticket):
-                return
-            if turn.may_call():
-                turn.begin()
-                answer = self._ask()
-        if answer is None:
-            self._enter()
-        else:
-            self._settle(answer)
-
-    def _is_worth_it(self, ticket: Ticket) -> bool:
-        """Whether the call is still worth a turn."""
-        if self._ended:
-            return False
-        in_time = has_time(
-            self._document[ACCEPT_TIME],
-            datetime.now(UTC),
-            turns_before=self._gate.turns_before(ticket),
-            turn_seconds=self._gate.turn_seconds,
-            late_seconds=self._limits.late_seconds,
-        )
-        if not in_time:
-            self._without("too little time is left")
-        elif self._rate_limits.seconds(self._path):
-            self._without("rate limit")
-        return not self._ended
-
-    @property
-    def _path(self) -> str:
-        """The endpoint: of a member in a group or room, otherwise of a user."""
-        kind = self._document["event"]["source"].get("type")
-        return PATHS[kind if kind in ("group", "room") else "user"]
-
-    def _ask(self) -> LineAnswer | LineError:
-        """Make the call, under the gate."""
-        path = self._path
-        parts = [self._user_id] if path == PATHS["user"] else [self._key, self._user_id]
-        answer = answer_or_error(
-            lambda: self._get(path, *parts, eventId=self._document.get(EVENT_ID), key=self._key)
-        )
-        self._rate_limits.note(path, answer)
-        return answer
-
-    def _settle(self, answer: LineAnswer | LineError) -> None:
-        """Handle the answer: a profile, none for a refusal, another try for a temporary error."""
-        if isinstance(answer, LineAnswer) and not is_no_verdict(answer.status):
-            # A refused access token and a rate limit are unrelated to the user.
-            self._end(None if answer.status in (401, 429) else profile_of(answer))
-            return
-        self._failures += 1
-        pause = pause_seconds(self._failures, first=self._limits.first_pause_seconds)
-        self._later(pause, self._enter)
+        self._line.later(self._late_seconds, partial(self._without, "LINE takes too long"))
+        self.due()
 
     def _without(self, why: str) -> None:
-        if self._end(None):
+        if self.close():
             log.info("answering without a name, %s key=%s", why, self._key)
+            self._done(None)
 
-    def _end(self, profile: Document | None) -> bool:
-        """Let the bot run with the present result; only the first end counts."""
-        with self._lock:
-            first, self._ended = not self._ended, True
-        if first:
-            if self._ticket is not None:
-                # A ticket that still waits would count as a read with an answer to follow.
-                self._gate.cancel(self._ticket)
-            self._done(profile)
-        return first
+    def standing(self) -> Standing:
+        """The answer waits for it."""
+        return Standing(TurnClass.OTHER, self._token_end).with_token(self._token_end)
 
-    @property
-    def _key(self) -> str:
-        return str(self._document["key"])
+    def is_wanted(self) -> bool:
+        """Whether there is time for it and for the answer."""
+        assert self._ticket is not None, "it has a turn"
+        return has_time(
+            self._document[ACCEPT_TIME],
+            datetime.now(UTC),
+            turns_before=self._line.gate.turns_before(self._ticket),
+            turn_seconds=self._line.gate.turn_seconds,
+            late_seconds=self._limits.late_seconds,
+        )
+
+    def request(self) -> LineAnswer:
+        """Ask for the profile."""
+        return self._line.client.get(
+            self.path, *self._parts, eventId=self._document.get(EVENT_ID), key=self._key
+        )
+
+    def answered(self, answer: LineAnswer | LineError) -> float | None:
+        """A profile, none for a refusal, another try for a temporary error."""
+        if not is_verdict(answer):
+            self._failures += 1
+            return pause_seconds(self._failures, first=self._limits.first_pause_seconds)
+        if self.close():
+            # A refused access token and a rate limit are unrelated to the user.
+            self._done(None if answer.status in (401, 429) else profile_of(answer))
+        return None
+
+    def not_called(self, why: NotCalled) -> float | None:
+        """Let the bot run without a name."""
+        if why is NotCalled.NO_TURN:
+            return 0.0
+        # At a stop the event is left to the successor, which fetches the name again.
+        if not self._line.gate.is_closed:
+            self._without(why.value)
+        return None
 
 
 def profile_of(answer: LineAnswer) -> Document:
@@ -270,34 +214,28 @@ class _Wanted:
     path: str
 
     @property
+    def name(self) -> tuple[str, str | None]:
+        return self.conversation, self.member
+
+    @property
     def parts(self) -> tuple[str, ...]:
         return (self.key,) if self.member is None else (self.key, self.member)
 
 
 class LaterProfiles:
-    """Names that no answer waits for: at most one a second, by one ticket of the gate at a time.
+    """Names that no answer waits for: at most one a second, one call at a time.
 
-    The ticket is last in the order. It fetches nothing while LINE is not called, or for a while
-    after a call without an answer. The next event requests missing names again. Any thread may call
+    Its call is last in the order. It fetches nothing while LINE is not called, or for a while after
+    a call without an answer. The next event requests missing names again. Any thread may call
     `want` and `forget`.
     """
 
     def __init__(
-        self,
-        gate: Gate,
-        *,
-        conversations: Conversations,
-        rate_limits: RateLimits,
-        get: Callable[..., LineAnswer],
-        later: Callable[[float, Callable[[], None]], None],
-        limits: ProfileLimits = LIMITS,
+        self, line: Line, *, conversations: Conversations, limits: ProfileLimits = LIMITS
     ) -> None:
-        self._gate = gate
-        self._limits = limits
-        self._conversations = conversations
-        self._rate_limits = rate_limits
-        self._get = get
-        self._later = later
+        self.line = line
+        self.limits = limits
+        self.conversations = conversations
         self._lock = threading.Lock()
         # All below under _lock.
         self._wanted: OrderedDict[tuple[str, str | None], _Wanted] = OrderedDict()
@@ -313,10 +251,8 @@ class LaterProfiles:
                 return
             for wanted in _names_in(document, sender=sender):
                 self._add(wanted)
-            begins = bool(self._wanted) and not self._is_asking
-            self._is_asking = self._is_asking or begins
-        if begins:
-            self._again()
+            following = None if self._is_asking else self._next()
+        self._fetch(following)
 
     def forget(self, conversation: str) -> None:
         """Write no name into a conversation whose personal data is about to be deleted."""
@@ -327,148 +263,142 @@ class LaterProfiles:
 
     def _add(self, wanted: _Wanted) -> None:
         """Under the lock."""
-        name = wanted.conversation, wanted.member
-        at = self._known.get(name)
+        at = self._known.get(wanted.name)
         fresh = at is not None and datetime.now(UTC) - at < FRESH
         if not fresh and len(self._wanted) < MOST_WANTED:
-            self._wanted.setdefault(name, wanted)
+            self._wanted.setdefault(wanted.name, wanted)
 
-    def _again(self) -> None:
-        self._later(self._limits.later_seconds, self._enter)
+    def settled(self, wanted: _Wanted) -> None:
+        """Fetch the next name."""
+        with self._lock:
+            if self._wanted.get(wanted.name) is wanted:
+                del self._wanted[wanted.name]
+            following = self._next()
+        self._fetch(following)
 
-    def _enter(self) -> None:
-        ticket = Ticket(
-            Standing(TurnClass.IDLE, time.monotonic()),
-            patient=False,
-            granted=self._take_turn,
-            refused=lambda _: self._drop_all(),
-        )
-        self._gate.enter(ticket)
+    def _next(self) -> _Wanted | None:
+        """Under the lock."""
+        wanted = next(iter(self._wanted.values()), None)
+        self._is_asking = wanted is not None
+        return wanted
 
-    def _drop_all(self) -> None:
+    def _fetch(self, wanted: _Wanted | None) -> None:
+        if wanted is not None:
+            self.line.later(self.limits.later_seconds, _NameFetch(wanted, self).due)
+
+    def drop_all(self) -> None:
         """LINE is not called for now."""
         with self._lock:
             self._wanted.clear()
             self._is_asking = False
 
-    def _take_turn(self, ticket: Ticket) -> None:
-        """On a pool thread: handle a turn at the gate."""
-        with self._lock:
-            wanted = next(iter(self._wanted.values()), None)
-        answer = None
-        with self._gate.holding(ticket) as turn:
-            read = self._read(wanted)
-            asked = wanted and self._to_be_asked(wanted, read)
-            if asked is not None and turn.may_call():
-                turn.begin()
-                answer = self._ask(asked)
-        if asked is None:
-            self._next(wanted)
-        elif answer is None:
-            self._enter()
-        else:
-            self._settle(asked, read, answer)
-
-    def _read(self, wanted: _Wanted | None) -> Conversation | None:
-        """Return the conversation of a name that may be fetched now."""
-        if wanted is None or self._rate_limits.seconds(wanted.path):
-            return None
-        try:
-            with pymongo.timeout(self._limits.later_read_seconds):
-                return self._conversations.with_people(wanted.conversation)
-        except StoreUnavailable as error:
-            log.info("names are not fetched, MongoDB is away error=%s", error)
-            return None
-
-    def _to_be_asked(self, wanted: _Wanted, read: Conversation | None) -> _Wanted | None:
-        if read is None or (wanted.path == PATHS["user"] and read.friend is False):
-            return None
-        profile = read.profile_of(wanted.member)
-        with self._lock:
-            if profile is not None and is_fresh(profile, datetime.now(UTC)):
-                self._remember(wanted, profile["at"])
-                return None
-            # Not if it was forgotten since it was taken, which the reading may have missed.
-            return self._wanted.get((wanted.conversation, wanted.member))
-
-    def _ask(self, wanted: _Wanted) -> LineAnswer | LineError:
-        """Make the call, under the gate."""
-        answer = answer_or_error(
-            lambda: self._get(
-                wanted.path,
-                *wanted.parts,
-                limit_seconds=self._limits.later_call_seconds,
-                key=wanted.key,
-            )
-        )
-        self._rate_limits.note(wanted.path, answer)
-        return answer
-
-    def _settle(
-        self, wanted: _Wanted, read: Conversation | None, answer: LineAnswer | LineError
-    ) -> None:
-        """Store LINE's answer, and continue with the next name."""
-        if not isinstance(answer, LineAnswer) or is_no_verdict(answer.status):
-            # Names alone must not open the breaker or delay sends.
-            self._keep_quiet()
-            return
+    def has_answered(self) -> None:
+        """LINE has answered."""
         with self._lock:
             self._failures = 0
-        # A refused access token and a rate limit are unrelated to the name.
-        if answer.status not in (401, 429):
-            self._keep(wanted, profile_of(answer), read)
-        self._next(wanted)
 
-    def _keep_quiet(self) -> None:
+    def keep_quiet(self) -> None:
+        """LINE has not answered: names alone must not open the breaker or delay sends."""
         with self._lock:
             self._failures += 1
             seconds = growing_seconds(
                 self._failures,
-                first=self._limits.first_quiet_seconds,
-                most=self._limits.longest_quiet_seconds,
+                first=self.limits.first_quiet_seconds,
+                most=self.limits.longest_quiet_seconds,
             )
             self._quiet_until = time.monotonic() + seconds
         log.info("LINE returns no names, none are fetched for a while seconds=%.0f", seconds)
-        self._drop_all()
+        self.drop_all()
 
-    def _keep(self, wanted: _Wanted, told: Document, read: Conversation | None) -> None:
+    def is_wanted(self, wanted: _Wanted) -> bool:
+        """Whether it was not forgotten since it was taken."""
+        with self._lock:
+            return self._wanted.get(wanted.name) is wanted
+
+    def remember(self, wanted: _Wanted, at: datetime) -> None:
+        """The name was fetched at that time."""
+        with self._lock:
+            self._known[wanted.name] = at
+            while len(self._known) > MOST_REMEMBERED:
+                self._known.popitem(last=False)
+
+
+class _NameFetch(SideCall):
+    """The fetch of one name that no answer waits for."""
+
+    def __init__(self, wanted: _Wanted, names: LaterProfiles) -> None:
+        super().__init__(names.line, wanted.path)
+        self._wanted = wanted
+        self._names = names
+        self._read: Conversation | None = None
+
+    def prepare(self) -> bool:
+        try:
+            with pymongo.timeout(self._names.limits.later_read_seconds):
+                self._read = self._names.conversations.with_people(self._wanted.conversation)
+        except StoreUnavailable as error:
+            log.info("names are not fetched, MongoDB is away error=%s", error)
+            return False
+        return self._is_missing(self._read)
+
+    def request(self) -> LineAnswer:
+        return self._line.client.get(
+            self.path,
+            *self._wanted.parts,
+            limit_seconds=self._names.limits.later_call_seconds,
+            key=self._wanted.key,
+        )
+
+    def answered(self, answer: LineAnswer | LineError) -> None:
+        if not is_verdict(answer):
+            self._names.keep_quiet()
+            return
+        self._names.has_answered()
+        # A refused access token and a rate limit are unrelated to the name.
+        if answer.status not in (401, 429):
+            self._keep(profile_of(answer))
+        self._names.settled(self._wanted)
+
+    def not_called(self, why: NotCalled) -> float | None:
+        if why is NotCalled.NO_TURN:
+            return 0.0
+        if why is NotCalled.AWAY:
+            self._names.drop_all()
+        else:
+            self._names.settled(self._wanted)
+        return None
+
+    def _is_missing(self, read: Conversation | None) -> bool:
+        if read is None or (self.path == PATHS["user"] and read.friend is False):
+            return False
+        profile = read.profile_of(self._wanted.member)
+        if profile is not None and is_fresh(profile, datetime.now(UTC)):
+            self._names.remember(self._wanted, profile["at"])
+            return False
+        # The reading may have missed that it was forgotten.
+        return self._names.is_wanted(self._wanted)
+
+    def _keep(self, told: Document) -> None:
         """Write it; if an event was recorded since the conversation was read, read it again."""
+        read = self._read
         try:
             for _ in range(KEEP_TRIES):
-                if read is None:
+                if read is not None and self._write(told, read):
+                    self._names.remember(self._wanted, told["at"])
                     return
-                if self._write(wanted, told, read):
-                    with self._lock:
-                        self._remember(wanted, told["at"])
-                    return
-                read = self._conversations.with_people(wanted.conversation)
-                if self._to_be_asked(wanted, read) is not wanted:
+                read = self._names.conversations.with_people(self._wanted.conversation)
+                if not self._is_missing(read):
                     return
         except StoreUnavailable as error:
             log.info("a name is not stored, MongoDB is away error=%s", error)
 
-    def _write(self, wanted: _Wanted, told: Document, read: Conversation) -> bool:
+    def _write(self, told: Document, read: Conversation) -> bool:
+        member = self._wanted.member
         # A refusal does not replace an older name.
-        profile = (
-            told if "displayName" in told else {**(read.profile_of(wanted.member) or {}), **told}
-        )
-        is_new = wanted.member is not None and wanted.member not in read.members
+        profile = told if "displayName" in told else {**(read.profile_of(member) or {}), **told}
+        is_new = member is not None and member not in read.members
         drop = next(iter(read.members)) if is_new and len(read.members) >= MOST_MEMBERS else None
-        return self._conversations.keep_profile(read, wanted.member, profile, drop=drop)
-
-    def _remember(self, wanted: _Wanted, at: datetime) -> None:
-        """Under the lock."""
-        self._known[wanted.conversation, wanted.member] = at
-        while len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
-
-    def _next(self, done: _Wanted | None) -> None:
-        with self._lock:
-            if done is not None:
-                self._wanted.pop((done.conversation, done.member), None)
-            self._is_asking = goes_on = bool(self._wanted)
-        if goes_on:
-            self._again()
+        return self._names.conversations.keep_profile(read, member, profile, drop=drop)
 
 
 def _names_in(document: Document, *, sender: bool) -> list[_Wanted]:

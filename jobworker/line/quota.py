@@ -8,18 +8,14 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
-from jobworker.line.client import answer_or_error
-from jobworker.line.gate import Gate
-from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
+from jobworker.line.gate_order import PLACE_SECONDS, Standing, TurnClass
 from jobworker.line.month import SOON_SECONDS, Month, MonthlyQuota, limit_in, used_in
-from jobworker.metrics import WorkerMetrics
+from jobworker.line.side_call import Line, NotCalled, SideCall
 
 log = logging.getLogger(__name__)
 
@@ -35,29 +31,16 @@ USED = "/v2/bot/message/quota/consumption"
 class Quota:
     """The month's messages, read every ten minutes, at midnight in Japan, and after a refused send.
 
-    A reading is two calls, each by a ticket in the class of the pushes, so it is also made when the
-    gate is busy. The second call is made only after LINE answered the first: these endpoints alone
+    A reading is two calls, each in the class of the pushes, so it is also made when the gate is
+    busy. The second call is made only after LINE answered the first: these endpoints alone
     never open the breaker. A failed reading is repeated only for a refused send, after a minute.
 
-    Any thread may ask. `now` is the wall clock, which determines LINE's month. Nothing is stored: a
+    Any thread may ask. The wall clock determines LINE's month. Nothing is stored: a
     process that starts in a closed month learns this by its first refused push.
     """
 
-    def __init__(
-        self,
-        gate: Gate,
-        *,
-        get: Callable[..., LineAnswer],
-        later: Callable[[float, Callable[[], None]], None],
-        figures: WorkerMetrics,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._gate = gate
-        self._get = get
-        self._later = later
-        self._now = now
-        self._monotonic = monotonic
+    def __init__(self, line: Line) -> None:
+        self._line = line
         self._lock = threading.Lock()
         # All below under _lock.
         self._month = Month()
@@ -66,10 +49,8 @@ class Quota:
         self._begun_at = -math.inf
         self._told_at = -math.inf
         self._was_closed = False
-        # Of the reading under way; used by one thread after the other.
-        self._limit: int | None = None
         self._when_closed: Callable[[], None] | None = None
-        figures.ask(self._figures)
+        line.figures.ask(self._figures)
 
     def when_closed(self, act: Callable[[], None]) -> None:
         """Call `act` each time that the month closes; it has to be quick."""
@@ -98,25 +79,25 @@ class Quota:
     def met(self) -> None:
         """LINE refused a send for the monthly limit: read soon, at most once a minute."""
         with self._lock:
-            self._month.refused(self._now())
-            seconds = self._begun_at + SOON_SECONDS - self._monotonic()
+            self._month.refused(self._line.now())
+            seconds = self._begun_at + SOON_SECONDS - self._line.monotonic()
         self._plan(max(0.0, seconds))
 
     def paid(self, people: int) -> None:
         """LINE accepted a push or multicast for this many people."""
         with self._lock:
-            self._month.paid(people, self._now())
+            self._month.paid(people, self._line.now())
 
     def _look(self) -> MonthlyQuota:
         """Under the lock: the present figures."""
-        if self._monotonic() - self._told_at > STALE_SECONDS:
+        if self._line.monotonic() - self._told_at > STALE_SECONDS:
             self._month.forget()
-        found = self._month.quota(self._now())
+        found = self._month.quota(self._line.now())
         if found.is_closed is not self._was_closed:
             self._was_closed = found.is_closed
             if found.is_closed:
                 if self._when_closed is not None:
-                    self._later(0.0, self._when_closed)
+                    self._line.later(0.0, self._when_closed)
                 log.warning(
                     "the month's messages are used up: replies only, until a reading shows room "
                     "limit=%s used=%s",
@@ -140,11 +121,11 @@ class Quota:
     def _plan(self, seconds: float) -> None:
         """Begin a reading after at most this many seconds."""
         with self._lock:
-            due = self._monotonic() + seconds
+            due = self._line.monotonic() + seconds
             if self._is_reading or due >= self._due:
                 return
             self._due = due
-        self._later(seconds, partial(self._read, due))
+        self._line.later(seconds, partial(self._read, due))
 
     def _read(self, due: float) -> None:
         with self._lock:
@@ -152,53 +133,58 @@ class Quota:
                 # An earlier one has replaced it.
                 return
             self._due, self._is_reading = math.inf, True
-        self._enter(LIMIT)
+        _Reading(self._line, self).due()
 
-    def _enter(self, path: str) -> None:
-        standing = Standing(TurnClass.CHAT, self._monotonic() + PLACE_SECONDS)
-        self._gate.enter(Ticket(standing, granted=partial(self._take_turn, path)))
-
-    def _take_turn(self, path: str, ticket: Ticket) -> None:
-        """On a pool thread: handle a turn for one call of the reading."""
-        answer = None
-        with self._gate.holding(ticket) as turn:
-            if turn.may_call():
-                if path == LIMIT:
-                    self._begin()
-                turn.begin()
-                answer = answer_or_error(lambda: self._get(path))
-        if answer is None:
-            self._enter(path)
-        else:
-            self._settle(path, answer)
-
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """LINE is asked now."""
         with self._lock:
-            self._month.begin(self._now())
-            self._begun_at = self._monotonic()
+            self._month.begin(self._line.now())
+            self._begun_at = self._line.monotonic()
 
-    def _settle(self, path: str, answer: LineAnswer | LineError) -> None:
-        """Handle an answer: first the limit, then the number used."""
-        try:
-            if path == LIMIT:
-                self._limit = limit_in(answer)
-                self._enter(USED)
-                return
-            self._end(used_in(answer))
-        except ValueError as error:
-            log.info("quota not known endpoint=%s error=%s", path, error)
-            self._end(None)
-
-    def _end(self, used: int | None) -> None:
+    def end(self, limit: int | None, used: int | None) -> None:
         """End the reading, with or without LINE's count; plan the next one."""
         with self._lock:
-            now = self._now()
+            now = self._line.now()
             if used is None:
                 self._month.failed(now)
             else:
-                self._month.told(self._limit, used, now)
-                self._told_at = self._monotonic()
+                self._month.told(limit, used, now)
+                self._told_at = self._line.monotonic()
             self._is_reading = False
             self._look()
             seconds = self._month.next_seconds(now)
         self._plan(seconds)
+
+
+class _Reading(SideCall):
+    """One reading: first the limit, then the number used."""
+
+    patient = True
+
+    def __init__(self, line: Line, quota: Quota) -> None:
+        super().__init__(line, LIMIT)
+        self._quota = quota
+        self._limit: int | None = None
+
+    def standing(self) -> Standing:
+        return Standing(TurnClass.CHAT, self._line.monotonic() + PLACE_SECONDS)
+
+    def request(self) -> LineAnswer:
+        if self.path == LIMIT:
+            self._quota.begin()
+        return self._line.client.get(self.path)
+
+    def answered(self, answer: LineAnswer | LineError) -> float | None:
+        used = None
+        try:
+            if self.path == LIMIT:
+                self._limit, self.path = limit_in(answer), USED
+                return 0.0
+            used = used_in(answer)
+        except ValueError as error:
+            log.info("quota not known endpoint=%s error=%s", self.path, error)
+        self._quota.end(self._limit, used)
+        return None
+
+    def not_called(self, why: NotCalled) -> float | None:
+        return SOON_SECONDS if why is NotCalled.HELD_BACK else super().not_called(why)

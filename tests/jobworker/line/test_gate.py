@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,10 @@ from dispatcher.keyed.pool import Pool
 from dispatcher.progress.tracker import ProgressTracker
 from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_context import HandlerContext
+from jobworker.line import side_call
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.rate_limits import RateLimits
 from linedesk.contract import JobResult
 from tests.waiting import eventually
 
@@ -60,6 +63,23 @@ class Hand:
             turn_taken=turn_taken,
             monotonic=lambda: self.now,
         )
+
+    def line(self, **client: Callable[..., Any]) -> side_call.Line:
+        """Its gate with what a call needs besides; `client` has functions in place of LINE's."""
+        made: Any = SimpleNamespace(**client)
+        limits = RateLimits(monotonic=lambda: self.now)
+        return side_call.Line(
+            self.gate,
+            made,
+            limits,
+            step=lambda act: self.step(act),
+            later=self.later,
+            monotonic=lambda: self.now,
+        )
+
+    def step(self, act: Callable[[], None]) -> None:
+        """Run it with the next steps."""
+        self.steps.append(act)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Run it once this much time has passed."""

@@ -18,11 +18,8 @@ from jobworker.line.loading import (
     START,
     LoadingAnimations,
     LoadingLimits,
-    Show,
-    ShowState,
     may_be_shown,
 )
-from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import Conversation
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
@@ -36,55 +33,10 @@ from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
 USER, GROUP = "U" + "1" * 32, "C" + "1" * 32
-RESTING, WAITING, CALLING, LAST_CALL, ENDED = ShowState
 TAKEN = LineAnswer(202, "{}")
 
 
 # The rules.
-
-
-@pytest.mark.parametrize(
-    ("state", "act", "then", "goes_on"),
-    [
-        (RESTING, "due", WAITING, True),
-        (RESTING, "stop", ENDED, None),
-        (RESTING, "end", ENDED, None),
-        (RESTING, "turn", RESTING, False),
-        (WAITING, "due", WAITING, False),
-        (WAITING, "turn", CALLING, True),
-        (WAITING, "stop", ENDED, None),
-        (WAITING, "end", ENDED, None),
-        (CALLING, "due", CALLING, False),
-        (CALLING, "turn", CALLING, False),
-        (CALLING, "taken", RESTING, True),
-        (CALLING, "not taken", ENDED, False),
-        (CALLING, "stop", CALLING, None),
-        (CALLING, "end", LAST_CALL, None),
-        (LAST_CALL, "due", LAST_CALL, False),
-        (LAST_CALL, "taken", ENDED, False),
-        (LAST_CALL, "not taken", ENDED, False),
-        (LAST_CALL, "stop", LAST_CALL, None),
-        (LAST_CALL, "end", LAST_CALL, None),
-        *((ENDED, act, ENDED, False) for act in ("due", "turn", "taken", "not taken")),
-        (ENDED, "stop", ENDED, None),
-        (ENDED, "end", ENDED, None),
-    ],
-)
-def test_the_table_of_states(
-    state: ShowState, act: str, then: ShowState, goes_on: bool | None
-) -> None:
-    show = Show()
-    show.state = state
-    acts: dict[str, Callable[[], bool | None]] = {
-        "due": show.due,
-        "turn": show.turn,
-        "stop": show.stop,
-        "end": show.end,
-        "taken": lambda: show.answered(taken=True),
-        "not taken": lambda: show.answered(taken=False),
-    }
-    assert acts[act]() is goes_on
-    assert show.state is then
 
 
 def a_document(*, age_seconds: float = 0.0, **changed: Any) -> Document:
@@ -143,16 +95,9 @@ class Stage:
         self.during: Callable[[], None] = lambda: None
         self.reads: list[float] = []
         self.read_error: StoreUnavailable | None = None
-        self.rate_limits = RateLimits(monotonic=lambda: hand.now)
-        self.animations = LoadingAnimations(
-            hand.gate,
-            rate_limits=self.rate_limits,
-            post=self._post,
-            load=self._load,
-            step=hand.steps.append,
-            later=hand.later,
-            monotonic=lambda: hand.now,
-        )
+        line = hand.line(post=self._post)
+        self.rate_limits = line.rate_limits
+        self.animations = LoadingAnimations(line, load=self._load)
 
     def begins(self, document: Document | None = None) -> tuple[HandlerContext, Any]:
         """A handler begins; returns its context and the function that ends it."""
@@ -247,8 +192,8 @@ def test_it_waits_behind_everything_else_and_is_dropped_with_its_handler(stage: 
 
 def test_a_handler_that_ends_before_the_friend_is_read_makes_no_call(stage: Stage) -> None:
     _, end = stage.begins()
-    held, stage.hand.steps = stage.hand.steps, type(stage.hand.steps)()
-    stage.animations.step = held.append
+    held = type(stage.hand.steps)()
+    stage.hand.step = held.append
     stage.hand.advance(2)
     end()
     for step in held:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -43,14 +44,12 @@ class Account:
         self.hand = hand
         self.set_by = timedelta()
         self.during: Callable[[str], None] = lambda path: None
-        self.quota = Quota(
-            hand.gate,
-            get=self._get,
-            later=hand.later,
+        line = replace(
+            hand.line(get=self._get),
             figures=WorkerMetrics(self.registry),
             now=lambda: BEGINNING + self.set_by + timedelta(seconds=hand.now),
-            monotonic=lambda: hand.now,
         )
+        self.quota = Quota(line)
         self.has({"type": "limited", "value": 500}, {"totalUsage": 123})
 
     def has(self, limit: Any, used: Any) -> None:
