@@ -164,7 +164,6 @@ class LineSide:
         )
         self._settings = line
         self._calls = calls
-        self._later = later
         self._stopping = threading.Event()
         self.quota = Quota(self.line)
         self.contents = ContentDownloads(
@@ -228,17 +227,11 @@ class LineSide:
             return no_animation
         return LoadingAnimations(self.line, load=load, limits=self._settings.loading_limits).begin
 
-    def buttons(
-        self, answers: WaitingAnswers, *, step: Callable[[Callable[[], None]], None]
-    ) -> Buttons:
+    def buttons(self, answers: WaitingAnswers) -> Buttons:
         """Return the part that shows users a button instead of an answer that is too late."""
         return Buttons(
-            self.hosts.api.gate,
+            self.line,
             answers=answers,
-            rate_limits=self.rate_limits,
-            post=self.client.post,
-            step=step,
-            later=self._later,
             slow_answers=self._settings.slow_answers,
             limits=self._settings.button_limits,
         )
@@ -325,7 +318,7 @@ class BotWorker:
             api=side.messaging_api,
             content=side.contents.fetch,
             animate=side.animate(conversations.load),
-            offer_button=side.buttons(answers, step=step).begin,
+            offer_button=side.buttons(answers).begin,
             quota=lambda: side.quota.month,
             later=later,
             lease_is_fresh=lease_is_fresh,

@@ -181,9 +181,13 @@ class ProfileFetch(SideCall):
         """Let the bot run without a name."""
         if why is NotCalled.NO_TURN:
             return 0.0
-        # At a stop the event is left to the successor, which fetches the name again.
-        if not self._line.gate.is_closed:
-            self._without(why.value)
+        if why is NotCalled.HELD_BACK:
+            self._without("rate limit")
+        elif why is NotCalled.UNWANTED:
+            self._without("too little time is left")
+        elif not self._line.gate.is_closed:
+            # At a stop the event is left to the successor, which fetches the name again.
+            self._without("LINE is not called for now")
         return None
 
 

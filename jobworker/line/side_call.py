@@ -28,11 +28,11 @@ Action = Callable[[], None]
 
 @dataclass(frozen=True)
 class Line:
-    """What a call of LINE's API needs. `step` runs a function on a pool thread, `later` after a
-    time.
+    """The parts that a call of LINE's API needs.
 
-    The gate asks the lease and the breaker before each call. The client limits the call's time,
-    notes it in the log of calls, counts it, and reports its end to the breaker.
+    `step` runs a function on a pool thread, `later` after a time. The gate asks the lease and the
+    breaker before each call. The client limits the call's time, notes it in the log of calls,
+    counts it, and reports its end to the breaker.
     """
 
     gate: Gate
@@ -83,18 +83,19 @@ class SideState(Enum):
 class NotCalled(Enum):
     """Why LINE is not called."""
 
-    UNWANTED = "the call is not worth a turn any more"
-    HELD_BACK = "rate limit"
-    UNPREPARED = "the call could not be prepared"
-    NO_TURN = "the turn may not be used"
+    UNWANTED = "unwanted"
+    HELD_BACK = "held back"
+    """The endpoint answered 429, or LINE's rate limit is reached."""
+    UNPREPARED = "unprepared"
+    NO_TURN = "no turn"
     """The lease is not fresh, the end of another call has opened the breaker, or the gate is
     closed.
     """
-    AWAY = "LINE is not called for now"
+    AWAY = "away"
     """The gate is closed, or LINE is away and the call does not wait for that."""
 
 
-# What each event makes of a state; in any other state it changes nothing.
+# The state after each event; in any other state an event changes nothing.
 DUE = {SideState.RESTING: SideState.WAITING}
 TURN = {SideState.WAITING: SideState.CALLING}
 PUT_OFF = {SideState.WAITING: SideState.RESTING}

@@ -28,11 +28,10 @@ from jobworker.sending import button
 from jobworker.sending.button import (
     LIMITS,
     Buttons,
-    Offer,
-    OfferState,
     SlowAnswers,
     may_be_offered,
     message_of,
+    shown_after,
 )
 from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, Go, MakeLetters, PutBack
 from jobworker.sending.late_replies import LateReplies
@@ -40,7 +39,7 @@ from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
 from linedesk.store.limits import TOKEN_LIFE
-from linedesk.store.records.answers import AnswerState, data_of
+from linedesk.store.records.answers import data_of
 from linesim import HandClock, Sim
 from linesim.model.events import standby
 from tests import line_openapi
@@ -56,7 +55,6 @@ from tests.waiting import eventually
 Rooms = Callable[..., Room]
 NOW = datetime(2027, 1, 4, tzinfo=UTC)
 USER = "U" + "1" * 32
-RESTING, WAITING, CALLING, LAST_CALL, OVER = OfferState
 SENT, AGAIN, DEAD = SendVerdict.SENT, SendVerdict.AGAIN, SendVerdict.DEAD
 
 
@@ -72,81 +70,26 @@ OUTCOMES = {
 
 
 @pytest.mark.parametrize(
-    ("state", "act", "then", "goes_on"),
+    ("shown", "outcomes", "then"),
     [
-        (RESTING, "due", WAITING, True),
-        (RESTING, "turn", RESTING, False),
-        (RESTING, "held back", RESTING, False),
-        (RESTING, "stop", OVER, None),
-        (RESTING, "end", OVER, None),
-        (WAITING, "due", WAITING, False),
-        (WAITING, "turn", CALLING, True),
-        (WAITING, "held back", RESTING, True),
-        (WAITING, "stop", OVER, None),
-        (WAITING, "end", OVER, None),
-        (CALLING, "due", CALLING, False),
-        (CALLING, "sent", OVER, False),
-        (CALLING, "not reached", RESTING, True),
-        (CALLING, "no verdict", RESTING, True),
-        (CALLING, "token used", OVER, False),
-        (CALLING, "refused", OVER, False),
-        (CALLING, "stop", CALLING, None),
-        (CALLING, "end", LAST_CALL, None),
-        (LAST_CALL, "due", LAST_CALL, False),
-        (LAST_CALL, "end", LAST_CALL, None),
-        *((LAST_CALL, outcome, OVER, False) for outcome in OUTCOMES),
-        *((OVER, act, OVER, False) for act in ("due", "turn", "held back", *OUTCOMES)),
-        (OVER, "end", OVER, None),
-    ],
-)
-def test_the_table_of_states(
-    state: OfferState, act: str, then: OfferState, goes_on: bool | None
-) -> None:
-    offer = Offer()
-    offer.state = state
-    acts: dict[str, Callable[[], bool | None]] = {
-        "due": offer.due,
-        "turn": offer.turn,
-        "held back": offer.held_back,
-        "stop": offer.stop,
-        "end": offer.end,
-    }
-    if act in OUTCOMES:
-        assert offer.answered(OUTCOMES[act]) is goes_on
-    else:
-        assert acts[act]() is goes_on
-    assert offer.state is then
-
-
-@pytest.mark.parametrize(
-    ("known", "outcomes", "shown"),
-    [
-        (None, [], ButtonShown.REFUSED),
-        (None, ["sent"], ButtonShown.YES),
-        (None, ["not reached"], ButtonShown.REFUSED),
-        (None, ["no verdict"], ButtonShown.UNKNOWN),
-        (None, ["no verdict", "sent"], ButtonShown.YES),
-        (None, ["no verdict", "not reached"], ButtonShown.UNKNOWN),
-        (None, ["token used"], ButtonShown.REFUSED),
-        (None, ["refused"], ButtonShown.REFUSED),
-        (AnswerState.OFFERED, [], ButtonShown.UNKNOWN),
-        (AnswerState.OFFERED, ["sent"], ButtonShown.YES),
-        (AnswerState.SHOWN, [], ButtonShown.YES),
+        (ButtonShown.REFUSED, [], ButtonShown.REFUSED),
+        (ButtonShown.REFUSED, ["sent"], ButtonShown.YES),
+        (ButtonShown.REFUSED, ["not reached"], ButtonShown.REFUSED),
+        (ButtonShown.REFUSED, ["no verdict"], ButtonShown.UNKNOWN),
+        (ButtonShown.REFUSED, ["no verdict", "sent"], ButtonShown.YES),
+        (ButtonShown.REFUSED, ["no verdict", "not reached"], ButtonShown.UNKNOWN),
+        (ButtonShown.REFUSED, ["token used"], ButtonShown.REFUSED),
+        (ButtonShown.REFUSED, ["refused"], ButtonShown.REFUSED),
+        (ButtonShown.UNKNOWN, [], ButtonShown.UNKNOWN),
+        (ButtonShown.UNKNOWN, ["sent"], ButtonShown.YES),
     ],
 )
 def test_the_facts_once_a_try_is_noted(
-    known: AnswerState | None, outcomes: list[str], shown: ButtonShown
+    shown: ButtonShown, outcomes: list[str], then: ButtonShown
 ) -> None:
-    offer = Offer(known)
-    assert offer.shown is not ButtonShown.REFUSED
     for outcome in outcomes:
-        assert offer.due()
-        offer.noted()
-        assert offer.turn()
-        offer.answered(OUTCOMES[outcome])
-    offer.noted()
-    offer.end()
-    assert (offer.shown, offer.state) == (shown, OVER)
+        shown = shown_after(shown, OUTCOMES[outcome])
+    assert shown is then
 
 
 def a_document(name: str = "01E", **changed: Any) -> Document:
