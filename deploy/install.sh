@@ -15,6 +15,7 @@ deploy/install.sh --roll-back [options]  go back to the release before
   --wheels DIR    without network: take all packages from DIR, made elsewhere by
                   pip download -d DIR --require-hashes --only-binary :all: \
                     -r requirements/run.txt -r requirements/build.txt
+                  for workers also: -r requirements/amqp.txt
   --secrets DIR   a folder with the files LINE_CHANNEL_SECRET and LINE_CHANNEL_ACCESS_TOKEN; or -:
                   lines NAME=VALUE on standard input. Without this option they come from the
                   environment; on a terminal the installer asks for missing ones

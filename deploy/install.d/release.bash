@@ -5,15 +5,22 @@
 OPT=$(readlink -m "$ROOT/opt/linedesk")
 KEPT_RELEASES=3
 
+# Handlers in worker processes need a package more.
+locks() {
+  echo run.txt
+  [[ -z $WORKER && $(setting dispatcher_workers) != amqp ]] || echo amqp.txt
+}
+
 # The version alone does not distinguish two checkouts between releases.
 name_release() {
-  "$FOUND_PYTHON" - "$SOURCE" "$OPT/bot/requirements.txt" <<'PYTHON'
+  # shellcheck disable=SC2046 # one word a file
+  "$FOUND_PYTHON" - "$SOURCE" "$OPT/bot/requirements.txt" $(locks) <<'PYTHON'
 import hashlib, pathlib, sys, tomllib
 
-source, requirements = map(pathlib.Path, sys.argv[1:])
+source, requirements = map(pathlib.Path, sys.argv[1:3])
 project = tomllib.loads((source / "pyproject.toml").read_text("utf-8"))
 packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-files = ("pyproject.toml", "requirements/run.txt", "requirements/build.txt")
+files = ("pyproject.toml", "requirements/build.txt", *(f"requirements/{name}" for name in sys.argv[3:]))
 files += ("deploy/linedesk", "scripts/inspect.js")
 paths = [source / name for name in files]
 for folder in (*packages, "deploy/systemd", "docs"):
@@ -51,12 +58,19 @@ make_release() {
   [[ -z $WHEELS ]] || from=(--no-index --find-links "$WHEELS")
   rm -rf "$RELEASE" &&
     "$FOUND_PYTHON" -m venv "$RELEASE" &&
-    install_locked run.txt &&
+    install_packages_of_release &&
     install_linedesk &&
     install_for_bot &&
     "$RELEASE/bin/linedesk" --version >/dev/null &&
     copy_companions &&
     touch "$RELEASE/.whole"
+}
+
+install_packages_of_release() {
+  local file
+  for file in $(locks); do
+    install_locked "$file" || return
+  done
 }
 
 # install_locked FILE [OPTION]...: only files whose hashes are in requirements/, and only wheels, since

@@ -114,6 +114,9 @@ def init(
 ) -> None:
     """Prepare MongoDB: replica set, collections, indexes, lease, users. May be run again."""
     if amqp is not None:
+        from linedesk.settings.settings import require_pika
+
+        require_pika()
         from linedesk.setup.rabbitmq import init_rabbitmq
 
         if users is not None:

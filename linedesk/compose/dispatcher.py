@@ -35,7 +35,7 @@ from linedesk.runtime.sim_clock import SimClock
 from linedesk.runtime.status_row import UP, started_by
 from linedesk.runtime.thread import Component
 from linedesk.scheduler.scheduler import system_now
-from linedesk.settings.settings import Settings, require
+from linedesk.settings.settings import Settings, require, require_pika
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import RECVQ
 from linedesk.store.errors import AccessRefused
@@ -63,6 +63,7 @@ def run_dispatcher(settings: Settings) -> int:
     is_remote = settings.dispatcher_workers == "amqp"
     if is_remote:
         require(settings, "amqp_url")
+        require_pika()
     # With separate worker processes no code of the bot runs here.
     bot = None if is_remote else load_bot(settings.bot)
     bot_settings = {} if bot is None else read_bot_settings(bot, settings.bot_settings)

@@ -14,7 +14,7 @@ from linedesk.compose.addresses import webhook_url
 from linedesk.runtime.garbage import spare_the_collector
 from linedesk.runtime.service_manager import service_from, sockets_from
 from linedesk.settings.errors import CannotServe
-from linedesk.settings.settings import Settings, require, require_server
+from linedesk.settings.settings import Settings, require, require_pika, require_server
 
 
 def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
@@ -99,6 +99,7 @@ def worker_process(settings: Settings, *, command: str | None) -> int:
 
     Raises SettingsError.
     """
+    require_pika()
     from linedesk.compose.worker import run_worker
 
     return run_worker(settings, command=command)

@@ -16,7 +16,7 @@ from linedesk.compose.supervisor import Program, Signals, Supervisor, signals_on
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import STARTED_BY_VARIABLE, UP
 from linedesk.settings.errors import DataInUse
-from linedesk.settings.settings import EMBEDDED, Settings, require
+from linedesk.settings.settings import EMBEDDED, Settings, require, require_pika
 from linedesk.settings.sources import CREDENTIALS
 from linedesk.store.client import connect
 from linedesk.store.collections import create_collections, require_schema, set_audit_age
@@ -42,6 +42,7 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
     require(settings, "line_channel_secret", "line_channel_access_token")
     if settings.dispatcher_workers == "amqp":
         require(settings, "amqp_url")
+        require_pika()
     signals = Signals()
     with signals_on(signals):
         programs = room_programs(settings, config_path=config_path, verbose=verbose)

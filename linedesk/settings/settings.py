@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, quote_plus
@@ -261,6 +262,20 @@ def require(settings: Settings, *names: str) -> None:
                     name=name.upper(), rule=_rule(name)
                 )
                 for name in missing
+            ]
+        )
+
+
+def require_pika() -> None:
+    """Raise SettingsError unless the extra `amqp` is installed, without importing it."""
+    if find_spec("pika") is None:
+        raise SettingsError(
+            [
+                _(
+                    "handlers in workers need the package pika, which is not installed: run "
+                    "`pip install 'linedesk[amqp]'`; on a machine that deploy/install.sh has "
+                    "installed, set DISPATCHER_WORKERS to amqp in linedesk.toml and run it again"
+                )
             ]
         )
 

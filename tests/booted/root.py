@@ -13,7 +13,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 SUITE = "bookworm"
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "python3-venv", "libcurl4", "openssl", "iproute2")
 PACKAGES += ("nginx-light",)
-LOCKS = ("requirements/run.txt", "requirements/build.txt")
+LOCKS = ("requirements/run.txt", "requirements/amqp.txt", "requirements/build.txt")
 TOOLS = ("debootstrap", "systemd-nspawn", "nsenter", "openssl")
 
 # As MongoDB's own package has it; the binary is that of a Python package.

@@ -107,6 +107,7 @@ def test_a_worker_of_its_own_gets_neither_mongodb_nor_lines_secrets(box: Box) ->
     assert box.calls("systemctl restart") == ["systemctl restart linedesk-worker.service"]
     assert box.calls("systemctl enable") == ["systemctl enable --quiet linedesk-worker.service"]
     assert not box.calls("linedesk init")
+    assert any(call.endswith("/requirements/amqp.txt") for call in box.calls("pip"))
     assert "s3cret" not in "\n".join(box.calls()) + answer.stdout
     first = box.current
 
@@ -274,6 +275,30 @@ def test_only_files_whose_hashes_are_known_are_installed(running: Box) -> None:
     )
 
 
+def test_the_extra_for_workers_is_installed_where_the_setting_asks_for_it(running: Box) -> None:
+    first = running.current
+    running.path("etc/linedesk/linedesk.toml").write_text('DISPATCHER_WORKERS = "amqp"\n')
+    running.forget()
+    assert running.install().returncode == 0
+    assert [
+        call.rpartition("/")[2] for call in running.calls("pip") if "--requirement" in call
+    ] == [
+        "run.txt",
+        "amqp.txt",
+        "build.txt",
+    ]
+    # A complete release never changes.
+    assert running.current != first
+    with_the_extra = running.current
+    running.forget()
+    assert running.install().stdout.endswith("changed: 0\n")
+    running.next_version("0.2.0")
+    assert running.install().returncode == 0
+    assert any(call.endswith("/requirements/amqp.txt") for call in running.calls("pip"))
+    assert running.install("--roll-back").returncode == 0
+    assert running.current == with_the_extra
+
+
 def test_the_locks_have_hashes_and_agree_with_each_other_and_with_pyproject() -> None:
     def locked(name: str) -> dict[str, str]:
         text = (ROOT / "requirements" / name).read_text()
@@ -284,9 +309,11 @@ def test_the_locks_have_hashes_and_agree_with_each_other_and_with_pyproject() ->
 
     dev, project = locked("dev.txt"), tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert locked("run.txt").items() <= dev.items()
+    assert locked("amqp.txt").items() <= dev.items()
     assert locked("build.txt").items() <= dev.items()
     asked = {"run.txt": project["project"]["dependencies"]}
     asked["build.txt"] = project["build-system"]["requires"]
+    asked["amqp.txt"] = project["project"]["optional-dependencies"]["amqp"]
     asked["dev.txt"] = project["project"]["optional-dependencies"]["dev"]
     for name, lines in asked.items():
         wanted = {re.match(r"[\w-]+", line)[0].lower() for line in lines}  # type: ignore[index]

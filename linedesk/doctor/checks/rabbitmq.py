@@ -29,6 +29,8 @@ from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
+from linedesk.settings.errors import SettingsError
+from linedesk.settings.settings import require_pika
 from linedesk.store.documents import STATUS
 
 CONNECT_SECONDS = 2.0
@@ -47,6 +49,10 @@ def reached(box: DoctorContext) -> Finding:
         return bad(
             _("{name} is not set").format(name="AMQP_URL"), _(MAKE_USERS).format(folder=FOLDER)
         )
+    try:
+        require_pika()
+    except SettingsError as error:
+        return bad(str(error), _("correct it, then run `linedesk doctor` again"))
     away, seen = [], []
     for who in ("dispatcher", "worker"):
         for url in box.amqp_urls(who):
