@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -24,7 +23,7 @@ from linedesk.runtime.metrics import (
     Values,
 )
 from linedesk.store.control import NO_PAUSES, Pauses
-from linedesk.store.queue.backlog import Depth
+from linedesk.store.queue.usage import Depth
 
 OF_PROCESS = (
     Figure("leading", GAUGE, "1 where the process holds the lease, else 0."),
@@ -137,26 +136,6 @@ class InHand:
     """The pauses in force."""
 
 
-class PoolCounts(Protocol):
-    """The pool as a source of figures; from any thread."""
-
-    def in_hand(self) -> InHand:
-        """The current figures."""
-        ...
-
-    def busy(self) -> tuple[int, int, int]:
-        """Return the numbers of threads, of busy threads, and of threads ever abandoned."""
-        ...
-
-
-@dataclass(frozen=True)
-class Source:
-    """The sources of an active dispatcher's figures."""
-
-    view: PoolCounts
-    lost_history: Callable[[], int]
-
-
 class DispatcherMetrics(Metrics):
     """The figures of one process. A standby reports only that it does not lead."""
 
@@ -168,7 +147,7 @@ class DispatcherMetrics(Metrics):
         self._leads = leads
         self._snapshots = MetricsSnapshots(self.registry)
         self._looking = threading.Lock()  # for one reading at a time
-        self._source: Source | None = None
+        self._counts: Callable[[], Values] | None = None
 
     @property
     def latest(self) -> MetricsSnapshot:
@@ -180,30 +159,36 @@ class DispatcherMetrics(Metrics):
         """Whether the process holds the lease."""
         return self._leads()
 
-    def begin(self, source: Source) -> None:
-        """The process is active: from now on these sources are read, too."""
-        self._source = source
+    def begin(
+        self,
+        in_hand: Callable[[], InHand],
+        busy: Callable[[], tuple[int, int, int]],
+        lost_history: Callable[[], int],
+    ) -> None:
+        """The process is active: from now on these are read, too, from any thread.
+
+        `busy` returns the numbers of threads, of busy threads, and of threads ever abandoned.
+        """
+        self._counts = lambda: _values(in_hand(), *busy(), lost_history())
 
     def look(self) -> MetricsSnapshot:
         """Read all current figures; from any thread."""
         with self._looking:
             self.set("leading", self._leads())
-            if self._source is not None:
-                self.put(_values(self._source))
+            if self._counts is not None:
+                self.put(self._counts())
             return self._snapshots.take()
 
     def know(self, depth: Depth | None) -> None:
         """Set the last measurement of the backlog; None if it is not known any more."""
-        self.put(_none_of(DEPTH) if depth is None else _depth_values(depth))
+        self.put(depth or _none_of(DEPTH))
 
 
 def _none_of(figures: Iterable[Figure]) -> Values:
     return dict.fromkeys(figure.name for figure in figures)
 
 
-def _values(source: Source) -> Values:
-    now: InHand = source.view.in_hand()
-    threads, busy, abandoned = source.view.busy()
+def _values(now: InHand, threads: int, busy: int, abandoned: int, lost_history: int) -> Values:
     held_keys, held_documents = now.held
     pauses = now.pauses.ages(datetime.now(UTC))
     return {
@@ -224,26 +209,5 @@ def _values(source: Source) -> Values:
         "threads": threads,
         "busy_threads": busy,
         "abandoned_threads": abandoned,
-        "lost_history": source.lost_history(),
+        "lost_history": lost_history,
     }
-
-
-def _depth_values(depth: Depth) -> Values:
-    return {
-        "lag_documents": depth.lag_documents,
-        "lag_seconds": _rounded(depth.lag_seconds),
-        "queue_documents": depth.documents,
-        "oldest_unfinished_seconds": _rounded(depth.oldest_seconds),
-        "behind_seconds": _rounded(depth.behind_seconds),
-        "unpaused_documents": depth.unpaused_documents,
-        "unpaused_oldest_seconds": _rounded(depth.unpaused_oldest_seconds),
-        "recvq_unread_share": _rounded(depth.unread_share, 6),
-        "recvq_left_seconds": _rounded(depth.recvq_left_seconds),
-        "oplog_left_seconds": _rounded(depth.oplog_left_seconds),
-        "retention_measured_seconds": _rounded(depth.retention_measured_seconds),
-    }
-
-
-def _rounded(value: float | None, digits: int = 3) -> float | None:
-    """Rounded for display in the mongo shell."""
-    return None if value is None else round(value, digits)

@@ -22,7 +22,7 @@ from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed.reader import FeedReader
 from dispatcher.keyed.view import BEFORE_ALL, MOST_WAITING, PoolView
-from dispatcher.metrics import DispatcherMetrics, Source
+from dispatcher.metrics import DispatcherMetrics
 from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
 from linedesk.contract import Worker
 from linedesk.runtime.liveness import WaitReason, moment
@@ -38,8 +38,8 @@ from linedesk.runtime.status_row import (
 from linedesk.runtime.thread import BackgroundThread, Component
 from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError
-from linedesk.store.queue.backlog import READ_SECONDS, DepthGauge
 from linedesk.store.queue.repair import Neighbours
+from linedesk.store.queue.usage import READ_SECONDS, RecvqUsage
 from linedesk.store.records.history import (
     AS_FIGURES,
     CALL_RATE,
@@ -173,7 +173,8 @@ class BacklogProbe(BackgroundThread):
         limits: ReportingLimits = REPORTING_LIMITS,
     ) -> None:
         super().__init__("depth", self._run)
-        self._gauge = DepthGauge(database, view.standing, read_seconds=limits.read_seconds)
+        self._usage = RecvqUsage(database, read_seconds=limits.read_seconds)
+        self._standing = view.standing
         self._history = database[HISTORY].with_options(write_concern=WriteConcern(w=1))
         self._figures = figures
         self._neighbours = neighbours
@@ -195,7 +196,7 @@ class BacklogProbe(BackgroundThread):
             self._stop.wait(self._limits.every_seconds)
 
     def _measure(self) -> None:
-        self._figures.know(self._gauge.measure())
+        self._figures.know(self._usage.depth(self._standing))
 
     def _note(self) -> None:
         with pymongo.timeout(self._limits.write_seconds):
@@ -295,7 +296,7 @@ class StatusReporter:
         stalled: Callable[[], str | None],
     ) -> None:
         """The process is active; `about` is part of the row, `stalled` returns its hanging part."""
-        self.figures.begin(Source(view, reader.lost_history))
+        self.figures.begin(view.in_hand, view.busy, reader.lost_history)
         self._status_line = status_line = StatusLine(
             self.figures, view, reader.reason, worker, components, about=about
         )

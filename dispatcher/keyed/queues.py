@@ -23,7 +23,7 @@ from linedesk.contract import Following, GiveUp, JobResult
 from linedesk.store.control import NO_PAUSES, Drop, Pauses
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
-from linedesk.store.queue.retention import accepted_at
+from linedesk.store.queue.usage import accepted_at
 from linedesk.store.records.held import HeldRecord
 
 # A conversation remembers the last 100 names it applied, including the newest (architecture: step

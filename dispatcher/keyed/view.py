@@ -28,8 +28,7 @@ from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.metrics import InHand
 from linedesk.store.documents import Document
-from linedesk.store.queue.backlog import FeedPosition
-from linedesk.store.queue.retention import accepted_at
+from linedesk.store.queue.usage import FeedPosition, accepted_at
 from linedesk.store.records.events import EVENT_ID
 
 MOST_THREADS = 50

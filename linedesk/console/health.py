@@ -29,7 +29,7 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UNACCEPTED, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
-from linedesk.store.queue.gauge import CLOSE_SHARE, WARN_SHARE
+from linedesk.store.queue.usage import CLOSE_SHARE, WARN_SHARE
 
 Level = Literal["bad", "warn"]
 LEVELS: tuple[Level, ...] = ("bad", "warn")

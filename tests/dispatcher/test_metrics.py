@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from dispatcher.metrics import DEPTH, IN_HAND, DispatcherMetrics, Source
+from dispatcher.metrics import DEPTH, IN_HAND, DispatcherMetrics
 from dispatcher.status import StatusLine, history_row
 from linedesk.contract import JobResult
 from linedesk.runtime.liveness import WaitReason
 from linedesk.runtime.metrics import MetricsSnapshot, figure_name
-from linedesk.store.queue.backlog import Depth
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.waiting import eventually
@@ -33,7 +32,7 @@ class Told:
         self.status_line = StatusLine(
             self.figures, view, self.reason, self.worker, [], about={"feed": "memory", "epoch": 7}
         )
-        self.figures.begin(Source(view, lambda: self.lost))
+        self.figures.begin(view.in_hand, view.busy, lambda: self.lost)
 
     def words(self) -> list[str]:
         self.figures.look()
@@ -94,17 +93,17 @@ def test_an_active_dispatcher_reports_its_pool_s_counts(pool_of: MakePool) -> No
 
 def test_figures_that_cannot_be_measured_are_removed(told: Told) -> None:
     told.figures.know(
-        Depth(
-            lag_documents=3,
-            lag_seconds=1.5,
-            documents=5,
-            oldest_seconds=9.25,
-            behind_seconds=2.5,
-            unpaused_documents=4,
-            unpaused_oldest_seconds=7.75,
-            unread_share=0.25,
-            recvq_left_seconds=7200.0,
-        )
+        {
+            "lag_documents": 3,
+            "lag_seconds": 1.5,
+            "queue_documents": 5,
+            "oldest_unfinished_seconds": 9.25,
+            "behind_seconds": 2.5,
+            "unpaused_documents": 4,
+            "unpaused_oldest_seconds": 7.75,
+            "recvq_unread_share": 0.25,
+            "recvq_left_seconds": 7200.0,
+        }
     )
     found = told.figures.look().figures
     assert {name: found.get(name) for name in map(figure_name, (f.name for f in DEPTH))} == {
@@ -140,11 +139,23 @@ def test_the_wait_reason_comes_first(told: Told) -> None:
 
 def test_the_line_has_the_figures_of_the_last_reading(told: Told) -> None:
     told.figures.know(
-        Depth(lag_documents=120, lag_seconds=3.25, documents=125, oldest_seconds=61.5)
+        {
+            "lag_documents": 120,
+            "lag_seconds": 3.25,
+            "queue_documents": 125,
+            "oldest_unfinished_seconds": 61.5,
+        }
     )
     assert told.words()[2:] == ["0 in hand", "120 not read yet", "oldest 61.5 s", "nothing waits"]
     # A document on its way at this moment is not shown as lag.
-    told.figures.know(Depth(lag_documents=1, lag_seconds=0.004, documents=1, oldest_seconds=0.004))
+    told.figures.know(
+        {
+            "lag_documents": 1,
+            "lag_seconds": 0.004,
+            "queue_documents": 1,
+            "oldest_unfinished_seconds": 0.004,
+        }
+    )
     assert told.words()[2:] == ["0 in hand", "oldest 0.0 s", "nothing waits"]
 
 

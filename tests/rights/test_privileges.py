@@ -44,9 +44,9 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
 from linedesk.store.insert import insert_documents
-from linedesk.store.queue.gauge import Gauge, Reach
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import UNCAPPED, CollectionRepair, Neighbours
+from linedesk.store.queue.usage import Reach, RecvqUsage
 from linedesk.store.replica_set import require_replica_set
 from linedesk.store.uri import Uri
 from tests.rights.conftest import CAPPED_MB, Guarded
@@ -426,11 +426,11 @@ def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Databas
             make_feed("oplog", client, LINE_BOT).open(Timestamp(1, 1))
 
 
-class AnyGauge(Gauge):
+class AnyUsage(RecvqUsage):
     """Measures as another user, from when it is said."""
 
     def __init__(self, database: Database[Any]) -> None:
-        self.of = Gauge(database)
+        self.of = RecvqUsage(database)
 
     def measure(self, *, patient: bool) -> Reach:
         return self.of.measure(patient=patient)
@@ -442,14 +442,14 @@ def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
     """After the refusal the driver asks the server nothing for a while, as if it were away."""
     wrong = replace(Uri.parse(guarded.uri_of("frontdesk")), password="wrong-one")
     with backends.connect_storage(str(wrong)) as client:
-        gauge = AnyGauge(client[LINE_BOT])
-        guard = Guard(client[LINE_BOT], gauge=gauge)
+        usage = AnyUsage(client[LINE_BOT])
+        guard = Guard(client[LINE_BOT], usage=usage)
         with pytest.raises(AccessRefused):
             guard.look()
         with pytest.raises(NotStored, match="refuses the user") as unavailable:
             backends.Recvq(client[LINE_BOT], guard, probe_seconds=0.1).probe()
     assert "Timeout" in unavailable.value.detail
-    gauge.of = Gauge(frontdesk)
+    usage.of = RecvqUsage(frontdesk)
     guard.look()
     assert guard.refused is None
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.database import Database
 
 from linedesk.console import health
 from linedesk.console.health import DAY_SECONDS, HOUR_SECONDS
@@ -20,12 +24,19 @@ from linedesk.doctor.finding import (
 )
 from linedesk.runtime.language import gettext as _
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.queue.gauge import Gauge, Reach
-from linedesk.store.queue.retention import Disk, Span, oplog_span, read_disk, recvq_span
+from linedesk.store.queue.usage import Reach, RecvqUsage, Span, oplog_span, recvq_span
 
 # A rate that was measured for less is not reliable, unless a tenth is full already.
 MEASURED_SECONDS = HOUR_SECONDS
 YOUNG_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The file system of MongoDB's data, in bytes."""
+
+    free_bytes: int
+    total_bytes: int
 
 
 def oplog(box: DoctorContext) -> Finding:
@@ -44,7 +55,7 @@ def reach(box: DoctorContext) -> Finding:
 
 def unread(box: DoctorContext) -> Finding:
     """The share of recvq that is unread."""
-    return judge_unread(Gauge(box.database).measure(patient=True))
+    return judge_unread(RecvqUsage(box.database).measure(patient=True))
 
 
 def disk(box: DoctorContext) -> Finding:
@@ -52,6 +63,13 @@ def disk(box: DoctorContext) -> Finding:
     spans = [recvq_span(box.database, now=box.now), oplog_span(box.client)]
     promised = sum(max(0, span.most_bytes - span.bytes) for span in spans if span is not None)
     return judge_disk(read_disk(box.database), promised)
+
+
+def read_disk(database: Database[Any]) -> Disk:
+    """The disk of the database, as reported by the server."""
+    stats = database.command("dbStats")
+    total, used = int(stats["fsTotalSize"]), int(stats["fsUsedSize"])
+    return Disk(free_bytes=total - used, total_bytes=total)
 
 
 def spool(box: DoctorContext) -> Finding:

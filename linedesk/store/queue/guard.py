@@ -27,7 +27,7 @@ from linedesk.store.errors import (
     WrongCollection,
     translated,
 )
-from linedesk.store.queue.gauge import Gauge, Reach
+from linedesk.store.queue.usage import Reach, RecvqUsage
 
 log = logging.getLogger(__name__)
 
@@ -53,17 +53,17 @@ class Guard(BackgroundThread):
         self,
         database: Database[Any],
         *,
-        gauge: Gauge | None = None,
+        usage: RecvqUsage | None = None,
         every_seconds: float = EVERY_SECONDS,
         hanging_seconds: float = HANGING_SECONDS,
     ) -> None:
         super().__init__("guard", self._run)
-        self._gauge = gauge or Gauge(database)
+        self._usage = usage or RecvqUsage(database)
         self._every_seconds = every_seconds
         self._hanging_seconds = hanging_seconds
         self._looked_at = time.monotonic()
         self._refused: str | None = None
-        self._looking = threading.Lock()  # held for a whole check: guards the gauge
+        self._looking = threading.Lock()  # held for a whole check: guards _usage
         self._counting = threading.Lock()  # guards all below
         self._wrong: str | None = NOT_LOOKED_AT
         self._reach = Reach(0, 1)
@@ -144,7 +144,7 @@ class Guard(BackgroundThread):
             ended = self._ended
         try:
             with translated():
-                reach = self._gauge.measure(patient=patient)
+                reach = self._usage.measure(patient=patient)
         except WrongCollection as error:
             self._refused = None
             self._is_wrong(str(error))

@@ -35,8 +35,7 @@ from linedesk.settings.settings import load_settings
 from linedesk.store.collections import INDEXES, MEGABYTE, is_as_made
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import SCHEDULE
-from linedesk.store.queue.gauge import Reach
-from linedesk.store.queue.retention import Disk, Span
+from linedesk.store.queue.usage import Reach, Span
 from linedesk.store.rights import DISPATCHER, FRONTDESK, OPERATOR
 from tests.frontdesk.authority import Authority
 from tests.frontdesk.desk import SECRET
@@ -228,7 +227,7 @@ def test_what_is_unread_is_judged_as_the_guard_does(unread: int, state: FindingL
 def test_a_disk_has_to_hold_what_capped_collections_will_still_take(
     free: float, promised: float, state: FindingLevel
 ) -> None:
-    disk = Disk(free_bytes=int(free * GIGABYTE), total_bytes=100 * GIGABYTE)
+    disk = space.Disk(free_bytes=int(free * GIGABYTE), total_bytes=100 * GIGABYTE)
     assert space.judge_disk(disk, int(promised * GIGABYTE)).state is state
 
 

@@ -48,8 +48,8 @@ from linedesk.store.documents import (
     make_document,
 )
 from linedesk.store.errors import WriteRefused
-from linedesk.store.queue import retention
-from linedesk.store.queue.retention import Disk, Span
+from linedesk.store.queue import usage
+from linedesk.store.queue.usage import Span
 from linedesk.store.spool.spool import Spool
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess, text_event
@@ -105,11 +105,13 @@ def _make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """How fast the other tests fill the oplog, and the disk of this machine, is their business."""
 
     def slowly_filled(client: Client) -> Span | None:
-        span = retention.oplog_span(client)
+        span = usage.oplog_span(client)
         return span and replace(span, seconds=365 * DAY_SECONDS)
 
-    def large(database: Database[Any]) -> Disk:
-        return replace(retention.read_disk(database), free_bytes=2**50)
+    measured = space.read_disk
+
+    def large(database: Database[Any]) -> space.Disk:
+        return replace(measured(database), free_bytes=2**50)
 
     monkeypatch.setattr(space, "oplog_span", slowly_filled)
     monkeypatch.setattr(space, "read_disk", large)

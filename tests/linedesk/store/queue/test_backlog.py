@@ -16,14 +16,16 @@ from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document, make_document
-from linedesk.store.queue import retention
-from linedesk.store.queue.backlog import NEWEST, DepthGauge, FeedPosition
-from linedesk.store.queue.retention import (
+from linedesk.store.queue import usage
+from linedesk.store.queue.usage import (
     LEAST_PACE_SECONDS,
     MOST_LEFT_SECONDS,
+    NEWEST,
     PACE_SECONDS,
+    Depth,
+    FeedPosition,
     Pace,
-    Retention,
+    RecvqUsage,
     Span,
 )
 from tests.servers import throwaway_mongod
@@ -60,8 +62,16 @@ def reader() -> Reader:
 
 
 @pytest.fixture
-def gauge(database: Database[Document], reader: Reader) -> DepthGauge:
-    return DepthGauge(database, reader)
+def recvq(database: Database[Document]) -> RecvqUsage:
+    return RecvqUsage(database)
+
+
+Measure = Callable[[], Depth]
+
+
+@pytest.fixture
+def measure(recvq: RecvqUsage, reader: Reader) -> Measure:
+    return partial(recvq.depth, reader)
 
 
 Store = Callable[..., list[Any]]
@@ -101,48 +111,52 @@ def insert(
     return [row["_id"] for row in rows]
 
 
-def test_of_an_empty_recvq_nothing_waits(gauge: DepthGauge) -> None:
-    found = gauge.measure()
-    assert (found.lag_documents, found.lag_seconds) == (0, 0)
-    assert (found.documents, found.oldest_seconds) == (0, 0)
-    assert (found.unread_share, found.recvq_left_seconds) == (0, MOST_LEFT_SECONDS)
+def test_of_an_empty_recvq_nothing_waits(measure: Measure) -> None:
+    found = measure()
+    assert (found["lag_documents"], found["lag_seconds"]) == (0, 0)
+    assert (found["queue_documents"], found["oldest_unfinished_seconds"]) == (0, 0)
+    assert (found["recvq_unread_share"], found["recvq_left_seconds"]) == (0, MOST_LEFT_SECONDS)
 
 
 def test_what_was_not_read_is_counted_one_by_one_whatever_the_order(
-    gauge: DepthGauge, reader: Reader, store: Store
+    measure: Measure, reader: Reader, store: Store
 ) -> None:
     ids = store(300)
     # A feed delivers the documents of several writers in a slightly different order than recvq's.
     reader.read = [*ids[:280], *ids[281:290], *ids[291:299]]
-    found = gauge.measure()
-    assert found.lag_documents == 3
-    assert found.lag_seconds == pytest.approx(60 - 28, abs=1)
+    found = measure()
+    assert found["lag_documents"] == 3
+    assert found["lag_seconds"] == pytest.approx(60 - 28, abs=1)
+    # The last one read is not the last one stored.
     reader.read = [*ids[:-1], ids[-1], ids[-2]]
-    found = gauge.measure()
-    assert (found.lag_documents, found.lag_seconds) == (0, 0), "the last one read is not the last"
+    found = measure()
+    assert (found["lag_documents"], found["lag_seconds"]) == (0, 0), (
+        "the last one read is not the last"
+    )
 
 
 def test_a_long_lag_is_exact_and_as_old_as_the_next_document_that_comes(
-    gauge: DepthGauge, reader: Reader, store: Store
+    measure: Measure, reader: Reader, store: Store
 ) -> None:
     reader.read = store(20)
     # The spool brings it later than it arrived, under the `_id` of its arrival.
     assert store(1, age=60 * MINUTE)
     store(NEWEST + 149, age=5 * MINUTE)
-    found = gauge.measure()
-    assert found.lag_documents == NEWEST + 150
-    assert found.lag_seconds == pytest.approx(3600, abs=2)
+    found = measure()
+    assert found["lag_documents"] == NEWEST + 150
+    assert found["lag_seconds"] == pytest.approx(3600, abs=2)
 
 
-def test_before_the_first_read_all_of_it_is_lag(gauge: DepthGauge, store: Store) -> None:
+def test_before_the_first_read_all_of_it_is_lag(measure: Measure, store: Store) -> None:
     store(NEWEST + 30)
-    found = gauge.measure()
-    assert found.lag_documents == NEWEST + 30
-    assert found.lag_seconds == pytest.approx(60, abs=1)
+    found = measure()
+    assert found["lag_documents"] == NEWEST + 30
+    assert found["lag_seconds"] == pytest.approx(60, abs=1)
 
 
 def test_where_the_last_one_read_was_overwritten_all_of_recvq_is_lag(
-    gauge: DepthGauge,
+    recvq: RecvqUsage,
+    measure: Measure,
     reader: Reader,
     database: Database[Document],
     store: Store,
@@ -154,65 +168,65 @@ def test_where_the_last_one_read_was_overwritten_all_of_recvq_is_lag(
     store(600)
     assert not database.recvq.find_one({"_id": {"$in": reader.read}})
     everything = database.recvq.count_documents({})
-    assert gauge.measure().lag_documents == everything > NEWEST
+    assert measure()["lag_documents"] == everything > NEWEST
     # It may be overwritten between the query for its place and the query for its successor.
-    monkeypatch.setattr(gauge, "_record_id", lambda id_: 1)
-    assert gauge.measure().lag_documents == everything
+    monkeypatch.setattr(recvq, "_record_id", lambda id_: 1)
+    assert measure()["lag_documents"] == everything
 
 
 def test_a_recvq_that_was_made_again_is_counted_from_its_own_beginning(
-    gauge: DepthGauge, reader: Reader, database: Database[Document], store: Store
+    measure: Measure, reader: Reader, database: Database[Document], store: Store
 ) -> None:
     reader.read = store(NEWEST + 40)
-    assert gauge.measure().lag_documents == 0
+    assert measure()["lag_documents"] == 0
     database.drop_collection("recvq")
-    missing = gauge.measure()
-    assert (missing.lag_documents, missing.unread_share) == (0, 0)
+    missing = measure()
+    assert (missing["lag_documents"], missing["recvq_unread_share"]) == (0, 0)
     create_collections(database, capped_bytes=MEGABYTE)
     store(NEWEST + 7)
-    assert gauge.measure().lag_documents == NEWEST + 7
+    assert measure()["lag_documents"] == NEWEST + 7
 
 
 def test_a_document_made_by_hand_without_a_place_is_no_lag(
-    gauge: DepthGauge, reader: Reader, database: Database[Document], store: Store
+    measure: Measure, reader: Reader, database: Database[Document], store: Store
 ) -> None:
     reader.read = store(3)
     database.recvq.insert_one({"key": ["a", "list"], "channel": "main"})
-    assert gauge.measure().lag_documents == 0
+    assert measure()["lag_documents"] == 0
     # It is read, although it has no time; its `_id` has one.
     database.recvq.insert_one({"_id": ObjectId(), "channel": "main", "key": "U1"})
-    found = gauge.measure()
-    assert found.lag_documents == 1
-    assert found.lag_seconds < 30
+    found = measure()
+    assert found["lag_documents"] == 1
+    assert found["lag_seconds"] < 30
     store(NEWEST + 5)
-    assert gauge.measure().lag_documents == NEWEST + 7, "far behind it counts like any other"
+    assert measure()["lag_documents"] == NEWEST + 7, "far behind it counts like any other"
     database.recvq.insert_one({"key": ["a", "list"], "channel": "main"})
-    assert gauge.measure().lag_documents == NEWEST + 8, "one of the newest hides none of the others"
+    assert measure()["lag_documents"] == NEWEST + 8, "one of the newest hides none of the others"
 
 
 def test_the_queue_is_all_that_is_unfinished_and_as_old_as_the_oldest_of_it(
-    gauge: DepthGauge, reader: Reader, database: Database[Document], store: Store
+    measure: Measure, reader: Reader, database: Database[Document], store: Store
 ) -> None:
     ids = store(10)
     reader.read, reader.oldest, reader.in_hand = ids[:6], ids[2], 3
-    found = gauge.measure()
-    assert (found.lag_documents, found.documents) == (4, 7)
-    assert found.oldest_seconds == pytest.approx(60 - 0.2, abs=1)
+    found = measure()
+    assert (found["lag_documents"], found["queue_documents"]) == (4, 7)
+    assert found["oldest_unfinished_seconds"] == pytest.approx(60 - 0.2, abs=1)
 
     at = datetime.now(UTC) - 10 * MINUTE
     old = make_document({}, channel="main", accept_time=at)
     database.held.insert_one({"_id": ObjectId.from_datetime(at), "n": 1, "document": old})
     reader.held = 1
-    found = gauge.measure()
-    assert found.documents == 8
-    assert found.oldest_seconds == pytest.approx(600, abs=2)
-    assert found.behind_seconds == pytest.approx(60 - 0.2, abs=1)
-    assert found.unpaused_documents == 8
-    assert found.unpaused_oldest_seconds == pytest.approx(600, abs=2)
+    found = measure()
+    assert found["queue_documents"] == 8
+    assert found["oldest_unfinished_seconds"] == pytest.approx(600, abs=2)
+    assert found["behind_seconds"] == pytest.approx(60 - 0.2, abs=1)
+    assert found["unpaused_documents"] == 8
+    assert found["unpaused_oldest_seconds"] == pytest.approx(600, abs=2)
 
 
 def test_a_pause_hides_nothing_else_that_is_held(
-    gauge: DepthGauge, reader: Reader, database: Database[Document]
+    measure: Measure, reader: Reader, database: Database[Document]
 ) -> None:
     at = datetime.now(UTC) - 50 * MINUTE
     old = make_document({}, channel="main", accept_time=at)
@@ -225,33 +239,33 @@ def test_a_pause_hides_nothing_else_that_is_held(
         (4, None, 0),
     ):
         reader.paused, reader.unpaused_at = paused, known
-        found = gauge.measure()
-        assert (found.documents, found.unpaused_documents) == (4, 4 - paused)
-        assert found.oldest_seconds == pytest.approx(3_000, abs=5)
-        assert found.unpaused_oldest_seconds == pytest.approx(60 * minutes, abs=5)
+        found = measure()
+        assert (found["queue_documents"], found["unpaused_documents"]) == (4, 4 - paused)
+        assert found["oldest_unfinished_seconds"] == pytest.approx(3_000, abs=5)
+        assert found["unpaused_oldest_seconds"] == pytest.approx(60 * minutes, abs=5)
 
 
 def test_recvq_lasts_as_long_as_the_rate_of_the_last_hour_leaves_room(
     database: Database[Document], reader: Reader, store: Store
 ) -> None:
     now = [1_000.0]
-    gauge = DepthGauge(database, reader, monotonic=lambda: now[0])
+    measure = partial(RecvqUsage(database, monotonic=lambda: now[0]).depth, reader)
     store(50)
-    assert gauge.measure().recvq_left_seconds is None, "it is too early to tell a rate"
+    assert measure()["recvq_left_seconds"] is None, "it is too early to tell a rate"
     now[0] += 100
     store(200)
-    found = gauge.measure()
+    found = measure()
     # All is unread: there is no saved progress. The rest of 16 MB lasts for this time, at two
     # documents a second.
     mean = database.command("collStats", "recvq")["size"] / 250
     left = (16 * MEGABYTE - 250 * mean) / (2 * mean)
-    assert found.recvq_left_seconds == pytest.approx(left, rel=0.05)
-    assert found.unread_share == pytest.approx(250 * mean / (16 * MEGABYTE), rel=0.05)
+    assert found["recvq_left_seconds"] == pytest.approx(left, rel=0.05)
+    assert found["recvq_unread_share"] == pytest.approx(250 * mean / (16 * MEGABYTE), rel=0.05)
 
 
 def test_the_oplog_lasts_so_much_less_as_reading_is_behind(
     database: Database[Document],
-    gauge: DepthGauge,
+    measure: Measure,
     reader: Reader,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
@@ -259,30 +273,30 @@ def test_the_oplog_lasts_so_much_less_as_reading_is_behind(
     def span(client: Any) -> Span:
         return Span(seconds=1_000.0, bytes=90 * MEGABYTE, most_bytes=90 * MEGABYTE)
 
-    monkeypatch.setattr(retention, "oplog_span", span)
-    assert gauge.measure().oplog_left_seconds == pytest.approx(1_000)
+    monkeypatch.setattr(usage, "oplog_span", span)
+    assert measure()["oplog_left_seconds"] == pytest.approx(1_000)
     store(5)
-    assert gauge.measure().oplog_left_seconds == pytest.approx(940, abs=1)
+    assert measure()["oplog_left_seconds"] == pytest.approx(940, abs=1)
     store(5, age=60 * MINUTE)
-    assert gauge.measure().oplog_left_seconds == 0, "it may be overwritten already"
+    assert measure()["oplog_left_seconds"] == 0, "it may be overwritten already"
 
 
 def test_an_oplog_that_is_not_full_is_as_long_as_it_gets_at_its_rate(
     young_oplog: Database[Document], reader: Reader
 ) -> None:
     now = [1_000.0]
-    gauge = DepthGauge(young_oplog, reader, monotonic=lambda: now[0])
-    assert gauge.measure().oplog_left_seconds is None, "it is too early to tell a rate"
+    measure = partial(RecvqUsage(young_oplog, monotonic=lambda: now[0]).depth, reader)
+    assert measure()["oplog_left_seconds"] is None, "it is too early to tell a rate"
     reader.read = insert(young_oplog, 200)
     now[0] += 100
-    left = gauge.measure().oplog_left_seconds
+    left = measure()["oplog_left_seconds"]
     assert left is not None
     # 200 MB, of which two documents a second take some 400 bytes each.
     assert 50_000 < left < 500_000
 
 
 def test_where_the_oplog_may_not_be_measured_all_else_is(
-    gauge: DepthGauge,
+    measure: Measure,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -293,11 +307,11 @@ def test_where_the_oplog_may_not_be_measured_all_else_is(
         asked.append(client)
         raise OperationFailure("planted", 13)
 
-    monkeypatch.setattr(retention, "oplog_span", refused)
+    monkeypatch.setattr(usage, "oplog_span", refused)
     store(3)
     for _ in range(2):
-        found = gauge.measure()
-        assert (found.lag_documents, found.oplog_left_seconds) == (3, None)
+        found = measure()
+        assert (found["lag_documents"], found["oplog_left_seconds"]) == (3, None)
     assert len(asked) == 1
     assert caplog.text.count("no right to read the oplog's size") == 1
 
@@ -328,18 +342,18 @@ def test_a_pace_is_that_of_the_last_hour_and_begins_anew_where_the_count_falls()
 
 def test_a_look_reads_no_more_of_a_long_queue_than_of_a_short_one(
     database: Database[Document],
-    gauge: DepthGauge,
+    measure: Measure,
     reader: Reader,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the server's own count. The gauge rarely adds up unread documents."""
-    monkeypatch.setattr(Retention, "recvq", lambda self, newest: (None, None))
+    monkeypatch.setattr(RecvqUsage, "_unread", lambda self, reading, patient: 0)
     reader.read = store(1)
     store(3_000)
     database.command("profile", 2)
     try:
-        assert gauge.measure().lag_documents == 3_000
+        assert measure()["lag_documents"] == 3_000
     finally:
         database.command("profile", 0)
     rows = list(database["system.profile"].find({"op": {"$in": ["query", "command"]}}))

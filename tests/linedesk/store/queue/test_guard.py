@@ -26,8 +26,8 @@ from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, StoreUnavailable
 from linedesk.store.limits import ORDER_SLACK
-from linedesk.store.queue.gauge import CAPPED_POSITION_LOST, Gauge
 from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
+from linedesk.store.queue.usage import CAPPED_POSITION_LOST, RecvqUsage
 from tests.dispatcher.faults import failing
 from tests.waiting import eventually
 
@@ -91,7 +91,7 @@ def finish(database: Database[Any], after: Any) -> None:
 
 def looked(database: Database[Any], **limits: float) -> Guard:
     """A guard that has checked once; `limits` are those of its gauge."""
-    guard = Guard(database, gauge=Gauge(database, **limits))  # type: ignore[arg-type]
+    guard = Guard(database, usage=RecvqUsage(database, **limits))  # type: ignore[arg-type]
     guard.look()
     return guard
 
@@ -201,13 +201,13 @@ def test_what_comes_in_while_it_adds_up_hides_nothing_old(
     finish(recvq, ids[0])
     fill(recvq, sizes_of(CAPPED // 2, each=LARGE))
     bursts = iter([[SMALL] * 200])
-    add_up = Gauge._bytes_of_newest
+    add_up = RecvqUsage._bytes_of_newest
 
-    def amid_inserts(self: Gauge, count: int) -> int:
+    def amid_inserts(self: RecvqUsage, count: int) -> int:
         fill(recvq, next(bursts, [SMALL]))
         return add_up(self, count)
 
-    monkeypatch.setattr(Gauge, "_bytes_of_newest", amid_inserts)
+    monkeypatch.setattr(RecvqUsage, "_bytes_of_newest", amid_inserts)
     assert share(recvq) > 0.49
 
 
@@ -228,11 +228,11 @@ def test_a_sum_that_meets_what_is_being_overwritten_counts_all_as_unread(
     ids = fill(recvq, sizes_of(2 * CAPPED, each=2_000))
     finish(recvq, ids[-1])
 
-    def position_lost(self: Gauge, count: int) -> int:
+    def position_lost(self: RecvqUsage, count: int) -> int:
         raise OperationFailure("CollectionScan died", CAPPED_POSITION_LOST)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Gauge, "_bytes_of_newest", position_lost)
+        patched.setattr(RecvqUsage, "_bytes_of_newest", position_lost)
         guard = looked(recvq)
         assert guard.closed == "recvq is full: 100% of it is unread"
     guard.look()
@@ -318,12 +318,12 @@ def test_it_warns_closes_and_opens_with_one_line_each(
 def test_a_guard_whose_check_fails_keeps_its_last_result(
     recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gauge = Gauge(recvq)
-    guard = Guard(recvq, gauge=gauge)
+    usage = RecvqUsage(recvq)
+    guard = Guard(recvq, usage=usage)
     guard.look()
     away = connect("mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1)
     with away:
-        monkeypatch.setattr(gauge, "measure", Gauge(away["nowhere"]).measure)
+        monkeypatch.setattr(usage, "measure", RecvqUsage(away["nowhere"]).measure)
         with pytest.raises(StoreUnavailable):
             guard.look()
     assert guard.closed is None
@@ -334,15 +334,15 @@ def test_its_thread_keeps_checking_during_an_outage(
 ) -> None:
     looks = threading.Semaphore(0)
     outage = threading.Event()
-    measure = Gauge.measure
+    measure = RecvqUsage.measure
 
-    def watched(self: Gauge, *, patient: bool) -> Any:
+    def watched(self: RecvqUsage, *, patient: bool) -> Any:
         looks.release()
         if outage.is_set():
             raise StoreUnavailable("away")
         return measure(self, patient=patient)
 
-    monkeypatch.setattr(Gauge, "measure", watched)
+    monkeypatch.setattr(RecvqUsage, "measure", watched)
     guard = Guard(recvq, every_seconds=0.01)
     with at_work(guard):
         eventually(lambda: guard.closed is None)

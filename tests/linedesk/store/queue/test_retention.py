@@ -10,10 +10,11 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
+from linedesk.doctor.checks.space import read_disk
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ
-from linedesk.store.queue.retention import Span, accepted_at, oplog_span, read_disk, recvq_span
+from linedesk.store.queue.usage import Span, accepted_at, oplog_span, recvq_span
 
 
 def test_the_rate_since_the_oldest_entry_gives_the_time_an_entry_is_kept() -> None:

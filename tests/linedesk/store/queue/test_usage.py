@@ -6,18 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linedesk.store.limits import ORDER_SLACK
-from linedesk.store.queue.gauge import FEW, Marks, Reach, Sum
+from linedesk.store.queue.usage import FEW, Reach, Reading, Sum
 
 MEGABYTE = 1024 * 1024
 
 
+def reading(after: int | None) -> Reading:
+    return Reading(after, newest=[], shape=None)
+
+
 def test_without_a_last_finished_document_in_recvq_any_may_be_unread() -> None:
-    assert Marks(after=None, newest=10).behind is None
+    assert reading(None).behind is None
 
 
 def test_the_documents_just_before_the_last_finished_one_may_be_unread_too() -> None:
-    assert Marks(after=500, newest=900).behind == 500 - ORDER_SLACK
-    assert Marks(after=10, newest=900).behind == 0
+    assert reading(500).behind == 500 - ORDER_SLACK
+    assert reading(10).behind == 0
 
 
 def test_it_closes_at_95_and_opens_below_90_percent() -> None:
@@ -47,15 +51,15 @@ def test_a_share_is_never_above_one() -> None:
 def test_a_long_sum_serves_only_for_the_same_collection_and_a_later_place() -> None:
     known = Sum(behind=1_000, upto=500_000, bytes=1)
     newest = 600_000
-    assert known.serves(Marks(2_000, newest), 1_960)
+    assert known.serves(1_960, newest)
     # Progress went back, so some of the unread documents were never added up.
-    assert not known.serves(Marks(900, newest), 860)
+    assert not known.serves(860, newest)
     # All of the added documents are finished.
-    assert not known.serves(Marks(550_000, newest), 549_960)
+    assert not known.serves(549_960, newest)
     # Record ids start again: another recvq.
-    assert not known.serves(Marks(2_000, 20_000), 1_960)
+    assert not known.serves(1_960, 20_000)
     # So little is added up quickly.
-    assert not known.serves(Marks(newest - FEW, newest), newest - FEW)
+    assert not known.serves(newest - FEW, newest)
 
 
 class Ring:
@@ -74,7 +78,7 @@ class Ring:
             self.held -= self.sizes.pop(min(self.sizes))
 
     def reach(self, after: int) -> Reach:
-        behind = Marks(after if after in self.sizes else None, self.newest).behind or 0
+        behind = reading(after if after in self.sizes else None).behind or 0
         unread = sum(size for n, size in self.sizes.items() if n > behind)
         return Reach(unread, self.capped_bytes)
 
