@@ -31,11 +31,11 @@ from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
 from linedesk.compose.addresses import AddressPrinter
+from linedesk.compose.sim_clock import SimClock
 from linedesk.contract import JobResult
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.metrics_server import MetricsServer
 from linedesk.runtime.service_manager import NoServiceManager
-from linedesk.runtime.sim_clock import SimClock
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.scheduler.listener import ScheduleListener

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from linedesk.cli.failure import Command
+from linedesk.compose.help import option
 from linedesk.compose.options import with_settings
-from linedesk.runtime.help import option
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings

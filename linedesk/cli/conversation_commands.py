@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from linedesk.cli.failure import Command
+from linedesk.compose.help import HelpfulGroup, option
 from linedesk.compose.options import with_settings
-from linedesk.runtime.help import HelpfulGroup, option
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings

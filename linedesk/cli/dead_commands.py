@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from linedesk.cli.failure import Command
+from linedesk.compose.help import HelpfulGroup, option
 from linedesk.compose.options import with_settings
-from linedesk.runtime.help import HelpfulGroup, option
 from linedesk.runtime.language import gettext as _
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from linedesk.cli.interrupts import interruptible
+from linedesk.compose.help import HelpfulCommand
 from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.help import HelpfulCommand
 from linedesk.runtime.language import DEFAULT, gettext, language, mark, speaking
 
 log = logging.getLogger(__name__)

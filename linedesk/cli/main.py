@@ -16,8 +16,8 @@ from linedesk.cli.conversation_commands import conversation
 from linedesk.cli.dead_commands import dead
 from linedesk.cli.failure import Command, Process
 from linedesk.cli.operator_commands import OPERATOR_COMMANDS
+from linedesk.compose.help import HelpfulGroup, option
 from linedesk.compose.options import config_option, set_up_logging, verbose_option, with_settings
-from linedesk.runtime.help import HelpfulGroup, option
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 

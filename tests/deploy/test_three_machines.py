@@ -25,9 +25,9 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 import linesim
 from linedesk.compose.private_mongod import find_mongod
+from linedesk.setup.replica_set import STILL_CHANGING
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, RECVQ
-from linedesk.store.replica_set import STILL_CHANGING
 from tests.conftest import missing
 from tests.deploy.machines import Machine, machines, mongod_conf, several_machines
 from tests.servers import data_folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from linedesk.store.rights import EVERY, USERS
+from linedesk.setup.rights import EVERY, USERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "collections.md"
 

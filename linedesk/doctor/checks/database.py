@@ -1,6 +1,6 @@
 """The MongoDB server and the database: version, replica set, authorization and collections.
 
-The rights of each user are compared with those in linedesk/store/rights.py.
+The rights of each user are compared with those in linedesk/setup/rights.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED
+from linedesk.setup.rights import User, as_set
 from linedesk.setup.users import WHO
 from linedesk.store.collections import (
     DEFAULT_CAPPED_BYTES,
@@ -31,7 +32,6 @@ from linedesk.store.collections import (
 from linedesk.store.documents import PROGRESS, RECVQ
 from linedesk.store.errors import AUTHENTICATION_FAILED, UNAUTHORIZED, WrongCollection
 from linedesk.store.replica_set import require_replica_set
-from linedesk.store.rights import User, as_set
 from linedesk.store.uri import Uri
 
 # The whole test suite runs on 6.0.5, and on no other version. Before 6.0 a capped collection cannot

@@ -22,9 +22,9 @@ from rich.cells import cell_len
 
 from linedesk.cli import main
 from linedesk.cli.failure import KNOWN, Command
+from linedesk.compose.help import cells, wrapped
 from linedesk.runtime import language
 from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.help import cells, wrapped
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
 from tests.linedesk.cli.terminals import shown_on

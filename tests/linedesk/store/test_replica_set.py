@@ -9,16 +9,11 @@ from typing import Any
 import pytest
 from pymongo.uri_parser import parse_uri
 
-from linedesk.store import replica_set
+from linedesk.setup import replica_set
+from linedesk.setup.replica_set import _first_server, add_members, by_loopback, ensure_replica_set
 from linedesk.store.client import Client, connect
 from linedesk.store.errors import NotReplicaSet, StoreUnavailable
-from linedesk.store.replica_set import (
-    _first_server,
-    add_members,
-    by_loopback,
-    ensure_replica_set,
-    require_replica_set,
-)
+from linedesk.store.replica_set import require_replica_set
 from linedesk.store.uri import Uri
 
 HELPFUL = r"replSetName in mongod.conf.*--replSet rs0.*linedesk init"

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 import linesim
-from linedesk.runtime.sim_clock import SimClock
+from linedesk.compose.sim_clock import SimClock
 from linedesk.settings.settings import load_settings
 from tests.waiting import eventually
 

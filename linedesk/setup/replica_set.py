@@ -1,0 +1,235 @@
+"""Sets up the replica set, which change streams and the oplog require."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from ipaddress import ip_address
+from urllib.parse import quote_plus
+
+from pymongo import MongoClient, uri_parser
+from pymongo.errors import OperationFailure
+
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
+from linedesk.store.client import Client, connect
+from linedesk.store.documents import Document
+from linedesk.store.errors import UNAUTHORIZED, NotReplicaSet, StoreUnavailable, translated
+from linedesk.store.replica_set import HELP
+from linedesk.store.uri import Uri
+
+ALREADY_INITIALIZED = 23
+NO_REPLICATION_ENABLED = 76
+INVALID_CONFIG = 93
+# The set is still applying an earlier change of its members.
+STILL_CHANGING = frozenset({103, 109, 308})
+USUAL_NAME = "rs0"
+LOOPBACK = "127.0.0.1"
+
+ANOTHER_NAME = mark(
+    "the MongoDB server at {where} does not take {name} as its replica set's name: set "
+    "replication.replSetName in mongod.conf and replicaSet in MONGODB_URI to one name, then run "
+    "`linedesk init`"
+)
+
+
+def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
+    """Initiate a single-node replica set if there is none; returns one line with the result.
+
+    With several servers in the URI the first one becomes the node, once all of them answer and none
+    is in a set; `add_members` adds the others. The URI's user is needed only to initiate a server
+    with users: a server without any allows it to processes of its machine. Raises NotReplicaSet if
+    the server was started without a name for one, AccessRefused, and StoreUnavailable if it cannot
+    be reached or elects no primary within `wait_seconds`.
+    """
+    unreachable: StoreUnavailable | None = None
+    for where in _servers(uri):
+        try:
+            with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
+                hello = client.admin.command("hello")
+                if "setName" in hello:
+                    _wait_for_primary(client, wait_seconds)
+                    return f"replica set {hello['setName']} exists"
+        except StoreUnavailable as error:
+            unreachable = unreachable or error
+    if unreachable is not None:
+        # It may be a member: a second set beside the first would replace its data.
+        raise unreachable
+    where = _first_server(uri)
+    with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
+        name = _initiate(client, uri, where)
+        _wait_for_primary(client, wait_seconds)
+    return f"replica set {name} initiated with one node, {where}"
+
+
+def add_members(client: Client, uri: str, *, wait_seconds: float = 60.0) -> list[str]:
+    """Add the URI's servers without a set to the client's set, and wait until they have its data.
+
+    Returns the servers added. The client's user must be an administrator. A set with a member that
+    the URI does not name was made by the operator and is not changed.
+    """
+    servers, added = _servers(uri), []
+    deadline = time.monotonic() + wait_seconds
+    with translated():
+        members = {member["host"] for member in _config(client)["members"]}
+        if not members <= set(servers):
+            return []
+        for where in servers:
+            if where not in members and _waits_for_a_set(uri, where):
+                _add(client, where, deadline)
+                added.append(where)
+        if added:
+            _wait_for_data(client, added, deadline)
+    return added
+
+
+def direct(uri: Uri) -> Client:
+    """A client for one node: before it is initiated, no replica set can be discovered."""
+    return connect(str(uri), app_name="linedesk-init", directConnection=True)
+
+
+def by_loopback(uri: Uri) -> Client | None:
+    """A client without a user for the first server by the loopback interface.
+
+    Only from there a server without users may be initiated, and its first user created. None if the
+    URI has that address already, or if the server is on another machine.
+    """
+    host, port = uri_parser.parse_uri(str(uri))["nodelist"][0]
+    if port is None or not _is_outer_address(host):
+        return None
+    return direct(uri.without_user().at(f"{LOOPBACK}:{port}"))
+
+
+def _is_outer_address(host: str) -> bool:
+    """Whether the address is this machine's own and not loopback. Sends nothing.
+
+    A machine connects to its own address from that same address.
+    """
+    try:
+        found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            here = probe.getsockname()[0]
+    except OSError:
+        return False
+    return bool(here == address[0]) and not ip_address(here.partition("%")[0]).is_loopback
+
+
+def _first_server(uri: str) -> str:
+    return _servers(uri)[0]
+
+
+def _servers(uri: str) -> list[str]:
+    """The servers in a URI; those of a mongodb+srv URI are only in the DNS."""
+    return list(_told(uri_parser.parse_uri(uri)["nodelist"]))
+
+
+def _told(nodes: list[tuple[str, int | None]]) -> Iterator[str]:
+    for host, port in nodes:
+        if port is None:  # the path of a socket
+            yield quote_plus(host)
+        else:
+            yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _initiate(client: Client, uri: str, where: str) -> str:
+    try:
+        return _initiate_as(client, uri, where)
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:
+            raise
+    given = Uri.parse(uri)
+    local = None if given.user else by_loopback(given)
+    with local or direct(given.at(where)) as user:
+        return _initiate_as(user, uri, where)
+
+
+def _initiate_as(client: Client, uri: str, where: str) -> str:
+    name = _configured_name(client) or Uri.parse(uri).option("replicaSet") or USUAL_NAME
+    try:
+        member = {"_id": 0, "host": where}
+        client.admin.command("replSetInitiate", {"_id": name, "members": [member]})
+    except OperationFailure as error:
+        if error.code == NO_REPLICATION_ENABLED:
+            raise NotReplicaSet(_(HELP).format(where=where)) from error
+        if error.code == INVALID_CONFIG:
+            raise NotReplicaSet(_(ANOTHER_NAME).format(where=where, name=name)) from error
+        # A restarted server reports its set's name only once it has read it, and another process
+        # may have been first.
+        if error.code != ALREADY_INITIALIZED:
+            raise
+    return name
+
+
+def _configured_name(client: Client) -> str | None:
+    """The name in the server's configuration; None if the user has no right to read it."""
+    try:
+        options = client.admin.command("getCmdLineOpts")["parsed"]
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:
+            raise
+        return None
+    replication = options.get("replication", {})
+    name = replication.get("replSetName") or replication.get("replSet")
+    return str(name) if name else None
+
+
+def _wait_for_primary(client: MongoClient[dict[str, object]], wait_seconds: float) -> None:
+    """Wait until the set has a primary: the node itself or, in a larger set, another one."""
+    deadline = time.monotonic() + wait_seconds
+    pause = threading.Event()
+    while time.monotonic() < deadline:
+        hello = client.admin.command("hello")
+        if hello.get("isWritablePrimary") or hello.get("primary"):
+            return
+        pause.wait(0.05)
+    raise StoreUnavailable(f"the replica set elected no primary within {wait_seconds:.0f} s")
+
+
+def _config(client: Client) -> Document:
+    config: Document = client.admin.command("replSetGetConfig")["config"]
+    return config
+
+
+def _waits_for_a_set(uri: str, where: str) -> bool:
+    """Whether this server answers, and was started for a set but is in none yet."""
+    try:
+        with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
+            hello = client.admin.command("hello")
+    except StoreUnavailable:
+        return False
+    return "setName" not in hello and bool(hello.get("isreplicaset"))
+
+
+def _add(client: Client, where: str, deadline: float) -> None:
+    """Add one member. MongoDB accepts one at a time, each after the change before is applied."""
+    pause = threading.Event()
+    while True:
+        config = _config(client)
+        if any(member["host"] == where for member in config["members"]):
+            return
+        number = 1 + max(member["_id"] for member in config["members"])
+        config["members"].append({"_id": number, "host": where})
+        config["version"] += 1
+        try:
+            client.admin.command("replSetReconfig", config)
+        except OperationFailure as error:
+            if error.code not in STILL_CHANGING or time.monotonic() > deadline:
+                raise
+            pause.wait(0.2)
+
+
+def _wait_for_data(client: Client, added: list[str], deadline: float) -> None:
+    """Wait until these members have copied the data; only then MongoDB lets them vote."""
+    pause = threading.Event()
+    while time.monotonic() < deadline:
+        votes = sum(member["votes"] for member in _config(client)["members"])
+        status = client.admin.command("replSetGetStatus")
+        ready = {m["name"] for m in status["members"] if m["stateStr"] in ("PRIMARY", "SECONDARY")}
+        if ready.issuperset(added) and status["votingMembersCount"] == votes:
+            return
+        pause.wait(0.2)
+    raise StoreUnavailable(f"{', '.join(added)} did not copy the data of the set in time")
