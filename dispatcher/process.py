@@ -20,7 +20,7 @@ from dispatcher.exit_reason import ExitReason, death_of, ending_of
 from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
-from dispatcher.feed.rescan import Rescan, recall
+from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import PACE_SECONDS, QUIET_SECONDS, Saver
@@ -286,7 +286,6 @@ class Dispatcher:
             start.tracker,
             threads=self._limits.threads,
             bound=self._limits.documents,
-            load=lambda ids: recall(self._database, ids),
             later=self._delayed_calls.later,
             suspects=self._starts.suspects(most=self._limits.documents),
             held=held,

@@ -13,19 +13,18 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from bson.timestamp import Timestamp
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
-from pymongo.database import Database
-from pymongo.errors import ExecutionTimeout, OperationFailure, PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from linedesk.store.client import MAJORITY
-from linedesk.store.documents import RECVQ, Document, has_a_place
-from linedesk.store.errors import StoreUnavailable, translate, translated
+from linedesk.store.documents import Document, has_a_place
+from linedesk.store.errors import StoreUnavailable, translate
 from linedesk.store.limits import SAFE_ORDER_SLACK
 
 log = logging.getLogger(__name__)
@@ -245,41 +244,3 @@ def _superseded_or(error: PyMongoError) -> Exception:
     if isinstance(error, OperationFailure) and error.code in OVERTAKEN_CODES:
         return Superseded(f"MongoDB error {error.code}")
     return translate(error)
-
-
-# An oplog is indexed only by time, so reading a large one takes long.
-OPLOG_SECONDS = 10.0
-
-
-def recall(database: Database[Any], ids: Sequence[Any]) -> Mapping[Any, Document]:
-    """Return the documents of these ids; ids without a document are left out. Raises
-    StoreUnavailable.
-
-    After a drop of recvq, its documents remain in the oplog until that rolls over.
-    """
-    with translated():
-        rows = database[RECVQ].find({"_id": {"$in": list(ids)}})
-        found: dict[Any, Document] = {row["_id"]: row for row in rows}
-        missing = [id_ for id_ in ids if id_ not in found]
-        # guard: recall-from-oplog
-        if missing:
-            found.update(_from_oplog(database, missing))
-    return found
-
-
-def _from_oplog(database: Database[Any], ids: Sequence[Any]) -> Mapping[Any, Document]:
-    """An insert into a capped collection is an entry of its own, never part of an applyOps."""
-    oplog = database.client.local.get_collection("oplog.rs", read_concern=MAJORITY)
-    namespace = f"{database.name}.{RECVQ}"
-    entries = oplog.find(
-        {"op": "i", "ns": namespace, "o._id": {"$in": list(ids)}},
-        {"o": 1},
-        max_time_ms=int(OPLOG_SECONDS * 1000),
-    )
-    try:
-        found = {entry["o"]["_id"]: entry["o"] for entry in entries}
-    except ExecutionTimeout:
-        log.warning("the oplog is too large to find documents in it wanted=%d", len(ids))
-        return {}
-    log.info("documents read again from the oplog wanted=%d found=%d", len(ids), len(found))
-    return found

@@ -7,7 +7,7 @@ so that progress can advance past them.
 
 from __future__ import annotations
 
-from dispatcher.keyed.queues import MOST_WHOLE, KeyQueue, KeyQueues
+from dispatcher.keyed.queues import MANY, KeyQueue, KeyQueues
 
 HELD_AFTER_SECONDS = 60.0
 PAUSED_AFTER_SECONDS = 1.0
@@ -18,7 +18,7 @@ SLOW_PART = 0.1
 
 
 class HoldPolicy:
-    """`bound` is the pool's; with 0 seconds no document is ever held."""
+    """`bound` and `most_bytes` are the pool's; with 0 seconds no document is ever held."""
 
     def __init__(
         self,
@@ -26,10 +26,12 @@ class HoldPolicy:
         after_seconds: float,
         paused_after_seconds: float = PAUSED_AFTER_SECONDS,
         bound: int,
+        most_bytes: int,
     ) -> None:
         self._after = after_seconds
         self._paused_after = min(after_seconds, paused_after_seconds)
         self._bound = bound
+        self._most_bytes = most_bytes
         self.look_seconds = min(1.0, max(0.01, after_seconds / LOOKS))
         """How often `due` needs to be called."""
         # Waits count from here at the earliest: delays caused by MongoDB are no key's fault.
@@ -44,7 +46,8 @@ class HoldPolicy:
         move, too.
         """
         oldest = queues.tracker.oldest
-        crowded = len(queues.tracker) * 2 > self._bound
+        tracker = queues.tracker
+        crowded = len(tracker) * 2 > self._bound or tracker.size * 2 > self._most_bytes
         after = self._paused_after if queues.pauses else self._after
         if not self._after or oldest is None or (not crowded and now - oldest.since < after):
             return []
@@ -64,7 +67,7 @@ class HoldPolicy:
             return self._waited(queue, now, self._paused_after)
         if not self._is_slow(queues, queue, now):
             return 0
-        if crowded and queue.in_hand > MOST_WHOLE and self._takes_too_long(queue):
+        if crowded and _has_much(queues, queue) and self._takes_too_long(queue):
             return sum(1 for _ in queue.in_window())
         return self._waited(queue, now, self._after)
 
@@ -87,3 +90,9 @@ class HoldPolicy:
         """Whether its last document would wait too long at the pace since the last check."""
         decided, queue.looked = queue.decided - queue.looked, queue.decided
         return queue.in_hand * self.look_seconds > decided * self._after
+
+
+def _has_much(queues: KeyQueues, queue: KeyQueue) -> bool:
+    """Whether the key has over half of the bytes in hand, or many documents."""
+    size = sum(job.slot.size for job in queue.in_window())
+    return size * 2 > queues.tracker.size or queue.in_hand > MANY

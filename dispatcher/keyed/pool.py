@@ -3,8 +3,7 @@
 Jobs of one key run one at a time in the order of arrival; different keys run in parallel.
 `KeyQueues` records what each key waits for, under the pool's one lock. After each change the pool
 wakes the threads that have work now: an idle thread, the saver, the reader. Steps (work without a
-key) come before new jobs, and jobs never occupy the last thread. The pool knows neither MongoDB nor
-LINE; functions that read documents again are passed in.
+key) come before new jobs, and jobs never occupy the last thread. The pool knows nothing of LINE.
 """
 
 from __future__ import annotations
@@ -13,13 +12,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import bson
+
 from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
-from dispatcher.keyed.queues import KeyQueue, KeyQueues, Load, QueuedJob, Recall, Run, SavePlan
+from dispatcher.keyed.queues import KeyQueue, KeyQueues, Load, QueuedJob, Run, SavePlan
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.keyed.view import PoolView
@@ -32,21 +33,23 @@ from linedesk.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 LOAD_AGAIN_SECONDS = 1.0
+# Of unfinished documents in the window, as BSON.
+MOST_BYTES = 64 * 1024 * 1024
 # At most one in this many threads runs slow handlers.
 SLOW_PART = 2
-ReadAgain = Callable[[Sequence[Any]], Mapping[Any, Document]]
 Later = Callable[[float, Callable[[], None]], None]
 
 
 class Pool:
     """The pool of threads that the module describes.
 
-    `decide` is the worker's function, `load` reads documents of recvq again by `_id`, `later` calls
-    a function after some seconds. `bound` is the limit of documents from the oldest unfinished to
-    the newest one. An exception of a job or step ends its thread and reaches
-    `threading.excepthook`; the process has to stop then. With `held`, documents that wait longer
-    than `held_after_seconds` leave the window; paused ones leave it after `paused_after_seconds`.
-    `held_keys` are keys that an earlier process left there. `now` is a monotonic clock.
+    `decide` is the worker's function, `later` calls a function after some seconds. `bound` is the
+    limit of documents from the oldest unfinished to the newest one; there is room for one more
+    while the unfinished ones have less than MOST_BYTES. An exception of a job or step ends its
+    thread and reaches `threading.excepthook`; the process has to stop then. With `held`, documents
+    that wait longer than `held_after_seconds` leave the window; paused ones leave it after
+    `paused_after_seconds`. `held_keys` are keys that an earlier process left there. `now` is a
+    monotonic clock.
     """
 
     def __init__(
@@ -56,7 +59,6 @@ class Pool:
         *,
         threads: int,
         bound: int,
-        load: ReadAgain,
         later: Later,
         suspects: CrashSuspects | None = None,
         held: HeldStore | None = None,
@@ -68,8 +70,8 @@ class Pool:
     ) -> None:
         self._decide = decide
         self._bound = bound
+        self._most_bytes = MOST_BYTES
         self._threads_for_jobs = threads - 1
-        self._load = load
         self._later = later
         self._held = held
         self._now = now
@@ -96,6 +98,7 @@ class Pool:
             after_seconds=held_after_seconds if held is not None else 0,
             paused_after_seconds=paused_after_seconds,
             bound=bound,
+            most_bytes=MOST_BYTES,
         )
         self._steps: deque[Step] = deque()
         self._idle: list[Thread] = []
@@ -187,20 +190,27 @@ class Pool:
     def wait_for_room(self, timeout_seconds: float) -> bool:
         """Wait until there is room for another document; False if there still is none."""
         with self._lock:
-            if len(self._tracker) >= self._bound and not self._stopped:
+            if not self._has_room and not self._stopped:
                 self._wait_for_room += 1
                 self._room.wait(timeout_seconds)
                 self._wait_for_room -= 1
-            return len(self._tracker) < self._bound and not self._stopped
+            return self._has_room and not self._stopped
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._tracker) < self._bound and self._tracker.size < self._most_bytes
 
     def put(self, document: Document, token: Any, *, again: bool) -> bool:
         """Accept a document; False if it is known already: unfinished or finished."""
         key = (document.get("channel"), document.get("key"))
         if self._scanning and self._is_held(key, document["_id"]):
             return False
+        # The encoded size: documents arrive decoded.
+        size = len(bson.encode(document))
         with self._lock:
             is_first = again and self._queues.get(key) is None
-            job = self._queues.put(document, token, key=key, again=again, now=time.monotonic())
+            now = time.monotonic()
+            job = self._queues.put(document, token, key=key, size=size, again=again, now=now)
             if job is None:
                 return False
             if not again:
@@ -276,7 +286,7 @@ class Pool:
 
     # Called by jobs.
 
-    def resume(self, what: QueuedJob | Load | Recall) -> None:
+    def resume(self, what: QueuedJob | Load) -> None:
         """It may be repeated (see `linedesk.contract.Job`)."""
         with self._lock:
             self._queues.resume(what)
@@ -326,7 +336,7 @@ class Pool:
                 # guard: release-waits-for-all -> return False
                 return not self._suspects.all_met
             head = queue.head
-            if head is None or (head.document is None and head.name != name):
+            if head is None:
                 # The first document is known only after it is read.
                 lost = []
             elif head.name != name:
@@ -366,25 +376,12 @@ class Pool:
             self.changed.set()
 
     def begin_save(self) -> SavePlan | None:
-        """Return the data to save and the documents to move to `held`; None if nothing changed.
-
-        Raises StoreUnavailable: documents to move are then read the next time.
-        """
+        """Return the data to save and the documents to move to `held`; None if nothing changed."""
         with self._lock:
-            chosen = self._queues.choose()
+            self._queues.choose(datetime.now(UTC))
+            plan = self._queues.begin_save()
             self._signal()
-        if chosen:
-            self._make_batch(chosen)
-        with self._lock:
-            return self._queues.begin_save()
-
-    def _make_batch(self, chosen: Sequence[QueuedJob]) -> None:
-        short = [job.slot.id for job in chosen if job.document is None]
-        read = self._load(short) if short else {}
-        with self._lock:
-            lost = self._queues.move(read, datetime.now(UTC))
-            self._signal()
-        _report_lost(lost)
+            return plan
 
     def saved(self, plan: SavePlan) -> None:
         """The plan is durable: keys that waited for it may continue."""
@@ -414,13 +411,13 @@ class Pool:
             me.since = time.monotonic()
             if isinstance(work, Run):
                 self._run(me, work)
-            elif isinstance(work, Load | Recall):
+            elif isinstance(work, Load):
                 self._read(me, work)
             else:
                 work()
             me.since = None
 
-    def _next(self, me: Thread) -> Run | Load | Recall | Step | None:
+    def _next(self, me: Thread) -> Run | Load | Step | None:
         """Return the next work, sleeping until there is some; None once the pool has stopped."""
         while True:
             with self._lock:
@@ -434,7 +431,7 @@ class Pool:
                 self._idle.append(me)
             me.wake.wait()
 
-    def _choose(self) -> Run | Load | Recall | Step | None:
+    def _choose(self) -> Run | Load | Step | None:
         if self._steps:
             return self._steps.popleft()
         queue = self._next_key()
@@ -470,25 +467,20 @@ class Pool:
         if is_decided and not self.changed.is_set():
             self.changed.set()
 
-    def _read(self, me: Thread, work: Load | Recall) -> None:
-        """Read the next documents of a key's queue; repeated while MongoDB is away."""
-        me.work = work
+    def _read(self, me: Thread, load: Load) -> None:
+        """Read the next documents of a key from `held`; repeated while MongoDB is away."""
+        assert self._held is not None, "a key has stored documents only with a store"
+        me.work = load
+        key = load.queue.key
         try:
-            if isinstance(work, Load):
-                self._read_held(me, work)
-            else:
-                self._read_again(me, work)
+            rows = self._held.slice(key, above=load.above, upto=load.upto, most=load.most)
         except StoreUnavailable:
             with self._lock:
-                self._end_reading(me, work, decided=False)
-                self._queues.not_read(work, "MongoDB does not return the document")
+                self._end_reading(me, load, decided=False)
+                self._queues.not_read(load, "MongoDB does not return the document")
                 self._signal()
-            self._later(LOAD_AGAIN_SECONDS, lambda: self.resume(work))
-
-    def _read_held(self, me: Thread, load: Load) -> None:
-        assert self._held is not None, "a key has stored documents only with a store"
-        key = load.queue.key
-        rows = self._held.slice(key, above=load.above, upto=load.upto, most=load.most)
+            self._later(LOAD_AGAIN_SECONDS, lambda: self.resume(load))
+            return
         with self._lock:
             vanished = self._queues.loaded(load, rows)
             # If `held` has no more documents of the key, no decision is due.
@@ -496,16 +488,6 @@ class Pool:
             self._signal()
         if vanished > 0:
             log.error("documents vanished from held key=%s documents=%d", key[1], vanished)
-
-    def _read_again(self, me: Thread, recall: Recall) -> None:
-        documents = self._load([job.slot.id for job in recall.jobs])
-        with self._lock:
-            lost = self._queues.recalled(recall, documents)
-            self._end_reading(me, recall, decided=recall.jobs[0] in lost)
-            self._signal()
-        _report_lost(lost)
-        if lost:
-            self.changed.set()
 
     # Under the lock.
 
@@ -515,9 +497,9 @@ class Pool:
             self._suspects.close()
             self._queues.all_is_read()
 
-    def _end_reading(self, me: Thread, work: Load | Recall, *, decided: bool) -> None:
+    def _end_reading(self, me: Thread, load: Load, *, decided: bool) -> None:
         me.work = None
-        self._suspects.end(work.queue.key, decided=decided)
+        self._suspects.end(load.queue.key, decided=decided)
 
     def _signal(self) -> None:
         """Wake the threads that have work now; called last in every change. Each call wakes at most
@@ -531,7 +513,7 @@ class Pool:
         """Wake the saver and the reader if they have work now."""
         if self._queues.save_is_urgent and not self.urgent.is_set():
             self.urgent.set()
-        if self._wait_for_room and len(self._tracker) < self._bound:
+        if self._wait_for_room and self._has_room:
             self._room.notify_all()
 
     def _next_key(self) -> KeyQueue | None:
@@ -545,11 +527,6 @@ class Pool:
             if self._suspects.is_proving:
                 return None
         return self._queues.first_ready
-
-
-def _report_lost(lost: Sequence[QueuedJob]) -> None:
-    for job in lost:
-        log.error("document overwritten before it was handled id=%s", job.slot.id)
 
 
 def _first_at(job: QueuedJob) -> datetime:

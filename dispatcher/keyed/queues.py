@@ -11,10 +11,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, Protocol
-
-import bson
 
 from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.progress.held import HeldKey
@@ -29,9 +27,9 @@ from linedesk.store.records.held import HeldRecord
 # A conversation remembers the last 100 names it applied, including the newest (architecture: step
 # 7).
 MOST_UNSAVED = 99
-# Documents of one key kept as a whole; for later ones only the `_id` is kept (architecture: step
-# 5).
-MOST_WHOLE = 100
+# Of one key: the documents that a job sees behind it, those that are read from `held` at a time,
+# and the most that a key may have in a crowded window.
+MANY = 100
 # One transaction moves this many documents to `held`, and about this many bytes.
 MOST_MOVED = 200
 MOST_MOVED_BYTES = 4 * 1024 * 1024
@@ -113,15 +111,14 @@ class QueuedJob:
     def __init__(
         self,
         queue: KeyQueue,
-        document: Document | None,
+        document: Document,
         slot: Slot,
         *,
         again: bool,
         owner: JobOwner,
     ) -> None:
         self.queue = queue
-        # None while only the `_id` is kept; a worker never gets it in that form.
-        self.document: Document = document  # type: ignore[assignment]
+        self.document = document
         self.slot = slot
         self.again = again
         self._owner = owner
@@ -163,12 +160,7 @@ class QueuedJob:
     @property
     def name(self) -> str:
         """The event id, for a log line."""
-        return name_of(self.document) if self.document is not None else str(self.slot.id)
-
-
-def _is_whole(job: QueuedJob) -> bool:
-    """Whether the whole document is kept, not only its `_id`."""
-    return job.document is not None
+        return name_of(self.document)
 
 
 class Run:
@@ -209,23 +201,6 @@ class Load:
         return f"held/{self.queue.key[1]}"
 
 
-class Recall:
-    """A thread reads documents again of which only the `_id` was kept."""
-
-    __slots__ = ("because", "begun", "jobs", "queue")
-
-    def __init__(self, queue: KeyQueue, jobs: Sequence[QueuedJob], *, begun: float) -> None:
-        self.queue = queue
-        self.jobs = jobs
-        self.begun = begun
-        self.because: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The first document's id, for a log line."""
-        return self.jobs[0].name
-
-
 class KeyQueue:
     """The documents of one key, in order of arrival.
 
@@ -247,9 +222,9 @@ class KeyQueue:
         self.top = top
         # How many of its documents `held` has, including those in `jobs`.
         self.held = 0
-        self.running: Run | Load | Recall | None = None
+        self.running: Run | Load | None = None
         # The deferred work that waits for its `resume`.
-        self.waits: QueuedJob | Load | Recall | None = None
+        self.waits: QueuedJob | Load | None = None
         # Whether documents of it are moving into `held`.
         self.moving = False
         # Whether its first document may begin although its key is paused.
@@ -298,7 +273,7 @@ class KeyQueue:
         head = self.head
         if self.suspect:
             return ReadyLine.SUSPECT
-        if head is None or head.document is None:
+        if head is None:
             return ReadyLine.OTHER
         if head.is_slow:
             return ReadyLine.SLOW
@@ -309,7 +284,7 @@ class KeyQueue:
     def name(self) -> str | None:
         """The name of its first event; None while that has yet to be read."""
         head = self.head
-        return None if head is None or head.document is None else head.name
+        return None if head is None else head.name
 
     @property
     def begun(self) -> float:
@@ -317,7 +292,7 @@ class KeyQueue:
         if self.jobs:
             return self.jobs[0].begun
         reading = self.running or self.waits
-        return reading.begun if isinstance(reading, Load | Recall) else 0.0
+        return reading.begun if isinstance(reading, Load) else 0.0
 
     @property
     def because(self) -> str | None:
@@ -332,9 +307,7 @@ class KeyQueue:
     def may_have(self, name: str) -> bool:
         """Whether the event may be among its documents, which are not all read."""
         return self.is_stored or any(
-            job.document is None or job.name == name
-            for jobs in (self.jobs, self.behind)
-            for job in jobs
+            job.name == name for jobs in (self.jobs, self.behind) for job in jobs
         )
 
     def settle(self) -> None:
@@ -343,12 +316,9 @@ class KeyQueue:
         """
         self.moving = False
         if self.jobs and not self.is_stored:
-            # A thread may have it, or it may be about to be resumed. If it became the first while
-            # the others were moving, it may be only an `_id`; it is then read from `held` like
-            # them.
-            is_whole = self.jobs[0].document is not None or self.jobs[0].held_n is None
-            # guard: taken-along-stays-in-hand -> first = [self.jobs.popleft()] if is_whole else []
-            first = [self.jobs.popleft() for _ in range(1 + self.along)] if is_whole else []
+            # A thread may have it, or it may be about to be resumed.
+            # guard: taken-along-stays-in-hand -> first = [self.jobs.popleft()]
+            first = [self.jobs.popleft() for _ in range(1 + self.along)]
             self.jobs, self.behind = deque(first), self.jobs
         while self.behind and (number := self.behind[0].held_n) is not None:
             self.behind.popleft()
@@ -387,7 +357,7 @@ class KeyQueues:
     | put | IDLE | append, place |
     | put | all others | append |
     | put | RUNNING, DEFERRED, of a job that listens | append; as resume(job) |
-    | next | READY | RUNNING: a Load if none is in memory, a Recall of an `_id`, else a Run |
+    | next | READY | RUNNING: a Load if none is in memory, else a Run |
     | take_along(job) | RUNNING, of this job | these stay in memory, and end with the job |
     | decided(run) | RUNNING, this run | its document and those taken along are removed; place |
     | decided(run) | else | refused: the late end of an abandoned run |
@@ -397,7 +367,7 @@ class KeyQueues:
     | abandoned(run) | RUNNING, this run | DEFERRED, though it was resumed meanwhile |
     | resume(job) | RUNNING, of this job | noted in the run |
     | resume(job) | DEFERRED, of this job | place |
-    | loaded, recalled | RUNNING | the documents are in memory, missing ones are skipped; place |
+    | loaded | RUNNING | the documents are in memory; place |
     | not_read | RUNNING | DEFERRED |
     | obey(pauses) | PAUSED, UNSAVED, READY | place |
     | obey(pauses) | DEFERRED, of a job that a drop covers | as resume(job) |
@@ -424,7 +394,7 @@ class KeyQueues:
         lines_up: Callable[[], bool] = lambda: False,
         held_bound: int = 10_000,
         most_unsaved: int = MOST_UNSAVED,
-        most_whole: int = MOST_WHOLE,
+        many: int = MANY,
         most_moved: int = MOST_MOVED,
     ) -> None:
         self.tracker = tracker
@@ -435,7 +405,7 @@ class KeyQueues:
         self._lines_up = lines_up
         self._held_bound = held_bound
         self._most_unsaved = most_unsaved
-        self._most_whole = most_whole
+        self._many = many
         self._most_moved = most_moved
         self._by_key: dict[Any, KeyQueue] = {}
         self._in: dict[KeyState, OrderedDict[KeyQueue, None]] = {
@@ -454,7 +424,6 @@ class KeyQueues:
         self.gone: list[Any] = []
         # Documents that have to move to `held`: a number for each key, then the batch under way.
         self._to_move: dict[KeyQueue, int] = {}
-        self._chosen: list[QueuedJob] = []
         self._moving: list[KeyQueue] = []
         self._rows: list[Document] = []
         self.held_keys = 0
@@ -554,10 +523,12 @@ class KeyQueues:
     # Documents arrive.
 
     def put(
-        self, document: Document, token: Any, *, key: Any, again: bool, now: float
+        self, document: Document, token: Any, *, key: Any, size: int, again: bool, now: float
     ) -> QueuedJob | None:
-        """Accept a document; None if it is known already: unfinished or finished."""
-        slot = self.tracker.take(document["_id"], token)
+        """Accept a document of `size` bytes; None if it is known already: unfinished or
+        finished.
+        """
+        slot = self.tracker.take(document["_id"], token, size)
         if slot is None:
             return None
         slot.since = now
@@ -566,8 +537,7 @@ class KeyQueues:
         if queue is None:
             queue = self._by_key[key] = KeyQueue(key)
             queue.suspect = again and self._lines_up()
-        kept = document if queue.in_hand < self._most_whole else None
-        job = QueuedJob(queue, kept, slot, again=again, owner=self._owner)
+        job = QueuedJob(queue, document, slot, again=again, owner=self._owner)
         # guard: behind-what-is-held -> queue.jobs.append(job)
         (queue.behind if queue.last < queue.top else queue.jobs).append(job)
         if queue.state is KeyState.IDLE or queue.state is None:
@@ -588,7 +558,7 @@ class KeyQueues:
 
     # Threads work.
 
-    def next(self, now: float, queue: KeyQueue | None = None) -> Run | Load | Recall | None:
+    def next(self, now: float, queue: KeyQueue | None = None) -> Run | Load | None:
         """Begin this ready key, or `first_ready`; None if no key is ready."""
         queue = queue or self.first_ready
         if queue is None:
@@ -596,18 +566,14 @@ class KeyQueues:
         if queue.line not in (ReadyLine.SLOW, ReadyLine.SUSPECT):
             is_passing = queue.line is ReadyLine.ANSWER and self._others
             self._passed = self._passed + 1 if is_passing else 0
-        work: Run | Load | Recall
+        work: Run | Load
         head = queue.head
-        if head is not None:
-            head.begun = head.begun or now
-            head.listens = False
         if head is None:
             work = Load(queue, most=self._slice_size, begun=now)
-        elif head.document is not None:
-            work = Run(head)
         else:
-            near = islice(queue.jobs, self._most_whole)
-            work = Recall(queue, [job for job in near if job.document is None], begun=now)
+            head.begun = head.begun or now
+            head.listens = False
+            work = Run(head)
         queue.running = work
         queue.bypass = False
         self._place(queue)
@@ -655,17 +621,16 @@ class KeyQueues:
         """Return the documents directly behind the job, which listens for more from now on."""
         queue = job.queue
         job.listens = True
-        rest = islice(queue.jobs, 1, None)
-        documents = [one.document for one in takewhile(_is_whole, rest)]
+        documents = [one.document for one in islice(queue.jobs, 1, self._many)]
         is_cut = len(documents) + 1 < len(queue.jobs) or queue.is_stored or bool(queue.behind)
         return Following(documents, self._room(queue), is_cut=is_cut, is_reading=False)
 
     def take_along(self, job: QueuedJob, count: int) -> int:
         """Decide up to this many of the documents behind the job with it; returns their number."""
         queue = job.queue
-        whole = sum(1 for _ in takewhile(_is_whole, islice(queue.jobs, 1, 1 + count)))
-        # guard: room-for-all-names -> queue.along = whole
-        queue.along = min(whole, self._room(queue))
+        there = min(count, self._many - 1, len(queue.jobs) - 1)
+        # guard: room-for-all-names -> queue.along = there
+        queue.along = min(there, self._room(queue))
         return queue.along
 
     def _room(self, queue: KeyQueue) -> int:
@@ -721,14 +686,14 @@ class KeyQueues:
         """Its thread was abandoned: an earlier resume has no effect."""
         self._defer(run.queue, run.job)
 
-    def _defer(self, queue: KeyQueue, waits: QueuedJob | Load | Recall | None) -> None:
+    def _defer(self, queue: KeyQueue, waits: QueuedJob | Load | None) -> None:
         queue.running = None
         queue.waits = waits
         if waits is not None:
             self.tried.setdefault(queue)
         self._place(queue)
 
-    def resume(self, what: QueuedJob | Load | Recall) -> None:
+    def resume(self, what: QueuedJob | Load) -> None:
         """Resume the work; may be repeated. A running job is repeated once its run is deferred."""
         queue = what.queue
         if queue.waits is what:
@@ -767,37 +732,10 @@ class KeyQueues:
         self._place(queue)
         return vanished
 
-    def recalled(self, recall: Recall, documents: Mapping[Any, Document]) -> list[QueuedJob]:
-        """Handle documents that were read again; returns the missing ones, which are skipped."""
-        queue = recall.queue
-        queue.running = None
-        lost: list[QueuedJob] = []
-        for job in recall.jobs:
-            # It may have been read while moving into `held`, and recvq may have lost it since.
-            if job.document is None and not job.slot.finished:
-                found = documents.get(job.slot.id)
-                if found is None:
-                    lost.append(job)
-                else:
-                    job.document = found
-        self._pass_over(lost)
-        self._place(queue)
-        return lost
-
-    def not_read(self, work: Load | Recall, because: str) -> None:
+    def not_read(self, load: Load, because: str) -> None:
         """MongoDB did not return the documents: the key waits until it is resumed."""
-        work.because = because
-        self._defer(work.queue, work)
-
-    def _pass_over(self, lost: Iterable[QueuedJob]) -> None:
-        """Skip documents that no store has any more."""
-        for job in lost:
-            queue = job.queue
-            if queue.head is job:
-                queue.bypass = False
-            (queue.jobs if job in queue.jobs else queue.behind).remove(job)
-            self.decided_documents += 1
-            self.tracker.finish(job.slot)
+        load.because = because
+        self._defer(load.queue, load)
 
     # Orders of operators.
 
@@ -823,7 +761,7 @@ class KeyQueues:
 
     def let_pass(self, queue: KeyQueue) -> None:
         """Let its first document begin once, even if paused; resumes a deferred one."""
-        if isinstance(queue.running, Load | Recall):
+        if isinstance(queue.running, Load):
             # The first document is known only after it is read.
             return
         queue.bypass = True
@@ -838,56 +776,38 @@ class KeyQueues:
         """Note how many documents of each of these keys have to move."""
         self._to_move.update(counts)
 
-    def choose(self) -> list[QueuedJob]:
-        """Return the documents that move next; their keys make no decision until that is settled.
-
-        Empty while a batch is under way. Documents kept only as an `_id` have to be read.
+    def choose(self, at: datetime) -> None:
+        """Make a batch of the documents that move next, unless one is under way; their keys make no
+        decision until that is settled.
         """
         if self._moving:
-            return list(self._chosen)
-        while self._to_move and len(self._chosen) < self._most_moved:
+            return
+        chosen: list[QueuedJob] = []
+        while self._to_move and len(chosen) < self._most_moved:
             queue, count = self._to_move.popitem()
-            room = self._most_moved - len(self._chosen)
-            chosen = list(islice(queue.in_window(), min(count, room)))
+            room = self._most_moved - len(chosen)
+            found = list(islice(queue.in_window(), min(count, room)))
             # Fewer than that means that the key has no more; none may be chosen twice.
-            if count > len(chosen) == room:
+            if count > len(found) == room:
                 self._to_move[queue] = count - room
-            if chosen:
-                self._chosen.extend(chosen)
+            if found:
+                chosen.extend(found)
                 self._moving.append(queue)
                 queue.moving = True
                 self._place(queue)
-        return list(self._chosen)
-
-    def move(self, read: Mapping[Any, Document], at: datetime) -> list[QueuedJob]:
-        """Make the batch of the chosen documents; `read` has those that were kept only as an `_id`.
-
-        Returns the missing ones, which are skipped.
-        """
-        chosen, self._chosen = self._chosen, []
         size, stopped = 0, set[KeyQueue]()
-        lost: list[QueuedJob] = []
         for job in chosen:
-            # A document decided in the meantime needs no place; after a stop the rest of its key
-            # stays.
-            if job.slot.finished or job.queue in stopped:
-                continue
-            document = job.document if job.document is not None else read.get(job.slot.id)
-            if document is None:
-                lost.append(job)
-                continue
-            bytes_ = len(bson.encode(document))
-            size += bytes_
-            if bytes_ > MOST_WRAPPED_BYTES or (size > MOST_MOVED_BYTES and self._rows):
+            size += job.slot.size
+            # After a document that stays the rest of its key stays.
+            is_full = size > MOST_MOVED_BYTES and self._rows
+            if job.queue in stopped or job.slot.size > MOST_WRAPPED_BYTES or is_full:
                 stopped.add(job.queue)
-                continue
-            self._move(job, document, at)
-        self._pass_over(lost)
+            else:
+                self._move(job, at)
         if not self._rows:
             self._settle()
-        return lost
 
-    def _move(self, job: QueuedJob, document: Document, at: datetime) -> None:
+    def _move(self, job: QueuedJob, at: datetime) -> None:
         queue = job.queue
         job.held_n = self.tracker.next_held()
         channel, key = queue.key
@@ -896,7 +816,7 @@ class KeyQueues:
             n=job.held_n,
             key=key,
             channel=channel,
-            document=document,
+            document=job.document,
             why=self._why(queue),
             since=at,
         )
@@ -994,7 +914,7 @@ class KeyQueues:
         """How many documents of a key to read from `held` at once, so that all stay within the
         bound.
         """
-        return max(1, min(self._most_whole, self._held_bound // max(1, self.held_keys)))
+        return max(1, min(self._many, self._held_bound // max(1, self.held_keys)))
 
     def _count_held(self, queue: KeyQueue, change: int) -> None:
         """Change the number of the key's documents in `held`."""

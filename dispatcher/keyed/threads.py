@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 
 from dispatcher.keyed.call_claim import CallClaim
-from dispatcher.keyed.queues import Load, QueuedJob, Recall, Run
+from dispatcher.keyed.queues import Load, QueuedJob, Run
 
 
 class Thread(threading.Thread):
@@ -22,7 +22,7 @@ class Thread(threading.Thread):
     def __init__(self, number: int, work: Callable[[Thread], None]) -> None:
         super().__init__(name=f"worker-{number:02d}", daemon=True)
         self.wake = threading.Event()
-        self.work: Run | Load | Recall | None = None
+        self.work: Run | Load | None = None
         self.since: float | None = None
         """Monotonic time when it took its present work; None while it is idle."""
         self.is_abandoned = False

@@ -20,7 +20,6 @@ from dispatcher.keyed.queues import (
     KeyQueues,
     KeyState,
     Load,
-    QueuedJob,
     ReadyLine,
     Run,
 )
@@ -110,7 +109,7 @@ class PoolView:
         states = [queues.in_state(state) for state in KeyState if state is not KeyState.PAUSED]
         found = [one for one in chain(*states) if one.held and not queues.is_paused(one)]
         heads = [one.head for one in found]
-        known = [_arrived_at(head) for head in heads if head is not None]
+        known = [accepted_at(head.document) for head in heads if head is not None]
         oldest = min(known, default=None) if len(known) == len(heads) else None
         return sum(queue.held for queue in found), oldest
 
@@ -197,7 +196,7 @@ def _doing(thread: Thread, since: float) -> Document:
         # The next document in `held` has no name before it is read.
         row |= _whose(work.queue, None if isinstance(work, Load) else work.name)
     if isinstance(work, Run):
-        row |= {"try": work.job.tries, "arrivedAt": _arrived_at(work.job)}
+        row |= {"try": work.job.tries, "arrivedAt": accepted_at(work.job.document)}
     return row
 
 
@@ -219,12 +218,7 @@ def _row(queue: KeyQueue, why: str) -> Document:
         "held": queue.held,
         "why": why,
         # Without the first run, which begins again in each process.
-        "since": _arrived_at(head) if head is not None else None,
+        "since": accepted_at(head.document) if head is not None else None,
         "try": head.tries if head is not None else None,
         "trySince": None,
     }
-
-
-def _arrived_at(job: QueuedJob) -> datetime:
-    """Return when its event arrived; to the second, from the `_id`, if only that is kept."""
-    return accepted_at({"_id": job.slot.id} if job.document is None else job.document)

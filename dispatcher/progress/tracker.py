@@ -23,11 +23,20 @@ KEPT_OUT_OF_HELD = 10_000
 class Slot:
     """The place of one document in the window."""
 
-    __slots__ = ("finished", "id", "since", "token")
+    __slots__ = ("finished", "id", "since", "size", "token")
 
-    def __init__(self, id: Any, token: Any, *, finished: bool = False) -> None:  # noqa: A002
+    def __init__(
+        self,
+        id: Any,  # noqa: A002
+        token: Any,
+        size: int = 0,
+        *,
+        finished: bool = False,
+    ) -> None:
         self.id = id
         self.token = token
+        # The document's bytes.
+        self.size = size
         # Finished in its own place, by a decision or by moving to `held`.
         self.finished = finished
         # Monotonic seconds when it was queued.
@@ -63,6 +72,8 @@ class ProgressTracker:
     held: int = 0
     unfinished: int = 0
     """The number of unfinished documents in the window; those moved to `held` count as finished."""
+    size: int = 0
+    """The bytes of these."""
     _ring: list[Any] = field(default_factory=lambda: [None] * RING_SLOTS)
     _window: deque[Slot] = field(default_factory=deque)
     # Ids of the window and of the ring, and of documents that a predecessor finished beyond
@@ -132,18 +143,20 @@ class ProgressTracker:
         if len(self._out_of_held) > KEPT_OUT_OF_HELD:
             self._out_of_held.popitem(last=False)
 
-    def take(self, id_: Any, token: Any) -> Slot | None:
+    def take(self, id_: Any, token: Any, size: int = 0) -> Slot | None:
         """Enter a document that was read; None if it is known already: unfinished or finished.
 
-        `token` is the position after it; None while a scan reads without a feed.
+        `token` is the position after it; None while a scan reads without a feed. `size` is in
+        bytes.
         """
         was_finished = id_ in self._finished_before
         if not was_finished and self._knows(id_):
             self.move(token)
             return None
-        slot = Slot(id_, token)
+        slot = Slot(id_, token, size)
         self._window.append(slot)
         self.unfinished += 1
+        self.size += size
         self._known.add(id_)
         if was_finished:
             self._finished_before.discard(id_)
@@ -188,6 +201,7 @@ class ProgressTracker:
         """Finish the document; progress advances over all documents finished without a gap."""
         slot.finished = True
         self.unfinished -= 1
+        self.size -= slot.size
         self._changed = True
         if slot.id not in self._places:
             self._untold[slot.id] = None

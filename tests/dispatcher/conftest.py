@@ -57,7 +57,7 @@ def neighbours() -> None:
 
 
 class DeskOfPool:
-    """A pool under test, with the documents it gets: `loads` are the ids it asked for."""
+    """A pool under test."""
 
     def __init__(
         self,
@@ -68,22 +68,18 @@ class DeskOfPool:
         suspects: CrashSuspects | None = None,
     ) -> None:
         self.tracker = ProgressTracker()
-        self.loads: list[list[Any]] = []
-        self.stored: dict[Any, Document] = {}
         self.laters: list[tuple[float, Callable[[], None]]] = []
         self.pool = Pool(
             decide,
             self.tracker,
             threads=threads,
             bound=bound,
-            load=lambda ids: self.load(ids),
             later=lambda seconds, function: self.laters.append((seconds, function)),
             suspects=suspects,
         )
 
     def put(self, *documents: Document, again: bool = False) -> None:
         for one in documents:
-            self.stored[one["_id"]] = one
             assert self.pool.put(one, None, again=again)
 
     def save(self) -> None:
@@ -94,10 +90,6 @@ class DeskOfPool:
 
     def wait_until_idle(self) -> None:
         eventually(lambda: len(self.tracker) == 0)
-
-    def load(self, ids: Sequence[Any]) -> Mapping[Any, Document]:
-        self.loads.append(list(ids))
-        return {id_: self.stored[id_] for id_ in ids if id_ in self.stored}
 
 
 @pytest.fixture

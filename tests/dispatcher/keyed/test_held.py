@@ -15,7 +15,7 @@ import pytest
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from dispatcher.keyed.queues import MOST_MOVED, MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.queues import MANY, MOST_MOVED, MOST_UNSAVED
 from dispatcher.keyed.saver import Saver
 from dispatcher.progress.held import HeldStore
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -24,7 +24,7 @@ from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, PROGRESS, RECVQ, Document, name_of
-from linedesk.store.errors import Replaced
+from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import Begin, Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
@@ -140,6 +140,28 @@ def test_one_stuck_key_neither_fills_the_window_nor_stops_anybody(
     gates.release()
     eventually(lambda: len(worker.decided) == 3_200, seconds=30)
     assert worker.by_key["stuck"] == [f"s{n}" for n in range(3_000)]
+    eventually(lambda: held(database) == [])
+    running.end()
+
+
+def test_one_stuck_key_with_huge_documents_neither_fills_the_window_nor_stops_anybody(
+    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the key have 720 kB, in a window of 200 kB."""
+    monkeypatch.setattr("dispatcher.keyed.pool.MOST_BYTES", 200_000)
+    gates = Gates("stuck")
+    worker = RecordingWorker(gates)
+    running = dispatch(database, worker, held_after_seconds=60.0)
+    for n in range(8):
+        many = [document(f"s{n * 30 + m}", "stuck") for m in range(30)]
+        store(database, *({**one, "padding": "x" * 3_000} for one in many))
+        store(database, *(document(f"o{n * 10 + m}", f"U{m}") for m in range(10)))
+    eventually(lambda: len(worker.decided) == 80)
+    assert "stuck" not in worker.by_key
+    assert 100 < database[HELD].count_documents({}) <= 240
+    gates.release()
+    eventually(lambda: len(worker.decided) == 320, seconds=30)
+    assert worker.by_key["stuck"] == [f"s{n}" for n in range(240)]
     eventually(lambda: held(database) == [])
     running.end()
 
@@ -273,22 +295,22 @@ def test_a_document_moved_to_held_is_not_gathered_by_one_before_it(
 def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last one of a line that was kept whole is decided; of the next only its `_id` is kept."""
-    given = numbered(MOST_WHOLE + 20)
-    slow, last = Holder("e0"), Holder(f"e{MOST_WHOLE - 1}")
+    """It becomes the first while its documents are on their way into held."""
+    given = numbered(MANY + 20)
+    slow, last = Holder("e0"), Holder(f"e{MANY - 1}")
     worker = RecordingWorker(lambda job: slow(job) and last(job))
     one = begin(database, worker.decide)
     one.put(*given)
     slow.wait_until_held("e0")
     slow.let_go()
-    eventually(lambda: one.saver.save() and len(worker.decided) == MOST_WHOLE - 1)
-    last.wait_until_held(f"e{MOST_WHOLE - 1}")
+    eventually(lambda: one.saver.save() and len(worker.decided) == MANY - 1)
+    last.wait_until_held(f"e{MANY - 1}")
     save = one.progress.save
 
     def decided_meanwhile(snapshot: Any) -> None:
         if snapshot.rows:
             last.let_go()
-            eventually(lambda: len(worker.decided) == MOST_WHOLE)
+            eventually(lambda: len(worker.decided) == MANY)
         save(snapshot)
 
     with monkeypatch.context() as patch:
@@ -297,32 +319,6 @@ def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
     eventually(lambda: one.saver.save() and len(worker.decided) == len(given))
     assert worker.decided == [name_of(given_one) for given_one in given]
     eventually(lambda: one.saver.save() and not held(database))
-
-
-def test_a_line_that_is_about_to_be_read_again_may_be_held_meanwhile(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thread has chosen its first document, of which it knows the `_id`, and not begun."""
-    given = numbered(MOST_WHOLE + 20)
-    slow = Holder("e0")
-    worker = RecordingWorker(slow)
-    one = begin(database, worker.decide)
-    one.put(*given)
-    slow.wait_until_held("e0")
-    load, asked = one.load, []
-
-    def hold_and_load(ids: Sequence[Any]) -> Any:
-        asked.append(ids[0])
-        if len(asked) == 1:
-            one.pool.plan_moves()
-            one.pool.begin_save()
-        return load(ids)
-
-    monkeypatch.setattr(one, "load", hold_and_load)
-    slow.let_go()
-    eventually(lambda: one.saver.save() and len(worker.decided) == len(given))
-    assert asked[0] == given[MOST_WHOLE]["_id"]
-    assert worker.decided == [name_of(given_one) for given_one in given]
 
 
 def test_a_database_dropped_during_a_batch_gets_its_progress_again(
@@ -557,6 +553,27 @@ def test_a_save_of_another_thread_does_not_hide_the_savers_end(
     assert saver.join(15)
 
 
+def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"_id": one["_id"], "document": one} for one in numbered(2)]
+    common = {"channel": "main", "key": "U0"}
+    database[HELD].insert_many([{**row, "n": n, **common} for n, row in enumerate(rows)])
+    worker = RecordingWorker()
+    with monkeypatch.context() as patch:
+
+        def unavailable(*_: Any, **__: Any) -> Any:
+            raise StoreUnavailable("away")
+
+        patch.setattr(HeldStore, "slice", unavailable)
+        one = begin(database, worker.decide, threads=2)
+        eventually(lambda: one.laters)
+        one.put(document("other", "U9"))
+        eventually(lambda: worker.decided == ["other"])
+    one.laters.pop()()
+    eventually(lambda: worker.by_key["U0"] == ["e0", "e1"])
+
+
 def test_a_document_as_large_as_mongodb_takes_stays_where_it_is(
     database: Database[Document], begin: Begin
 ) -> None:
@@ -569,26 +586,6 @@ def test_a_document_as_large_as_mongodb_takes_stays_where_it_is(
         assert one.hold()
     assert [name_of(row["document"]) for row in held(database)] == ["first"]
     assert len(one.tracker) == 2
-
-
-def test_a_document_overwritten_before_it_was_held_is_logged(
-    database: Database[Document], begin: Begin, told: Told
-) -> None:
-    gates = Gates("U0")
-    worker = RecordingWorker(gates)
-    one = begin(database, worker.decide)
-    many = numbered(105)
-    one.put(*many)
-    eventually(lambda: gates.deferred)
-    del one.stored[many[102]["_id"]]
-    assert one.hold()
-    assert len(told("overwritten before it was handled")) == 1
-    assert one.tracker.after == many[-1]["_id"]
-    gates.release()
-    eventually(lambda: len(worker.decided) == MOST_UNSAVED)
-    assert one.saver.save()
-    eventually(lambda: len(worker.decided) == 104)
-    assert "e102" not in worker.decided
 
 
 def test_the_keys_in_held_are_read_from_the_index_alone(database: Database[Document]) -> None:
@@ -681,7 +678,6 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
         deferred: list[Job] = []
         worker = decide_for(epoch, deferred)
         one = begin(faulty_database, worker, epoch=epoch, threads=3, pauses=pauses)
-        one.stored.update((document["_id"], document) for document in documents)
         fed = one.tracker.token or 0
         # Nothing before it is missing, and nothing was counted twice.
         assert one.tracker.passed == fed

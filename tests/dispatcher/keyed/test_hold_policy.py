@@ -16,16 +16,16 @@ AFTER = 60.0
 class Desk:
     """Key queues that a test fills; every document is put in at the time 0."""
 
-    def __init__(self, *, bound: int = 10_000) -> None:
+    def __init__(self, *, bound: int = 10_000, most_bytes: int = 10**9) -> None:
         self.queues = KeyQueues(ProgressTracker())
-        self.policy = HoldPolicy(after_seconds=AFTER, bound=bound)
+        self.policy = HoldPolicy(after_seconds=AFTER, bound=bound, most_bytes=most_bytes)
         self._number = 0
 
-    def put(self, key: str, count: int = 1) -> None:
+    def put(self, key: str, count: int = 1, *, size: int = 1) -> None:
         for _ in range(count):
             self._number += 1
             one = {"_id": self._number, "eventId": f"e{self._number}"}
-            self.queues.put(one, None, key=("main", key), again=False, now=0.0)
+            self.queues.put(one, None, key=("main", key), size=size, again=False, now=0.0)
 
     def begin(self, now: float = 0.1) -> Run:
         run = self.queues.next(now)
@@ -92,6 +92,26 @@ def test_in_a_crowded_window_a_key_is_due_that_decides_too_slowly() -> None:
     assert desk.due(2.0) == {"long": 250}
 
 
+@pytest.mark.parametrize(("size", "due"), [(6, {"huge": 5}), (5, {})])
+def test_in_a_window_with_many_bytes_a_slow_key_that_has_over_half_of_them_is_due(
+    size: int, due: dict[str, int]
+) -> None:
+    desk = Desk(most_bytes=110)
+    desk.put("huge", 5, size=size)
+    desk.queues.deferred(desk.begin())
+    desk.put("other", 25, size=1)
+    desk.queues.deferred(desk.begin())
+    assert desk.due(1.0) == {}, "half of the window is free"
+    desk.policy = HoldPolicy(after_seconds=AFTER, bound=10_000, most_bytes=80)
+    assert desk.due(1.0) == due
+    # It decides quickly enough.
+    desk = Desk(most_bytes=60)
+    desk.put("huge", 6, size=size)
+    desk.decide(1)
+    desk.queues.deferred(desk.begin())
+    assert desk.due(1.0) == {}
+
+
 @pytest.mark.parametrize("held", [0, 1])
 def test_as_many_keys_are_held_as_the_window_has_places(held: int) -> None:
     desk = Desk(bound=1)
@@ -105,7 +125,7 @@ def test_as_many_keys_are_held_as_the_window_has_places(held: int) -> None:
 
 def test_with_no_time_nothing_is_held() -> None:
     desk = Desk()
-    desk.policy = HoldPolicy(after_seconds=0, bound=10_000)
+    desk.policy = HoldPolicy(after_seconds=0, bound=10_000, most_bytes=1)
     desk.put("slow")
     desk.queues.deferred(desk.begin())
     assert desk.due(1e9) == {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.keyed.queues import MOST_WHOLE
+from dispatcher.keyed.queues import MANY
 from dispatcher.keyed.suspects import CrashSuspects
 from linedesk.contract import Job, JobResult
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
@@ -181,7 +181,7 @@ def test_a_paused_key_is_held_and_progress_continues(
 ) -> None:
     worker = RecordingWorker()
     one = begin(database, worker.decide, after_seconds=60.0, pauses=paused("main/U0"))
-    given = numbered(MOST_WHOLE * 3, keys=2)
+    given = numbered(MANY * 3, keys=2)
     one.put(*given)
     one.hold_until(len(given) // 2)
     eventually(lambda: one.saver.save() and len(worker.decided) == len(given) // 2)
@@ -362,26 +362,6 @@ def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
     desk.pool.obey(NO_PAUSES)
     desk.wait_until_idle()
     assert decide.entered == ["e0", "e2"]
-
-
-def test_to_read_what_comes_first_is_not_to_run_it(pool_of: MakePool) -> None:
-    """Of the first one only its `_id` is kept, so whether it is the released one has to be seen."""
-    given = numbered(MOST_WHOLE + 2)
-    last = Holder(f"e{MOST_WHOLE - 1}")
-    worker = RecordingWorker(last)
-    desk = pool_of(worker.decide)
-    desk.put(*given)
-    eventually(lambda: saved(desk) and len(worker.decided) == MOST_WHOLE - 1)
-    last.wait_until_held(f"e{MOST_WHOLE - 1}")
-    desk.pool.obey(paused("main"))
-    last.let_go()
-    eventually(lambda: saved(desk) and desk.pool.view.in_hand().paused)
-    until_given_up(desk, f"e{MOST_WHOLE + 1}")
-    assert len(desk.loads) == 1
-    assert desk.pool.view.in_hand().paused == 1
-    assert len(worker.decided) == MOST_WHOLE
-    desk.pool.obey(NO_PAUSES)
-    until_idle(desk)
 
 
 def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:

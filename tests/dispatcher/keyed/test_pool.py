@@ -10,12 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.keyed.pool import LOAD_AGAIN_SECONDS
-from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.queues import MOST_UNSAVED
 from dispatcher.keyed.suspects import CrashSuspects
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import name_of
-from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.waiting import eventually
@@ -424,81 +422,6 @@ def test_a_stop_wakes_a_reader_that_waits_for_room(pool_of: MakePool) -> None:
     waiting.join(15)
     assert answers == [False]
     held.let_go()
-
-
-def test_of_a_long_line_only_ids_are_kept_and_loaded_again(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    worker = RecordingWorker(lambda job: held(job) and JobResult.RECORDED)
-    desk = pool_of(worker.decide)
-    many = numbered(MOST_WHOLE * 3 + 5)
-    desk.put(*many)
-    held.wait_until_held("e0")
-    held.let_go()
-
-    def all_decided() -> bool:
-        desk.save()
-        return len(worker.decided) == len(many)
-
-    eventually(all_decided)
-    desk.wait_until_idle()
-    assert worker.decided == [name_of(one) for one in many]
-    assert all(len(ids) <= MOST_WHOLE for ids in desk.loads)
-    loaded = [id_ for ids in desk.loads for id_ in ids]
-    assert loaded == [one["_id"] for one in many[MOST_WHOLE:]]
-
-
-def test_a_document_overwritten_meanwhile_is_logged_and_skipped(
-    pool_of: MakePool, told: Callable[[str], list[str]]
-) -> None:
-    held = Holder("e0")
-    worker = RecordingWorker(held)
-    desk = pool_of(worker.decide)
-    many = numbered(MOST_WHOLE + 3)
-    desk.put(*many)
-    held.wait_until_held("e0")
-    gone = many[MOST_WHOLE + 1]
-    del desk.stored[gone["_id"]]
-    held.let_go()
-    assert desk.pool.urgent.wait(15)
-    desk.save()
-    desk.wait_until_idle()
-    assert worker.decided == [name_of(one) for one in many if one is not gone]
-    # It is logged once the pool's lock is free again.
-    eventually(lambda: told("overwritten before it was handled"))
-    (line,) = told("overwritten before it was handled")
-    assert str(gone["_id"]) in line
-
-
-def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
-    pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Holder("e0")
-    worker = RecordingWorker(held)
-    desk = pool_of(worker.decide, threads=2)
-    load = desk.load
-    down = True
-
-    def unavailable(ids: object) -> object:
-        if down:
-            raise StoreUnavailable("away")
-        return load(ids)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(desk, "load", unavailable)
-    many = numbered(MOST_WHOLE + 2)
-    desk.put(*many)
-    held.wait_until_held("e0")
-    held.let_go()
-    assert desk.pool.urgent.wait(15)
-    desk.save()
-    eventually(lambda: desk.laters)
-    desk.put(document("other", "U9"))
-    eventually(lambda: "other" in worker.decided)
-    down = False
-    seconds, resume = desk.laters.pop()
-    assert seconds == LOAD_AGAIN_SECONDS
-    resume()
-    desk.wait_until_idle()
-    assert worker.by_key["U0"] == [name_of(one) for one in many]
 
 
 # Its life.

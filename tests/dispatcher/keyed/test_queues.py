@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from datetime import UTC, datetime
 from typing import Any
 
+import bson
 import pytest
 from bson.dbref import DBRef
 from hypothesis import Phase, settings
@@ -24,10 +25,8 @@ from dispatcher.keyed.queues import (
     KeyState,
     Load,
     ReadyLine,
-    Recall,
     Run,
 )
-from dispatcher.keyed.queues import MOST_WHOLE as KEPT_WHOLE
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
@@ -39,7 +38,7 @@ from tests.dispatcher.progress.test_tracker import empty_progress, stored
 CHANNEL = "main"
 KEYS = ("A", "B", "C")
 MOST_UNSAVED = 3
-MOST_WHOLE = 2
+MANY = 2
 MOST_MOVED = 3
 # A scan may set `after` back by as much as it begins behind it, and the next one begins there.
 RING = 16
@@ -91,7 +90,6 @@ class World(RuleBasedStateMachine):
         # Per key: how many documents behind its first one are decided with it.
         self.along: dict[str, int] = dict.fromkeys(KEYS, 0)
         self.moving: set[str] = set()
-        self.chosen: list[Any] | None = None
         self.plan: Any = None
         self.covered: dict[str, list[int]] = {}
         self.abandoned: list[Any] = []
@@ -100,7 +98,7 @@ class World(RuleBasedStateMachine):
             self.tracker,
             pauses=self.pauses(),
             most_unsaved=MOST_UNSAVED,
-            most_whole=MOST_WHOLE,
+            many=MANY,
             most_moved=MOST_MOVED,
             most_slow=1,
         )
@@ -150,7 +148,7 @@ class World(RuleBasedStateMachine):
             return
         one = self.recvq[number - 1]
         again = number in self.decided_ever or number % 2 == 0
-        job = self.queues.put(one, token, key=self.key_of(one), again=again, now=1.0)
+        job = self.queues.put(one, token, key=self.key_of(one), size=number, again=again, now=1.0)
         assert (job is None) == (number in self.told), f"{number} was lost or comes twice"
         if job is not None:
             self.told.add(number)
@@ -409,16 +407,12 @@ class World(RuleBasedStateMachine):
         steps=st.lists(st.lists(st.sampled_from(STEPS), max_size=4), min_size=3, max_size=3),
         ends=st.sampled_from(["saved", "lost", "reached"]),
     )
-    @precondition(lambda self: self.plan is None and self.chosen is None)
+    @precondition(lambda self: self.plan is None)
     def what_a_move_meets(self, key: str, count: int, steps: list[list[str]], ends: str) -> None:
         self.want_moved(key, count)
         self.choose()
         self.check()
-        self.what_a_run_meets(steps[0])
-        if self.chosen is not None:
-            self.move()
-            self.check()
-        self.what_a_run_meets(steps[1])
+        self.what_a_run_meets([*steps[0], *steps[1]])
         if self.begin_save():
             self.what_a_run_meets(steps[2])
             if ends == "saved":
@@ -484,27 +478,8 @@ class World(RuleBasedStateMachine):
             self.end_reading(key, work)
 
     def end_reading(self, key: str, work: Any) -> None:
-        if hasattr(work, "upto"):
-            rows = [r for r in self.rows_of(key) if work.above < r["n"] <= work.upto]
-            assert self.queues.loaded(work, rows[: work.most]) == 0
-        else:
-            found = {
-                job.slot.id: self.recvq[job.slot.id - 1]
-                for job in work.jobs
-                if job.slot.id not in self.overwritten
-            }
-            self.pass_over(self.queues.recalled(work, found))
-
-    def pass_over(self, lost: list[Any]) -> None:
-        for job in lost:
-            number = job.slot.id
-            assert number in self.overwritten, "it is still there"
-            self.lost.add(number)
-            key = self.recvq[number - 1]["key"]
-            if self.pending[key][0] == number:
-                self.bypass.discard(key)
-            self.pending[key].remove(number)
-            self.names_since_record[key].add(number)
+        rows = [r for r in self.rows_of(key) if work.above < r["n"] <= work.upto]
+        assert self.queues.loaded(work, rows[: work.most]) == 0
 
     # Operators.
 
@@ -539,35 +514,23 @@ class World(RuleBasedStateMachine):
             self.queues.want_moved([(queue, count)])
 
     @rule()
-    @precondition(lambda self: self.chosen is None and self.plan is None)
+    @precondition(lambda self: self.plan is None)
     def choose(self) -> None:
-        chosen = self.queues.choose()
-        assert len(chosen) <= MOST_MOVED
-        if chosen:
-            self.chosen = chosen
-            self.moving = {self.recvq[job.slot.id - 1]["key"] for job in chosen}
-
-    @rule()
-    @precondition(lambda self: self.chosen is not None and self.plan is None)
-    def move(self) -> None:
-        assert self.chosen is not None
-        short = [job.slot.id for job in self.chosen if job.document is None]
-        read = {id_: self.recvq[id_ - 1] for id_ in short if id_ not in self.overwritten}
-        self.chosen = None
-        self.pass_over(self.queues.move(read, NOW))
-        if not self.queues.is_moving:
-            self.moving = set()
+        self.queues.choose(NOW)
+        queues = [self.queues.get((CHANNEL, key)) for key in KEYS]
+        self.moving = {queue.key[1] for queue in queues if queue is not None and queue.moving}
 
     # Saves.
 
     @rule()
-    @precondition(lambda self: self.plan is None and self.chosen is None)
+    @precondition(lambda self: self.plan is None)
     def begin_to_save(self) -> None:
         self.begin_save()
 
     def begin_save(self) -> bool:
         self.plan = self.queues.begin_save()
         if self.plan is not None:
+            assert len(self.plan.snapshot.rows) <= MOST_MOVED
             self.covered = {key: list(self.unsaved[key]) for key in KEYS}
         return self.plan is not None
 
@@ -577,10 +540,7 @@ class World(RuleBasedStateMachine):
         """A whole save, with the documents that move to `held`."""
         if count:
             self.want_moved(key, count)
-        if self.chosen is None:
-            self.choose()
-        if self.chosen is not None:
-            self.move()
+        self.choose()
         if self.begin_save():
             self.saved()
 
@@ -590,8 +550,7 @@ class World(RuleBasedStateMachine):
         self.make_durable()
         plan, self.plan = self.plan, None
         self.queues.saved(plan)
-        if self.chosen is None:
-            self.moving = set()
+        self.moving = set()
         for key, covered in self.covered.items():
             self.unsaved[key] = [one for one in self.unsaved[key] if one not in covered]
             names = [one for one in self.unsaved_names[key] if one not in covered]
@@ -667,6 +626,8 @@ class World(RuleBasedStateMachine):
         pending = {number for numbers in self.pending.values() for number in numbers}
         assert self.tracker.unfinished <= len(pending)
         assert self.queues.held_documents == len(pending) - self.tracker.unfinished
+        unfinished = [job.slot.size for job in self.jobs if not job.slot.finished]
+        assert (self.tracker.unfinished, self.tracker.size) == (len(unfinished), sum(unfinished))
 
     @rule(seldom=st.integers(0, 7))
     def drain(self, seldom: int) -> None:
@@ -680,10 +641,7 @@ class World(RuleBasedStateMachine):
         while self.fed < len(self.recvq):
             self.feed()
         for _ in range(40 + 4 * len(self.recvq)):
-            if self.chosen is None:
-                self.choose()
-            if self.chosen is not None:
-                self.move()
+            self.choose()
             if self.begin_save():
                 self.saved()
             for what in self.deferred.values():
@@ -725,14 +683,6 @@ def queues_of(*documents: Document, **limits: int) -> KeyQueues:
 
 def numbered(count: int, key: str = "A") -> list[Document]:
     return [{"_id": n, "channel": CHANNEL, "key": key} for n in range(1, count + 1)]
-
-
-def test_of_a_long_queue_only_ids_are_kept() -> None:
-    queues = queues_of(*numbered(KEPT_WHOLE + 50))
-    queue = queues.get((CHANNEL, "A"))
-    assert queue is not None
-    kept = [job.document is not None for job in queue.jobs]
-    assert kept == [True] * KEPT_WHOLE + [False] * 50
 
 
 def test_keys_take_turns() -> None:
@@ -836,7 +786,9 @@ def test_a_key_that_comes_while_others_wait_for_a_slow_place_goes_behind_them() 
 
 def put(queues: KeyQueues, *documents: Document) -> None:
     for one in documents:
-        queues.put(one, None, key=(CHANNEL, one["key"]), again=False, now=1.0)
+        queues.put(
+            one, None, key=(CHANNEL, one["key"]), size=len(bson.encode(one)), again=False, now=1.0
+        )
 
 
 def ids(documents: Any) -> list[Any]:
@@ -878,8 +830,7 @@ def test_documents_taken_along_stay_in_memory_when_they_move_to_held() -> None:
     run = begun(queues)
     run.job.take_along(2)
     queues.want_moved([(run.queue, 5)])
-    queues.choose()
-    queues.move({}, NOW)
+    queues.choose(NOW)
     save(queues)
     assert ids(job.document for job in run.queue.jobs) == [1, 2, 3]
     assert ids(run.job.following().documents) == [2, 3]
@@ -914,8 +865,8 @@ def test_behind_a_suspect_nothing_is_taken_along() -> None:
     assert run.job.take_along(3) == 0
 
 
-def test_only_whole_documents_that_follow_directly_are_given() -> None:
-    by_id = queues_of(*numbered(5), most_whole=3)
+def test_only_documents_that_follow_directly_are_given() -> None:
+    by_id = queues_of(*numbered(5), many=3)
     following = begun(by_id).job.following()
     assert (ids(following.documents), following.is_cut) == ([2, 3], True)
     all_there = begun(queues_of(*numbered(5))).job.following()
@@ -923,8 +874,7 @@ def test_only_whole_documents_that_follow_directly_are_given() -> None:
     queues = queues_of(*numbered(5))
     run = begun(queues)
     queues.want_moved([(run.queue, 3)])
-    queues.choose()
-    queues.move({}, NOW)
+    queues.choose(NOW)
     save(queues)
     following = run.job.following()
     assert (following.documents, following.is_cut) == ([], True)
@@ -1006,8 +956,7 @@ def test_of_moved_documents_only_the_first_stays_in_memory() -> None:
     queue = queues.get((CHANNEL, "A"))
     assert queue is not None
     queues.want_moved([(queue, 20)])
-    queues.choose()
-    assert queues.move({}, NOW) == []
+    queues.choose(NOW)
     save(queues)
     assert [job.document["_id"] for job in queue.jobs] == [1]
     assert (queue.in_hand, queues.held_documents) == (1, 20)
@@ -1022,50 +971,15 @@ def test_a_release_is_for_the_first_document_alone() -> None:
     assert run.queue.state is KeyState.PAUSED
 
 
-@pytest.mark.parametrize("by", ["recall", "move"])
-def test_a_release_of_what_is_nowhere_lets_nothing_else_pass(by: str) -> None:
-    queues = queues_of(*numbered(3), most_whole=1)
-    run = begun(queues)
-    queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
-    queues.decided(run, JobResult.DONE)
-    if by == "recall":
-        queues.obey(Pauses())
-        recall = queues.next(1.0)
-        assert isinstance(recall, Recall)
-        queues.not_read(recall, "MongoDB is away")
-        queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
-    queues.let_pass(run.queue)
-    queues.want_moved([(run.queue, 1)])
-    queues.choose()
-    assert [job.slot.id for job in queues.move({}, NOW)] == [2]
-    assert run.queue.state is KeyState.PAUSED
-    assert queues.next(1.0) is None
-
-
-def test_a_document_that_moves_while_it_is_read_again_does_not_count_as_lost() -> None:
-    """recvq loses it right after it was read for `held`."""
-    queues = queues_of(*numbered(3), most_whole=1)
-    queues.decided(begun(queues), JobResult.DONE)
-    recall = queues.next(1.0)
-    assert isinstance(recall, Recall)
-    queues.want_moved([(recall.queue, 2)])
-    assert len(queues.choose()) == 2
-    queues.move({one["_id"]: one for one in numbered(3)}, NOW)
-    assert queues.recalled(recall, {}) == []
-    save(queues)
-    assert isinstance(queues.next(1.0), Load)
-
-
 def test_documents_that_move_while_held_is_read_come_behind_it() -> None:
     queues = KeyQueues(ProgressTracker())
     queues.put_held(HeldKey(CHANNEL, "A", 1, 0))
     load = queues.next(1.0)
     assert isinstance(load, Load)
     one = {"_id": 9, "channel": CHANNEL, "key": "A"}
-    queues.put(one, None, key=(CHANNEL, "A"), again=False, now=1.0)
+    queues.put(one, None, key=(CHANNEL, "A"), size=1, again=False, now=1.0)
     queues.want_moved([(load.queue, 1)])
-    queues.choose()
-    queues.move({}, NOW)
+    queues.choose(NOW)
     save(queues)
     queues.loaded(load, [{"_id": 1, "n": 0, "document": {"_id": 1}}])
     queues.decided(begun(queues), JobResult.DONE)
@@ -1075,29 +989,21 @@ def test_documents_that_move_while_held_is_read_come_behind_it() -> None:
 
 
 def test_of_fewer_documents_than_had_to_move_each_is_chosen_once() -> None:
-    """Some were decided since then, and of the others one is nowhere."""
-    queues = queues_of(*numbered(6), most_whole=1, most_moved=4)
-    run = begun(queues)
-    queues.want_moved([(run.queue, 6)])
-    assert queues.decided(run, JobResult.DONE)
-    for number in (2, 3):
-        recall = queues.next(1.0)
-        assert isinstance(recall, Recall)
-        queues.recalled(recall, {number: numbered(6)[number - 1]})
+    """Some were decided since then."""
+    queues = queues_of(*numbered(6), most_moved=4)
+    queues.want_moved([(queue, 6) for queue in queues.all()])
+    for _ in range(3):
         assert queues.decided(begun(queues), JobResult.DONE)
-    assert [job.slot.id for job in queues.choose()] == [4, 5, 6]
-    lost = queues.move({one["_id"]: one for one in numbered(6) if one["_id"] != 4}, NOW)
-    assert [job.slot.id for job in lost] == [4]
+    queues.choose(NOW)
     save(queues)
-    assert (queues.held_documents, queues.has_to_move) == (2, False)
+    assert (queues.held_documents, queues.has_to_move) == (3, False)
 
 
 def test_nothing_moves_past_a_document_that_is_too_large() -> None:
     large = {"_id": 1, "key": "A", "padding": "x" * MOST_WRAPPED_BYTES}
     queues = queues_of(large, {"_id": 2, "key": "A"})
     queues.want_moved([(queue, 10) for queue in queues.all()])
-    queues.choose()
-    queues.move({}, NOW)
+    queues.choose(NOW)
     assert queues.held_documents == 0
     assert not queues.is_moving
 
@@ -1107,8 +1013,7 @@ def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None
     half = [{"_id": n, "key": "B", "padding": "x" * (MOST_MOVED_BYTES // 2)} for n in (2, 3, 4)]
     queues = queues_of(large, {"_id": 5, "key": "A"}, *half)
     queues.want_moved([(queue, 10) for queue in queues.all()])
-    queues.choose()
-    queues.move({}, NOW)
+    queues.choose(NOW)
     plan = queues.begin_save()
     assert plan is not None
     assert [row["_id"] for row in plan.snapshot.rows] == [2]

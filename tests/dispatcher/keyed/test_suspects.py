@@ -238,7 +238,6 @@ class Alone:
 
 def put(desk: DeskOfPool, *documents: Document, again: bool) -> None:
     for one in documents:
-        desk.stored[one["_id"]] = one
         desk.pool.put(one, None, again=again)
 
 
@@ -613,7 +612,6 @@ class Life:
             start.tracker,
             threads=4,
             bound=1000,
-            load=lambda ids: {},
             later=lambda seconds, function: None,
             suspects=poison.suspects(most=1000),
         )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from dispatcher import process
-from dispatcher.feed.rescan import recall
 from dispatcher.keyed.call_claim import CallClaim
-from dispatcher.keyed.queues import MOST_WHOLE, QueuedJob, Run
+from dispatcher.keyed.queues import QueuedJob, Run
 from dispatcher.keyed.threads import Thread
 from dispatcher.process import ExitReason
+from dispatcher.progress.held import HeldStore
 from linedesk.contract import Job, JobResult
 from linedesk.store.collections import DISPATCHER
-from linedesk.store.documents import LEASES, Document, name_of
+from linedesk.store.documents import HELD, LEASES, Document, name_of
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.waiting import eventually
@@ -364,32 +364,23 @@ def test_abandoned_threads_that_return_are_counted_out(
 
 
 def test_a_line_that_takes_too_long_to_load_is_a_stall(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Database[Document], dispatch: Dispatch, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its document is not read yet, so only its `_id` can be reported."""
-    held = Holder("e0")
-    worker = RecordingWorker(held)
-    running = dispatch(database, worker, handler_seconds=0.05, step_seconds=0.05)
-    given = numbered(MOST_WHOLE + 1)
-    store(database, *given)
-    held.wait_until_held("e0")
-    eventually(lambda: running.dispatcher.pool.standing()[0] == len(given))
-    loaded = threading.Event()
+    """Its document is not read yet, so only its key can be reported."""
+    given = document("held", "U1")
+    row = {"_id": given["_id"], "n": 0, "channel": "main", "key": "U1", "document": given}
+    database[HELD].insert_one({**row, "why": "set aside", "since": datetime.now(UTC)})
+    loaded, read = threading.Event(), HeldStore.slice
 
-    def slowly(database: Database[Document], ids: Any) -> Any:
+    def slowly(*given: Any, **more: Any) -> Any:
         assert loaded.wait(15)
-        return recall(database, ids)
+        return read(*given, **more)
 
-    monkeypatch.setattr(process, "recall", slowly)
-    held.let_go()
-    eventually(
-        lambda: any(str(given[-1]["_id"]) in line for line in told("stalled: a thread hangs"))
-    )
+    monkeypatch.setattr(HeldStore, "slice", slowly)
+    worker = RecordingWorker()
+    running = dispatch(database, worker, handler_seconds=0.05, step_seconds=0.05)
+    eventually(lambda: any("held/U1" in line for line in told("stalled: a thread hangs")))
     loaded.set()
-    eventually(lambda: len(worker.decided) == len(given))
+    eventually(lambda: worker.decided == ["held"])
     eventually(lambda: running.dispatcher.stalled() is None)
     assert running.end() is ExitReason.STOPPED

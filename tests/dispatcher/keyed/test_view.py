@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE, KeyQueue, KeyQueues, QueuedJob
+from dispatcher.keyed.queues import MOST_UNSAVED, KeyQueue, KeyQueues, QueuedJob
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Threads
 from dispatcher.keyed.view import MOST_WAITING, PoolView
@@ -20,7 +20,7 @@ from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker, Slot
 from linedesk.contract import Job, JobResult
 from linedesk.store.control import Pause, Pauses, Scope
-from linedesk.store.documents import Document, name_of
+from linedesk.store.documents import name_of
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import Holder, document, numbered
 from tests.waiting import eventually
@@ -279,17 +279,3 @@ def test_a_paused_key_and_the_pauses_in_force_are_reported(pool_of: MakePool) ->
     desk.pool.obey(Pauses())
     desk.wait_until_idle()
     assert desk.pool.view.paused() == []
-
-
-def test_a_document_of_which_only_the_id_is_kept_is_named_by_it(pool_of: MakePool) -> None:
-    """Its line is reported like any other, without any read."""
-    decide = Parking("e0")
-    desk = pool_of(decide)
-    documents: list[Document] = numbered(MOST_WHOLE + 5)
-    desk.put(*documents)
-    eventually(lambda: waiting(desk) == [("e0", "set aside")])
-    decide.deferred["e0"].resume()
-    eventually(lambda: desk.pool.view.in_hand().decided >= MOST_UNSAVED)
-    desk.save()
-    desk.wait_until_idle()
-    assert desk.pool.view.in_hand().taken == MOST_WHOLE + 5
