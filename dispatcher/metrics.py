@@ -42,7 +42,7 @@ IN_HAND = (
         "window_documents",
         GAUGE,
         "Documents from the oldest undecided one to the newest that was read, decided ones "
-        "included. Reading pauses at 10000.",
+        "included. Reading pauses at 10000, and at 64 MB.",
     ),
     Figure(
         "held_documents",

@@ -85,7 +85,6 @@ class Workplace:
             ProgressTracker(),
             threads=4,
             bound=100,
-            load=lambda ids: {},
             later=lambda seconds, function: None,
         )
 

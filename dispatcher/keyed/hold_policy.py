@@ -46,8 +46,7 @@ class HoldPolicy:
         move, too.
         """
         oldest = queues.tracker.oldest
-        tracker = queues.tracker
-        crowded = len(tracker) * 2 > self._bound or tracker.size * 2 > self._most_bytes
+        crowded = len(queues.tracker) * 2 > self._bound or self._has_many_bytes(queues)
         after = self._paused_after if queues.pauses else self._after
         if not self._after or oldest is None or (not crowded and now - oldest.since < after):
             return []
@@ -67,7 +66,7 @@ class HoldPolicy:
             return self._waited(queue, now, self._paused_after)
         if not self._is_slow(queues, queue, now):
             return 0
-        if crowded and _has_much(queues, queue) and self._takes_too_long(queue):
+        if crowded and self._has_much(queues, queue) and self._takes_too_long(queue):
             return sum(1 for _ in queue.in_window())
         return self._waited(queue, now, self._after)
 
@@ -91,8 +90,11 @@ class HoldPolicy:
         decided, queue.looked = queue.decided - queue.looked, queue.decided
         return queue.in_hand * self.look_seconds > decided * self._after
 
+    def _has_many_bytes(self, queues: KeyQueues) -> bool:
+        return queues.tracker.size * 2 > self._most_bytes
 
-def _has_much(queues: KeyQueues, queue: KeyQueue) -> bool:
-    """Whether the key has over half of the bytes in hand, or many documents."""
-    size = sum(job.slot.size for job in queue.in_window())
-    return size * 2 > queues.tracker.size or queue.in_hand > MANY
+    def _has_much(self, queues: KeyQueues, queue: KeyQueue) -> bool:
+        """Whether the key has many documents, or over half of many bytes."""
+        if queue.in_hand > MANY or not self._has_many_bytes(queues):
+            return queue.in_hand > MANY
+        return sum(job.slot.size for job in queue.in_window()) * 2 > queues.tracker.size

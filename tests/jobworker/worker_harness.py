@@ -81,10 +81,8 @@ class Room:
             ProgressTracker(),
             threads=self.threads,
             bound=10_000,
-            load=lambda ids: {i: d for i, d in self._documents.items() if i in ids},
             later=self.clock.later,
         )
-        self._documents: dict[Any, Document] = {}
         self._stopped = threading.Event()
         self._saver = threading.Thread(target=self._save, name="room-saver", daemon=True)
         self.desk = BotWorker(
@@ -161,7 +159,6 @@ class Room:
         return document
 
     def put_document(self, document: Document, *, again: bool = False) -> None:
-        self._documents[document["_id"]] = document
         self.pool.put(document, None, again=again)
 
     def figures(self) -> Document:

@@ -388,7 +388,6 @@ def real() -> Iterator[Callable[..., Real]]:
             ProgressTracker(),
             threads=4,
             bound=10,
-            load=lambda ids: {},
             later=clock.later,
         )
         gate = Gate(
