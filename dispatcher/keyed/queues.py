@@ -797,11 +797,13 @@ class KeyQueues:
                 self._place(queue)
         size, stopped = 0, set[KeyQueue]()
         for job in chosen:
-            size += job.slot.size
-            # After a document that stays the rest of its key stays.
-            is_full = size > MOST_MOVED_BYTES and self._rows
-            if job.queue in stopped or job.slot.size > MOST_WRAPPED_BYTES or is_full:
+            if job.slot.size > MOST_WRAPPED_BYTES or job.queue in stopped:
+                # After a document that stays the rest of its key stays.
                 stopped.add(job.queue)
+                continue
+            size += job.slot.size
+            if size > MOST_MOVED_BYTES and self._rows:
+                self._to_move[job.queue] = self._to_move.get(job.queue, 0) + 1
             else:
                 self._move(job, at)
         if not self._rows:

@@ -1017,6 +1017,12 @@ def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None
     plan = queues.begin_save()
     assert plan is not None
     assert [row["_id"] for row in plan.snapshot.rows] == [2]
+    queues.saved(plan)
+    assert queues.has_to_move, "the next save takes along the next ones"
+    queues.choose(NOW)
+    plan = queues.begin_save()
+    assert plan is not None
+    assert [row["_id"] for row in plan.snapshot.rows] == [3]
 
 
 def test_documents_that_vanished_from_held_are_not_waited_for() -> None:
