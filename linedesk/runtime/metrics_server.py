@@ -17,7 +17,6 @@ from prometheus_client import (
     GCCollector,
     PlatformCollector,
     ProcessCollector,
-    disable_created_metrics,
     start_http_server,
 )
 
@@ -57,8 +56,6 @@ def serve_metrics(
 
 
 def _with_process_metrics(registry: CollectorRegistry) -> CollectorRegistry:
-    # Otherwise each counter has a second series with the time of its first count.
-    disable_created_metrics()  # type: ignore[no-untyped-call]
     everything = CollectorRegistry(auto_describe=False)
     everything.register(registry)
     _Process(registry=everything)

@@ -12,11 +12,12 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
 from linedesk.compose.private_mongod import free_port
 from linedesk.runtime import metrics_server
+from linedesk.runtime.metrics import COUNTER, Figure, Metrics
 from linedesk.runtime.metrics_server import serve_metrics
 from tests.waiting import eventually
 
@@ -64,7 +65,8 @@ def test_it_serves_the_figures_those_of_the_process_and_nothing_twice(
 
     monkeypatch.setattr(ProcessCollector, "_boot_time", hidden)
     registry = CollectorRegistry()
-    Counter("linedesk_accepted_events", "Events.", registry=registry).inc(3)
+    figures = Metrics([Figure("accepted_events", COUNTER, "Events.")], registry)
+    figures.add("accepted_events", by=3)
     with served(registry) as port:
         plain = ask(port)
         assert plain.type.startswith("text/plain; version=0.0.4")
