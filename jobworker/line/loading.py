@@ -83,7 +83,7 @@ class LoadingAnimations:
             limits.after_seconds, _Animation.due, later=line.later, monotonic=line.monotonic
         )
         # Replaced as a whole, by any thread.
-        self._quiet_until = -math.inf
+        self.quiet_until = -math.inf
 
     def begin(self, document: Document, call: HandlerContext) -> Callable[[], None]:
         """Start for a handler; returns the function to call at its end, on its thread."""
@@ -103,19 +103,6 @@ class LoadingAnimations:
         except StoreUnavailable as error:
             log.info("no loading animation, MongoDB is away error=%s", error)
             return False
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether no calls are made for a while."""
-        return self.line.monotonic() < self._quiet_until
-
-    def keep_quiet(self) -> None:
-        """LINE has not answered such a call."""
-        self._quiet_until = self.line.monotonic() + self.limits.quiet_seconds
-        log.info(
-            "LINE refuses the loading animation, none is requested for a while seconds=%.0f",
-            self.limits.quiet_seconds,
-        )
 
 
 class _Animation(SideCall):
@@ -150,14 +137,13 @@ class _Animation(SideCall):
             self.close()
 
     def is_wanted(self) -> bool:
-        """False once another run decides, the handler has sent by itself, or LINE fails on it."""
-        return not (self._call.is_abandoned or self._call.has_sent or self._all.is_quiet)
+        is_quiet = self._line.monotonic() < self._all.quiet_until
+        return not (self._call.is_abandoned or self._call.has_sent or is_quiet)
 
     def not_called(self, why: NotCalled) -> None:
-        """It is not tried again."""
+        pass
 
     def request(self) -> LineAnswer:
-        """Ask for it."""
         body = {
             "chatId": self._document["event"]["source"]["userId"],
             "loadingSeconds": self._all.limits.shown_seconds,
@@ -171,8 +157,12 @@ class _Animation(SideCall):
         )
 
     def answered(self, answer: LineAnswer | LineError) -> float | None:
-        """Renew it after a while if LINE accepted it."""
-        if not is_verdict(answer):
-            self._all.keep_quiet()
-            return None
-        return self._all.limits.again_seconds if answer.status < 300 else None
+        limits = self._all.limits
+        if is_verdict(answer):
+            return limits.again_seconds if answer.status < 300 else None
+        self._all.quiet_until = self._line.monotonic() + limits.quiet_seconds
+        log.info(
+            "LINE refuses the loading animation, none is requested for a while seconds=%.0f",
+            limits.quiet_seconds,
+        )
+        return None

@@ -226,7 +226,7 @@ class _Wanted:
         return (self.key,) if self.member is None else (self.key, self.member)
 
 
-class LaterProfiles:
+class LaterProfiles(SideCall):
     """Names that no answer waits for: at most one a second, one call at a time.
 
     Its call is last in the order. It fetches nothing while LINE is not called, or for a while after
@@ -237,14 +237,18 @@ class LaterProfiles:
     def __init__(
         self, line: Line, *, conversations: Conversations, limits: ProfileLimits = LIMITS
     ) -> None:
-        self.line = line
-        self.limits = limits
-        self.conversations = conversations
+        super().__init__(line, SUMMARY)
+        self._limits = limits
+        self._conversations = conversations
+        # Of the present turn: the name, and its conversation.
+        self._asked: _Wanted | None = None
+        self._read: Conversation | None = None
         self._lock = threading.Lock()
         # All below under _lock.
         self._wanted: OrderedDict[tuple[str, str | None], _Wanted] = OrderedDict()
         self._known: OrderedDict[tuple[str, str | None], datetime] = OrderedDict()
         self._is_asking = False
+        # Of the call's thread; replaced as a whole.
         self._failures = 0
         self._quiet_until = 0.0
 
@@ -255,8 +259,10 @@ class LaterProfiles:
                 return
             for wanted in _names_in(document, sender=sender):
                 self._add(wanted)
-            following = None if self._is_asking else self._next()
-        self._fetch(following)
+            begins = bool(self._wanted) and not self._is_asking
+            self._is_asking = self._is_asking or begins
+        if begins:
+            self._line.later(self._limits.later_seconds, self.due)
 
     def forget(self, conversation: str) -> None:
         """Write no name into a conversation whose personal data is about to be deleted."""
@@ -272,137 +278,118 @@ class LaterProfiles:
         if not fresh and len(self._wanted) < MOST_WANTED:
             self._wanted.setdefault(wanted.name, wanted)
 
-    def settled(self, wanted: _Wanted) -> None:
-        """Fetch the next name."""
+    def _again(self, seconds: float) -> None:
         with self._lock:
-            if self._wanted.get(wanted.name) is wanted:
-                del self._wanted[wanted.name]
-            following = self._next()
-        self._fetch(following)
+            self._is_asking = goes_on = bool(self._wanted)
+        if goes_on:
+            super()._again(seconds)
 
-    def _next(self) -> _Wanted | None:
-        """Under the lock."""
-        wanted = next(iter(self._wanted.values()), None)
-        self._is_asking = wanted is not None
-        return wanted
-
-    def _fetch(self, wanted: _Wanted | None) -> None:
-        if wanted is not None:
-            self.line.later(self.limits.later_seconds, _NameFetch(wanted, self).due)
-
-    def drop_all(self) -> None:
-        """LINE is not called for now."""
+    def enter(self) -> None:
+        """Take the next name, and wait for a turn."""
         with self._lock:
-            self._wanted.clear()
-            self._is_asking = False
+            self._asked = next(iter(self._wanted.values()), None)
+        if self._asked is not None:
+            self.path = self._asked.path
+        super().enter()
 
-    def has_answered(self) -> None:
-        """LINE has answered."""
-        with self._lock:
-            self._failures = 0
-
-    def keep_quiet(self) -> None:
-        """LINE has not answered: names alone must not open the breaker or delay sends."""
-        with self._lock:
-            self._failures += 1
-            seconds = growing_seconds(
-                self._failures,
-                first=self.limits.first_quiet_seconds,
-                most=self.limits.longest_quiet_seconds,
-            )
-            self._quiet_until = time.monotonic() + seconds
-        log.info("LINE returns no names, none are fetched for a while seconds=%.0f", seconds)
-        self.drop_all()
-
-    def is_wanted(self, wanted: _Wanted) -> bool:
-        """Whether it was not forgotten since it was taken."""
-        with self._lock:
-            return self._wanted.get(wanted.name) is wanted
-
-    def remember(self, wanted: _Wanted, at: datetime) -> None:
-        """The name was fetched at that time."""
-        with self._lock:
-            self._known[wanted.name] = at
-            while len(self._known) > MOST_REMEMBERED:
-                self._known.popitem(last=False)
-
-
-class _NameFetch(SideCall):
-    """The fetch of one name that no answer waits for."""
-
-    def __init__(self, wanted: _Wanted, names: LaterProfiles) -> None:
-        super().__init__(names.line, wanted.path)
-        self._wanted = wanted
-        self._names = names
-        self._read: Conversation | None = None
-
-    def prepare(self) -> bool:
+    def is_wanted(self) -> bool:
+        """Whether the name is missing."""
+        if self._asked is None:
+            return False
         try:
-            with pymongo.timeout(self._names.limits.later_read_seconds):
-                self._read = self._names.conversations.with_people(self._wanted.conversation)
+            with pymongo.timeout(self._limits.later_read_seconds):
+                self._read = self._conversations.with_people(self._asked.conversation)
         except StoreUnavailable as error:
             log.info("names are not fetched, MongoDB is away error=%s", error)
             return False
-        return self._is_missing(self._read)
+        return self._is_missing(self._asked)
+
+    def _is_missing(self, asked: _Wanted) -> bool:
+        if self._read is None or (self.path == PATHS["user"] and self._read.friend is False):
+            return False
+        profile = self._read.profile_of(asked.member)
+        with self._lock:
+            if profile is not None and is_fresh(profile, datetime.now(UTC)):
+                self._remember(asked, profile["at"])
+                return False
+            # Not if it was forgotten since it was taken, which the reading may have missed.
+            return self._wanted.get(asked.name) is asked
 
     def request(self) -> LineAnswer:
+        """Ask for the name."""
+        assert self._asked is not None, "it is wanted"
         return self._line.client.get(
             self.path,
-            *self._wanted.parts,
-            limit_seconds=self._names.limits.later_call_seconds,
-            key=self._wanted.key,
+            *self._asked.parts,
+            limit_seconds=self._limits.later_call_seconds,
+            key=self._asked.key,
         )
 
-    def answered(self, answer: LineAnswer | LineError) -> None:
+    def answered(self, answer: LineAnswer | LineError) -> float:
+        """Store the name, and continue with the next one."""
         if not is_verdict(answer):
-            self._names.keep_quiet()
-            return
-        self._names.has_answered()
-        # A refused access token and a rate limit are unrelated to the name.
-        if answer.status not in (401, 429):
-            self._keep(profile_of(answer))
-        self._names.settled(self._wanted)
-
-    def not_called(self, why: NotCalled) -> float | None:
-        if why is NotCalled.NO_TURN:
+            # Names alone must not open the breaker or delay sends.
+            self._keep_quiet()
             return 0.0
+        self._failures = 0
+        # A refused access token and a rate limit are unrelated to the name.
+        if self._asked is not None and answer.status not in (401, 429):
+            self._keep(self._asked, profile_of(answer))
+        return self._done()
+
+    def not_called(self, why: NotCalled) -> float:
+        """Leave out the name; all of them while LINE is away."""
         if why is NotCalled.AWAY:
-            self._names.drop_all()
-        else:
-            self._names.settled(self._wanted)
-        return None
+            self._drop_all()
+        return 0.0 if why is NotCalled.NO_TURN else self._done()
 
-    def _is_missing(self, read: Conversation | None) -> bool:
-        if read is None or (self.path == PATHS["user"] and read.friend is False):
-            return False
-        profile = read.profile_of(self._wanted.member)
-        if profile is not None and is_fresh(profile, datetime.now(UTC)):
-            self._names.remember(self._wanted, profile["at"])
-            return False
-        # The reading may have missed that it was forgotten.
-        return self._names.is_wanted(self._wanted)
+    def _done(self) -> float:
+        with self._lock:
+            if self._asked is not None and self._wanted.get(self._asked.name) is self._asked:
+                del self._wanted[self._asked.name]
+        return self._limits.later_seconds
 
-    def _keep(self, told: Document) -> None:
+    def _drop_all(self) -> None:
+        with self._lock:
+            self._wanted.clear()
+
+    def _keep_quiet(self) -> None:
+        self._failures += 1
+        seconds = growing_seconds(
+            self._failures,
+            first=self._limits.first_quiet_seconds,
+            most=self._limits.longest_quiet_seconds,
+        )
+        self._quiet_until = time.monotonic() + seconds
+        log.info("LINE returns no names, none are fetched for a while seconds=%.0f", seconds)
+        self._drop_all()
+
+    def _keep(self, asked: _Wanted, told: Document) -> None:
         """Write it; if an event was recorded since the conversation was read, read it again."""
-        read = self._read
         try:
             for _ in range(KEEP_TRIES):
-                if read is not None and self._write(told, read):
-                    self._names.remember(self._wanted, told["at"])
+                if self._read is not None and self._write(asked.member, told, self._read):
+                    with self._lock:
+                        self._remember(asked, told["at"])
                     return
-                read = self._names.conversations.with_people(self._wanted.conversation)
-                if not self._is_missing(read):
+                self._read = self._conversations.with_people(asked.conversation)
+                if not self._is_missing(asked):
                     return
         except StoreUnavailable as error:
             log.info("a name is not stored, MongoDB is away error=%s", error)
 
-    def _write(self, told: Document, read: Conversation) -> bool:
-        member = self._wanted.member
+    def _write(self, member: str | None, told: Document, read: Conversation) -> bool:
         # A refusal does not replace an older name.
         profile = told if "displayName" in told else {**(read.profile_of(member) or {}), **told}
         is_new = member is not None and member not in read.members
         drop = next(iter(read.members)) if is_new and len(read.members) >= MOST_MEMBERS else None
-        return self._names.conversations.keep_profile(read, member, profile, drop=drop)
+        return self._conversations.keep_profile(read, member, profile, drop=drop)
+
+    def _remember(self, asked: _Wanted, at: datetime) -> None:
+        """Under the lock."""
+        self._known[asked.name] = at
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
 
 
 def _names_in(document: Document, *, sender: bool) -> list[_Wanted]:

@@ -86,7 +86,6 @@ class NotCalled(Enum):
     UNWANTED = "unwanted"
     HELD_BACK = "held back"
     """The endpoint answered 429, or LINE's rate limit is reached."""
-    UNPREPARED = "unprepared"
     NO_TURN = "no turn"
     """The lease is not fresh, the end of another call has opened the breaker, or the gate is
     closed.
@@ -111,10 +110,9 @@ CLOSE = {
 class SideCall:
     """A call of `path` beside the sends, with as many tries as it asks for; `due` begins each.
 
-    At its turn `is_wanted`, the endpoint's rate limit, `prepare` and the gate are asked, in this
-    order. Then comes `request`, and with the gate free `answered`, after a no `not_called`. Both
-    return the seconds until the next try; None for none. Any thread may call `due`, `close` and
-    `finish`.
+    At its turn the endpoint's rate limit, `is_wanted` and the gate are asked, in this order. Then
+    comes `request`, and with the gate free `answered`, after a no `not_called`. Both return the
+    seconds until the next try; None for none. Any thread may call `due`, `close` and `finish`.
     """
 
     patient = False
@@ -136,11 +134,7 @@ class SideCall:
         return Standing(TurnClass.IDLE, self._line.monotonic())
 
     def is_wanted(self) -> bool:
-        """Whether the call is still worth a turn."""
-        return True
-
-    def prepare(self) -> bool:
-        """Write or read what has to precede the call; False if it must not be made."""
+        """Whether the call is worth its turn; writes or reads in MongoDB what has to precede it."""
         return True
 
     def request(self) -> LineAnswer:
@@ -200,12 +194,10 @@ class SideCall:
 
     def _called(self, turn: Turn) -> Action | None:
         """With a turn: call if that is still right; returns what follows with the gate free."""
-        if not self.is_wanted():
-            return partial(self._not_called, NotCalled.UNWANTED)
         if self._line.rate_limits.seconds(self.path):
             return partial(self._not_called, NotCalled.HELD_BACK)
-        if not self.prepare():
-            return partial(self._not_called, NotCalled.UNPREPARED)
+        if not self.is_wanted():
+            return partial(self._not_called, NotCalled.UNWANTED)
         if not turn.may_call():
             return partial(self._not_called, NotCalled.NO_TURN)
         # It may have been closed during the wait for the interval.

@@ -235,11 +235,9 @@ class OfferedButton(SideCall):
         )
 
     def is_wanted(self) -> bool:
-        """Whether the token can be used."""
-        return self._token_seconds > 0 and not self._has_sent()
-
-    def prepare(self) -> bool:
         """Store the try, so that a successor knows that the token may be used."""
+        if self._token_seconds <= 0 or self._has_sent():
+            return False
         try:
             with pymongo.timeout(self._all.limits.note_seconds):
                 # guard: button-noted-first -> is_noted = True

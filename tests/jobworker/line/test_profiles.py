@@ -460,13 +460,13 @@ def test_waiting_sends_come_before_a_name(room: Rooms, sim: Sim, later: Bot) -> 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """A name that no answer waits for is about to be asked for."""
-    begun, ask = threading.Event(), profiles._NameFetch.request
+    begun, ask = threading.Event(), profiles.LaterProfiles.request
 
     def then_ask(self: Any) -> Any:
         begun.set()
         return ask(self)
 
-    monkeypatch.setattr(profiles._NameFetch, "request", then_ask)
+    monkeypatch.setattr(profiles.LaterProfiles, "request", then_ask)
     return begun
 
 
@@ -515,14 +515,14 @@ def test_a_name_is_kept_though_an_event_was_recorded_meanwhile(
 def test_a_mongodb_that_hangs_before_a_name_is_asked_for_does_not_hold_the_gate(
     room: Rooms, sim: Sim, later: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading, found, read = threading.Event(), [], profiles._NameFetch.prepare
+    reading, found, read = threading.Event(), [], profiles.LaterProfiles.is_wanted
 
     def then_read(self: Any) -> Any:
         reading.set()
         found.append(read(self))
         return found[-1]
 
-    monkeypatch.setattr(profiles._NameFetch, "prepare", then_read)
+    monkeypatch.setattr(profiles.LaterProfiles, "is_wanted", then_read)
     user, desk = sim.add_user("桔梗"), room(later, line=limited(later_seconds=0.3))
     namespace = f"{desk.database.name}.conversations"
     hangs = {"blockConnection": True, "blockTimeMS": 3_000, "namespace": namespace}
