@@ -286,17 +286,12 @@ class BotWorker:
         unsends = Unsends(database, conversations, figures=figures)
         schedule = Schedule(database)
         self.outbox = Outbox(
+            side.line,
             batches=Batches(database, conversations),
             conversations=conversations,
             deadletters=unsends.deadletters,
             schedule=schedule,
-            gate=side.hosts.api.gate,
-            rate_limits=side.rate_limits,
-            call=side.client.post,
-            step=step,
-            later=later,
             reply_unknown=line.reply_unknown,
-            figures=figures,
             quota=side.quota,
             groups=side.groups,
             late_replies=LateReplies(a_day=line.late_replies_a_day),

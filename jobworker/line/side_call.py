@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_no_verdict
@@ -50,6 +50,21 @@ class Line:
             follow = act(turn)
         if follow is not None:
             follow()
+
+    def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        senders: Sequence[Mapping[str, Any]],
+        *,
+        retry_key: str | None,
+        attempt: int,
+    ) -> LineAnswer:
+        """Post sends, each of `senders` named by event and key. Raises LineError."""
+        first, *others = senders or [{}]
+        return self.client.post(
+            path, body, retry_key=retry_key, **first, also=others, attempt=attempt
+        )
 
     def call(
         self, turn: Turn, path: str, request: Callable[[], LineAnswer]

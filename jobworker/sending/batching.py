@@ -21,11 +21,10 @@ import pymongo
 
 from jobworker.effects import SendMethod
 from jobworker.line.answer import LineAnswer
-from jobworker.line.client import answer_or_error
-from jobworker.line.gate import Gate, Turn
+from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Ticket, TurnClass
 from jobworker.line.quota import Quota
-from jobworker.line.rate_limits import RateLimits
+from jobworker.line.side_call import Line
 from jobworker.record.batches import Batches, ReadyBatch
 from jobworker.record.conversations import Claim
 from jobworker.sending.batch import Batch, company_of
@@ -97,22 +96,14 @@ class Batching:
         self,
         boxes: Boxes,
         *,
+        line: Line,
         rows: Batches,
-        gate: Gate,
-        rate_limits: RateLimits,
-        call: Callable[..., LineAnswer],
-        step: Callable[[Action], None],
-        later: Callable[[float, Action], None],
-        quota: Quota | None,
+        quota: Quota,
         limits: SendLimits,
     ) -> None:
         self._boxes = boxes
+        self._line = line
         self._rows = rows
-        self._gate = gate
-        self._rate_limits = rate_limits
-        self._call = call
-        self._step = step
-        self._later = later
         self._quota = quota
         self._limits = limits
         # Under the lock of the boxes: the batches on their way, and the conversations whose batch
@@ -129,10 +120,10 @@ class Batching:
         if (
             not go.is_new
             or go.call.way is not SendMethod.PUSH
-            or self._rate_limits.seconds(MULTICAST)
+            or self._line.rate_limits.seconds(MULTICAST)
         ):
             return None
-        left = self._quota.left if self._quota is not None else None
+        left = self._quota.left
         others = company_of(box, self._boxes.waiting.values(), boottime())
         # The rest of the month is for those that have waited longest.
         others = others if left is None else others[: max(0, left - 1)]
@@ -197,28 +188,25 @@ class Batching:
 
     def _take_turn(self, batch: Batch, ticket: Ticket) -> None:
         """On a pool thread: handle a turn at the gate."""
-        with self._gate.holding(ticket) as turn:
-            with self._boxes.lock:
-                if not batch.turn(ticket):
-                    return
-                plan = batch.plan(boottime(), self._rate_limits.seconds(MULTICAST))
-            if isinstance(plan, Go):
-                follow = self._make_call(batch, turn)
-            else:
-                follow = partial(self._do, batch, plan)
-        follow()
+        self._line.in_turn(ticket, partial(self._called, batch, ticket))
+
+    def _called(self, batch: Batch, ticket: Ticket, turn: Turn) -> Action | None:
+        with self._boxes.lock:
+            if not batch.turn(ticket):
+                return None
+            plan = batch.plan(boottime(), self._line.rate_limits.seconds(MULTICAST))
+        if isinstance(plan, Go):
+            return self._make_call(batch, turn)
+        return partial(self._do, batch, plan)
 
     def _make_call(self, batch: Batch, turn: Turn) -> Action:
         if not turn.may_call():
             return partial(self._called_off, batch)
-        turn.begin()
         batch.calling()
         for box in batch.boxes.values():
             box.calling()
         log.debug("sending batch=%s users=%d", batch.ready.key, len(batch.users))
-        batch.answer = answer_or_error(partial(self._post, batch))
-        # Before the gate is free for the next call of the same endpoint.
-        self._rate_limits.note(MULTICAST, batch.answer)
+        batch.answer = self._line.call(turn, MULTICAST, partial(self._post, batch))
         return partial(self._judge, batch)
 
     def _post(self, batch: Batch) -> LineAnswer:
@@ -229,19 +217,13 @@ class Batching:
                 for one in box.sends
                 if one.place in batch.ready.members[box.id]
             ]
-        first = senders[0] if senders else {}
-        return self._call(
-            MULTICAST,
-            {"to": batch.users, "messages": batch.messages},
-            retry_key=batch.ready.key,
-            **first,
-            also=senders[1:],
-            attempt=batch.calls,
-        )
+        body = {"to": batch.users, "messages": batch.messages}
+        key = batch.ready.key
+        return self._line.post(MULTICAST, body, senders, retry_key=key, attempt=batch.calls)
 
     def _called_off(self, batch: Batch) -> None:
         """The gate refused the call: the lease is not fresh, or the process stops."""
-        if self._gate.is_closed and not batch.was_tried:
+        if self._line.gate.is_closed and not batch.was_tried:
             # A successor would treat it as a call of unknown outcome.
             boxes = list(batch.boxes.values())
             self._call_off(batch.ready.key, batch.ready.members, boxes)
@@ -254,12 +236,10 @@ class Batching:
         """Settle the answer on this thread, as for a call of one conversation."""
         outcome = batch.judged(batch.answer)
         ready = batch.ready
-        if self._quota is not None:
-            if outcome.cause == QUOTA:
-                self._quota.met()
-            elif outcome.ending is SendVerdict.SENT:
-                self._quota.paid(len(ready.members))
+        if outcome.cause == QUOTA:
+            self._quota.met()
         if outcome.ending is SendVerdict.SENT:
+            self._quota.paid(len(ready.members))
 
             def end() -> Action:
                 self._rows.end(ready)
@@ -376,11 +356,11 @@ class Batching:
     def _do(self, batch: Batch, step: NextStep | None) -> None:
         match step:
             case Enter(ticket):
-                self._gate.enter(ticket)
+                self._line.gate.enter(ticket)
             case Rest(seconds):
-                self._later(seconds, partial(self._wake, batch, step))
+                self._line.later(seconds, partial(self._wake, batch, step))
             case MakeLetters(cause, _, _):
-                self._step(partial(self._give_up, batch, cause))
+                self._line.step(partial(self._give_up, batch, cause))
 
     def _wake(self, batch: Batch, rest: Rest) -> None:
         with self._boxes.lock:
@@ -429,7 +409,7 @@ class Batching:
             return partial(self._release, [box])
         is_asked = claim.key in self._unknown
         self._unknown.setdefault(claim.key, {})[box.id] = box, claim.places
-        return None if is_asked else partial(self._step, partial(self._ask, claim.key))
+        return None if is_asked else partial(self._line.step, partial(self._ask, claim.key))
 
     def _ask(self, key: str) -> None:
         def ask() -> Action:

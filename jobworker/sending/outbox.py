@@ -25,14 +25,13 @@ import pymongo
 
 from jobworker.effects import Call, Send, SendMethod, is_timer, of_effect
 from jobworker.line.answer import LineAnswer
-from jobworker.line.client import answer_or_error
-from jobworker.line.gate import Gate, Turn
+from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Ticket, TurnClass
 from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.quota import Quota
-from jobworker.line.rate_limits import RateLimits
+from jobworker.line.side_call import Line
 from jobworker.line.today import day_of
-from jobworker.metrics import WorkerMetrics, since_ms
+from jobworker.metrics import since_ms
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import (
     Claim,
@@ -102,24 +101,18 @@ class Outbox:
     Their states change under one lock (see `jobworker.sending.conversation_outbox`). Resulting
     actions at the gate, by the clock or in MongoDB are carried out when the lock is free.
 
-    `call` posts to LINE: `call(path, body, retry_key=…, **context)` returns its answer or raises
-    LineError. `quota` knows the rest of the month, and gets the refusals for it.
+    `quota` knows the rest of the month, and gets the refusals for it.
     """
 
     def __init__(
         self,
+        line: Line,
         *,
         conversations: Conversations,
         deadletters: DeadLetters,
         schedule: Schedule,
-        gate: Gate,
-        rate_limits: RateLimits,
-        call: Callable[..., LineAnswer],
-        step: Callable[[Action], None],
-        later: Callable[[float, Action], None],
-        reply_unknown: ReplyUnknown = ReplyUnknown.PUSH,
-        figures: WorkerMetrics | None = None,
         batches: Batches,
+        reply_unknown: ReplyUnknown = ReplyUnknown.PUSH,
         quota: Quota | None = None,
         groups: GroupSizes | None = None,
         late_replies: LateReplies | None = None,
@@ -128,14 +121,10 @@ class Outbox:
         self._conversations = conversations
         self._deadletters = deadletters
         self._schedule = schedule
-        self._gate = gate
-        self._rate_limits = rate_limits
-        self._call = call
-        self._step = step
-        self._later = later
+        self._line = line
         self._reply_unknown = reply_unknown
-        self._figures = figures or WorkerMetrics()
-        self._quota = quota
+        self._figures = line.figures
+        self._quota = quota or Quota(line)
         self._groups = groups or GroupSizes()
         self._late = late_replies or LateReplies()
         self._figures.set("late_replies_a_day", self._late.a_day)
@@ -171,13 +160,9 @@ class Outbox:
                 make_letters=self._make_letters,
                 until_confirmed=self._until_confirmed,
             ),
+            line=line,
             rows=batches,
-            gate=gate,
-            rate_limits=rate_limits,
-            call=call,
-            step=step,
-            later=later,
-            quota=quota,
+            quota=self._quota,
             limits=limits,
         )
 
@@ -410,18 +395,18 @@ class Outbox:
         """Carry out the action of a change of state."""
         match step:
             case Enter(ticket):
-                self._gate.enter(ticket)
+                self._line.gate.enter(ticket)
             case Move(ticket, standing):
-                self._gate.move(ticket, standing)
+                self._line.gate.move(ticket, standing)
             case Rest(seconds):
-                self._later(seconds, partial(self._wake, box, step))
+                self._line.later(seconds, partial(self._wake, box, step))
             case MakeLetters(cause, places, ticket):
                 if ticket is not None:
-                    self._gate.cancel(ticket)
+                    self._line.gate.cancel(ticket)
                 call = box.call
-                self._step(partial(self._make_letters, box, places, cause, call, unknown=call))
+                self._line.step(partial(self._make_letters, box, places, cause, call, unknown=call))
             case PutBack(place):
-                self._step(partial(self._put_back, box, place))
+                self._line.step(partial(self._put_back, box, place))
 
     def _wake(self, box: ConversationOutbox, rest: Rest) -> None:
         with self._lock:
@@ -430,31 +415,26 @@ class Outbox:
 
     def _take_turn(self, box: ConversationOutbox, ticket: Ticket) -> None:
         """On a pool thread: handle a turn at the gate."""
-        with self._gate.holding(ticket) as turn:
-            with self._lock:
-                if not box.turn(ticket):
-                    return
-                plan = box.plan(boottime(), self._rate_limits.seconds, self._budget(box))
-                company = self._batching.company(box, plan) if isinstance(plan, Go) else None
-                tickets = [one.take_along() for one in company.boxes[1:]] if company else []
-            for their in tickets:
-                if their is not None:
-                    self._gate.cancel(their)
-            if company:
-                follow = self._batching.go(company, turn)
-            elif isinstance(plan, Go):
-                follow = self._go(box, plan, turn)
-            else:
-                follow = partial(self._do, box, plan)
-        # The gate is free for others by now.
-        follow()
+        self._line.in_turn(ticket, partial(self._called, box, ticket))
+
+    def _called(self, box: ConversationOutbox, ticket: Ticket, turn: Turn) -> Action | None:
+        with self._lock:
+            if not box.turn(ticket):
+                return None
+            plan = box.plan(boottime(), self._line.rate_limits.seconds, self._budget(box))
+            company = self._batching.company(box, plan) if isinstance(plan, Go) else None
+            tickets = [one.take_along() for one in company.boxes[1:]] if company else []
+        for their in tickets:
+            if their is not None:
+                self._line.gate.cancel(their)
+        if company:
+            return self._batching.go(company, turn)
+        return self._go(box, plan, turn) if isinstance(plan, Go) else partial(self._do, box, plan)
 
     def _budget(self, box: ConversationOutbox) -> Budget:
         """Under the lock."""
-        people = self._groups.people(box.chat) or 1
-        if self._quota is None:
-            return Budget(self._late, people=people)
         found = self._quota.month
+        people = self._groups.people(box.chat) or 1
         return Budget(self._late, found.is_closed, found.left, people)
 
     def _go(self, box: ConversationOutbox, go: Go, turn: Turn) -> Action:
@@ -473,21 +453,11 @@ class Outbox:
             return hindrance
         if not turn.may_call():
             return partial(self._call_off, box, go)
-        turn.begin()
-        box.calling()
         with self._lock:
             members = [one.send for one in box.members(go.call)]
-        log.debug(
-            "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f sends=%d",
-            members[0].id,
-            go.call.way.value,
-            turn.waited_seconds * 1000,
-            since_ms(members[0].token_from or members[0].at),
-            len(members),
-        )
-        box.answer = answer_or_error(partial(self._post, box, go.call, members))
-        # Before the gate is free for the next call of the same endpoint.
-        self._rate_limits.note(go.call.way.path, box.answer)
+        box.calling()
+        request = partial(self._post, box, go.call, members, turn)
+        box.answer = self._line.call(turn, go.call.way.path, request)
         # After the call: a process that froze before it sent may have sent an expired token.
         with self._lock:
             tried = box.tried(go.call, boottime())
@@ -533,7 +503,7 @@ class Outbox:
         """The gate refused the call: the lease is not fresh, or the process stops."""
         box.called_off(go)
         # guard: stop-strikes-out
-        if go.is_new and self._gate.is_closed:
+        if go.is_new and self._line.gate.is_closed:
             self._strike_out(box, go.call)
         with self._lock:
             step = box.again(time.monotonic())
@@ -547,21 +517,25 @@ class Outbox:
         except StoreUnavailable as error:
             log.warning("call not removed, it was not made conversation=%s error=%s", box.id, error)
 
-    def _post(self, box: ConversationOutbox, call: Call, members: Sequence[Send]) -> LineAnswer:
+    def _post(
+        self, box: ConversationOutbox, call: Call, members: Sequence[Send], turn: Turn
+    ) -> LineAnswer:
+        log.debug(
+            "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f sends=%d",
+            members[0].id,
+            call.way.value,
+            turn.waited_seconds * 1000,
+            since_ms(members[0].token_from or members[0].at),
+            len(members),
+        )
         body: dict[str, Any] = {"messages": [one for send in members for one in send.messages]}
         if call.way is SendMethod.REPLY:
             body["replyToken"] = call.token
         else:
             body["to"] = members[0].to
-        return self._call(
-            call.way.path,
-            body,
-            retry_key=call.key,
-            eventId=members[0].event_id,
-            key=box.chat,
-            also=[{EVENT_ID: send.event_id, "key": box.chat} for send in members[1:]],
-            attempt=box.calls,
-        )
+        senders = [{EVENT_ID: send.event_id, "key": box.chat} for send in members]
+        path, key = call.way.path, call.key
+        return self._line.post(path, body, senders, retry_key=key, attempt=box.calls)
 
     def _judge(self, box: ConversationOutbox, tried: Tried) -> None:
         """Settle the answer, all on this thread: a stop drops steps, and the next process would
@@ -572,7 +546,7 @@ class Outbox:
         if outcome.unproved:
             log.warning("reply of unknown outcome, not provable conversation=%s", box.id)
             self._figures.add("unproved_replies")
-        if self._quota is not None and not tried.is_reply:
+        if not tried.is_reply:
             if outcome.cause == QUOTA:
                 self._quota.met()
             elif outcome.ending is SendVerdict.SENT:
@@ -747,7 +721,7 @@ class Outbox:
 
     def _by_step(self, act: Action, failed: str) -> None:
         """Run it on a thread, repeatedly until MongoDB has confirmed it."""
-        self._step(partial(self._until_confirmed, act, failed))
+        self._line.step(partial(self._until_confirmed, act, failed))
 
     def _settle(self, box: ConversationOutbox, act: Callable[[], Action], failed: str) -> None:
         """Run it for a box of this thread until MongoDB has confirmed; then what follows."""
@@ -767,7 +741,7 @@ class Outbox:
         except StoreUnavailable as error:
             log.warning("%s, trying again error=%s", failed, error)
             again = partial(self._until_confirmed, act, failed, pause)
-            self._later(pause(error), partial(self._step, again))
+            self._line.later(pause(error), partial(self._line.step, again))
             return
         if follow is not None:
             follow()

@@ -66,7 +66,7 @@ POINTS = {
         Conversations, "note_call", when=lambda _, id_, call, *more: as_push(call)
     ),
     "called as push": lambda: after(
-        Outbox, "_post", when=lambda _, box, call, sends: as_push(call)
+        Outbox, "_post", when=lambda _, box, call, *more: as_push(call)
     ),
 }
 

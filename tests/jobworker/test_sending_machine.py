@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from jobworker.line.breaker import Breaker
 from jobworker.line.client import tell
 from jobworker.line.gate import Gate
 from jobworker.line.rate_limits import RateLimits
+from jobworker.line.side_call import Line
 from jobworker.record.conversations import LateCall, Noted, Outbound
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
@@ -114,17 +116,15 @@ class World:
             lead_seconds=0.0,
             monotonic=lambda: self.now,
         )
+        client: Any = SimpleNamespace(post=self.call)
+        line = Line(self.gate, client, self.rate_limits, self.steps.append, self.later)
         self.outbox = Outbox(
+            line,
             conversations=self,  # type: ignore[arg-type]
             deadletters=Letters(self),  # type: ignore[arg-type]
             schedule=self,  # type: ignore[arg-type]
             # No two sends have the same text here, so none travels with another conversation's.
             batches=None,  # type: ignore[arg-type]
-            gate=self.gate,
-            rate_limits=self.rate_limits,
-            call=self.call,
-            step=self.steps.append,
-            later=self.later,
             reply_unknown=ReplyUnknown.PUSH,
         )
         for id_, effects in self.waiting.items():

@@ -25,6 +25,7 @@ from jobworker.effects import Call, Send, SendMethod
 from jobworker.line import client as line_client
 from jobworker.line.breaker import BreakerLimits
 from jobworker.line.rate_limits import RateLimits
+from jobworker.line.side_call import Line
 from jobworker.record.conversations import FIRST_NUMBER, Conversations, Noted
 from jobworker.sending import conversation_outbox, outbox
 from jobworker.sending.conversation_outbox import SendLimits
@@ -751,9 +752,10 @@ def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
 
 def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     nothing: Any = None
-    others = ("conversations", "deadletters", "schedule", "batches", "call", "step", "later")
+    others = ("conversations", "deadletters", "schedule", "batches")
     gate: Any = SimpleNamespace(enter=lambda ticket: None, move=lambda ticket, standing: None)
-    box = outbox.Outbox(gate=gate, rate_limits=nothing, **dict.fromkeys(others, nothing))
+    line = Line(gate, client=nothing, rate_limits=nothing, step=nothing, later=nothing)
+    box = outbox.Outbox(line, **dict.fromkeys(others, nothing))
     effects = outbound(*(a_send(id=f"E1/{n}").as_document() for n in range(10_000)))
     started = time.monotonic()
     box.add(f"{CHANNEL}/U1", effects)
