@@ -260,6 +260,7 @@ class BotWorker:
         leader_limits: LeaderLimits = LEADER_LIMITS,
         confirms_bots: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        timer_set: Callable[[datetime | None], None] = lambda due_at: None,
         registry: CollectorRegistry | None = None,
     ) -> None:
         figures = WorkerMetrics(registry)
@@ -284,7 +285,7 @@ class BotWorker:
             now=now,
         )
         unsends = Unsends(database, conversations, figures=figures)
-        schedule = Schedule(database)
+        schedule = Schedule(database, timer_set)
         self.outbox = Outbox(
             side.line,
             batches=Batches(database, conversations),

@@ -34,7 +34,6 @@ IMPORTED = (
         "linedesk.cli.main",
         "linedesk.compose.processes",
         "linedesk.compose.dispatcher",
-        "linedesk.compose.scheduler",
         "linedesk.compose.worker",
     ),
     *("linedesk.setup.init", "linedesk.cli.dead", "linedesk.doctor.doctor", "linedesk.demo.demo"),

@@ -27,6 +27,7 @@ from dispatcher.metrics import DispatcherMetrics
 from dispatcher.progress.document import Progress
 from dispatcher.progress.tracker import ProgressTracker
 from dispatcher.status import BacklogProbe
+from dispatcher.timers import Timers
 from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
@@ -38,8 +39,6 @@ from linedesk.runtime.metrics_server import MetricsServer
 from linedesk.runtime.service_manager import NoServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.scheduler.listener import ScheduleListener
-from linedesk.scheduler.scheduler import Scheduler
 from linedesk.settings.settings import load_settings
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import Control
@@ -121,9 +120,6 @@ class Workplace:
 OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = {
     AddressPrinter: lambda place: AddressPrinter(load_settings({"FRONTDESK_PORT": "1"})),
     DelayedCalls: lambda place: DelayedCalls(),
-    ScheduleListener: lambda place: ScheduleListener(
-        place.database["schedule"], lambda run_at, time: None
-    ),
     Drain: Workplace.drain,
     Guard: lambda place: Guard(place.database),
     Lease: Workplace.lease,
@@ -133,7 +129,7 @@ OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = 
     WatchdogReporter: lambda place: WatchdogReporter(NoServiceManager()),
     RowWriter: lambda place: RowWriter(CallLog(place.database["calls"])),
     Saver: Workplace.saver,
-    Scheduler: lambda place: Scheduler(place.database, place.database),
+    Timers: lambda place: Timers(place.database, lease_is_fresh=lambda: True),
     SimClock: lambda place: SimClock("http://127.0.0.1:1/sim/clock"),
     BacklogProbe: Workplace.probe,
     StatusRow: lambda place: StatusRow(

@@ -17,7 +17,7 @@ TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
 MOST_MODULES = 16
 
 BASE = {"linedesk.runtime", "linedesk.store"}
-PARTS = BASE | {"linedesk.settings", "linedesk.contract", "frontdesk", "linedesk.scheduler"}
+PARTS = BASE | {"linedesk.settings", "linedesk.contract", "frontdesk"}
 PARTS |= {"dispatcher", "jobworker", "linedesk", "linedesk.bots", "linedesk.console"}
 COMPOSED = PARTS | {"linedesk.setup", "linesim", "linedesk.compose"}
 # The commands: nothing imports linedesk.cli but the modules that `python -m` runs.
@@ -28,7 +28,6 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk.store": {"linedesk.runtime"},
     "linedesk.contract": {"linedesk.store"},
     "frontdesk": BASE,
-    "linedesk.scheduler": BASE,
     "dispatcher": BASE | {"linedesk.contract"},
     "jobworker": BASE | {"linedesk.contract"},
     "linedesk": {"jobworker"},
@@ -55,11 +54,12 @@ FLOORS = {
         ("decider", "assembly"),
     ),
     "dispatcher": (
-        ("metrics", "delayed_calls", "lease"),
+        ("metrics", "delayed_calls", "lease", "timer_rows"),
+        ("timer_firing",),
         ("progress",),
         ("keyed",),
         ("feed",),
-        ("exit_reason", "control", "watchdog", "status", "startup_wait"),
+        ("exit_reason", "control", "watchdog", "status", "startup_wait", "timers"),
         ("process",),
     ),
     "linesim": (("model",), ("people",), ("judge",), ("http",)),

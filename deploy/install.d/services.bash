@@ -4,6 +4,9 @@
 
 SYSTEMD=$ROOT/etc/systemd/system
 
+# The unit that fired timers in earlier releases; now the dispatcher does.
+SCHEDULER=linedesk-scheduler.service
+
 # A digest of all files that the services use, written after a successful start.
 STAMP=$OPT/.running-with
 
@@ -30,7 +33,8 @@ services() {
   [[ $(setting dispatcher_workers) != amqp ]] || ! ask systemctl is-enabled --quiet linedesk-worker.service ||
     echo linedesk-worker.service
   echo linedesk-dispatcher.service
-  [[ $(setting scheduler) != process ]] || echo linedesk-scheduler.service
+  # After a roll-back: with this setting the dispatcher of an earlier release fires no timers.
+  [[ $(setting scheduler) != process || ! -e $OPT/current/share/linedesk/systemd/$SCHEDULER ]] || echo "$SCHEDULER"
   # Last, since it writes documents that the others read: they must support new fields first.
   echo linedesk-frontdesk.service
 }
@@ -81,9 +85,6 @@ enable_services() {
       change "$unit starts with the machine" systemctl enable --quiet "$unit" || return
     fi
   done
-  if [[ $(setting scheduler) != process ]] && [[ $(systemctl is-enabled linedesk-scheduler.service 2>/dev/null) == enabled ]]; then
-    change "without linedesk-scheduler.service" systemctl disable --quiet --now linedesk-scheduler.service
-  fi
 }
 
 all_active() {
@@ -109,9 +110,18 @@ activate() {
     note "the services were not started: run this again without --no-start"
     return 0
   fi
-  restart_services && stay_up || return
+  restart_services && stay_up && drop_scheduler "$1" || return
   restart_console
   [[ -n $DRY_RUN ]] || { mark_release "$1" && write_stamp; }
+}
+
+# Only once the new dispatcher runs, so that timers keep firing; beside it each fires once as well.
+drop_scheduler() {
+  [[ -e $SYSTEMD/$SCHEDULER && ! -e $1/share/linedesk/systemd/$SCHEDULER ]] || return 0
+  change "without $SCHEDULER" systemctl disable --quiet --now "$SCHEDULER" &&
+    change "$SYSTEMD/$SCHEDULER removed" rm -f "$SYSTEMD/$SCHEDULER" &&
+    change "systemd reads its units" systemctl daemon-reload || return
+  [[ $(setting scheduler) != process ]] || note "the dispatcher fires timers: delete SCHEDULER and SCHEDULER_METRICS_PORT from $ROOT/etc/linedesk/linedesk.toml"
 }
 
 # With --dry-run planned changes are not on the disk, so they cannot be compared.

@@ -1,6 +1,6 @@
 """Timers that a handler sets and cancels, as effects: only the last one of each name counts.
 
-An effect becomes a row in `schedule` after it is recorded; the scheduler fires the row. Pure.
+An effect becomes a row in `schedule` after it is recorded; the dispatcher fires the row. Pure.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ therefore changes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from bson.errors import BSONError
@@ -24,15 +25,24 @@ from linedesk.store.client import DURABLE, LOCAL, MAJORITY
 from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document, conversation_id, name_of
 from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.records.effects import OUTBOX_PAIRS
+from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import TIMER
 
 log = logging.getLogger(__name__)
 
 
 class Schedule:
-    """The rows of bots' timers. Every method raises StoreUnavailable when MongoDB is away."""
+    """The rows of bots' timers. Every method raises StoreUnavailable when MongoDB is away.
 
-    def __init__(self, database: Database[Any]) -> None:
+    `timer_set` gets the due time of each row that is written; None of one that is cancelled.
+    """
+
+    def __init__(
+        self,
+        database: Database[Any],
+        timer_set: Callable[[datetime | None], None] = lambda due_at: None,
+    ) -> None:
+        self._timer_set = timer_set
         self._rows = database[SCHEDULE].with_options(write_concern=DURABLE)
         self._conversations = database[CONVERSATIONS]
 
@@ -50,6 +60,7 @@ class Schedule:
             try:
                 with translated():
                     self._rows.update_one(condition, row_of(effect), upsert=True)
+                self._timer_set(effect[RUN_AT])
                 return None
             except DuplicateKeyError:
                 # Or another process inserted the row between the read and the insert.

@@ -14,10 +14,10 @@ from typing import Any
 import bson
 from bson.raw_bson import RawBSONDocument
 
+from dispatcher.timer_rows import BrokenRow, fired_timer
 from jobworker.bot.states import STATE_TIMER
 from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
-from linedesk.scheduler.rows import BrokenRow, fired_timer
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,
@@ -247,7 +247,7 @@ class Restored:
             stored = RawBSONDocument(bson.encode(row), AS_STORED)
             fired = fired_timer(stored, now=self._now, accept_time=self._now)
         except BrokenRow:
-            # The scheduler sets it aside and logs the reason.
+            # The dispatcher sets it aside and logs the reason.
             yield SCHEDULE, row
             return
         if fired.next_at is not None:

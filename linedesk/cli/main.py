@@ -185,13 +185,21 @@ def worker(settings: Settings, command: str | None) -> int:
     return worker_process(settings, command=command)
 
 
-@linedesk.command(cls=Process)
+@linedesk.command(cls=Process, hidden=True)
 @with_settings
-def scheduler(settings: Settings) -> int:
-    """Fire timers. Needed only with SCHEDULER=process."""
-    from linedesk.compose.processes import scheduler_process
+def scheduler(settings: Settings) -> None:
+    """Print what to do instead: the dispatcher fires timers."""
+    from linedesk.settings.errors import SettingsError
 
-    return scheduler_process(settings)
+    # The unit of an earlier release does not restart a process that ends with this exit code.
+    raise SettingsError(
+        [
+            _(
+                "the dispatcher fires timers: run `systemctl disable --now linedesk-scheduler` and "
+                "delete SCHEDULER from the settings"
+            )
+        ]
+    )
 
 
 @linedesk.command(cls=Command)
@@ -294,7 +302,7 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @config_option
 @verbose_option
 def up(config_path: Path | None, verbose: bool) -> int:
-    """Run front desk, dispatcher, scheduler and a worker together; restart any that ends.
+    """Run front desk, dispatcher and a worker together; restart any that ends.
 
     With MONGODB_URI=embedded the command also runs a private mongod and keeps its data. When the
     front desk is ready, the command prints the addresses of webhook and simulator.

@@ -19,13 +19,13 @@ from dispatcher.feed.oplog import OplogFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits
+from dispatcher.timers import Timers, system_now
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.remote.broker import MakeBroker
 from jobworker.remote.leader import LeaderLimits
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
-from linedesk.compose.scheduler import make_scheduler, simulated_clock
 from linedesk.compose.sim_clock import SimClock
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.logging import masking
@@ -33,8 +33,6 @@ from linedesk.runtime.metrics_server import serve_metrics
 from linedesk.runtime.service_manager import ServiceManager, let_time_pass, service_from
 from linedesk.runtime.signals import take_signals
 from linedesk.runtime.status_row import UP, started_by
-from linedesk.runtime.thread import Component
-from linedesk.scheduler.scheduler import system_now
 from linedesk.settings.settings import Settings, require, require_pika
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import RECVQ
@@ -70,7 +68,8 @@ def run_dispatcher(settings: Settings) -> int:
     bot_secrets = {} if bot is None else read_bot_secrets(bot, settings.bot_secrets)
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     take_signals(inbox)
-    clock = simulated_clock(settings)
+    clock = None if settings.sim_clock is None else SimClock(settings.sim_clock)
+    now = system_now if clock is None else clock.now
     registry = CollectorRegistry()
     desks: list[BotWorker] = []
 
@@ -84,7 +83,8 @@ def run_dispatcher(settings: Settings) -> int:
             settings=bot_settings,
             secrets=bot_secrets,
             masked=masking(settings.secret_values),
-            now=system_now if clock is None else clock.now,
+            now=now,
+            timer_set=timers.set,
             registry=registry,
             connect=_broker(settings) if is_remote else None,
             leader_limits=leader_limits(settings.drain_seconds),
@@ -101,6 +101,10 @@ def run_dispatcher(settings: Settings) -> int:
         feed_client(settings.mongodb_uri, app_name="linedesk-feed") as feeds,
     ):
         database = client[settings.mongodb_database]
+        lease = Lease(database)
+        timers = Timers(database, lease_is_fresh=lease.is_fresh, now=now, registry=registry)
+        if clock is not None:
+            clock.when_moved(timers.wake)
         dispatcher = Dispatcher(
             database,
             make_feed(settings.dispatcher_feed, feeds, settings.mongodb_database),
@@ -111,13 +115,12 @@ def run_dispatcher(settings: Settings) -> int:
                 drain_seconds=settings.drain_seconds,
                 handler_seconds=settings.handler_limit_seconds,
             ),
-            lease=Lease(database),
+            lease=lease,
             inbox=inbox,
-            components=_components(settings, client, feeds, clock, registry),
+            components=[timers] if clock is None else [clock, timers],
             service=service,
             registry=registry,
-            # Readers of `status` expect a scheduler only if the setting asks for one.
-            about={"scheduler": settings.scheduler, "handlerTries": settings.handler_tries},
+            about={"handlerTries": settings.handler_tries},
         )
         ending = run_until_end(dispatcher, inbox, service)
         for desk in desks:
@@ -135,23 +138,6 @@ def _broker(settings: Settings) -> MakeBroker:
     from jobworker.remote.amqp import AmqpBroker
 
     return partial(AmqpBroker, settings.amqp_urls, name="dispatcher")
-
-
-def _components(
-    settings: Settings,
-    client: Client,
-    feeds: Client,
-    clock: SimClock | None,
-    registry: CollectorRegistry,
-) -> list[Component]:
-    """The components that run while the dispatcher holds the lease."""
-    components: list[Component] = [] if clock is None else [clock]
-    if settings.scheduler == "dispatcher":
-        scheduler = make_scheduler(settings, client, feeds, clock=clock, registry=registry)
-        components.append(scheduler)
-    else:
-        log.info("a separate scheduler process fires timers setting=SCHEDULER")
-    return components
 
 
 def run_until_end(

@@ -16,6 +16,8 @@ from linedesk.runtime.service_manager import service_from, sockets_from
 from linedesk.settings.errors import CannotServe
 from linedesk.settings.settings import Settings, require, require_pika, require_server
 
+log = logging.getLogger(__name__)
+
 
 def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     """Serve webhooks until a signal; returns the exit code. Raises SettingsError, CannotListen."""
@@ -25,6 +27,7 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     from frontdesk.process import Address, SpoolAt, serve
     from linedesk.runtime.metrics_server import serve_metrics
 
+    _warn_of_removed(settings)
     registry = CollectorRegistry()
     service, inherited = service_from(os.environ), _sockets()
     require(settings, "line_channel_secret")
@@ -81,17 +84,10 @@ def dispatcher_process(settings: Settings) -> int:
     from linedesk.compose.dispatcher import run_dispatcher
 
     spare_the_collector()
+    _warn_of_removed(settings)
     require(settings, "line_channel_access_token")
     require_server(settings)
     return run_dispatcher(settings)
-
-
-def scheduler_process(settings: Settings) -> int:
-    """Fire timers until a signal; returns the exit code. Raises SettingsError, SetupError."""
-    from linedesk.compose.scheduler import run_scheduler
-
-    require_server(settings)
-    return run_scheduler(settings)
 
 
 def worker_process(settings: Settings, *, command: str | None) -> int:
@@ -102,7 +98,13 @@ def worker_process(settings: Settings, *, command: str | None) -> int:
     require_pika()
     from linedesk.compose.worker import run_worker
 
+    _warn_of_removed(settings)
     return run_worker(settings, command=command)
+
+
+def _warn_of_removed(settings: Settings) -> None:
+    for name, what_to_do in settings.removed.items():
+        log.warning('setting has no effect in this release name=%s reason="%s"', name, what_to_do)
 
 
 def sim_process(settings: Settings, *, port: int, webhook: str | None, **options: Any) -> int:

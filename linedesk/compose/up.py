@@ -23,7 +23,6 @@ from linedesk.store.collections import create_collections, require_schema, set_a
 from linedesk.store.views import ensure_views
 
 FRONTDESK_STOP_SECONDS = 10.0
-SCHEDULER_STOP_SECONDS = 25.0
 # After its drain the dispatcher joins threads, saves its progress and releases the lease.
 DISPATCHER_MARGIN_SECONDS = 15.0
 WORKER_MARGIN_SECONDS = 20.0
@@ -80,8 +79,6 @@ def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool
     if settings.dispatcher_workers == "amqp":
         command = children.of_module("linedesk", "worker", *options)
         programs.append(Program("worker", command, settings.drain_seconds + WORKER_MARGIN_SECONDS))
-    if settings.scheduler == "process":
-        programs.insert(1, program("linedesk.scheduler", SCHEDULER_STOP_SECONDS))
     return programs
 
 

@@ -46,7 +46,7 @@ WAIT_WARN_SECONDS, WAIT_BAD_SECONDS = 60.0, 600.0
 # Since progress was saved. A save follows each heartbeat, which comes after 30 s without events.
 # The dispatcher itself counts 90 s as a stall.
 QUIET_WARN_SECONDS = 120.0
-# Delay of the next timer. The scheduler retries within seconds and fails over within ten.
+# Delay of the next timer. The dispatcher retries within seconds and fails over within ten.
 TIMER_BAD_SECONDS = 60.0
 # Unread share of recvq, 0 to 1, at which the guard warns, and at which it closes recvq.
 UNREAD_WARN_SHARE, UNREAD_BAD_SHARE = WARN_SHARE, CLOSE_SHARE
@@ -110,13 +110,11 @@ NAMES: dict[Level | None, str] = {
 SIGNS: dict[Level | None, str] = {"bad": "✕", "warn": "▲", None: "●"}
 # The keys in `about`.
 TOPICS = (
-    *(mark("frontdesk"), mark("dispatcher"), mark("scheduler"), mark("workers"), mark("threads")),
+    *(mark("frontdesk"), mark("dispatcher"), mark("workers"), mark("threads")),
     *(mark("database"), mark("recvq"), mark("oplog"), mark("spool"), mark("lag"), mark("queue")),
     *(mark("waiting"), mark("paused"), mark("answers"), mark("dead letters"), mark("timers")),
     *(mark("LINE"), mark("gate"), mark("quota"), mark("certificate")),
 )
-# The module that `python -m` runs for a role.
-MODULES = {processes.SCHEDULER: "linedesk.scheduler"}
 # Where no process has ever written a row.
 UNKNOWN = "unknown"
 
@@ -195,15 +193,12 @@ def absent(
     of them have ended in good order.
     """
     unit, reason = unit_of(role), reason_at(role, started_by)
-    module = MODULES.get(role, role)
     if started_by == UP and has_ended:
         do = _("start `linedesk up`")
     elif started_by == UP:
         do = _("stop `linedesk up` and start it again; {reason}").format(reason=reason)
     elif started_by == HAND:
-        do = _("start it again: `python -m {module}`; {reason}").format(
-            module=module, reason=reason
-        )
+        do = _("start it again: `python -m {module}`; {reason}").format(module=role, reason=reason)
     elif started_by == UNKNOWN:
         do = _("start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`")
     else:
@@ -514,15 +509,12 @@ def dead_letters(count: int) -> HealthProblem | None:
     return HealthProblem("warn", "dead letters", saw, do)
 
 
-def late_timer(
-    seconds: float, *, own_process: bool, started_by: str | None = SYSTEMD
-) -> HealthProblem | None:
-    """The delay of the next timer; `own_process`: the scheduler is to run as its own process."""
+def late_timer(seconds: float, *, started_by: str | None = SYSTEMD) -> HealthProblem | None:
+    """The delay of the next timer."""
     if seconds <= TIMER_BAD_SECONDS:
         return None
-    role = processes.SCHEDULER if own_process else processes.DISPATCHER
     saw = _("the next timer is late by {time}").format(time=for_long(seconds))
-    return HealthProblem("bad", "timers", saw, reason_at(role, started_by))
+    return HealthProblem("bad", "timers", saw, reason_at(processes.DISPATCHER, started_by))
 
 
 def certificate(left: timedelta) -> HealthProblem | None:
@@ -618,17 +610,12 @@ def started_by(found: Sequence[processes.Process], role: str) -> str | None:
 
 def _processes(seen: Overview) -> Iterator[HealthProblem]:
     here = {one.role for one in seen.processes if one.is_fresh}
-    wanted = [processes.FRONTDESK, processes.DISPATCHER]
-    if seen.scheduler_asked:
-        wanted.append(processes.SCHEDULER)
-    for role in wanted:
+    for role in processes.ROLES:
         if role not in here:
             saw, how = _last_seen(seen, role), started_by(seen.processes, role)
             yield absent(role, saw, started_by=how, has_ended=_have_ended(seen.processes))
-    # The row of an older dispatcher lacks the field: a scheduler then counts by its own row.
-    named = here if seen.scheduler_asked else here | {processes.SCHEDULER}
     for one in seen.processes:
-        if not one.is_fresh and one.state != processes.ENDED and one.role in named:
+        if not one.is_fresh and one.state != processes.ENDED and one.role in here:
             saw = _("process {pid} on {host}: last seen {time} ago").format(
                 pid=one.pid, host=one.host, time=for_long(one.silent_seconds)
             )
@@ -740,10 +727,8 @@ def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
         ).format(count=f"{seen.threads.abandoned:,.0f}")
         do = _("the log names them; the dispatcher restarts once all its threads are lost")
         yield HealthProblem("warn", "threads", saw, do)
-    late = -(seen.figures[processes.SCHEDULER].number("nextTimerSeconds") or 0.0)
-    own = bool(seen.scheduler_asked)
-    role = processes.SCHEDULER if own else processes.DISPATCHER
-    yield late_timer(late, own_process=own, started_by=started_by(seen.processes, role))
+    late = -(seen.figures[processes.DISPATCHER].number("nextTimerSeconds") or 0.0)
+    yield late_timer(late, started_by=started_by(seen.processes, processes.DISPATCHER))
 
 
 def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:

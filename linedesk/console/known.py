@@ -185,7 +185,6 @@ TEXTS = (
     mark("silent"),
     mark("frontdesk"),
     mark("dispatcher"),
-    mark("scheduler"),
     # Acts in the audit, their ways and outcome, and the kinds of conversations.
     mark("pause"),
     mark("resume"),

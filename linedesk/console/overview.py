@@ -223,7 +223,7 @@ def rates(figures: Mapping[str, ProcessRow], *, replayed: float) -> Rates:
         decided=dispatcher.rate("decidedEvents"),
         failed=dispatcher.rate("failedHandlers"),
         calls=dispatcher.rate("calls"),
-        fired=figures[processes.SCHEDULER].rate("rungTimers"),
+        fired=figures[processes.DISPATCHER].rate("rungTimers"),
         replayed=replayed,
     )
 
@@ -258,7 +258,7 @@ TIMED = (
     (processes.DISPATCHER, "gate", "gateWaitSeconds"),
     (processes.DISPATCHER, "call", "callSeconds"),
     (processes.DISPATCHER, "save", "saveSeconds"),
-    (processes.SCHEDULER, "ring", "ringLateSeconds"),
+    (processes.DISPATCHER, "ring", "ringLateSeconds"),
 )
 
 
@@ -396,8 +396,6 @@ class Overview:
 
     at: datetime
     processes: list[Process]
-    scheduler_asked: bool | None
-    """Whether the dispatcher's setting asks for a scheduler of its own; None: not reported."""
     rates: Rates
     queue: Queue
     latencies: list[Latency]
@@ -555,7 +553,6 @@ def _open_letters(now: datetime, *order: Document) -> list[Document]:
 def put_together(read: Read, *, now: datetime) -> Overview:
     """Return an overview of the rows. Pure."""
     found = [processes.process_of(row, now=now) for row in read.rows]
-    asked = processes.asks_for_scheduler(read.rows)
     fresh = [row for row, one in zip(read.rows, found, strict=True) if one.is_fresh]
     leader = processes.leading(fresh)
     figures = _figures(fresh, leader)
@@ -567,10 +564,10 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         processes=[
             one
             for one in processes.that_count(found)
-            if one.is_fresh or one.role != processes.SCHEDULER or asked is not False
+            # An earlier release had further roles.
+            if one.is_fresh or one.role in processes.ROLES
         ],
         killed=processes.killed(found),
-        scheduler_asked=asked,
         rates=rates(figures, replayed=read.replays / REPLAYS_WITHIN.total_seconds()),
         queue=queue(dispatcher, desk),
         latencies=latencies(figures),
@@ -637,13 +634,9 @@ def pause_row(pause: Pause, *, channels: Sequence[str] = ()) -> Document:
 
 
 def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, ProcessRow]:
-    """Return the figures by role. A scheduler within the dispatcher reports in its row."""
-    by_role = {role: [row for row in fresh if row.get("role") == role] for role in processes.ROLES}
-    led = [leader] if leader is not None else []
+    """Return the figures by role."""
+    desks = [row for row in fresh if row.get("role") == processes.FRONTDESK]
     return {
-        processes.FRONTDESK: processes.combined(by_role[processes.FRONTDESK]),
-        processes.DISPATCHER: processes.combined(led),
-        processes.SCHEDULER: processes.combined(
-            by_role[processes.SCHEDULER][:1] or [processes.of_scheduler(leader or {})]
-        ),
+        processes.FRONTDESK: processes.combined(desks),
+        processes.DISPATCHER: processes.combined([leader] if leader is not None else []),
     }

@@ -27,8 +27,8 @@ from linedesk.runtime.status_row import (
 from linedesk.store.documents import Document
 from linedesk.store.records.events import EVENT_ID
 
-FRONTDESK, DISPATCHER, SCHEDULER = "frontdesk", "dispatcher", "scheduler"
-ROLES = (FRONTDESK, DISPATCHER, SCHEDULER)
+FRONTDESK, DISPATCHER = "frontdesk", "dispatcher"
+ROLES = (FRONTDESK, DISPATCHER)
 ENDED = "ended"
 # Figures that each of several front desks reports of the same thing: a spool on a host, recvq.
 LARGEST = (
@@ -36,7 +36,6 @@ LARGEST = (
     *("recvqUnreadShare", "recvqClosed"),
 )
 SMALLEST = ("certificateEndsSeconds", "spoolAvailable")
-OF_SCHEDULER = ("rungTimers", "ringLateSeconds", "nextTimerSeconds")
 
 Row = Mapping[str, Any]
 
@@ -155,19 +154,6 @@ def _is_over(one: Process, processes: Sequence[Process]) -> bool:
     )
 
 
-def asks_for_scheduler(rows: Iterable[Row]) -> bool | None:
-    """Return whether SCHEDULER is `process`, by the newest row with the field; None without one."""
-    told = [
-        row
-        for row in rows
-        if row.get("role") == DISPATCHER
-        and isinstance(row.get("scheduler"), str)
-        and isinstance(row.get("at"), datetime)
-    ]
-    newest = max(told, key=lambda row: row["at"], default=None)
-    return None if newest is None else newest["scheduler"] == "process"
-
-
 def _place(role: str) -> int:
     return ROLES.index(role) if role in ROLES else len(ROLES)
 
@@ -196,16 +182,6 @@ def combined(rows: Sequence[Row]) -> ProcessRow:
 
 def _each(rows: Sequence[Row], part: str) -> list[Row]:
     return [row[part] for row in rows if isinstance(row.get(part), Mapping)]
-
-
-def of_scheduler(row: Row) -> Document:
-    """Return the figures in a dispatcher's row that its own scheduler reports."""
-    parts = ("figures", PER_SECOND, "lately")
-    return {
-        part: {name: row[part][name] for name in OF_SCHEDULER if name in row[part]}
-        for part in parts
-        if isinstance(row.get(part), Mapping)
-    }
 
 
 def _together(documents: Sequence[Row]) -> Document:

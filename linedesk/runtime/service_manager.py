@@ -187,7 +187,7 @@ def _watchdog_seconds(microseconds: str, pid: str) -> float | None:
 
 log = logging.getLogger(__name__)
 
-# The scheduler's unit allows 30 starts in 10 minutes; the dispatcher's has no limit.
+# systemd restarts a dispatcher without limit, and each start costs MongoDB a log-in.
 LEAST_SECONDS = 25.0
 
 

@@ -19,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     model_validator,
@@ -132,9 +133,6 @@ class Settings(BaseModel):
     dispatcher_feed: Literal["changestream", "oplog"] = _setting(
         "changestream", mark("changestream or oplog")
     )
-    scheduler: Literal["dispatcher", "process"] = _setting(
-        "dispatcher", mark("dispatcher or process")
-    )
     handler_tries: int = _setting(3, mark("a whole number, 1 to 100"), ge=1, le=100)
     handler_limit_seconds: Seconds = _setting(60.0, mark("a number above 0, at most 3600"))
     dead_letter_days: int = _setting(
@@ -168,7 +166,6 @@ class Settings(BaseModel):
     metrics_host: Host = _setting("127.0.0.1", mark("an IP address or a host name"))
     frontdesk_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
     dispatcher_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
-    scheduler_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
     worker_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
     console_host: Host = _setting("127.0.0.1", mark("an IP address or a host name"))
     console_port: Port = _setting(8010, mark("a port number, 1 to 65535"))
@@ -183,6 +180,13 @@ class Settings(BaseModel):
     )
     console_text: bool = _setting(False, mark("true or false"))
     log_level: LogLevel = _setting("info", mark("debug, info, warning or error"))
+
+    _removed: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def removed(self) -> Mapping[str, str]:
+        """The settings of earlier releases that are still given, each with what to do instead."""
+        return {name.upper(): sources.REMOVED[name] for name in self._removed}
 
     @model_validator(mode="after")
     def _certificate_with_key(self) -> Settings:
@@ -246,10 +250,13 @@ def load_settings(environ: Mapping[str, str], *, config_path: Path | None = None
     An empty value counts as not set. Raises SettingsError, which names every wrong setting.
     """
     given = sources.gather(environ, config_path=config_path, known=tuple(Settings.model_fields))
+    removed = tuple(name for name in sources.REMOVED if given.pop(name, None) is not None)
     try:
-        return Settings.model_validate(given)
+        settings = Settings.model_validate(given)
     except ValidationError as error:
         raise SettingsError(_problems(error, given)) from None
+    settings._removed = removed
+    return settings
 
 
 def require(settings: Settings, *names: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.settings.errors import SettingsError
 
 CREDENTIALS = (
@@ -14,6 +15,14 @@ CREDENTIALS = (
     *("console_password", "console_token", "bot_secrets"),
 )
 """Settings that are secret or may contain a password. Each may be a systemd credential."""
+REMOVED: Mapping[str, str] = {
+    "scheduler": mark("the dispatcher fires timers; delete the setting"),
+    "scheduler_metrics_port": mark(
+        "DISPATCHER_METRICS_PORT has the metrics of timers; delete the setting, and the port in "
+        "prometheus.yml"
+    ),
+}
+"""Settings of earlier releases, each with what to do instead. They have no effect."""
 TABLES = ("bot_settings",)
 """Settings that may be tables in the TOML file."""
 
@@ -23,9 +32,12 @@ def gather(
 ) -> dict[str, Any]:
     """Merge the three sources into texts by lower-case name; an empty text counts as not set.
 
+    Removed settings are included.
+
     Raises SettingsError for an unreadable file, and for names in the TOML file that are unknown or
     there in two spellings.
     """
+    known = (*known, *REMOVED)
     given = _from_toml(config_path, known) if config_path else {}
     given |= _from_credentials(environ.get("CREDENTIALS_DIRECTORY"))
     given |= _from_environment(environ, known)
@@ -37,7 +49,8 @@ def _from_environment(environ: Mapping[str, str], known: Sequence[str]) -> dict[
 
 
 def _from_credentials(directory: str | None) -> dict[str, str]:
-    files = {name: Path(directory, name.upper()) for name in CREDENTIALS} if directory else {}
+    names = (*CREDENTIALS, *REMOVED)
+    files = {name: Path(directory, name.upper()) for name in names} if directory else {}
     return _set_values({name: _read(path) for name, path in files.items() if path.is_file()})
 
 

@@ -1,7 +1,7 @@
 """Timers as documents: the row in `schedule`, its event, and its next time. Pure.
 
-The jobworker sets and cancels timers, and the scheduler fires them. A daily timer has a time of day
-in a zone of the IANA database, with daylight saving time.
+The jobworker sets and cancels timers, and the dispatcher fires them. A daily timer has a time of
+day in a zone of the IANA database, with daylight saving time.
 """
 
 from __future__ import annotations

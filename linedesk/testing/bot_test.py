@@ -1,7 +1,7 @@
 """`BotTest`: a bot in a conversation within one process, in milliseconds.
 
 Rules, talk, decisions and timers are those of production; only the services behind them are
-replaced: MongoDB by `memory`, LINE by the list of sends, the scheduler by `advance`.
+replaced: MongoDB by `memory`, LINE by the list of sends, the thread that fires timers by `advance`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def count(event: MessageEvent, talk: Talk) -> None:
     answer = f"{talk.data['回']}: {event.message.text} {talk.state}"
     if event.message.text == "timers":
         talk.state = "待つ"
-        # The scheduler of this database never runs.
+        # No dispatcher of this database fires it.
         talk.at(datetime(2026, 1, 1, tzinfo=UTC), "egg")
         talk.every("07:30", "morning", tz="Asia/Tokyo")
         talk.after(3600, "later")

@@ -70,11 +70,6 @@ class House:
             self.wait_for(lambda: "dispatcher ready " in self.log_of(process), process)
         return process
 
-    def start_scheduler(self, *, fresh: bool = False, **settings: str) -> Process:
-        process = self._start("linedesk.scheduler", settings, fresh=fresh)
-        self.wait_for(lambda: "scheduler ready" in self.log_of(process), process)
-        return process
-
     def stop(self, process: Process, number: int = signal.SIGTERM) -> int:
         """Send the signal and wait for the end; returns the exit status."""
         process.send_signal(number)

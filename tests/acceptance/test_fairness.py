@@ -43,9 +43,9 @@ def test_people_do_not_wait_behind_hundreds_of_timers(house: Any, sim: Any) -> N
     timed = [sim.add_user(f"客{n}") for n in range(400)]
     others = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
     house.start_frontdesk()
-    house.start_dispatcher(**ECHO)
     due = datetime.now(UTC) + timedelta(seconds=1)
     house.database.schedule.insert_many([a_timer(user, due) for user in timed])
+    house.start_dispatcher(**ECHO)
     house.wait_for(lambda: len(sim.calls) > 20)
     # Three whose own timer has just fired, and three others.
     people = [*timed[:1], *timed[200:202], *others]

@@ -32,8 +32,7 @@ def test_timers_fire_once_though_every_process_is_killed_while_they_wait(
 ) -> None:
     users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
     frontdesk = house.start_frontdesk()
-    dispatcher = house.start_dispatcher(SCHEDULER="process", **BOT)
-    scheduler = house.start_scheduler()
+    dispatcher = house.start_dispatcher(**BOT)
     dues = []
     for user, seconds in zip(users, ("1", "6", "2"), strict=True):
         sim.say(user, seconds)
@@ -41,16 +40,13 @@ def test_timers_fire_once_though_every_process_is_killed_while_they_wait(
         if seconds == "1":
             sim.wait_for(lambda: len(sim.answers(users[0])) == 2)
 
-    for process in (scheduler, dispatcher, frontdesk):
+    for process in (dispatcher, frontdesk):
         house.stop(process, signal.SIGKILL)
     house.wait_for(lambda: datetime.now(UTC).timestamp() > dues[2])
     assert len(waiting(house)) == 2
-    # Two schedulers: one within the dispatcher, the default, and a separate one.
     house.start_dispatcher(ready=False, **BOT)
-    second = house.start_scheduler()
 
     sim.wait_for(lambda: all(len(sim.answers(user)) == 2 for user in users), timeout=30)
-    assert house.stop(second) == 0
     house.wait_for(lambda: not waiting(house))
     timers = [
         Timer(user.user_id, f"{seconds}秒経ちました", due, within_seconds=20.0)

@@ -26,8 +26,8 @@ Found = TypeVar("Found")
 SIM_PORT = 9000
 PORT = 8000
 # The last one only if it is enabled.
-SERVICES = ("frontdesk", "dispatcher", "scheduler", "console")
-METRICS_PORTS = {"frontdesk": 9101, "dispatcher": 9102, "scheduler": 9103}
+SERVICES = ("frontdesk", "dispatcher", "console")
+METRICS_PORTS = {"frontdesk": 9101, "dispatcher": 9102}
 CONSOLE_URL = "http://127.0.0.1:8010"
 # Instead of two minutes, so that a run does not wait for so long.
 WATCHDOG_SECONDS = 10
@@ -39,7 +39,6 @@ SETTINGS = {
     "LINE_API_BASE": f"http://127.0.0.1:{SIM_PORT}",
     "LINE_API_DATA_BASE": f"http://127.0.0.1:{SIM_PORT}",
     "LINE_ACCESS_INTERVAL_MS": 5,
-    "SCHEDULER": "process",
     **{f"{name.upper()}_METRICS_PORT": port for name, port in METRICS_PORTS.items()},
 }
 

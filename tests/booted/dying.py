@@ -29,11 +29,6 @@ def dispatcher_killed(box: Box) -> str:
     return killed(box, "dispatcher")
 
 
-@check("kill -9 of the scheduler under load")
-def scheduler_killed(box: Box) -> str:
-    return killed(box, "scheduler")
-
-
 @check("kill -9 of mongod under load")
 def mongod_killed(box: Box) -> str:
     before = {name: box.pid(name) for name in SERVICES}
@@ -104,18 +99,18 @@ def _waits(box: Box) -> str:
 @check("a loop of crashes ends loudly, and reset-failed lets it start again")
 def crash_loop(box: Box) -> str:
     # Two starts in place of thirty, so that it does not take minutes.
-    with box.drop_in("linedesk-scheduler.service", "[Unit]\nStartLimitBurst=2\n"):
-        box.machine.systemctl("restart", "linedesk-scheduler.service")
+    with box.drop_in("linedesk-console.service", "[Unit]\nStartLimitBurst=2\n"):
+        box.machine.systemctl("restart", "linedesk-console.service")
         wait_for(lambda: _gives_up(box), "systemd gives it up")
-        result = box.show("scheduler", "Result")
+        result = box.show("console", "Result")
     box.machine.systemctl("reset-failed", "linedesk-*")
-    box.machine.systemctl("start", "linedesk-scheduler.service")
+    box.machine.systemctl("start", "linedesk-console.service")
     box.wait_until_active()
     return f"failed, {result}"
 
 
 def _gives_up(box: Box) -> bool:
     # There may be no process to kill at this moment.
-    killing = ("kill", "--kill-whom=main", "--signal=KILL", "linedesk-scheduler.service")
+    killing = ("kill", "--kill-whom=main", "--signal=KILL", "linedesk-console.service")
     box.machine.systemctl(*killing, check=False)
-    return box.show("scheduler", "ActiveState") == "failed"
+    return box.show("console", "ActiveState") == "failed"

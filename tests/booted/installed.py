@@ -101,7 +101,6 @@ def _has_figures(box: Box, name: str) -> bool:
 @check("/metrics of each process answers")
 def measured(box: Box) -> str:
     names = {"frontdesk": "linedesk_accepted_events_total", "dispatcher": "linedesk_leading 1.0"}
-    names["scheduler"] = "linedesk_rung_timers_total"
     sizes = []
     for name, port in METRICS_PORTS.items():
         got = fetch(f"http://127.0.0.1:{port}/metrics")
@@ -123,7 +122,7 @@ def shown(box: Box) -> str:
         assert page.status_code == 200, page.text
         told = browser.get(CONSOLE_URL, headers={"accept": "application/json"}, timeout=10).json()
     working = [one["role"] for one in told["processes"] if one["state"] == "working"]
-    assert sorted(working) == ["dispatcher", "frontdesk", "scheduler"], str(told["processes"])
+    assert sorted(working) == ["dispatcher", "frontdesk"], str(told["processes"])
     return f"{len(page.content)} bytes; working: {', '.join(working)}"
 
 
@@ -179,7 +178,6 @@ def confined(box: Box) -> str:
     assert writable == {
         "frontdesk": ["/var/lib/linedesk", "/var/lib/linedesk/bot"],
         "dispatcher": ["/var/lib/linedesk/bot"],
-        "scheduler": [],
         "console": [],
     }, str(writable)
     modes = box.machine.run("stat", "-c", "%a %U", "/var/lib/linedesk").stdout.strip()

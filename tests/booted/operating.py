@@ -10,7 +10,7 @@ from tests.booted.restarting import none_failed, undisturbed
 from tests.booted.rounds import check
 
 CONFIG = "78"
-STOPPED = ("linedesk-dispatcher.service", "linedesk-scheduler.service")
+DISPATCHER = "linedesk-dispatcher.service"
 
 
 @check("a wrong setting fails the unit with 78, once, and systemctl status says why")
@@ -68,9 +68,9 @@ def backup(box: Box) -> str:
     box.sim.say(user, "kept-1")
     box.judge(since)
     box.machine.run("linedesk", "export", file)
-    box.machine.systemctl("stop", *STOPPED)
+    box.machine.systemctl("stop", DISPATCHER)
     box.machine.run("linedesk", "import", file, "--replace", before)
-    box.machine.systemctl("start", *STOPPED)
+    box.machine.systemctl("start", DISPATCHER)
     box.wait_until_active()
     shown = box.machine.run("linedesk", "conversation", "show", user.user_id).stdout
     assert user.user_id in shown, shown

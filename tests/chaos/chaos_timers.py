@@ -2,7 +2,7 @@
 
 A message sets three. When the first one fires, it cancels the last one, which is due later, and
 moves the middle one from far away to soon; that one then sets itself again. Handlers and the
-scheduler thus write every row in turn. A user's first message also sets a daily one.
+thread that fires timers thus write every row in turn. A user's first message also sets a daily one.
 
 Readers write once and then get issues at the same moments and with the same texts: many
 conversations wait with the same message, and share a multicast.

@@ -457,15 +457,39 @@ def test_without_mongodb_it_says_how_to_get_it_and_stops(box: Box) -> None:
     assert any("install mongodb-org" in call for call in box.calls("apt-get"))
 
 
-def test_a_scheduler_of_its_own_runs_where_the_settings_say_so(running: Box) -> None:
-    box = running
-    box.path("etc/linedesk/linedesk.toml").write_text('SCHEDULER = "process"\n')
+def test_the_scheduler_of_an_earlier_release_goes_once_the_new_dispatcher_runs(box: Box) -> None:
+    """And comes back with a roll-back: the dispatcher of that release fires no timers."""
+    unit, settings = "linedesk-scheduler.service", 'SCHEDULER = "process"\n'
+    shipped = box.checkout / "deploy" / "systemd" / unit
+    shipped.write_text("[Service]\n")
     box.installed()
-    assert "systemctl restart linedesk-scheduler.service" in box.calls()
-    box.path("etc/linedesk/linedesk.toml").write_text('# SCHEDULER = "process"\n')
+    box.path("etc/linedesk/linedesk.toml").write_text(settings)
+    box.installed()
+    assert (box.state / "active" / unit).exists()
+    shipped.unlink()
+    box.next_version("0.2.0")
+    box.forget()
+    answer = box.install("--dry-run")
+    assert f"would do   without {unit}" in answer.stdout
+    assert box.install("--no-start").returncode == 0
+    assert box.path(f"etc/systemd/system/{unit}").exists()
+    assert (box.state / "active" / unit).exists()
+    answer = box.install()
+    assert answer.returncode == 0, answer.stderr
+    assert "delete SCHEDULER and SCHEDULER_METRICS_PORT" in answer.stdout
+    calls = box.calls("systemctl")
+    restarted = calls.index("systemctl restart linedesk-dispatcher.service")
+    assert restarted < calls.index(f"systemctl disable --quiet --now {unit}")
+    assert f"systemctl restart {unit}" not in calls
+    assert not box.path(f"etc/systemd/system/{unit}").exists()
+    assert not (box.state / "active" / unit).exists()
+    assert box.path("etc/linedesk/linedesk.toml").read_text() == settings
     box.forget()
     box.installed()
-    assert "systemctl disable --quiet --now linedesk-scheduler.service" in box.calls()
+    assert not any(unit in call for call in box.calls())
+    assert box.install("--roll-back").returncode == 0
+    assert f"systemctl restart {unit}" in box.calls()
+    assert box.path(f"etc/systemd/system/{unit}").exists()
 
 
 def test_a_page_that_does_not_come_up_switches_nothing_back(running: Box) -> None:

@@ -186,14 +186,12 @@ def house(tmp_path: Path, mongo_uri: str, database: Database[Any]) -> Iterator[H
 def test_a_real_prometheus_answers_every_query_from_the_running_processes(
     house: House, tmp_path: Path
 ) -> None:
-    ports = {free_port(): process for process in ("frontdesk", "dispatcher", "scheduler")}
+    ports = {free_port(): process for process in ("frontdesk", "dispatcher")}
     house.settings.update(
         {f"{process.upper()}_METRICS_PORT": str(port) for port, process in ports.items()}
     )
-    house.settings["SCHEDULER"] = "process"
     house.start_frontdesk()
     house.start_dispatcher()
-    house.start_scheduler()
     user = house.sim.add_user("花子")
     with prometheus(tmp_path, ports) as server:
         house.sim.say(user, "こんにちは")

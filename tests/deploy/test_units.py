@@ -18,7 +18,7 @@ from linedesk.settings.sources import CREDENTIALS
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"
-SERVICES = ("frontdesk", "dispatcher", "scheduler", "console", "worker")
+SERVICES = ("frontdesk", "dispatcher", "console", "worker")
 # However often a bot dies, other conversations have work.
 WITH_BOT = ("dispatcher", "worker")
 # systemd-analyze exit-status.
@@ -131,7 +131,7 @@ def test_the_target_starts_all_and_the_front_desk_first() -> None:
     for name in SERVICES:
         assert service(name)["WantedBy"][0].split()[0] == "linedesk.target"
     assert unit("linedesk-frontdesk.socket")["WantedBy"] == ["linedesk.target"]
-    for name in ("dispatcher", "scheduler", "console", "worker"):
+    for name in ("dispatcher", "console", "worker"):
         assert "linedesk-frontdesk.service" in service(name)["After"][0].split()
 
 

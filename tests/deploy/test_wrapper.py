@@ -14,7 +14,7 @@ from linedesk.cli.main import linedesk
 from linedesk.settings.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
-WITH_METRICS = ("frontdesk", "dispatcher", "scheduler", "worker")
+WITH_METRICS = {"frontdesk": 9101, "dispatcher": 9102, "worker": 9104}
 USERS = ("admin", "dispatcher", "operator", "console")
 
 
@@ -124,7 +124,6 @@ def test_a_missing_user_of_mongodb_is_named(installed: Path) -> None:
     [
         ("frontdesk", "systemctl start linedesk.target"),
         ("dispatcher", "systemctl start linedesk.target"),
-        ("scheduler", "systemctl start linedesk.target"),
         ("up", "systemctl start linedesk.target"),
         ("worker", "systemctl enable --now linedesk-worker"),
         ("console", "systemctl enable --now linedesk-console"),
@@ -164,7 +163,7 @@ def test_the_shipped_settings_file_shows_the_defaults(tmp_path: Path) -> None:
     An installed server has /metrics, which are off by default.
     """
     shipped = ROOT / "deploy" / "linedesk.toml"
-    ports = {f"{name}_metrics_port": 9101 + at for at, name in enumerate(WITH_METRICS)}
+    ports = {f"{name}_metrics_port": port for name, port in WITH_METRICS.items()}
     assert load_settings({}, config_path=shipped) == Settings().model_copy(update=ports)
     lines = shipped.read_text("utf-8").splitlines()
     path = tmp_path / "all.toml"

@@ -71,7 +71,7 @@ def test_a_bots_test_runs_beside_files_with_the_names_of_our_packages(
     written = files("how-to/write-tests.md")
     for name in ("egg.py", "test_egg.py"):
         (pytester.path / name).write_text(written[name], "utf-8")
-    for name in ("recvq", "frontdesk", "scheduler", "dispatcher", "bots", "console"):
+    for name in ("recvq", "frontdesk", "dispatcher", "bots", "console"):
         (pytester.path / f"{name}.py").write_text("raise RuntimeError('not ours')\n")
     # As `python -m pytest`, for which that folder is the first of all.
     answer = pytester.runpytest_subprocess("-p", "linedesk.testing.pytest_plugin")

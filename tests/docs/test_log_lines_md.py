@@ -99,13 +99,6 @@ def of_outboxes() -> list[str]:
     return [*steps, *in_box, *adopting, *arguments(batching, "until_confirmed", 1)]
 
 
-def of_troubles(place: int | str) -> list[str]:
-    """The texts of the two failures of the scheduler."""
-    files = ("linedesk/scheduler/scheduler.py", "linedesk/scheduler/listener.py")
-    return [text for file in files for text in arguments(file, "Trouble", place)]
-
-
-REASON = '%s, trying again reason="%s"'
 # Messages that hold a text of elsewhere: the module, the message, the texts.
 VARIED: dict[tuple[str, str], Callable[[], list[str]]] = {
     ("dispatcher/status.py", TRYING): lambda: arguments("dispatcher/status.py", "_tried", 0),
@@ -114,8 +107,6 @@ VARIED: dict[tuple[str, str], Callable[[], list[str]]] = {
     ("jobworker/line/profiles.py", "answering without a name, %s key=%s"): lambda: arguments(
         "jobworker/line/profiles.py", "_without", 0
     ),
-    ("linedesk/scheduler/listener.py", "%s tries=%d"): lambda: of_troubles("over"),
-    ("linedesk/scheduler/listener.py", REASON): lambda: of_troubles(0),
     ("dispatcher/feed/recovery.py", "_words(gone)"): lambda: returned(
         "dispatcher/feed/recovery.py", "_words"
     ),
@@ -127,10 +118,10 @@ CHOSEN = {
     ("dispatcher/feed/recovery.py", "recvq scanned"): ("INFO", "WARNING"),
     ("dispatcher/feed/recovery.py", f"%s: {READ}, then"): ("WARNING",),
     ("dispatcher/feed/recovery.py", f"%s: {READ};"): ("ERROR",),
-    ("linedesk/scheduler/listener.py", REASON): ("WARNING", "ERROR"),
+    ("dispatcher/timers.py", "timers cannot be fired"): ("WARNING", "ERROR"),
 }
 # It calls `log.warning` or `log.error` by this name.
-CHOOSER = ("linedesk/scheduler/listener.py", "say")
+CHOOSER = ("dispatcher/timers.py", "say")
 # One package writes it by the loggers of two others.
 LENT = {"linedesk/runtime/metrics.py": ("frontdesk", "console")}
 VALUE = r"%(?:[-.\d]*[a-z])"

@@ -16,7 +16,6 @@ import dispatcher.metrics
 import frontdesk.metrics
 import jobworker.metrics
 import jobworker.remote.metrics
-import linedesk.scheduler.metrics
 from linedesk.console import processes
 from linedesk.runtime.metrics import COUNTER, PREFIX, Figure, figure_name
 
@@ -36,7 +35,7 @@ ROOMS: dict[str, tuple[Figure, ...]] = {
     "front desk": frontdesk.metrics.TABLE,
     "dispatcher": dispatcher.metrics.TABLE,
     "bot and LINE": jobworker.metrics.TABLE,
-    "scheduler": linedesk.scheduler.metrics.TABLE,
+    "timers": dispatcher.metrics.OF_TIMERS,
 }
 
 

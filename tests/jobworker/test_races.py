@@ -756,6 +756,17 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
     assert the_timer(database)["n"] == 2
 
 
+def test_the_due_time_of_each_row_that_is_written_is_reported(database: Database[Any]) -> None:
+    """So that the thread that fires timers wakes; a row of a later record stays, unreported."""
+    counted_to(database, 3)
+    told: list[Any] = []
+    schedule = Schedule(database, told.append)
+    effects = [a_timer(of_one_key("E1"), seconds, n=n) for n, seconds in ((1, 9), (3, 60), (2, 5))]
+    for effect in effects:
+        assert schedule.enter(effect) is None
+    assert told == [effect["runAt"] for effect in effects[:2]]
+
+
 def test_a_row_without_a_number_is_replaced(database: Database[Any]) -> None:
     effect = a_timer(of_one_key("E1"), 60, n=1)
     for n in ({}, {"n": None}, {"n": "9"}):

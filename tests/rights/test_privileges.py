@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +22,6 @@ from jobworker.record.dead_letters import Ageing
 from linedesk.cli import main
 from linedesk.cli.conversation import show_conversation
 from linedesk.cli.dead import drop_letters, list_letters, replay_letters, show_letters
-from linedesk.compose import scheduler
 from linedesk.compose.dispatcher import make_feed
 from linedesk.console.acts import Acts, Head
 from linedesk.console.dead_letters import Choice
@@ -451,19 +449,6 @@ def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
     usage.of = RecvqUsage(frontdesk)
     guard.look()
     assert guard.refused is None
-
-
-def test_a_scheduler_with_a_wrong_password_takes_its_time_before_it_ends(
-    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    monkeypatch.setattr(scheduler, "take_signals", lambda inbox: None)
-    monkeypatch.setattr(scheduler, "let_time_pass", lambda *_, why: waited.append(why))
-    wrong = replace(Uri.parse(guarded.uri_of("dispatcher")), password="wrong-one")
-    with pytest.raises(AccessRefused) as refusal:
-        scheduler.run_scheduler(guarded.settings(str(wrong)))
-    assert waited == [str(refusal.value)]
 
 
 @pytest.mark.parametrize(

@@ -202,9 +202,7 @@ def fill(database: Database[Any]) -> None:
     ended = {**process("frontdesk", 600, silent=60), "state": "ended"}
     desks = [process("frontdesk", pid, **DESK) for pid in (801, 802)]
     desks[1]["figures"]["recvqUnreadShare"] = 0.03
-    leader["scheduler"] = "dispatcher"
-    unasked = process("scheduler", 900, silent=60)
-    database["status"].insert_many([leader, stale, ended, unasked, *desks])
+    database["status"].insert_many([leader, stale, ended, *desks])
 
 
 def fill_outboxes(database: Database[Any], send: Mapping[str, Any]) -> None:
@@ -292,7 +290,7 @@ def test_status_shows_each_processs_report(
     status = answers["status"].told
     said = {row["pid"]: row for row in house["status"].find({"state": {"$ne": "ended"}})}
     assert {row["pid"]: row for row in status["processes"]} == said
-    assert set(said) == {700, 801, 802, 812, 900}
+    assert set(said) == {700, 801, 802, 812}
     assert status["dispatcher"]["pid"] == 812
     assert {row["_id"] for row in status["pauses"]} == {"pause/main", "pause/main/U9"}
 

@@ -38,7 +38,7 @@ ABOUT = {
     "gate": ("gate",),
     "api": ("LINE", "quota"),
     "spool": ("spool",),
-    "scheduler": (processes.SCHEDULER, "timers"),
+    "timers": ("timers",),
     "held": ("paused", "waiting"),
     "letters": ("dead letters",),
     "outbox": ("answers",),
@@ -47,7 +47,7 @@ STATES = {"bad": BAD, "warn": LOOK}
 # The target of a box: a place on the overview, or a page.
 LEADS_TO = {
     **dict.fromkeys(("line", "recvq"), "#curves"),
-    **dict.fromkeys(("frontdesk", "dispatcher", "spool", "scheduler"), "#processes"),
+    **dict.fromkeys(("frontdesk", "dispatcher", "spool", "timers"), "#processes"),
     **dict.fromkeys(("held", "outbox"), "#waiting"),
     "threads": "#threads",
     "gate": "#line",
@@ -121,7 +121,7 @@ def flows(seen: Overview) -> Iterator[Flow]:
     yield Flow("frontdesk", "recvq", stored, _("events stored in recvq"))
     yield Flow("frontdesk", "spool", rates.spooled, _("events stored in the spool"))
     yield Flow("spool", "recvq", None if not rates.spooled else rates.spooled, "")
-    yield Flow("scheduler", "recvq", rates.fired, _("timers that fired"))
+    yield Flow("timers", "recvq", rates.fired, _("timers that fired"))
     yield Flow("recvq", "dispatcher", rates.read, _("documents read"))
     yield Flow("dispatcher", "threads", rates.decided, _("events decided"))
     yield Flow("threads", "gate", _turns(seen), _("turns taken at the gate"))
@@ -159,7 +159,7 @@ def _nodes(seen: Overview) -> Iterator[MapNode]:
     yield _gate(seen)
     yield _api(seen)
     yield _spool(seen)
-    yield _scheduler(seen)
+    yield _timers(seen)
     yield _held(seen)
     yield _letters(seen)
     yield _outbox(seen)
@@ -261,12 +261,12 @@ def _spool(seen: Overview) -> MapNode:
     return MapNode("spool", title, figure, _oldest(spool.oldest_seconds))
 
 
-def _scheduler(seen: Overview) -> MapNode:
-    due, title = seen.figures[processes.SCHEDULER].number("nextTimerSeconds"), _("scheduler")
+def _timers(seen: Overview) -> MapNode:
+    due, title = seen.figures[processes.DISPATCHER].number("nextTimerSeconds"), _("timers")
     if due is None:
-        return MapNode("scheduler", title, _("no timer"), _("none set"), OFF)
+        return MapNode("timers", title, _("no timer"), _("none set"), OFF)
     figure = _("late {time}") if due < 0 else _("in {time}")
-    return MapNode("scheduler", title, figure.format(time=seconds(abs(due))), _("next timer"))
+    return MapNode("timers", title, figure.format(time=seconds(abs(due))), _("next timer"))
 
 
 def _held(seen: Overview) -> MapNode:
@@ -342,14 +342,14 @@ class Drawing:
 def _wide() -> dict[str, Rectangle]:
     row = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
     boxes = {name: Rectangle(4 + 170 * n, 16, 120, 66) for n, name in enumerate(row)}
-    below = {"spool": 1, "scheduler": 2, "held": 3, "letters": 4, "outbox": 5}
+    below = {"spool": 1, "timers": 2, "held": 3, "letters": 4, "outbox": 5}
     return boxes | {name: Rectangle(4 + 170 * n, 132, 120, 66) for name, n in below.items()}
 
 
 def _tall() -> dict[str, Rectangle]:
     column = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
     boxes = {name: Rectangle(4, 6 + 98 * n, 146, 62) for n, name in enumerate(column)}
-    beside = {"spool": 1, "scheduler": 2, "held": 3, "letters": 4, "outbox": 5}
+    beside = {"spool": 1, "timers": 2, "held": 3, "letters": 4, "outbox": 5}
     return boxes | {name: Rectangle(216, 6 + 98 * n, 126, 62) for name, n in beside.items()}
 
 

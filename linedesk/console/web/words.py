@@ -17,7 +17,7 @@ BOXES = {
     "gate": mark("The gate spaces the calls of LINE so that LINE's rate limits hold."),
     "api": mark("LINE's API takes replies and pushes."),
     "spool": mark("The spool is a file that stores events while MongoDB is down."),
-    "scheduler": mark("The scheduler puts the event of a timer into recvq when the timer is due."),
+    "timers": mark("The dispatcher puts the event of a timer into recvq when the timer is due."),
     "held": mark("Events that wait long, or are paused, are set aside here in order."),
     "letters": mark("A dead letter is an event or a send that was given up. It can be replayed."),
     "outbox": mark("The outboxes have decided sends that LINE has not taken yet."),

@@ -36,7 +36,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def settings(box: DoctorContext) -> Finding:
-    """Whether all required settings are set, and none that belongs to a trial."""
+    """Whether all required settings are set, none for a trial, and none without effect."""
     missing = list(_missing(box.settings))
     if missing and all(map(box.is_known_to_processes, missing)):
         those = ", ".join(NEEDED_BY[name] for name in missing)
@@ -52,6 +52,9 @@ def settings(box: DoctorContext) -> Finding:
         )
         do = _("remove the settings in production: with them LINE itself is never called")
         return warn(saw.format(names=", ".join(trial)), do)
+    if removed := box.settings.removed:
+        saw = _("no effect in this release: {names}").format(names=", ".join(removed))
+        return warn(saw, "; ".join(f"{name}: {_(do)}" for name, do in removed.items()))
     return ok(_("complete"))
 
 

@@ -25,6 +25,7 @@ from linedesk.store.collections import MEGABYTE
 
 SOCKET = "linedesk-frontdesk.socket"
 SYSTEMD = Path("/run/systemd/system")
+SERVICES = (SOCKET, "linedesk-frontdesk.service", "linedesk-dispatcher.service")
 EXPORT = ("linedesk-export.timer", "linedesk-export.service")
 COMMAND_SECONDS = 3.0
 ANSWER_SECONDS = 3.0
@@ -41,7 +42,7 @@ def units(box: DoctorContext) -> Finding:
     """The state of each service; skipped if systemd runs no service of linedesk."""
     if not _has_systemd():
         return skip(_(NO_SYSTEMD))
-    return judge_units(list(parse(_systemctl(*SHOWN, units=_services(box)))))
+    return judge_units(list(parse(_systemctl(*SHOWN, units=SERVICES))))
 
 
 def exports(box: DoctorContext) -> Finding:
@@ -192,12 +193,6 @@ def judge_spooled(documents: int, used_bytes: int, refused: int, *, most_bytes: 
     if problem is None:
         return ok(_("empty"))
     return of(problem, saw=f"{problem.saw}, {size(used_bytes)}")
-
-
-def _services(box: DoctorContext) -> Iterator[str]:
-    yield from (SOCKET, "linedesk-frontdesk.service", "linedesk-dispatcher.service")
-    if box.settings.scheduler == "process":
-        yield "linedesk-scheduler.service"
 
 
 def _start(units: Sequence[Unit], down: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Whether stored events are handled: dispatcher, scheduler, dead letters and retention."""
+"""Whether stored events are handled: dispatcher, timers, dead letters and retention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobworker.record.dead_letters import NOTICE
 from linedesk.console import health
 from linedesk.console.known import known
 from linedesk.console.overview import MOST_ROWS, GateView, gates, pause_row
-from linedesk.console.processes import SCHEDULER, combined, is_fresh, leading, process_of
+from linedesk.console.processes import combined, is_fresh, leading, process_of
 from linedesk.console.reading import reported
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, lasting, of, ok, skip, warn
@@ -150,9 +150,7 @@ def timers(box: DoctorContext) -> Finding:
     oldest = schedule.find_one(due, {RUN_AT: 1}, sort=[(RUN_AT, 1)])
     aside = schedule.count_documents({RUN_AT: None, SET_ASIDE: {"$exists": True}}, limit=1_000)
     late = 0.0 if oldest is None else (box.now - oldest[RUN_AT]).total_seconds()
-    process = box.settings.scheduler == "process"
-    role = SCHEDULER if process else DISPATCHER
-    return judge_timers(late, aside, process=process, started_by=_started_by(box, role))
+    return judge_timers(late, aside, started_by=_started_by(box, DISPATCHER))
 
 
 def judge_lease(
@@ -254,11 +252,9 @@ def judge_conversations(rows: Sequence[Mapping[str, Any]]) -> Finding:
     )
 
 
-def judge_timers(
-    late_seconds: float, aside: int, *, process: bool, started_by: str | None = SYSTEMD
-) -> Finding:
-    """`process`: whether a scheduler process should run."""
-    problem = health.late_timer(late_seconds, own_process=process, started_by=started_by)
+def judge_timers(late_seconds: float, aside: int, *, started_by: str | None = SYSTEMD) -> Finding:
+    """`aside` is the number of timers that can never fire."""
+    problem = health.late_timer(late_seconds, started_by=started_by)
     if problem is None and aside:
         return warn(
             _("{count} can never fire").format(count=aside),

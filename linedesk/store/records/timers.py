@@ -1,4 +1,4 @@
-"""`schedule`: one row for each timer; jobworkers set and cancel it, the scheduler fires it.
+"""`schedule`: one row for each timer; jobworkers set and cancel it, the dispatcher fires it.
 
 Besides these fields a row has `channel`, `key`, `name`, `n` (the number of its conversation's
 record that set or cancelled it), `every` (see `linedesk.store.timers.Daily`), `data` and `source`.

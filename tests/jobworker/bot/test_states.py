@@ -91,7 +91,7 @@ def rows(room: Room) -> list[Document]:
 
 
 def ring(room: Room, row: Document) -> None:
-    """As the scheduler does when the row is due."""
+    """As the dispatcher does when the row is due."""
     room.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
     room.until_quiet()
 

@@ -223,7 +223,7 @@ def the_row(database: Db, name: str) -> Document:
 
 
 def a_ring(database: Db, name: str = "egg") -> Document:
-    """The document that the scheduler makes of the row as it is now."""
+    """The document that the dispatcher makes of the row as it is now."""
     return make_timer_document(the_row(database, name), accept_time=datetime.now(UTC))
 
 
@@ -245,7 +245,7 @@ def put_back(desk: Room, letter: Document) -> Document:
     return document
 
 
-def test_a_timer_becomes_a_row_that_the_scheduler_can_fire(
+def test_a_timer_becomes_a_row_that_the_dispatcher_can_fire(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
     user = sim.add_user("花子")
@@ -285,7 +285,7 @@ def test_a_timer_that_was_moved_fires_only_at_its_new_time(
     say(desk, user, "egg 300")
     second = a_ring(database)
     assert (first["event"]["timer"]["n"], second["event"]["timer"]["n"]) == (1, 2)
-    # The scheduler had rung it before it heard of the move.
+    # It had fired before the move reached its row.
     ring(desk, first)
     assert kitchen.heard == []
     assert "timer was overtaken" in caplog.text
@@ -345,7 +345,7 @@ def test_an_overtaken_timer_runs_no_handler_while_the_later_one_is_still_in_the_
 def test_a_fired_timer_without_its_row_is_handled_when_an_operator_puts_the_row_back(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
-    """It cannot be distinguished from one that was inserted into recvq without the scheduler."""
+    """It cannot be distinguished from one that was inserted into recvq by another program."""
     user, desk = sim.add_user("花子"), room(kitchen.bot)
     say(desk, user, "egg 180")
     rung = a_ring(database)

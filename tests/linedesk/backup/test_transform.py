@@ -311,7 +311,7 @@ def test_a_daily_timer_past_due_waits_for_its_next_time() -> None:
 @pytest.mark.parametrize(
     "broken", [{"every": {"at": "25:00", "tz": "Asia/Tokyo"}}, {"name": 5}, {"n": "x"}]
 )
-def test_a_row_that_can_never_fire_is_left_to_the_scheduler(broken: Document) -> None:
+def test_a_row_that_can_never_fire_is_left_to_the_dispatcher(broken: Document) -> None:
     row = a_row(run_at=NOW - HOUR) | broken
     found, _ = restored(schedule=[row])
     assert found == {CONVERSATIONS: [], SCHEDULE: [row], DEADLETTERS: []}

@@ -24,7 +24,7 @@ from linedesk.store.collections import create_collections
 from linedesk.store.documents import SCHEMA, make_document
 from tests.fork_server import Written, nursery
 
-COMMANDS = ("init", "frontdesk", "dispatcher", "scheduler", "console", "sim", "demo", "up")
+COMMANDS = ("init", "frontdesk", "dispatcher", "console", "sim", "demo", "up")
 SECRETS = {
     "LINE_CHANNEL_SECRET": "8c570fa6dd201bb328f1c1eac23a96d8",
     "LINE_CHANNEL_ACCESS_TOKEN": "token-of-the-channel",
@@ -92,10 +92,25 @@ def test_a_process_without_a_value_it_needs_is_refused_by_name(
     assert [line.split()[1] for line in text.splitlines()] == missing
 
 
-@pytest.mark.parametrize("command", ["frontdesk", "dispatcher", "scheduler"])
+@pytest.mark.parametrize("command", ["frontdesk", "dispatcher"])
 def test_a_process_alone_refuses_the_embedded_mongod(command: str) -> None:
     text = refusal(command, code=78, MONGODB_URI="embedded", **SECRETS)
     assert text.startswith("linedesk: MONGODB_URI is embedded, which only `linedesk up`")
+
+
+def test_the_scheduler_of_an_earlier_release_ends_with_what_to_do() -> None:
+    """Its unit restarts everything else (RestartPreventExitStatus=CONFIG)."""
+    text = refusal("scheduler", code=78, SCHEDULER="process", **SECRETS)
+    assert text.startswith("linedesk: the dispatcher fires timers: run `systemctl disable --now")
+    assert "scheduler" not in linedesk("--help").stdout
+
+
+@pytest.mark.parametrize("process", ["frontdesk", "dispatcher"])
+def test_a_process_says_once_which_settings_have_no_effect(process: str) -> None:
+    earlier = {"SCHEDULER": "process", "SCHEDULER_METRICS_PORT": "9103"}
+    answer = linedesk(process, MONGODB_URI="embedded", **earlier, **SECRETS)
+    told = re.findall(r"setting has no effect in this release name=(\w+)", answer.stderr)
+    assert told == list(earlier)
 
 
 def test_an_unknown_name_in_the_config_file_is_refused(tmp_path: Path) -> None:
@@ -245,12 +260,12 @@ def test_each_process_stops_with_a_message_at_documents_of_a_newer_release(
     newer = {"_id": "dispatcher", "schema": SCHEMA + 1, "epoch": 1}
     client[unmade]["progress"].insert_one(newer)
     export = tmp_path / "export"
-    commands = ["init", "frontdesk", "dispatcher", "scheduler", "console", "pause all --yes"]
+    commands = ["init", "frontdesk", "dispatcher", "console", "pause all --yes"]
     for command in (*commands, f"export {export}"):
         answer = linedesk(*command.split(), **environ)
         assert answer.returncode == Exit.NEWER, (command, answer.stderr)
         assert f"(schema {SCHEMA + 1}, this release supports {SCHEMA})" in answer.stderr
-    for process in ("frontdesk", "dispatcher", "scheduler"):
+    for process in ("frontdesk", "dispatcher"):
         answer = linedesk(process, **environ, LINEDESK_LANG="ja")
         assert answer.returncode == Exit.NEWER, (process, answer.stderr)
         assert answer.stderr.isascii(), "a process writes a log, which is in English"

@@ -111,7 +111,7 @@ def run(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
 # Words that are the same in every language: names, values of settings, and parts of commands.
 NAMES = {
     *("linedesk", "python", "recvq", "oplog", "jobs", "calls", "MongoDB", "RabbitMQ", "LINE"),
-    *("frontdesk", "dispatcher", "scheduler", "reply", "push", "multicast", "profile", "main"),
+    *("frontdesk", "dispatcher", "reply", "push", "multicast", "profile", "main"),
     *("mongod", "Ctrl", "ms", "min", "KB", "MB", "GB", "TB", "rs", "bot", "id", "hanako", "UTC"),
     *("integer", "range", "float", "File", "KeyError", "live", "chat", "message", "quota"),
     *("admin", "operator", "console", "api", "data", "text", "file"),

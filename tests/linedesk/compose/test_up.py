@@ -149,22 +149,12 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
         systemd.recv(1)  # No child spoke in the name of `up`.
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "rooms"),
-    [
-        ("dispatcher", ["frontdesk", "dispatcher"]),
-        ("process", ["frontdesk", "scheduler", "dispatcher"]),
-    ],
-)
-def test_a_scheduler_runs_by_itself_only_where_it_is_asked_for(
-    scheduler: str, rooms: list[str]
-) -> None:
-    settings = load_settings({"SCHEDULER": scheduler})
-    programs = room_programs(settings, config_path=None, verbose=False)
-    assert [program.name for program in programs] == rooms
+def test_what_is_started_exists() -> None:
+    programs = room_programs(load_settings({}), config_path=None, verbose=False)
+    assert [program.name for program in programs] == ["frontdesk", "dispatcher"]
     for program in programs:
         module = program.command[program.command.index("-m") + 1]
-        assert find_spec(f"{module}.__main__"), "what is started exists"
+        assert find_spec(f"{module}.__main__")
 
 
 def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> None:

@@ -106,17 +106,6 @@ def dispatcher_row(**more: Any) -> dict[str, Any]:
     }
 
 
-def scheduler_row(**more: Any) -> dict[str, Any]:
-    return {
-        **process("scheduler", 816),
-        "words": "next timer in 4 min",
-        "figures": {"nextTimerSeconds": 252.0, "rungTimers": 31},
-        "perSecond": {"rungTimers": 0.1},
-        "lately": {"ringLateSeconds": lately(0.002, 0.004, 0.008, 6)},
-        **more,
-    }
-
-
 def process(role: str, pid: int) -> dict[str, Any]:
     return {
         "_id": f"{role}/bot1/{pid}",
@@ -144,7 +133,7 @@ def doing(name: str, what: str, seconds: float, key: str) -> dict[str, Any]:
 
 def fill(database: Database[Any], *, hours: float = 6) -> None:
     """Rows of every collection that the page reads."""
-    database.status.insert_many([desk_row(), dispatcher_row(), scheduler_row()])
+    database.status.insert_many([desk_row(), dispatcher_row()])
     database.history.insert_many(history(hours))
     database.calls.insert_many(calls())
     database.deadletters.insert_many(letters())

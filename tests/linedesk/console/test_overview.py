@@ -141,12 +141,6 @@ def test_late_replies_of_today_are_counted_from_the_dead_letters(database: Datab
     assert read_overview(database, now=now).late_today == 2
 
 
-def test_the_figures_of_the_scheduler_are_its_own_or_in_the_dispatchers_row() -> None:
-    own = a_row("scheduler", 30, perSecond={"rungTimers": 4.0}, figures={"rungTimers": 40})
-    assert overview(a_dispatcher(), own).rates.fired == 4.0
-    assert overview(a_dispatcher()).rates.fired == 0.1
-
-
 def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
     standby = a_dispatcher(11, leading=0, state="standby")
     seen = overview(a_desk(), standby, a_dispatcher())
@@ -246,24 +240,12 @@ def test_one_that_ended_in_good_order_is_not_missed_while_others_run() -> None:
     assert wrong(overview(a_desk(1, state="ended"), a_dispatcher())) == {"frontdesk": "bad"}
 
 
-def test_a_scheduler_is_missed_only_where_the_dispatchers_setting_asks_for_it() -> None:
-    hangs = a_row("scheduler", 30, silent=60)
-    for asked, level in (("process", {"scheduler": "bad"}), ("dispatcher", {})):
-        leader = a_dispatcher(scheduler=asked)
-        seen = overview(a_desk(), leader, hangs)
-        assert wrong(seen) == level, asked
-        assert ("scheduler" in [one.role for one in seen.processes]) == bool(level), asked
-        # It never ran, or ended in good order.
-        assert wrong(overview(a_desk(), leader)) == level, asked
-        ended = overview(a_desk(), leader, {**hangs, "state": "ended"})
-        assert wrong(ended) == level, asked
-        assert wrong(overview(a_desk(), leader, a_row("scheduler", 31))) == {}, asked
-    # The last word of a dispatcher that is gone counts, too.
-    gone = a_dispatcher(9, silent=30, scheduler="dispatcher")
-    older = a_dispatcher(8, silent=90, scheduler="process")
-    assert "scheduler" not in wrong(overview(a_desk(), gone, older, hangs))
-    # Of an older version nothing is known.
-    assert wrong(overview(a_desk(), a_dispatcher(), hangs)) == {"scheduler": "bad"}
+def test_a_process_of_an_earlier_release_is_shown_while_it_runs_and_not_missed() -> None:
+    runs = overview(a_desk(), a_dispatcher(), a_row("scheduler", 30))
+    assert [one.role for one in runs.processes] == ["frontdesk", "dispatcher", "scheduler"]
+    gone = overview(a_desk(), a_dispatcher(), a_row("scheduler", 30, silent=60))
+    assert [one.role for one in gone.processes] == ["frontdesk", "dispatcher"]
+    assert wrong(runs) == wrong(gone) == {}
 
 
 def test_only_standbys_are_wrong() -> None:

@@ -342,19 +342,18 @@ def test_a_pause_is_reported_with_the_command_that_ends_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "aside", "process", "state", "words"),
+    ("late", "aside", "state", "words"),
     [
-        (0.0, 0, False, OK, "none"),
-        (59.0, 0, False, OK, "none"),
-        (61.0, 1, False, BAD, "linedesk-dispatcher"),
-        (61.0, 0, True, BAD, "linedesk-scheduler"),
-        (0.0, 2, True, WARN, "setAside"),
+        (0.0, 0, OK, "none"),
+        (59.0, 0, OK, "none"),
+        (61.0, 1, BAD, "linedesk-dispatcher"),
+        (0.0, 2, WARN, "setAside"),
     ],
 )
 def test_a_late_timer_names_the_process_that_fires_it(
-    late: float, aside: int, process: bool, state: FindingLevel, words: str
+    late: float, aside: int, state: FindingLevel, words: str
 ) -> None:
-    found = work.judge_timers(late, aside, process=process)
+    found = work.judge_timers(late, aside)
     assert (found.state, words in f"{found.saw} {found.do}") == (state, True)
 
 
@@ -674,6 +673,9 @@ def test_settings_for_trials_are_reported() -> None:
     lacking.running = frozenset()
     assert configuration.settings(lacking).saw.startswith("not set: LINE_CHANNEL_SECRET, LINE_")
     clock_of_linesim = {"SIM_CLOCK": "http://127.0.0.1:9000/sim/clock"}
+    earlier = configuration.settings(a_box(**secrets, SCHEDULER="process"))
+    assert (earlier.state, earlier.saw) == (WARN, "no effect in this release: SCHEDULER")
+    assert earlier.do == "SCHEDULER: the dispatcher fires timers; delete the setting"
     found = configuration.settings(a_box(**secrets, **clock_of_linesim))
     assert (found.state, "SIM_CLOCK is set" in found.saw) == (WARN, True)
 

@@ -6,7 +6,6 @@ A process that MongoDB refuses exits late enough for systemd never to give it up
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import time
@@ -174,10 +173,6 @@ def test_reports_are_sent_twice_in_the_watchdogs_time_or_once_a_second(manager: 
     assert words == {None: 1.0, 120.0: 1.0, 0.5: 0.25}
 
 
-UNITS = Path(__file__).parents[3] / "deploy" / "systemd"
-UNIT_SECONDS = {"min": 60.0, "s": 1.0}
-
-
 class Told(NoServiceManager):
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -213,14 +208,6 @@ def test_one_that_has_run_for_a_while_ends_at_once() -> None:
     service = Told()
     let_time_pass(time.monotonic() - LEAST_SECONDS, inbox_with(), service, why="wrong password")
     assert service.words == []
-
-
-def test_systemd_never_gives_it_up() -> None:
-    """The dispatcher's unit has no limit (tests/deploy/test_units.py)."""
-    unit = (UNITS / "linedesk-scheduler.service").read_text("utf-8")
-    [[number, word]] = re.findall(r"^StartLimitIntervalSec=(\d+)(min|s)$", unit, re.MULTILINE)
-    [burst] = re.findall(r"^StartLimitBurst=(\d+)$", unit, re.MULTILINE)
-    assert float(number) * UNIT_SECONDS[word] / LEAST_SECONDS < int(burst)
 
 
 class Refused:

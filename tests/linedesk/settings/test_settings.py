@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from linedesk.settings import sources
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings, load_settings, require, require_server
 
@@ -80,7 +81,6 @@ BAD = [
     ("MAX_BODY_KB", ["0", "8193", "1MB"]),
     ("DISPATCHER_THREADS", ["1", "0", "-3", "1001", "twenty"]),
     ("DISPATCHER_FEED", ["tail", "ChangeStream"]),
-    ("SCHEDULER", ["Dispatcher", "thread", "yes"]),
     ("HANDLER_TRIES", ["0", "101", "three"]),
     ("DEAD_LETTER_DAYS", ["7", "36501", "1.5", "never"]),
     ("AUDIT_DAYS", ["7", "36501", "1.5", "never"]),
@@ -89,7 +89,6 @@ BAD = [
     ("METRICS_HOST", ["not a host", "-x.example"]),
     ("FRONTDESK_METRICS_PORT", ["0", "65536", "metrics"]),
     ("DISPATCHER_METRICS_PORT", ["0", "65536", "metrics"]),
-    ("SCHEDULER_METRICS_PORT", ["0", "65536", "metrics"]),
     ("CONSOLE_HOST", ["not a host", "-x.example"]),
     ("CONSOLE_PORT", ["0", "65536", "http"]),
     ("CONSOLE_URL", ["desk.example", "https://", "https://desk.example/?a=1"]),
@@ -164,7 +163,6 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "amqp_url": None,
         "worker_threads": 20,
         "dispatcher_feed": "changestream",
-        "scheduler": "dispatcher",
         "handler_tries": 3,
         "handler_limit_seconds": 60.0,
         "dead_letter_days": 90,
@@ -177,7 +175,6 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "metrics_host": "127.0.0.1",
         "frontdesk_metrics_port": None,
         "dispatcher_metrics_port": None,
-        "scheduler_metrics_port": None,
         "worker_metrics_port": None,
         "console_host": "127.0.0.1",
         "console_port": 8010,
@@ -327,6 +324,26 @@ def test_a_setting_that_the_file_has_in_two_spellings_is_refused(tmp_path: Path)
     text = refusal({}, config)
     assert f"{config} has a setting twice: LINE_CHANNEL, line_channel" in text
     assert "Bot_Settings" not in text
+
+
+@pytest.mark.parametrize("name", sources.REMOVED)
+@pytest.mark.parametrize("source", ["environment", "file", "credential"])
+def test_a_setting_of_an_earlier_release_has_no_effect_and_a_sentence(
+    name: str, source: str, tmp_path: Path
+) -> None:
+    """Whatever its value: an upgrade does not stop at it."""
+    config = tmp_path / "line.toml"
+    config.write_text(f'{name} = "any"\n' if source == "file" else "")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    if source == "credential":
+        (tmp_path / name.upper()).write_text("any\n")
+    elif source == "environment":
+        environ[name.upper()] = "any"
+    assert load_settings(environ, config_path=config).removed == {
+        name.upper(): sources.REMOVED[name]
+    }
+    assert load_settings({}).removed == {}
+    assert name not in Settings.model_fields
 
 
 def test_an_unknown_name_in_the_file_is_refused_with_the_nearest_one(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_timer_that_is_due_is_waited_for(
     due = linedesk_stack.now() + timedelta(hours=1)
     linedesk_stack.collection("schedule").insert_one({"_id": "test", "runAt": due})
     assert linedesk_stack.is_quiet()
-    # By the clock of the test alone, since the scheduler would take the row out of the way.
+    # By the clock of the test alone, since the dispatcher would take the row out of the way.
     monkeypatch.setattr(linedesk_stack, "now", lambda: due)
     assert not linedesk_stack.is_quiet()
     linedesk_stack.collection("schedule").delete_one({"_id": "test"})

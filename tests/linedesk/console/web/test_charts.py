@@ -72,7 +72,7 @@ def test_outages_of_line_are_as_long_as_the_rows_show() -> None:
 
 
 def test_the_picture_has_states_in_words_and_signs() -> None:
-    well = placed(overview(a_day.desk_row(), a_day.dispatcher_row(), a_day.scheduler_row()))
+    well = placed(overview(a_day.desk_row(), a_day.dispatcher_row()))
     assert (well["frontdesk"].state, well["threads"].state) == ("good", "good")
     nothing = placed(overview())
     assert (nothing["frontdesk"].state, nothing["dispatcher"].state) == ("bad", "bad")
@@ -93,7 +93,7 @@ def test_the_picture_has_states_in_words_and_signs() -> None:
         ("recvq", {"lagSeconds": 61.0}, "bad"),
         ("threads", {"busyThreads": 20}, "look"),
         ("threads", {"busyThreads": 19}, "good"),
-        ("scheduler", {"nextTimerSeconds": -61.0}, "bad"),
+        ("timers", {"nextTimerSeconds": -61.0}, "bad"),
     ],
 )
 def test_what_needs_a_look_shows_in_its_place(

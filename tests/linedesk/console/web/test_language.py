@@ -154,10 +154,6 @@ def busy(database: Rows) -> None:
         },
     )
     database.status.update_many(
-        {"role": "scheduler"},
-        {"$set": {"words": "31 timers fired, next due 2026-11-24 12:00 UTC", "state": "standby"}},
-    )
-    database.status.update_many(
         {"role": "dispatcher"},
         {
             "$set": {

@@ -47,7 +47,7 @@ def quiet(database: Full) -> None:
     figures = {"oldestUnfinishedSeconds": 2.0, "waitingKeys": {}}
     row = a_day.dispatcher_row(waiting=[])
     row["figures"] |= figures
-    database.status.insert_many([a_day.desk_row(), row, a_day.scheduler_row()])
+    database.status.insert_many([a_day.desk_row(), row])
 
 
 def is_marked_stale(page: Page) -> None:

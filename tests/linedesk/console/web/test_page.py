@@ -69,7 +69,7 @@ def writing(full: Database[dict[str, Any]]) -> Iterator[None]:
             row["figures"] |= {"queueDocuments": 1000 + n, "busyThreads": n % 20}
             row["threads"] = row["threads"][: n % 4]
             row["waiting"] = row["waiting"][n % 2 :]
-            for one in (row, a_day.desk_row(), a_day.scheduler_row()):
+            for one in (row, a_day.desk_row()):
                 full.status.replace_one({"_id": one["_id"]}, one, upsert=True)
 
     thread = threading.Thread(target=write, daemon=True)

@@ -29,7 +29,7 @@ class BrokenRow(Exception):
 
 @dataclass(frozen=True)
 class FiredTimer:
-    """One firing of a row; `as_read` matches the row until a scheduler has carried it out."""
+    """One firing of a row; `as_read` matches the row until a process has carried it out."""
 
     event_id: str
     run_at: datetime

@@ -1,9 +1,10 @@
-"""A scheduler on the real MongoDB with a clock that is moved by hand, and rows as bots set them."""
+"""Timers on the real MongoDB with a clock that is moved by hand, and rows as bots set them."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.scheduler.scheduler import Scheduler, SchedulerLimits
+from dispatcher.timers import TimerLimits, Timers
 from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
 
@@ -23,7 +25,7 @@ NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
 
 # Short, so that no test waits for a stop or for a reading of the clock. A stopped clock also falls
 # behind.
-SHORT = SchedulerLimits(clock_seconds=0.02, step_back_seconds=3600.0, listen_seconds=0.05)
+SHORT = TimerLimits(clock_seconds=0.02, step_back_seconds=3600.0, read_seconds=60.0)
 
 
 class HandClock:
@@ -60,13 +62,23 @@ def a_row(name: str = "tea", run_at: datetime | None = NOON, **more: Any) -> Doc
 
 
 @pytest.fixture
+def database(client: Client) -> Iterator[Database[Any]]:
+    """With all collections and their indexes, unlike that of the other tests of the dispatcher."""
+    database = client[f"test_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=16 * MEGABYTE)
+    yield database
+    for name in database.list_collection_names():
+        database.drop_collection(name)
+
+
+@pytest.fixture
 def clock() -> HandClock:
     return HandClock()
 
 
 @pytest.fixture
 def short_limits() -> dict[str, Any]:
-    """Limits of all schedulers of a test, except the ones that it sets itself."""
+    """Limits of all timers of a test, except the ones that it sets itself."""
     return {}
 
 
@@ -77,17 +89,22 @@ def schedule(
     clock: HandClock,
     nothing_left: None,
     short_limits: dict[str, Any],
-) -> Iterator[Callable[..., Scheduler]]:
-    """Starts a scheduler; all of them have to end within the test's time."""
-    made: list[Scheduler] = []
+) -> Iterator[Callable[..., Timers]]:
+    """Starts the thread of a leader; all of them have to end within the test's time."""
+    made: list[Timers] = []
 
     def start(
-        *, now: Any = clock, inserting: Any = None, registry: Any = None, **limits: Any
-    ) -> Scheduler:
+        *,
+        now: Any = clock,
+        inserting: Any = None,
+        registry: Any = None,
+        leads: Callable[[], bool] = lambda: True,
+        **limits: Any,
+    ) -> Timers:
         made.append(
-            Scheduler(
+            Timers(
                 database,
-                database,
+                lease_is_fresh=leads,
                 now=now,
                 inserting=inserting,
                 registry=registry,
@@ -109,10 +126,10 @@ def rung(database: Database[Any]) -> list[str]:
     return [document["eventId"] for document in database["recvq"].find().sort("$natural", 1)]
 
 
-def asleep(one: Scheduler) -> bool:
+def asleep(one: Timers) -> bool:
     """Whether it waits for a timer, and knows of nothing earlier."""
-    with one._lock:
-        return one._due_at is not None and not one._wake.is_set()
+    idle = one.activity._since is None
+    return idle and one._due_at is not None and not one._wake.is_set()
 
 
 class Gate:

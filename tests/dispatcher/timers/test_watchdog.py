@@ -1,4 +1,4 @@
-"""The progress of a scheduler's two threads, and its status."""
+"""The progress of the thread that fires timers, and its status."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.timer_firing import TimerFiring
+from dispatcher.timers import LOOK_SECONDS, Timers
 from linedesk.runtime.liveness import ThreadActivity
-from linedesk.scheduler.firing import TimerFiring
-from linedesk.scheduler.scheduler import LOOK_SECONDS, Scheduler
 from linedesk.store.documents import SCHEDULE
 from linedesk.store.errors import StoreUnavailable
-from tests.linedesk.scheduler.conftest import NOON, HandClock, a_row
+from tests.dispatcher.timers.conftest import NOON, HandClock, a_row
 from tests.waiting import eventually
 
-Schedule = Callable[..., Scheduler]
+Schedule = Callable[..., Timers]
 
 
 def test_it_reports_the_fired_timers_and_the_next_due_time(
@@ -29,37 +29,27 @@ def test_it_reports_the_fired_timers_and_the_next_due_time(
     assert one.stalled() is None
 
 
-@pytest.mark.parametrize("name", ["scheduler", "doorbell"])
 def test_a_thread_that_hangs_is_a_stall(
-    schedule: Schedule, database: Database[Any], monkeypatch: pytest.MonkeyPatch, name: str
+    schedule: Schedule, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends, begun = threading.Event(), threading.Event()
-    hears = Scheduler._heard
 
     def hang(*_: Any, **__: Any) -> None:
         begun.set()
         assert ends.wait(30)
 
-    def heard(one: Scheduler, run_at: Any, time: Any) -> None:
-        (hears if run_at is None else hang)(one, run_at, time)
-
-    monkeypatch.setattr(Scheduler, "_heard", heard)
     one = schedule()
     eventually(lambda: one.status() == "0 timers fired")
-    if name == "scheduler":
-        monkeypatch.setattr(one.activity, "limit_seconds", 0.05)
-        monkeypatch.setattr(TimerFiring, "fire", hang)
-        one.wake()
-    else:
-        monkeypatch.setattr(one.listener.activity, "limit_seconds", 0.05)
-        database[SCHEDULE].insert_one(a_row())
+    monkeypatch.setattr(one.activity, "limit_seconds", 0.05)
+    monkeypatch.setattr(TimerFiring, "fire", hang)
+    one.set(clock.now)
     assert begun.wait(15)
-    eventually(lambda: one.stalled() == f"the thread {name} hangs")
+    eventually(lambda: one.stalled() == "the thread timers hangs")
     ends.set()
 
 
 def test_many_batches_one_after_the_other_are_no_stall(
-    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+    schedule: Schedule, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = schedule()
     eventually(lambda: one.status() == "0 timers fired")
@@ -70,17 +60,16 @@ def test_many_batches_one_after_the_other_are_no_stall(
         seen.append(one.activity.stalled())
         return 1 if len(seen) < 10 else None
 
-    activity = ThreadActivity("scheduler", limit_seconds=LOOK_SECONDS, monotonic=lambda: now[0])
+    activity = ThreadActivity("timers", limit_seconds=LOOK_SECONDS, monotonic=lambda: now[0])
     monkeypatch.setattr(one, "activity", activity)
     monkeypatch.setattr(TimerFiring, "fire", ring)
-    one.wake()
-    # A change that the listener receives at its start may cause another round.
+    one.set(clock.now)
     eventually(lambda: len(seen) >= 10)
     assert set(seen) == {None}
 
 
 def test_the_reason_why_timers_wait_is_named(
-    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+    schedule: Schedule, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(firing: TimerFiring, **_: Any) -> None:
         raise StoreUnavailable("planted")
@@ -89,7 +78,7 @@ def test_the_reason_why_timers_wait_is_named(
     eventually(lambda: one.status() == "0 timers fired")
     with monkeypatch.context() as patched:
         patched.setattr(TimerFiring, "fire", fail)
-        one.wake()
+        one.set(clock.now)
         eventually(lambda: one.status().startswith("timers cannot be fired since 20"))
         assert one.status().endswith(" UTC: planted, 0 timers fired")
         assert one.stalled() is None

@@ -1,4 +1,4 @@
-"""Companions live as long as a dispatcher holds the lease: by default a scheduler."""
+"""Companions live as long as a dispatcher holds the lease: the thread that fires timers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from pymongo.database import Database
 
 from dispatcher.process import ExitReason
+from dispatcher.timers import Timers
 from linedesk.contract import Job, JobResult
-from linedesk.scheduler.scheduler import Scheduler
 from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
 from tests.dispatcher.conftest import Dispatch
@@ -99,11 +99,13 @@ def test_a_timer_that_is_due_is_decided_in_the_order_of_its_conversation(
 ) -> None:
     row = {"channel": "main", "key": "U1", "name": "tea", "n": 1, "every": None, "data": {}}
     worker = RecordingWorker()
-    dispatch(database, worker, components=[Scheduler(database, database)])
+    timers = Timers(database, lease_is_fresh=lambda: True)
+    dispatch(database, worker, components=[timers])
     store(database, document("before", user="U1"))
     eventually(lambda: worker.decided)
     now = datetime.now(UTC)
     database.schedule.insert_one(row | {"_id": timer_id("main", "U1", "tea"), "runAt": now})
+    timers.set(now)
     eventually(lambda: len(worker.decided) == 2)
     store(database, document("after", user="U1"))
     eventually(lambda: len(worker.decided) == 3)

@@ -1,8 +1,8 @@
 """Fires due timers: inserts them into recvq, then moves each row to its next time or its end.
 
-A scheduler that dies in between leaves rows that are still due. They fire again under the same
-eventId, which recvq stores once. Any number of schedulers may therefore run at the same time. The
-guard of recvq is used only when a timer is inserted, or soon will be.
+A process that dies in between leaves rows that are still due. They fire again under the same
+eventId, which recvq stores once. So two leaders, or an older release's scheduler beside this one,
+fire each timer once. The guard of recvq is used only when a timer is inserted, or soon will be.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from typing import Any
 import pymongo
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
-from bson.timestamp import Timestamp
 from pymongo import ASCENDING, UpdateOne
-from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
+from dispatcher.metrics import TimerMetrics
+from dispatcher.timer_rows import BrokenRow, FiredTimer, fired_timer, regular_at
 from linedesk.runtime.clock import boottime
-from linedesk.scheduler.metrics import SchedulerMetrics
-from linedesk.scheduler.rows import BrokenRow, FiredTimer, fired_timer, regular_at
-from linedesk.store.client import DURABLE
+from linedesk.store.client import DURABLE, LOCAL
 from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.insert import Stored, insert_documents
@@ -63,8 +61,7 @@ class TimerFiring:
     """Belongs to one thread. Its methods raise StoreUnavailable, and the driver's errors.
 
     Each insert happens inside `inserting(bytes)`, which raises RecvqClosed while recvq has no room
-    for it. `now` returns the time by which timers are due. `seen` is a time of the server: reads
-    include all writes up to it.
+    for it. `now` returns the time by which timers are due.
     """
 
     def __init__(
@@ -73,45 +70,48 @@ class TimerFiring:
         *,
         inserting: Inserting,
         now: Callable[[], datetime],
-        figures: SchedulerMetrics | None = None,
+        figures: TimerMetrics | None = None,
         batch_rows: int = BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
-        self._client = database.client
         self._recvq = database[RECVQ]
         self._schedule = database[SCHEDULE].with_options(
-            codec_options=AS_STORED, write_concern=DURABLE
+            codec_options=AS_STORED,
+            write_concern=DURABLE,
+            # A new primary may first show an older state to majority reads. A row that is rolled
+            # back after it fired is written again from its outbox, under the same name.
+            read_concern=LOCAL,  # guard: new-rows-are-read
         )
         self._inserting = inserting
         self._now = now
-        self._figures = figures or SchedulerMetrics()
+        self._figures = figures or TimerMetrics()
         self._batch_rows = batch_rows
         self._batch_bytes = batch_bytes
 
-    def fire(self, *, seen: Timestamp | None, most: int = BATCH_ROWS) -> int | None:
+    def fire(self, *, most: int = BATCH_ROWS) -> int | None:
         """Fire up to `most` due timers, the longest due first; None if no timer is due.
 
-        Returns the number of rows it moved on: 0 if other schedulers were faster with each of them.
+        Returns the number of rows it moved on: 0 if another process was faster with each of them.
         """
         now, read_at = self._now(), boottime()
         with translated():
-            rows = self._due(now, seen, most)
+            rows = self._due(now, most)
             if not rows:
                 return None
             fired, broken = _sorted_out(rows, now)
             settled = sum(self._set_aside(as_read, reason) for as_read, reason in broken)
             return settled + (self._carry_out(fired, read_at) if fired else 0)
 
-    def next_at(self, *, seen: Timestamp | None) -> datetime | None:
+    def next_at(self) -> datetime | None:
         """The time of the next row, past or future; None if no row waits."""
         waiting = {RUN_AT: {"$type": "date"}}
-        with translated(), self._session(seen) as session, pymongo.timeout(COMMAND_SECONDS):
-            rows = self._schedule.find(waiting, {"_id": 0, RUN_AT: 1}, session=session)
+        with translated(), pymongo.timeout(COMMAND_SECONDS):
+            rows = self._schedule.find(waiting, {"_id": 0, RUN_AT: 1})
             for row in rows.sort(RUN_AT, ASCENDING).limit(-1):
                 return row[RUN_AT] if isinstance(row[RUN_AT], datetime) else None
         return None
 
-    def bring_back(self, *, seen: Timestamp | None, stop: threading.Event) -> None:
+    def bring_back(self, *, stop: threading.Event) -> None:
         """Move daily rows that wait too long to their regular time; returns early at a stop.
 
         Such rows remain after they fired by a clock that was ahead and was then corrected.
@@ -119,29 +119,18 @@ class TimerFiring:
         now = self._now()
         far = {RUN_AT: {"$gt": now + SHORTEST_DAY}, "every": {"$type": "object"}}
         parts = {"n": 1, RUN_AT: 1, "every": 1, RANG: 1}
-        with (
-            translated(),
-            self._session(seen) as session,
-            closing(self._schedule.find(far, parts, session=session)) as rows,
-        ):
+        with translated(), closing(self._schedule.find(far, parts)) as rows:
             changes = (change for row in rows if (change := _brought_back(row, now)))
             while not stop.is_set() and (batch := list(islice(changes, self._batch_rows))):
                 log.info("daily timers moved to their regular time timers=%d", self._change(batch))
 
-    @contextmanager
-    def _session(self, seen: Timestamp | None) -> Iterator[ClientSession]:
-        """A session whose reads include all writes up to `seen`, also on a new primary."""
-        with self._client.start_session(causal_consistency=True) as session:
-            # guard: read-as-of-what-was-heard
-            if seen is not None:
-                session.advance_operation_time(seen)
-            yield session
-
-    def _due(self, now: datetime, seen: Timestamp | None, most: int) -> list[RawBSONDocument]:
-        with self._session(seen) as session, pymongo.timeout(COMMAND_SECONDS):
-            found = self._schedule.find({RUN_AT: {"$lte": now}}, session=session)
-            with closing(found.sort(RUN_AT, ASCENDING).limit(most).batch_size(most)) as rows:
-                return list(_at_most(self._batch_bytes, rows))
+    def _due(self, now: datetime, most: int) -> list[RawBSONDocument]:
+        found = self._schedule.find({RUN_AT: {"$lte": now}})
+        with (
+            pymongo.timeout(COMMAND_SECONDS),
+            closing(found.sort(RUN_AT, ASCENDING).limit(most).batch_size(most)) as rows,
+        ):
+            return list(_at_most(self._batch_bytes, rows))
 
     def _carry_out(self, fired: Sequence[FiredTimer], read_at: float) -> int:
         """Insert into recvq first: a row that was moved on does not fire again."""
@@ -166,13 +155,13 @@ class TimerFiring:
         with self._inserting(sum(len(document.raw) for document in documents)):
             # guard: old-rows-are-read-again
             if boottime() - read_at > FRESH_SECONDS:
-                # Another scheduler may have fired them since, and recvq may no longer hold their
+                # Another leader may have fired them since, and recvq may no longer hold their
                 # events.
                 raise StoreUnavailable("the timers were read too long ago")
             return insert_documents(self._recvq, documents, timeout_seconds=COMMAND_SECONDS)
 
     def _change(self, changes: Sequence[UpdateOne]) -> int:
-        """Return the number of rows that were unchanged since the read; other schedulers moved the
+        """Return the number of rows that were unchanged since the read; another process moved the
         rest.
         """
         with pymongo.timeout(COMMAND_SECONDS):
@@ -247,8 +236,8 @@ SOON_SECONDS = 0.2
 
 
 class Guarded:
-    """The guard of one thread. It checks recvq only around inserts, since a scheduler may be idle
-    for days.
+    """The guard of one thread. It checks recvq only around inserts, since none may be due for
+    days.
     """
 
     def __init__(self, database: Database[Any], *, every_seconds: float = EVERY_SECONDS) -> None:

@@ -14,13 +14,13 @@ from pymongo import monitoring
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
-from linedesk.scheduler import firing
-from linedesk.scheduler.firing import TimerFiring
+from dispatcher import timer_firing as firing
+from dispatcher.timer_firing import TimerFiring
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
-from tests.linedesk.scheduler.conftest import NOON, HandClock, a_row, rung
+from tests.dispatcher.timers.conftest import NOON, HandClock, a_row, rung
 from tests.linedesk.store.lagging import LaggingSet, lagging_set
 
 DAY = timedelta(days=1)
@@ -53,9 +53,9 @@ def test_a_fired_timer_is_ended_by_the_clock_that_removes_it(
 ) -> None:
     database["schedule"].insert_one(a_row())
     one = timer_firing(database, clock)
-    assert one.fire(seen=None) == 1
-    assert one.fire(seen=None) is None
-    assert one.next_at(seen=None) is None
+    assert one.fire() == 1
+    assert one.fire() is None
+    assert one.next_at() is None
     assert rung(database) == [RANG]
     assert row(database)["runAt"] is None
     # The server's clock, which also removes it: the hand clock is in another year.
@@ -73,11 +73,11 @@ def test_a_crash_between_the_insert_and_the_update_fires_once(
 
     database["schedule"].insert_one(a_row(every=every))
     with pytest.raises(Died):
-        timer_firing(database, clock, dying).fire(seen=None)
+        timer_firing(database, clock, dying).fire()
     assert row(database)["runAt"] == NOON
 
     clock.move(minutes=1)
-    assert timer_firing(database, clock).fire(seen=None) == 1
+    assert timer_firing(database, clock).fire() == 1
     assert rung(database) == [RANG]
     assert row(database)["runAt"] == (NOON + DAY if every else None)
 
@@ -92,7 +92,7 @@ def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
 
     @contextmanager
     def freezing(size: int) -> Iterator[None]:
-        assert timer_firing(database, clock).fire(seen=None) == 1
+        assert timer_firing(database, clock).fire() == 1
         database["recvq"].drop()
         boot[0] += 3600
         yield
@@ -101,9 +101,9 @@ def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
     database["schedule"].insert_one(a_row())
     frozen = timer_firing(database, clock, freezing)
     with pytest.raises(StoreUnavailable, match="too long ago"):
-        frozen.fire(seen=None)
+        frozen.fire()
     assert rung(database) == []
-    assert frozen.fire(seen=None) is None
+    assert frozen.fire() is None
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_row_that_was_changed_meanwhile_stays_as_it_is(
             change()
 
     database["schedule"].insert_one(a_row(every=DAILY))
-    assert timer_firing(database, clock, freezing).fire(seen=None) == 0
+    assert timer_firing(database, clock, freezing).fire() == 0
     assert row(database).items() >= meanwhile.items()
     assert rung(database) == [RANG]
     assert "rang" not in row(database)
@@ -153,8 +153,8 @@ def test_broken_rows_are_said_once_and_are_in_nobodys_way(
         ]
     )
     one = timer_firing(database, clock)
-    assert one.fire(seen=None) == 5
-    assert one.fire(seen=None) is None
+    assert one.fire() == 5
+    assert one.fire() is None
     assert rung(database) == [RANG]
     assert len(told("timer is invalid and was set aside")) == 4
     aside = row(database, "main/U1/no-data")
@@ -171,9 +171,9 @@ def test_a_document_that_mongodb_rejects_is_set_aside_and_the_others_fire(
         deep = {"in": deep}
     database["schedule"].insert_many([a_row("deep", data=deep), a_row()])
     one = timer_firing(database, clock)
-    assert one.fire(seen=None) == 1
-    assert one.fire(seen=None) == 1
-    assert one.fire(seen=None) is None
+    assert one.fire() == 1
+    assert one.fire() == 1
+    assert one.fire() is None
     assert told("set aside") == [
         'timer is invalid and was set aside id=main/U1/deep reason="MongoDB does not take its '
         'document"'
@@ -188,8 +188,8 @@ def test_a_batch_is_bounded_in_rows_and_bytes_and_goes_by_due_time(
     rows = [a_row(f"{n}", NOON - timedelta(seconds=n), data=text) for n in range(9)]
     database["schedule"].insert_many(rows)
     one = timer_firing(database, clock, batch_bytes=2500)
-    assert one.fire(seen=None, most=2) == 2
-    assert [one.fire(seen=None) for _ in range(3)] == [3, 3, 1]
+    assert one.fire(most=2) == 2
+    assert [one.fire() for _ in range(3)] == [3, 3, 1]
     assert [name.split("/")[2].split(":")[0] for name in rung(database)] == list("876543210")
 
 
@@ -209,11 +209,11 @@ def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
     database["schedule"].insert_many(dailies + others)
     one = timer_firing(database, clock, batch_rows=2)
     clock.move(days=3)
-    assert one.fire(seen=None) == 3
+    assert one.fire() == 3
     assert row(database, "main/U1/daily-0")["runAt"] == NOON + 3 * DAY
 
     clock.now = right
-    one.bring_back(seen=None, stop=threading.Event())
+    one.bring_back(stop=threading.Event())
     # It has fired for today, by the clock that was ahead.
     assert {row(database, one["_id"])["runAt"] for one in dailies} == {NOON + DAY}
     assert row(database, "main/U1/once")["runAt"] == NOON + 9 * DAY
@@ -222,12 +222,12 @@ def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
     assert row(database, "main/U1/cancelled")["runAt"] is None
     assert len(told("daily timers moved to their regular time")) == 2
 
-    one.bring_back(seen=None, stop=threading.Event())
+    one.bring_back(stop=threading.Event())
     assert len(told("daily timers moved to their regular time")) == 2
     clock.now = NOON
-    one.fire(seen=None)
+    one.fire()
     clock.now = NOON + DAY
-    one.fire(seen=None)
+    one.fire()
     times = [name.partition("daily-0:1:")[2] for name in rung(database) if "daily-0" in name]
     assert times == ["2026-04-19T12:00:00.000Z", "2026-04-20T12:00:00.000Z"]
 
@@ -250,15 +250,15 @@ class Reads(monitoring.CommandListener):
 def test_many_waiting_timers_are_not_read(
     database: Database[Any], clock: HandClock, mongo_uri: str
 ) -> None:
-    """Each read of the scheduler uses the index, and examines only the rows that it returns."""
+    """Each read uses the index, and examines only the rows that it returns."""
     rows = [a_row(f"{n}", NOON + DAY, key=f"U{n}") for n in range(2000)]
     database["schedule"].insert_many([a_row(), *rows])
     reads = Reads()
     with connect(mongo_uri, app_name="tests", event_listeners=[reads]) as client:
         one = timer_firing(client[database.name], clock)
-        assert one.fire(seen=None) == 1
-        assert one.fire(seen=None) is None
-        assert one.next_at(seen=None) == NOON + DAY
+        assert one.fire() == 1
+        assert one.fire() is None
+        assert one.next_at() == NOON + DAY
     for asked in reads.filters:
         find = {
             name: asked[name]
@@ -271,22 +271,20 @@ def test_many_waiting_timers_are_not_read(
     assert len(reads.filters) == 3
 
 
-def test_a_reported_change_is_read_also_from_a_server_that_lags(
+def test_a_row_is_read_before_a_lagging_majority_shows_it(
     mongod: Any, request: pytest.FixtureRequest, clock: HandClock
 ) -> None:
-    """An immediate read would find no due row, and the scheduler would oversleep."""
+    """A majority read of a new primary may lack it, and the timer would be late."""
     lagging: LaggingSet = lagging_set(request.config)
-    database = lagging.client["scheduler_seen"]
+    database = lagging.client["timers_seen"]
     create_collections(database, capped_bytes=MEGABYTE)
     one = timer_firing(database, clock)
     fired_rows: list[int | None] = []
-    with lagging.client.start_session() as session:
-        with lagging.held_back():
-            unsure = database["schedule"].with_options(write_concern=WriteConcern(w=1))
-            unsure.insert_one(a_row(), session=session)
-            seen = session.operation_time
-            assert one.fire(seen=None) is None
-            reader = threading.Thread(target=lambda: fired_rows.append(one.fire(seen=seen)))
-            reader.start()
-        reader.join(20)
+    with lagging.held_back():
+        unsure = database["schedule"].with_options(write_concern=WriteConcern(w=1))
+        unsure.insert_one(a_row())
+        assert one.next_at() == NOON
+        reader = threading.Thread(target=lambda: fired_rows.append(one.fire()))
+        reader.start()
+    reader.join(20)
     assert fired_rows == [1]

@@ -1,4 +1,4 @@
-"""A MongoDB that fails under a scheduler: no timer is lost or fires twice, and it is logged."""
+"""A MongoDB that fails under the timers: no timer is lost or fires twice, and it is logged."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.timers import Timers
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.scheduler.scheduler import Scheduler
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from tests.dispatcher.faults import failing
-from tests.linedesk.scheduler.conftest import NOON, SHORT, HandClock, a_row, asleep, rung
+from tests.dispatcher.timers.conftest import NOON, SHORT, HandClock, a_row, asleep, rung
 from tests.waiting import eventually
 
 Told = Callable[[str], list[str]]
@@ -55,14 +55,14 @@ def sleeper(
     outages: Database[Any],
     clock: HandClock,
     nothing_left: None,
-) -> Iterator[Scheduler]:
-    """A scheduler that waits for a daily timer, due once the clock is moved by a day."""
+) -> Iterator[Timers]:
+    """Waits for a daily timer, due once the clock is moved by a day."""
     outages.schedule.insert_one(a_row(every=DAILY))
     clock.move(days=-1)
     limits = replace(SHORT, longest_pause_seconds=0.05)
     options = {"retryReads": False, "heartbeatFrequencyMS": 500}
-    with connect(faulty.uri, app_name="scheduler", **options) as client:
-        one = Scheduler(client["outages"], client["outages"], now=clock, limits=limits)
+    with connect(faulty.uri, app_name="timers", **options) as client:
+        one = Timers(client["outages"], lease_is_fresh=lambda: True, now=clock, limits=limits)
         one.start()
         eventually(lambda: asleep(one))
         yield one
@@ -83,11 +83,10 @@ def sleeper(
 def test_timers_outlast_a_mongodb_that_fails(
     admin: Client, outages: Database[Any], clock: HandClock, told: Told, fault: dict[str, Any]
 ) -> None:
-    commands = ["find", "insert", "update", "aggregate", "getMore"]
-    with failing(admin, commands, appName="scheduler", **fault):
+    commands = ["find", "insert", "update"]
+    with failing(admin, commands, appName="timers", **fault):
         clock.move(days=1)
         eventually(lambda: told("timers cannot be fired, trying again"))
-        eventually(lambda: told("changes of schedule are not received"))
         assert rung(outages) == []
     eventually(lambda: rung(outages) == [RANG])
     eventually(lambda: told("timers are fired again"))
@@ -101,19 +100,10 @@ def test_a_write_of_unknown_outcome_is_done_again(
     admin: Client, outages: Database[Any], clock: HandClock, told: Told, command: str
 ) -> None:
     unsure = {"code": 64, "errmsg": "waiting for replication timed out"}
-    with failing(admin, [command], times=1, appName="scheduler", writeConcernError=unsure):
+    with failing(admin, [command], times=1, appName="timers", writeConcernError=unsure):
         clock.move(days=1)
         eventually(lambda: told("timers are fired again"))
     assert rung(outages) == [RANG]
-    assert outages.schedule.find_one()["runAt"] == NOON + timedelta(days=1)
-
-
-@pytest.mark.usefixtures("sleeper")
-def test_a_timer_set_without_a_change_stream_fires(
-    admin: Client, outages: Database[Any], clock: HandClock, told: Told
-) -> None:
-    with failing(admin, ["getMore"], times=1, appName="scheduler", errorCode=13):
-        eventually(lambda: told("changes of schedule are not received"))
-    with failing(admin, ["aggregate"], appName="scheduler", errorCode=11601):
-        outages.schedule.insert_one(a_row("soon", clock.now))
-    eventually(lambda: "timer:main/U1/soon:1:2026-04-18T12:00:00.000Z" in rung(outages))
+    # Majority reads show it a moment later.
+    next_at = NOON + timedelta(days=1)
+    eventually(lambda: outages.schedule.find_one()["runAt"] == next_at)

@@ -1,4 +1,8 @@
-"""Fires timers: sleeps until the next is due, or until a change stream reports an earlier one."""
+"""The thread that fires timers while the process holds the lease.
+
+It sleeps until the next row of `schedule` is due. The jobworker reports each row that it writes;
+rows of other processes, and those typed by hand, are found by a read every ten seconds.
+"""
 
 from __future__ import annotations
 
@@ -12,55 +16,60 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from bson.timestamp import Timestamp
+from bson.errors import BSONError
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
+from pymongo.errors import OperationFailure, PyMongoError
 
+from dispatcher.metrics import TimerMetrics
+from dispatcher.timer_firing import BATCH_ROWS, Guarded, Inserting, TimerFiring
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.liveness import moment
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.scheduler.firing import BATCH_ROWS, Guarded, Inserting, TimerFiring
-from linedesk.scheduler.listener import (
-    LONGEST_PAUSE_SECONDS,
-    STEP_SECONDS,
-    TROUBLE,
-    ScheduleListener,
-    Trouble,
+from linedesk.store.errors import (
+    AUTHENTICATION_FAILED,
+    AccessRefused,
+    QueueError,
+    StoreUnavailable,
 )
-from linedesk.scheduler.metrics import SchedulerMetrics
-from linedesk.store.documents import SCHEDULE
 from linedesk.store.queue.guard import EVERY_SECONDS
 
 log = logging.getLogger(__name__)
 
-# The interval at which an idle scheduler reads the clock, which may have been set.
+# All errors of MongoDB, recvq and the time zone files: timers survive each of them.
+TROUBLE = (QueueError, PyMongoError, BSONError, OSError)
+
+# The longest time without a read of `schedule`.
+READ_SECONDS = 10.0
+# The interval at which the idle thread reads the clock, which may have been set.
 CLOCK_SECONDS = 1.0
 # The guard checks recvq this long before a timer is due, so that the timer does not wait for it.
 AHEAD_SECONDS = 0.1
 # A clock that falls behind by more was set back; smaller differences come from a busy machine.
 STEP_BACK_SECONDS = 1.0
-# The pauses after a round that moved no row: other schedulers were faster, or the rows cannot move.
+# The pauses after a round that moved no row: another process was faster, or the rows cannot move.
 BEATEN_SECONDS = 0.05
 MOST_BEATEN_SECONDS = 3.0
-JOIN_SECONDS = 10.0
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 3.0
 # The time limit of one batch of timers, or of all daily ones after a clock was set back.
 LOOK_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class SchedulerLimits:
+class TimerLimits:
     """Batch sizes and time limits."""
 
     batch_rows: int = BATCH_ROWS
+    read_seconds: float = READ_SECONDS
     clock_seconds: float = CLOCK_SECONDS
     step_back_seconds: float = STEP_BACK_SECONDS
-    listen_seconds: float = STEP_SECONDS
     longest_pause_seconds: float = LONGEST_PAUSE_SECONDS
     guard_seconds: float = EVERY_SECONDS
     """The greatest age of the guard's check that an insert may use."""
 
 
-SCHEDULER_LIMITS = SchedulerLimits()
+TIMER_LIMITS = TimerLimits()
 
 
 def system_now() -> datetime:
@@ -68,30 +77,29 @@ def system_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Scheduler(BackgroundThread):
-    """Fires timers on its own thread until it is stopped; another thread watches for new timers.
+class Timers(BackgroundThread):
+    """Fires timers on its own thread, from the take-over until it is stopped.
 
-    `listening` is the same database on a client that quickly detects a lost server. `now` returns
-    the time by which timers are due: code that moves that clock calls `wake`. Any number of
-    schedulers may run on one database; each timer still fires once. Inserts use `inserting(bytes)`,
-    by default of its own guard. `registry` has its figures.
+    `now` returns the time by which timers are due: code that moves that clock calls `wake`. Inserts
+    use `inserting(bytes)`, by default of its own guard. `registry` has its figures.
     """
 
     def __init__(
         self,
         database: Database[Any],
-        listening: Database[Any],
         *,
+        lease_is_fresh: Callable[[], bool],
         now: Callable[[], datetime] = system_now,
         inserting: Inserting | None = None,
         registry: CollectorRegistry | None = None,
-        limits: SchedulerLimits = SCHEDULER_LIMITS,
+        limits: TimerLimits = TIMER_LIMITS,
     ) -> None:
-        super().__init__("scheduler", self._run, limit_seconds=LOOK_SECONDS)
+        super().__init__("timers", self._run, limit_seconds=LOOK_SECONDS)
+        self._lease_is_fresh = lease_is_fresh
         self._now = now
         self._limits = limits
         self._guarded = Guarded(database, every_seconds=limits.guard_seconds)
-        self._figures = SchedulerMetrics(registry)
+        self._figures = TimerMetrics(registry)
         self._firing = TimerFiring(
             database,
             inserting=inserting or self._guarded.inserting,
@@ -99,53 +107,31 @@ class Scheduler(BackgroundThread):
             figures=self._figures,
             batch_rows=limits.batch_rows,
         )
-        self.listener = ScheduleListener(
-            listening[SCHEDULE],
-            self._heard,
-            step_seconds=limits.listen_seconds,
-            longest_pause_seconds=limits.longest_pause_seconds,
-        )
-        self._trouble = Trouble(
-            "timers cannot be fired",
-            over="timers are fired again",
-            longest_pause_seconds=limits.longest_pause_seconds,
-        )
+        self._trouble = Trouble(longest_pause_seconds=limits.longest_pause_seconds)
         self._most = limits.batch_rows
         self._steps = ClockSteps(limits.step_back_seconds)
         # At the start, too: the clock may have been ahead when its predecessor fired timers.
         self._must_bring_back = True
         self._wake = threading.Event()
         self._lock = threading.Lock()
-        # Under _lock: the time of the thread's next round; None during a round or if no timer
-        # waits.
+        # Under _lock: the time of the next look; None if no timer waits.
         self._due_at: datetime | None = None
-        # Under _lock: the server's time of the newest change received.
-        self._seen: Timestamp | None = None
 
-    def start(self) -> None:
-        """Start firing timers; after a `stop` it ends at once."""
-        self.listener.start()
-        super().start()
+    def set(self, due_at: datetime | None) -> None:
+        """A row was written that is due then; None: it does not fire. From any thread, quick."""
+        with self._lock:
+            if due_at is not None and (self._due_at is None or due_at < self._due_at):
+                self._due_at = due_at
+                self._wake.set()
+
+    def wake(self) -> None:
+        """Read the clock at once: it was moved."""
+        self._wake.set()
 
     def stop(self) -> None:
         """Begin no further batch; may be called at any time, repeatedly."""
         super().stop()
         self._wake.set()
-        self.listener.stop()
-
-    def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
-        """Wait for the end of both threads; returns whether they have ended."""
-        deadline = time.monotonic() + timeout_seconds
-        has_ended = super().join(timeout_seconds)
-        return self.listener.join(max(0.0, deadline - time.monotonic())) and has_ended
-
-    def wake(self) -> None:
-        """Begin a round at once: the clock was moved."""
-        self._wake.set()
-
-    def stalled(self) -> str | None:
-        """A message that names a hanging thread; None while both make progress."""
-        return super().stalled() or self.listener.stalled()
 
     def status(self) -> str:
         """Failures, the number of timers fired since the start, and the next due time."""
@@ -153,7 +139,6 @@ class Scheduler(BackgroundThread):
             due_at = self._due_at
         words = [
             self._trouble.told,
-            self.listener.trouble,
             f"{self._figures.fired} timers fired",
             f"next due {moment(due_at)}" if due_at is not None else None,
         ]
@@ -163,7 +148,7 @@ class Scheduler(BackgroundThread):
         while not self._stop.is_set():
             self.activity.busy()
             try:
-                due_at = self._look()
+                self._look()
             except TROUBLE as error:
                 # Halved with each failure: a whole batch may need more room or time than there is.
                 self._most = max(1, self._most // 2)
@@ -171,14 +156,18 @@ class Scheduler(BackgroundThread):
             else:
                 self._trouble.over()
                 self._most = self._limits.batch_rows
-                self._sleep_until(due_at)
+                self._sleep()
 
-    def _look(self) -> datetime | None:
-        """Fire all due timers; returns the time of the next one."""
-        seen, beaten = self._begin_look(), 0
+    def _look(self) -> None:
+        """Fire all due timers, then note the time of the next one."""
+        with self._lock:
+            self._due_at = None
+        beaten = 0
         while not self._stop.is_set():
             self.activity.busy()
-            settled = self._firing.fire(seen=seen, most=self._most)
+            if not self._lease_is_fresh():
+                raise StoreUnavailable("the lease is not renewed")
+            settled = self._firing.fire(most=self._most)
             if settled is None:
                 break
             beaten = 0 if settled else beaten + 1
@@ -187,33 +176,21 @@ class Scheduler(BackgroundThread):
                     growing_seconds(beaten, first=BEATEN_SECONDS, most=MOST_BEATEN_SECONDS)
                 )
         if self._must_bring_back:
-            self._firing.bring_back(seen=seen, stop=self._stop)
+            self._firing.bring_back(stop=self._stop)
             self._must_bring_back = False
-        return self._firing.next_at(seen=seen)
+        # guard: set-during-the-look -> self._due_at = self._firing.next_at()
+        self.set(self._firing.next_at())
 
-    def _begin_look(self) -> Timestamp | None:
-        """Begin a round: from here on each change received ends the sleep after it."""
-        with self._lock:
-            self._due_at = None
-            self._wake.clear()
-            return self._seen
-
-    def _heard(self, run_at: datetime | None, time: Timestamp | None) -> None:
-        with self._lock:
-            # Also an earlier time, such as of a restored server: then all rows are read again.
-            self._seen = time or self._seen
-            if run_at is None or self._due_at is None or run_at < self._due_at:
-                self._wake.set()
-
-    def _sleep_until(self, due_at: datetime | None) -> None:
-        with self._lock:
-            # guard: heard-during-the-look ->
-            #     self._due_at = due_at
-            #     self._wake.clear()
-            self._due_at = due_at
+    def _sleep(self) -> None:
+        """Wait until a timer is due, the clock was set back, or the rows have to be read again."""
         self.activity.idle()
-        ahead = AHEAD_SECONDS
-        while not (self._stop.is_set() or self._wake.is_set()):
+        ahead, until = AHEAD_SECONDS, time.monotonic() + self._limits.read_seconds
+        while True:
+            self._wake.clear()
+            if self._stop.is_set() or time.monotonic() >= until:
+                return
+            with self._lock:
+                due_at = self._due_at
             now = self._now()
             if self._steps.back(now):
                 self._must_bring_back = True
@@ -234,6 +211,48 @@ class Scheduler(BackgroundThread):
         with suppress(*TROUBLE):
             self._guarded.look_ahead()
         self.activity.idle()
+
+
+class Trouble:
+    """The failures of the thread: each is logged once, and the pause before the next try grows."""
+
+    def __init__(self, *, longest_pause_seconds: float) -> None:
+        self._longest_pause_seconds = longest_pause_seconds
+        self._failures = 0
+        self._reason: str | None = None
+        self.told: str | None = None
+        """The failure and its start, for the status; None without one."""
+
+    def met(self, error: Exception) -> float:
+        """Log the reason, if it is new; returns the seconds to pause.
+
+        Raises AccessRefused again: only a new process reads a replaced password.
+        """
+        if isinstance(error, AccessRefused) and error.code == AUTHENTICATION_FAILED:
+            raise error
+        self._failures += 1
+        reason = _reason(error)
+        if reason != self._reason:
+            self._reason = reason
+            self.told = f"timers cannot be fired since {moment(datetime.now(UTC))}: {reason}"
+            # Errors that a retry cannot fix, such as a missing right, need an operator.
+            say = log.warning if isinstance(error, StoreUnavailable) else log.error
+            say('timers cannot be fired, trying again reason="%s"', reason)
+        return growing_seconds(
+            self._failures, first=FIRST_PAUSE_SECONDS, most=self._longest_pause_seconds
+        )
+
+    def over(self) -> None:
+        """The failure has ended."""
+        if self._reason is not None:
+            log.info("timers are fired again tries=%d", self._failures)
+        self._failures, self._reason, self.told = 0, None, None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OperationFailure):
+        return f"MongoDB error {error.code}"
+    return str(error) if isinstance(error, QueueError) else type(error).__name__
 
 
 class ClockSteps:

@@ -11,11 +11,11 @@ import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
-from linedesk.scheduler.firing import AS_STORED
-from linedesk.scheduler.rows import BrokenRow, FiredTimer, fired_timer, regular_at
+from dispatcher.timer_firing import AS_STORED
+from dispatcher.timer_rows import BrokenRow, FiredTimer, fired_timer, regular_at
 from linedesk.store import timers
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
-from tests.linedesk.scheduler.conftest import NOON, a_row
+from tests.dispatcher.timers.conftest import NOON, a_row
 
 YEAR = timedelta(days=365)
 DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC

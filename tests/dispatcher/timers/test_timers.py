@@ -1,29 +1,28 @@
-"""A running scheduler: its wake-ups, its waits, and two of them at the same time."""
+"""The thread that fires timers: its wake-ups, its waits, and two of them at the same time."""
 
 from __future__ import annotations
 
 import errno
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from bson.timestamp import Timestamp
 from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
 
-from linedesk.scheduler.firing import TimerFiring
-from linedesk.scheduler.scheduler import Scheduler, system_now
+from dispatcher.timer_firing import TimerFiring
+from dispatcher.timers import TIMER_LIMITS, Timers, Trouble, system_now
 from linedesk.store import timers
 from linedesk.store.collections import MEGABYTE, create_collections
-from linedesk.store.errors import RecvqClosed, StoreUnavailable
+from linedesk.store.errors import AccessRefused, RecvqClosed, StoreUnavailable
 from linedesk.store.queue.guard import Guard
-from tests.dispatcher.faults import failing
-from tests.linedesk.scheduler.conftest import NOON, Gate, HandClock, a_row, asleep, rung
+from tests.dispatcher.timers.conftest import NOON, Gate, HandClock, a_row, asleep, rung
 from tests.waiting import eventually
 
-Start = Callable[..., Scheduler]
+Start = Callable[..., Timers]
 Told = Callable[[str], list[str]]
 Found = Database[Any]
 
@@ -53,22 +52,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The change that the listener has received, once it has."""
-    found: list[Any] = []
-    tell = Scheduler._heard
-
-    def noted(one: Scheduler, run_at: Any, time: Any) -> None:
-        tell(one, run_at, time)
-        found.append(run_at)
-
-    monkeypatch.setattr(Scheduler, "_heard", noted)
-    return found
-
-
-@pytest.fixture
 def quiet(short_limits: dict[str, Any]) -> None:
-    """The clock is not read in the meantime, so that only the listener wakes the scheduler."""
+    """The clock is not read in the meantime, so that only a report wakes it."""
     short_limits["clock_seconds"] = 60.0
 
 
@@ -76,12 +61,12 @@ def quiet(short_limits: dict[str, Any]) -> None:
 
 
 def test_a_timer_fires_when_it_is_due_and_not_before(
-    schedule: Start, database: Found, clock: HandClock, looks: Looks, heard: list[Any]
+    schedule: Start, database: Found, clock: HandClock, looks: Looks
 ) -> None:
     """And while it waits MongoDB is not asked, whatever the clock does."""
     database.schedule.insert_one(a_row(run_at=NOON + timedelta(seconds=60)))
     one = schedule()
-    eventually(lambda: heard and asleep(one))
+    eventually(lambda: asleep(one))
     before, asked = looks.ended, clock.asked
     clock.move(seconds=59.999)
     eventually(lambda: clock.asked > asked + 3)
@@ -133,51 +118,63 @@ def test_the_guard_looks_shortly_before_a_timer_is_due(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_timer_that_is_set_or_moved_earlier_wakes_it(schedule: Start, database: Found) -> None:
+def test_a_row_that_its_own_process_sets_fires_at_once(schedule: Start, database: Found) -> None:
+    """As the jobworker's step reports it (`tests/jobworker/test_races.py`)."""
     database.schedule.insert_one(a_row("late", NOON + 2 * DAY))
     one = schedule()
     eventually(lambda: asleep(one))
     database.schedule.insert_one(a_row())
+    one.set(NOON)
     eventually(lambda: rung(database) == [RANG])
     eventually(lambda: asleep(one))
     database.schedule.update_one({"name": "late"}, {"$set": {"runAt": NOON, "n": 2}})
+    one.set(NOON)
     eventually(lambda: len(rung(database)) == 2)
 
 
 @pytest.mark.usefixtures("quiet")
-def test_only_an_earlier_timer_wakes_it(
-    schedule: Start, database: Found, looks: Looks, heard: list[Any]
+def test_a_row_typed_by_hand_fires_after_the_next_read(
+    schedule: Start, database: Found, looks: Looks
 ) -> None:
+    """Also in an empty `schedule`: the read comes every ten seconds, here sooner."""
+    assert TIMER_LIMITS.read_seconds == 10.0
+    one = schedule(clock_seconds=0.02, read_seconds=0.1)
+    eventually(lambda: looks.ended > 2)
+    database.schedule.insert_one(a_row())
+    eventually(lambda: rung(database) == [RANG])
+    assert one.stalled() is None
+
+
+@pytest.mark.usefixtures("quiet")
+def test_no_other_timer_is_read_for(schedule: Start, database: Found, looks: Looks) -> None:
     database.schedule.insert_one(a_row("first", NOON + DAY))
     one = schedule()
-    eventually(lambda: heard and asleep(one))
+    eventually(lambda: asleep(one))
     before = looks.ended
     database.schedule.insert_many([a_row(f"{n}", NOON + DAY) for n in range(20)])
-    database.schedule.update_one({"name": "3"}, {"$set": {"runAt": None}})
-    database.schedule.insert_one(a_row("last", NOON + 2 * DAY))
-    eventually(lambda: NOON + 2 * DAY in heard)
+    for due_at in (NOON + DAY, None, NOON + 2 * DAY):
+        one.set(due_at)
     assert asleep(one)
+    # Nor for an earlier one, before its time.
+    database.schedule.insert_one(a_row("sooner", NOON + DAY / 2))
+    one.set(NOON + DAY / 2)
+    eventually(lambda: asleep(one) and one._due_at == NOON + DAY / 2)
     assert looks.ended == before
 
 
 @pytest.mark.usefixtures("quiet")
 def test_a_timer_that_is_set_while_it_looks_is_not_missed(
-    schedule: Start,
-    database: Found,
-    clock: HandClock,
-    monkeypatch: pytest.MonkeyPatch,
-    heard: list[Any],
+    schedule: Start, database: Found, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Set after the rows were read, and received before the sleep begins."""
+    """Set after the rows were read, and reported before the sleep begins."""
     next_at = TimerFiring.next_at
     sets = iter([True])
 
-    def late(firing: TimerFiring, **options: Any) -> Any:
-        found = next_at(firing, **options)
+    def late(firing: TimerFiring) -> Any:
+        found = next_at(firing)
         if rung(database) and next(sets, False):
-            # Later than the end of the sleep before the round.
             database.schedule.insert_one(a_row("set", NOON + DAY))
-            eventually(lambda: NOON + DAY in heard)
+            one.set(NOON + DAY)
         return found
 
     monkeypatch.setattr(TimerFiring, "next_at", late)
@@ -322,56 +319,35 @@ def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
     eventually(lambda: rung(database) == [RANG])
 
 
-@pytest.mark.usefixtures("quiet")
-def test_a_schedule_that_was_dropped_is_listened_to_again(
-    schedule: Start, database: Found, heard: list[Any], told: Told
+def test_without_the_lease_nothing_fires(
+    schedule: Start, database: Found, clock: HandClock, told: Told
 ) -> None:
-    """And its indexes have to be made again."""
-    database.schedule.insert_one(a_row("later", NOON + DAY))
-    one = schedule()
-    eventually(lambda: heard and asleep(one))
-    assert told("schedule has no index") == []
-    database.schedule.drop()
+    leads = threading.Event()
     database.schedule.insert_one(a_row())
-    eventually(lambda: rung(database) == [RANG])
-    eventually(lambda: told('schedule has no index runAt, run "linedesk init"'))
+    one = schedule(leads=leads.is_set, longest_pause_seconds=0.01)
+    eventually(lambda: told('reason="the lease is not renewed"'))
+    assert rung(database) == []
+    leads.set()
+    eventually(lambda: rung(database) == [RANG] and told("timers are fired again"))
+    leads.clear()
+    database.schedule.insert_one(a_row("late"))
+    one.set(NOON)
+    eventually(lambda: len(told('reason="the lease is not renewed"')) == 2)
+    assert rung(database) == [RANG]
 
 
-def test_a_server_set_back_by_a_restore_is_read_again(
-    schedule: Start, database: Found, told: Told
-) -> None:
-    database.schedule.insert_one(a_row("later", NOON + DAY))
-    one = schedule()
-    eventually(lambda: asleep(one))
-    one._heard(None, Timestamp(2**31, 1))
-    eventually(lambda: told("timers cannot be fired, trying again"))
-    # So that the stream is opened again.
-    database.schedule.drop()
-    eventually(lambda: told("timers are fired again"))
-
-
-@pytest.mark.usefixtures("quiet")
-def test_without_a_change_stream_each_failure_triggers_a_read(
-    schedule: Start, database: Found, told: Told
-) -> None:
-    database.schedule.insert_one(a_row("later", NOON + DAY))
-    where = f"{database.name}.schedule"
-    with failing(database.client, ["aggregate"], namespace=where, errorCode=50):
-        one = schedule(longest_pause_seconds=0.05)
-        eventually(lambda: asleep(one))
-        eventually(lambda: told("changes of schedule are not received"))
-        database.schedule.insert_one(a_row())
-        eventually(lambda: rung(database) == [RANG])
-        one.stop()
-        assert one.join(10)
-    assert len(told("changes of schedule are not received")) == 1
+def test_a_wrong_password_ends_the_thread_since_only_a_new_process_reads_another() -> None:
+    trouble = Trouble(longest_pause_seconds=3.0)
+    assert trouble.met(AccessRefused(13)) > 0
+    with pytest.raises(AccessRefused):
+        trouble.met(AccessRefused(18))
 
 
 # Two of them.
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before its insert", "after it"])
-def test_two_schedulers_fire_each_timer_once(
+def test_two_leaders_fire_each_timer_once(
     schedule: Start, database: Found, clock: HandClock, after: bool
 ) -> None:
     """One is frozen with its rows read while the other fires them all."""
@@ -390,3 +366,63 @@ def test_two_schedulers_fire_each_timer_once(
     assert len(set(rung(database))) == 23
     assert database.schedule.find_one({"name": "tea"})["endedAt"] == ended
     eventually(lambda: database.schedule.find_one({"name": "daily"})["runAt"] == NOON + 2 * DAY)
+
+
+class EarlierScheduler:
+    """The row operations of `linedesk scheduler` of an earlier release, one step at a time."""
+
+    def __init__(self, database: Found, now: datetime) -> None:
+        self._database = database
+        self._now = now
+        self._rows: list[dict[str, Any]] = []
+
+    def read(self) -> None:
+        due = self._database.schedule.find({"runAt": {"$lte": self._now}})
+        self._rows = list(due.sort("runAt", 1).limit(500))
+
+    def insert(self) -> None:
+        for row in self._rows:
+            at = row["runAt"]
+            event = {"type": "timer", "mode": "active", "timestamp": int(at.timestamp() * 1000)}
+            timer = {"id": row["_id"]} | {
+                name: row[name] for name in ("name", "n", "runAt", "data")
+            }
+            name = f"timer:{row['_id']}:{row['n']}:{at:%Y-%m-%dT%H:%M:%S}.000Z"
+            with suppress(DuplicateKeyError):
+                self._database.recvq.insert_one(
+                    {
+                        "eventId": name,
+                        "channel": row["channel"],
+                        "key": row["key"],
+                        "acceptTime": self._now,
+                        "event": {**event, "timer": timer | {"id": row["_id"]}},
+                    }
+                )
+
+    def move_on(self) -> None:
+        for row in self._rows:
+            as_read = {name: row[name] for name in ("_id", "n", "runAt")}
+            ended = {"$set": {"runAt": None}, "$currentDate": {"endedAt": True}}
+            next_at = {"$set": {"runAt": row["runAt"] + DAY, "rang": row["runAt"]}}
+            self._database.schedule.update_one(as_read, next_at if row["every"] else ended)
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_beside_a_scheduler_of_an_earlier_release_each_timer_fires_once(
+    schedule: Start, database: Found, clock: HandClock, before: int
+) -> None:
+    """The leader fires them all after each of its steps: read, insert, move on."""
+    database.schedule.insert_many([a_row(), a_row("daily", every=DAILY)])
+    earlier = EarlierScheduler(database, NOON)
+    steps = [earlier.read, earlier.insert, earlier.move_on]
+    for step in steps[:before]:
+        step()
+    one = schedule()
+    eventually(lambda: asleep(one) and one._due_at == NOON + DAY)
+    for step in steps[before:]:
+        step()
+    assert len(rung(database)) == len(set(rung(database))) == 2
+    assert database.schedule.find_one({"name": "tea"})["runAt"] is None
+    assert database.schedule.find_one({"name": "daily"})["runAt"] == NOON + DAY
+    clock.move(days=1)
+    eventually(lambda: len(rung(database)) == 3)

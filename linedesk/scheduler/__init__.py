@@ -1,1 +1,0 @@
-"""The scheduler: timers that are due become documents in recvq, each once."""
