@@ -214,10 +214,7 @@ def _translated() -> Iterator[None]:
         raise OutcomeUnknown(type(error).__name__) from error
 
 
-Caller = Callable[[], "LineAnswer"]
-
-
-def answer_or_error(call: Caller) -> LineAnswer | LineError:
+def answer_or_error(call: Callable[[], LineAnswer]) -> LineAnswer | LineError:
     """Return a call's answer, or its error as a value, which the caller interprets."""
     try:
         return call()

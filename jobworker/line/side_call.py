@@ -52,19 +52,11 @@ class Line:
             follow()
 
     def post(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        senders: Sequence[Mapping[str, Any]],
-        *,
-        retry_key: str | None,
-        attempt: int,
+        self, path: str, body: Any, senders: Sequence[Mapping[str, Any]], **more: Any
     ) -> LineAnswer:
-        """Post sends, each of `senders` named by event and key. Raises LineError."""
+        """Post sends, each of an event and key in `senders`. Raises LineError."""
         first, *others = senders or [{}]
-        return self.client.post(
-            path, body, retry_key=retry_key, **first, also=others, attempt=attempt
-        )
+        return self.client.post(path, body, **first, also=others, **more)
 
     def call(
         self, turn: Turn, path: str, request: Callable[[], LineAnswer]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from linebot.v3.messaging import ApiClient as SdkApiClient
@@ -237,17 +238,14 @@ class SdkClients:
     ) -> SdkClients:
         """Return a client for each host, with the same token."""
 
-        def client(host: Host, limit_seconds: float) -> GatedApiClient:
-            return GatedApiClient(
-                host,
-                token,
-                calls=calls,
-                connections=connections,
-                rate_limits=rate_limits,
-                limit_seconds=limit_seconds,
-            )
-
-        return cls(client(hosts.api, CALL_SECONDS), client(hosts.data, DATA_CALL_SECONDS))
+        client = partial(
+            GatedApiClient,
+            token=token,
+            calls=calls,
+            connections=connections,
+            rate_limits=rate_limits,
+        )
+        return cls(client(hosts.api), client(hosts.data, limit_seconds=DATA_CALL_SECONDS))
 
     def close(self) -> None:
         """Close their connections."""
