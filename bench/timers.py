@@ -111,7 +111,8 @@ def cost(database: Database[Any], uri: str, *, waiting: int, seconds: int) -> Fi
         [a_row(n, tomorrow + timedelta(seconds=n)) for n in range(waiting)]
     )
     pause = threading.Event()
-    with running("dispatcher", uri, database.name) as dispatcher:
+    settings = {"BOT": "bench.timers:bot", LOG_NAME: os.devnull}
+    with running("dispatcher", uri, database.name, **settings) as dispatcher:
         pause.wait(SETTLE_SECONDS)
         due = datetime.now(UTC) + KNOWN_AFTER
         soon = [a_row(waiting + n, due + timedelta(seconds=n)) for n in range(seconds)]
