@@ -30,7 +30,7 @@ from bench.stack import DATABASE, running
 from bench.waiting import until
 from linedesk.store.client import Client
 from linedesk.store.documents import CONVERSATIONS, PROGRESS, RECVQ
-from linedesk.store.records.effects import WITH_EFFECTS
+from linedesk.store.records.effects import WITH_OUTBOX
 
 USERS = 20
 # More than a conversation remembers, which is 100: from then on its document does not grow.
@@ -92,7 +92,7 @@ class House:
         """Wait until every message is answered and progress is saved."""
         outboxes = self.client[DATABASE][CONVERSATIONS]
         until(
-            lambda: not self._unanswered() and outboxes.find_one(WITH_EFFECTS) is None,
+            lambda: not self._unanswered() and outboxes.find_one(WITH_OUTBOX) is None,
             "all messages are answered",
             seconds=SETTLE_SECONDS,
             every=0.2,

@@ -35,7 +35,7 @@ from linedesk.compose.private_mongod import server_version
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import CONVERSATIONS, RECVQ, Document, make_document
 from linedesk.store.insert import insert_documents
-from linedesk.store.records.effects import WITH_EFFECTS
+from linedesk.store.records.effects import WITH_OUTBOX
 
 THREADS = 20
 CONCURRENCY = 10
@@ -77,7 +77,7 @@ class Stack:
             insert_documents(self._database[RECVQ], part, timeout_seconds=10)
         outboxes = self._database[CONVERSATIONS]
         until(
-            lambda: self.sent() >= before + events and outboxes.find_one(WITH_EFFECTS) is None,
+            lambda: self.sent() >= before + events and outboxes.find_one(WITH_OUTBOX) is None,
             f"{events} events are answered",
             seconds=LONGEST_SECONDS,
         )

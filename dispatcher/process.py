@@ -38,7 +38,7 @@ from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema
 from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import PROGRESS, RECVQ
-from linedesk.store.errors import AccessRefused, NewerSchema, Replaced, StoreUnavailable
+from linedesk.store.errors import AccessRefused, OtherSchema, Replaced, StoreUnavailable
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import CollectionRepair, Neighbours
 from linedesk.store.replica_set import require_replica_set
@@ -152,7 +152,7 @@ class Dispatcher:
         except Replaced as error:
             log.error("replaced before it began error=%s", error)  # noqa: TRY400
             return self._leave(ExitReason.REPLACED)
-        except (AccessRefused, NewerSchema):  # a standby may have another password, or release
+        except (AccessRefused, OtherSchema):  # a standby may have another password, or release
             self._release()
             raise
         self._begin()

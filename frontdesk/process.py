@@ -138,7 +138,7 @@ def run_beside(seconds: float = BESIDE_SECONDS) -> Iterator[Callable[[Guard | St
 
 
 def _require_schema(database: Database[Document]) -> None:
-    """Raise NewerSchema; does not wait for a MongoDB that does not answer at once."""
+    """Raise OtherSchema; does not wait for a MongoDB that does not answer at once."""
     with (
         contextlib.suppress(StoreUnavailable, AccessRefused),
         pymongo.timeout(SCHEMA_SECONDS),

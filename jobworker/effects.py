@@ -7,7 +7,7 @@ and dead letters by `jobworker.record`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -161,41 +161,6 @@ class Call:
             key=document["key"],
             token=document["token"],
         )
-
-
-def moved(
-    entries: Sequence[Any], place: Callable[[int], str], *, has_call: bool = False
-) -> Document:
-    """Return the changes that convert an outbox in the older form of an array.
-
-    `place` returns an entry's place by its index. A try of unknown outcome becomes the call, unless
-    there is another one: then its send holds it, as for a replay.
-    """
-    changes: Document = {}
-    for index, entry in enumerate(entries):
-        there = place(index)
-        changes[f"outbox.{there}"] = entry
-        if not isinstance(entry, Mapping) or entry.get("type") != "send":
-            continue
-        used_up = {"token": None} if entry.get("as") == SendMethod.PUSH.value else {}
-        if entry.get(TRIED_AT) and (has_call or "call" in changes):
-            continue
-        try:
-            if entry.get(TRIED_AT):
-                changes["call"] = _call_of(entry, there)
-        except (KeyError, TypeError, ValueError):
-            # Edited by hand, since linedesk writes them completely.
-            continue
-        kept = {name: value for name, value in entry.items() if name not in (TRIED_AT, "as")}
-        changes[f"outbox.{there}"] = kept | used_up
-    return changes
-
-
-def _call_of(tried: Mapping[str, Any], place: str) -> Document:
-    way = SendMethod(tried["as"])
-    is_reply = way is SendMethod.REPLY
-    key, token = (None, tried["token"]) if is_reply else (tried[RETRY_KEY], None)
-    return Call(tried[TRIED_AT], way, (place,), key, token).as_document()
 
 
 # Timers.

@@ -123,7 +123,7 @@ class Notes:
                 "cond": {"$eq": ["$$this.v.document.event.message.id", {"$literal": message_id}]},
             }
         }
-        wanted = {"letters": letters, "pending": 1}
+        wanted = {"letters": letters}
         this = {"_id": id_}
         with writing_one():
             found = self._collection.find_one(this, wanted) or {}
@@ -131,12 +131,6 @@ class Notes:
                 at = f"outbox.{one['k']}"
                 changes = emptied(one["v"]["document"], at=f"{at}.")
                 self._collection.update_one({**this, at: {"$exists": True}}, {"$set": changes})
-            for effect in found.get("pending") or ():
-                document = effect.get("document") if isinstance(effect, Mapping) else None
-                if document is not None and message_id_of(document) == message_id:
-                    changes = emptied(document, at="pending.$.")
-                    entry = {**this, "pending.id": effect["id"]}
-                    self._collection.update_one(entry, {"$set": changes})
 
     def _note(self, document: Mapping[str, Any], message_id: str) -> Document:
         first = unrecorded(document)

@@ -62,12 +62,6 @@ var indexes = [
     options: { name: "answers", partialFilterExpression: { answers: { $gt: {} } } }
   },
   {
-    // Finds the effects of an older release until they are adopted.
-    collection: "conversations",
-    keys: { at: 1 },
-    options: { name: "pending", partialFilterExpression: { "pending.0": { $exists: true } } }
-  },
-  {
     collection: "conversations",
     keys: { unsentAt: 1 },
     options: { name: "unsentAt", partialFilterExpression: { unsentAt: { $exists: true } } }
@@ -253,15 +247,8 @@ var views = [
     name: "v_outbox",
     on: "conversations",
     pipeline: [
-      // The condition on `at` selects the partial indexes, since views accept no hint.
-      {
-        $match: {
-          $or: [
-            { at: { $exists: true }, outbox: { $gt: {} } },
-            { at: { $exists: true }, "pending.0": { $exists: true } }
-          ]
-        }
-      },
+      // The condition on `at` selects the partial index, since views accept no hint.
+      { $match: { at: { $exists: true }, outbox: { $gt: {} } } },
       {
         $lookup: {
           from: "batches",
@@ -290,21 +277,8 @@ var views = [
               []
             ]
           },
-          // Effects of an older release have the place `pending.<index>`.
           effect: {
-            $concatArrays: [
-              {
-                $map: {
-                  input: { $range: [0, { $cond: [{ $isArray: "$pending" }, { $size: "$pending" }, 0] }] },
-                  as: "index",
-                  in: {
-                    k: { $concat: ["pending.", { $toString: "$$index" }] },
-                    v: { $arrayElemAt: ["$pending", "$$index"] }
-                  }
-                }
-              },
-              { $objectToArray: { $cond: [{ $eq: [{ $type: "$outbox" }, "object"] }, "$outbox", {}] } }
-            ]
+            $objectToArray: { $cond: [{ $eq: [{ $type: "$outbox" }, "object"] }, "$outbox", {}] }
           }
         }
       },

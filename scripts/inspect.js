@@ -211,17 +211,8 @@ var linedesk = (() => {
   };
 
   // The fields of a conversation that its effects need.
-  const OUTBOX = fields("outbox", "pending", "call", "epoch");
-  const placeOf = (epoch, index) => [epoch, index].map((value) => String(value).padStart(10, "0")).join("-");
-
-  // The effects of an outbox and of an older release, by their places.
-  const placed = ({ outbox = {}, pending = [], epoch }) => {
-    const newest = Object.keys(outbox).sort().pop();
-    const mine = placeOf(number(epoch) || 0, 0);
-    const since = newest !== undefined && newest < mine ? number(epoch) : 0;
-    const left = pending.map((one, index) => [placeOf(since, index), one]);
-    return [...left, ...Object.entries(outbox)].sort(([one], [other]) => (one < other ? -1 : 1));
-  };
+  const OUTBOX = fields("outbox", "call");
+  const placed = ({ outbox = {} }) => Object.entries(outbox).sort(([one], [other]) => (one < other ? -1 : 1));
 
   // A claim counts only while its multicast is ready.
   const counts = ({ batch }) => batch === undefined || first("batches", { _id: batch, state: "ready" }, { _id: 1 });

@@ -109,7 +109,7 @@ class Progress:
                     {
                         "_id": DISPATCHER,
                         "epoch": {"$lte": self._epoch},
-                        "schema": {"$not": {"$gt": SCHEMA}},
+                        "schema": SCHEMA,
                     },
                     changes,
                     upsert=True,

@@ -28,7 +28,7 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from jobworker.effects import Call, is_timer, moved, numbered
+from jobworker.effects import Call, is_timer, numbered
 from jobworker.errors import BotError
 from jobworker.record.group_commit import GroupCommit
 from jobworker.record.record import APPLIED, epoch_of, n_of, still, unrecorded, update_of
@@ -41,7 +41,6 @@ from linedesk.store.records.conversations import NAME_PARTS
 from linedesk.store.records.effects import (
     OUTBOX_PAIRS,
     WITH_OUTBOX,
-    WITH_PENDING,
     effects_of,
     place_of,
 )
@@ -55,8 +54,7 @@ Placed = tuple[str, Document]
 SETTLE_TRIES = 5
 # Conversations whose number of names is known.
 MOST_COUNTED = 20_000
-# Lower numbers are for entries of the array in which older releases kept the outbox.
-FIRST_NUMBER = 1_000_000
+FIRST_NUMBER = 0
 # The places of an outbox without its effects, as a projection.
 PLACES = {"$map": {"input": OUTBOX_PAIRS, "in": "$$this.k"}}
 OLDEST = datetime.min.replace(tzinfo=UTC)
@@ -289,7 +287,7 @@ class Conversations:
         """Return the conversation of a recvq document."""
         id_ = conversation_id(document)
         with translated():
-            hidden = {"outbox": 0, "pending": 0, NAME_PARTS: 0}
+            hidden = {"outbox": 0, NAME_PARTS: 0}
             found = self._collection.find_one({"_id": id_}, hidden)
         return Conversation.from_document(id_, found)
 
@@ -337,10 +335,6 @@ class Conversations:
                 before = self._write(as_read, update)
             except DuplicateKeyError:
                 found = self._read(id_)
-                if found is not None and _has_array(found):
-                    self.adopt(id_)
-                    adopted = False
-                    continue
                 settled = self._settled(id_, found, names, message_ids)
                 if settled is not None:
                     along = found is not None and set(unsaved) <= set(found.get("applied") or ())
@@ -366,8 +360,6 @@ class Conversations:
             "_id": id_,
             "applied": {"$nin": names},  # guard: decided-once
             **self._mine,  # guard: epoch-of-the-record
-            # Effects in the old array come first, so they are moved before.
-            "pending.0": {"$exists": False},
         }
         # guard: unsent-in-the-record
         if message_ids:
@@ -486,19 +478,16 @@ class Conversations:
                 if found is None:
                     raise Replaced(f"a conversation belongs to an epoch above {self.epoch}")
                 self._names.learn(id_, len(found.get("applied") or ()))
-                return self._without_array(found)
+                return found
         raise StoreUnavailable("the conversation is not adopted: it may be waiting for a majority")
 
     def with_outbox(self) -> list[str]:
         """Return the ids of all conversations with an outbox, the oldest record first."""
         with translated():
-            rows = [
-                *self._collection.find(WITH_OUTBOX, {"at": 1}).hint("outbox"),
-                *self._collection.find(WITH_PENDING, {"at": 1}).hint("pending"),
-            ]
+            rows = list(self._collection.find(WITH_OUTBOX, {"at": 1}).hint("outbox"))
         # One created by hand may have none.
         rows.sort(key=lambda row: row["at"] if isinstance(row.get("at"), datetime) else OLDEST)
-        return list(dict.fromkeys(row["_id"] for row in rows))
+        return [row["_id"] for row in rows]
 
     def adopt_all(self, ids: Sequence[str]) -> None:
         """Adopt conversations by one update."""
@@ -509,31 +498,13 @@ class Conversations:
 
     def adopted(self, ids: Sequence[str]) -> Iterator[Document]:
         """Return adopted conversations, each with its outbox, in no order."""
-        wanted = {"epoch": 1, "outbox": 1, "pending": 1, "call": 1}
+        wanted = {"epoch": 1, "outbox": 1, "call": 1}
         with translated():
             for row in self._collection.find({"_id": {"$in": list(ids)}}, wanted):
                 self._refuse_above(row)
                 if epoch_of(row) < self.epoch:
                     raise StoreUnavailable("right after an election a read may lag behind")
-                yield self._without_array(row)
-
-    def _without_array(self, conversation: Document) -> Document:
-        """Return the conversation with its outbox as an object; until schema 2 it was an array."""
-        if not _has_array(conversation):
-            return conversation
-        has_call = conversation.get("call") is not None
-        changes = moved(conversation["pending"], self._place, has_call=has_call)
-        this = {"_id": conversation["_id"], "epoch": self.epoch}
-        with writing_one():
-            found: Document | None = self._collection.find_one_and_update(
-                {**this, **WITH_PENDING},
-                {"$set": changes, "$unset": {"pending": ""}},
-                return_document=ReturnDocument.AFTER,
-            ) or self._collection.find_one(this)
-        if found is None or _has_array(found):
-            self._refuse_successor(conversation["_id"])
-            raise StoreUnavailable("right after an election a read may lag behind")
-        return found
+                yield row
 
     # The outbox.
 
@@ -639,7 +610,7 @@ class Conversations:
 
     def _read(self, id_: str) -> Document | None:
         """Return the fields that a record depends on."""
-        wanted = {"applied": 1, "epoch": 1, "unsent": 1, "n": 1, "pending": {"$slice": 1}}
+        wanted = {"applied": 1, "epoch": 1, "unsent": 1, "n": 1}
         with translated():
             return self._collection.find_one({"_id": id_}, wanted)
 
@@ -674,12 +645,6 @@ class Conversations:
     def _refuse_above(self, found: Mapping[str, Any]) -> None:
         if epoch_of(found) > self.epoch:
             raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
-
-
-def _has_array(conversation: Mapping[str, Any]) -> bool:
-    """Whether there are effects in the array that held the outbox until schema 2."""
-    pending = conversation.get("pending")
-    return isinstance(pending, list) and bool(pending)
 
 
 def there(places: Iterable[str]) -> Document:

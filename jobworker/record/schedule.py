@@ -136,8 +136,7 @@ class Schedule:
             ]
         }
         waits = {"$expr": {"$anyElementTrue": [{"$map": {"input": OUTBOX_PAIRS, "in": is_later}}]}}
-        before = {"pending": {"$elemMatch": {"type": TIMER, "timer": row, "n": n}}}
-        return _finds(self._conversations, {"_id": id_, "$or": [waits, before]}, concern)
+        return _finds(self._conversations, {"_id": id_, **waits}, concern)
 
     def _stands(self, row: str, n: Document, concern: ReadConcern) -> bool:
         return _finds(self._rows, {"_id": row, "n": n}, concern)

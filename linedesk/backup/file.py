@@ -37,7 +37,7 @@ from linedesk.store.documents import (
     SCHEMA,
     Document,
 )
-from linedesk.store.errors import NewerSchema
+from linedesk.store.errors import OtherSchema
 from linedesk.store.limits import MOST_INTERNAL_BYTES
 
 FORMAT = 1
@@ -100,7 +100,7 @@ class Header:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Header:
         """Read the form that `as_document` makes. Raises BackupError for another format,
-        NewerSchema.
+        OtherSchema.
         """
         made_by = document["linedesk"]
         if document["format"] != FORMAT:
@@ -110,7 +110,7 @@ class Header:
             )
         schema = int(document.get("schema") or 1)
         if schema > SCHEMA:
-            raise NewerSchema("the export", schema, SCHEMA)
+            raise OtherSchema("the export", schema, SCHEMA)
         return cls(document["database"], document["at"], made_by, document["mongodb"], schema)
 
 

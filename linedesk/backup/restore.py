@@ -55,7 +55,7 @@ from linedesk.store.insert import DUPLICATE_KEY
 from linedesk.store.records.answers import WITH_ANSWERS
 from linedesk.store.records.batches import READY
 from linedesk.store.records.batches import STATE as BATCH_STATE
-from linedesk.store.records.effects import WITH_EFFECTS
+from linedesk.store.records.effects import WITH_OUTBOX
 from linedesk.store.records.leases import EPOCH, IMPORTING, OWNER, UNTIL, LeaseRecord
 
 # The prefix of the lease's owner: a dispatcher never mistakes an import for a dead dispatcher.
@@ -396,7 +396,7 @@ def _left(database: Database[Any], restored: Restored) -> Iterator[Written]:
     with translated():
         rows = database[BATCHES].find({BATCH_STATE: READY}, {"_id": 1})
         ready = {row["_id"] for row in rows}
-        for conversation in database[CONVERSATIONS].find({"$or": [WITH_EFFECTS, WITH_ANSWERS]}):
+        for conversation in database[CONVERSATIONS].find({"$or": [WITH_OUTBOX, WITH_ANSWERS]}):
             yield from restored.left(conversation, is_ready=ready.__contains__)
 
 

@@ -38,12 +38,12 @@ from linedesk.store.records.conversations import NAME_PARTS
 from linedesk.store.records.effects import (
     CALL,
     OUTBOX,
-    PENDING,
     RETRY_KEY,
     SEND,
     TRIED_AT,
     effects_of,
     effects_with_tries,
+    place_of,
 )
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER, EXPIRES_AT
@@ -51,6 +51,8 @@ from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_BY
 from linedesk.store.redaction import message_id_of, redacted
 from linedesk.store.timers import TIMER
 
+# The array that holds the outbox in exports of development versions (schema 1 and 2).
+FORMER_OUTBOX = "pending"
 # The causes of new dead letters; `linedesk dead replay --cause` accepts a part of one.
 WAITED_IN_OUTBOX = "restored: waited in an outbox"
 REPLACED = "restored: replaced before it was sent"
@@ -127,7 +129,7 @@ class Restored:
             applied = ((id_, str(name)) for name in document.get("applied") or ())
             self._decided.update(self._held.intersection(applied))
             self._unsent.update((id_, str(message)) for message in document.get("unsent") or ())
-            for _, effect in effects_of(document):
+            for _, effect in effects_of(_with_outbox(document)):
                 if _is_timer(effect):
                     self._note_timer(effect)
 
@@ -196,9 +198,9 @@ class Restored:
         for effect in _waiting(document, is_ready=self._ready.__contains__):
             # It may have been sent after the export.
             yield self._ended(document, _perhaps_done(effect, at=self._at), cause=WAITED_IN_OUTBOX)
-        empty: Document = {OUTBOX: {}, PENDING: []}
-        emptied = {name: value for name, value in empty.items() if name in document}
-        kept = {name: value for name, value in document.items() if name not in (CALL, NAME_PARTS)}
+        emptied: Document = {OUTBOX: {}} if OUTBOX in document else {}
+        gone = (CALL, NAME_PARTS, FORMER_OUTBOX)
+        kept = {name: value for name, value in document.items() if name not in gone}
         if ANSWERS in document:
             # For all other answers the event is finished, or the answer waited in the outbox.
             emptied[ANSWERS] = dict(waiting_in(document))
@@ -284,11 +286,21 @@ def _place(document: Mapping[str, Any]) -> tuple[str, str]:
     return conversation_id(document), name_of(document)
 
 
+def _with_outbox(conversation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The conversation with all of its effects in the outbox."""
+    left, outbox = conversation.get(FORMER_OUTBOX), conversation.get(OUTBOX)
+    if not isinstance(left, list):
+        return conversation
+    former = {place_of(0, number): effect for number, effect in enumerate(left)}
+    later = outbox if isinstance(outbox, Mapping) else {}
+    return {**conversation, OUTBOX: {**former, **later}}
+
+
 def _waiting(
     conversation: Mapping[str, Any], *, is_ready: Callable[[str], bool]
 ) -> Iterator[Document]:
     """The effects that wait in an outbox, without timers. Effects made by hand get an id."""
-    for place, effect in effects_with_tries(conversation, is_ready=is_ready):
+    for place, effect in effects_with_tries(_with_outbox(conversation), is_ready=is_ready):
         if not _is_timer(effect):
             id_ = f"{conversation['_id']}/{conversation.get('n')}/{place}"
             yield {"id": id_, **effect}

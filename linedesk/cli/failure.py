@@ -22,7 +22,7 @@ KNOWN: dict[str, tuple[Exit, str]] = {
     "linedesk.settings.errors.SettingsError": (Exit.CONFIG, ""),
     # Not CONFIG: systemd gives a replaced password to the process that it starts next.
     "linedesk.store.errors.AccessRefused": (Exit.UNAVAILABLE, ""),
-    "linedesk.store.errors.NewerSchema": (Exit.NEWER, ""),
+    "linedesk.store.errors.OtherSchema": (Exit.SCHEMA, ""),
     "linedesk.store.errors.SetupError": (Exit.CONFIG, ""),
     "linedesk.store.errors.NotAScope": (Exit.FAILED, ""),
     "frontdesk.errors.CannotListen": (Exit.CONFIG, ""),

@@ -2,7 +2,7 @@
 
 A signal handler only puts the signal's number on a queue; the loop of `Supervisor.run` does the
 rest in the main thread. It does not restart a process whose exit code a restart cannot fix
-(Exit.CONFIG, NEWER).
+(Exit.CONFIG, SCHEMA).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ManagedProcess:
                 self.start()
             return None
         status = self._process.poll()
-        if status in {Exit.CONFIG, Exit.NEWER}:
+        if status in {Exit.CONFIG, Exit.SCHEMA}:
             log.error("cannot run process=%s exit=%d", self.program.name, status)
             return status
         if status is not None:

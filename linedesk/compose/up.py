@@ -90,7 +90,7 @@ class KeptMongod(EmbeddedMongod):
         self._lock = _locked(data_dir)
 
     def prepare(self, database: str, *, audit_days: int) -> None:
-        """Start it once to create the collections, as `linedesk init` does. Raises NewerSchema."""
+        """Start it once to create the collections, as `linedesk init` does. Raises OtherSchema."""
         with self, connect(self.uri, app_name="linedesk-init") as client:
             require_schema(client[database])
             create_collections(client[database])

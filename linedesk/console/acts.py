@@ -41,7 +41,7 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import QueueError, RecvqClosed, SetupError, StoreUnavailable, translated
 from linedesk.store.records.audit import DONE, AuditRecord
-from linedesk.store.records.effects import CALL, EFFECT_ID, OUTBOX, PENDING, SEND, TRIED_AT
+from linedesk.store.records.effects import CALL, EFFECT_ID, OUTBOX, SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
@@ -280,7 +280,7 @@ def _is_of(one: Mapping[str, Any], whose: Mapping[str, str]) -> bool:
 
 
 def _send_head(database: Database[Any], channel: str, key: str) -> Head | None:
-    fields = [OUTBOX, PENDING, CALL, "epoch"]
+    fields = [OUTBOX, CALL]
     row = database[CONVERSATIONS].find_one({"_id": f"{channel}/{key}"}, fields) or {}
     sends = [one for one in outbox_of(database, row) if one.get("type") == SEND]
     if not sends:

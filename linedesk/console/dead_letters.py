@@ -26,7 +26,6 @@ from linedesk.console.format import local
 from linedesk.console.known import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.collections import require_schema
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
 from linedesk.store.queue.guard import Guard
@@ -232,10 +231,6 @@ def all_of(rows: list[Document], choice: Choice) -> list[Document]:
     return rows
 
 
-# A dispatcher with this schema number reads the effect from recvq.
-BRINGS_ITS_EFFECT = 1
-
-
 class Replaying:
     """Replays letters of one database while recvq's guard allows it."""
 
@@ -269,9 +264,6 @@ class Replaying:
             told = Phrase(mark("it was replayed at {at}"), at=local(letter[REPLAYED_AT]))
             raise NotReplayed(told, unless="again")
         document = _document(letter, now=datetime.now(UTC), force=force)
-        if asks_for_effect(document) and require_schema(self._database) == BRINGS_ITS_EFFECT:
-            message = mark("the dispatcher is of an older release: start this release's first")
-            raise NotReplayed(Phrase(message))
         return letter, document
 
 

@@ -32,7 +32,7 @@ from linedesk.store.documents import (
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.calls import naming
-from linedesk.store.records.effects import CALL, OUTBOX, OUTBOX_PAIRS, PENDING
+from linedesk.store.records.effects import CALL, OUTBOX, OUTBOX_PAIRS
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import SET_BY
 from linedesk.store.redaction import message_id_of
@@ -169,20 +169,16 @@ def _inside(
     database: Database[Any], name: str, whose: str | None, document: Document | None
 ) -> Document:
     """Return its own effects, answer and letter in its conversation."""
-
-    def own(effects: Any, effect: str) -> Document:
-        names = [{"$eq": [f"{effect}.{field}", name]} for field in (EVENT_ID, "id")]
-        return {"$filter": {"input": effects, "cond": {"$or": names}}}
-
+    names = [{"$eq": [f"$$this.v.{field}", name]} for field in (EVENT_ID, "id")]
+    own = {"$filter": {"input": OUTBOX_PAIRS, "cond": {"$or": names}}}
     fields: Document = {
         "applied": {"$in": [name, {"$ifNull": ["$applied", []]}]},
         "unsent": {"$in": [message_id_of(document or {}) or "", {"$ifNull": ["$unsent", []]}]},
-        OUTBOX: {"$arrayToObject": own(OUTBOX_PAIRS, "$$this.v")},
+        OUTBOX: {"$arrayToObject": own},
         "answer": {
             "$getField": {"field": {"$literal": name}, "input": {"$ifNull": [f"${ANSWERS}", {}]}}
         },
-        PENDING: own({"$ifNull": [f"${PENDING}", []]}, "$$this"),
-        **dict.fromkeys((CALL, "epoch"), 1),
+        CALL: 1,
     }
     stages: list[Mapping[str, Any]] = [{"$match": {"_id": whose}}, {"$project": fields}]
     return next(iter(database[CONVERSATIONS].aggregate(stages)), {})

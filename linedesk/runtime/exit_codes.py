@@ -11,8 +11,8 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    NEWER = 65
-    """A newer release has written the documents; this one would misread them and exits."""
+    SCHEMA = 65
+    """Another version has written the documents; this one would misread them and exits."""
     UNAVAILABLE = 69
     SOFTWARE = 70
     STUCK = 75

@@ -33,12 +33,12 @@ from linedesk.store.documents import (
     SCHEMA,
     STATUS,
 )
-from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, translated
+from linedesk.store.errors import UNAUTHORIZED, OtherSchema, WrongCollection, translated
 from linedesk.store.records.answers import ANSWERS, WITH_ANSWERS
 from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.conversations import NAME_PARTS, UNSENT_AT
-from linedesk.store.records.effects import OUTBOX, PENDING, WITH_OUTBOX, WITH_PENDING
+from linedesk.store.records.effects import OUTBOX, WITH_OUTBOX
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.leases import NEVER_HELD
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
@@ -108,14 +108,14 @@ def require_shape(shape: Shape | None, *, database: str) -> Shape:
 def require_schema(database: Database[Any]) -> int | None:
     """The schema number of the documents, None if no dispatcher has run yet.
 
-    Raises NewerSchema if this release does not support it, and StoreUnavailable.
+    Raises OtherSchema if this release does not support it, and StoreUnavailable.
     """
     with translated():
         row = database[PROGRESS].find_one({"_id": "dispatcher"}, {"schema": 1})
     schema = None if row is None else int(row.get("schema") or 1)
-    if schema is not None and schema > SCHEMA:
+    if schema not in (None, SCHEMA):
         what = _("the database {name}").format(name=database.name)
-        raise NewerSchema(what, schema, SCHEMA)
+        raise OtherSchema(what, schema, SCHEMA)
     return schema
 
 
@@ -202,8 +202,6 @@ INDEXES: Mapping[str, list[Index]] = {
         Index([("at", ASCENDING)], {"name": OUTBOX, "partialFilterExpression": WITH_OUTBOX}),
         # Lists the conversations with answers that wait for a tap.
         Index([("at", ASCENDING)], {"name": ANSWERS, "partialFilterExpression": WITH_ANSWERS}),
-        # Finds the effects of an older release until they are adopted.
-        Index([("at", ASCENDING)], {"name": PENDING, "partialFilterExpression": WITH_PENDING}),
         Index(
             [(UNSENT_AT, ASCENDING)],
             {

@@ -25,7 +25,7 @@ from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, translated
 from linedesk.store.records.control import DONE_AT
-from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS, PENDING
+from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER
 
@@ -382,12 +382,7 @@ class Control:
         It is read from the database, so a successor reports the same result as its predecessor.
         """
         pairs = {"$map": {"input": OUTBOX_PAIRS, "in": ["$$this.v.id", "$$this.v.type"]}}
-        letter = {
-            "$or": [
-                {"$expr": {"$in": [[release.name, DEADLETTER], pairs]}},
-                {PENDING: {"$elemMatch": {"id": release.name, "type": DEADLETTER}}},
-            ]
-        }
+        letter = {"$expr": {"$in": [[release.name, DEADLETTER], pairs]}}
         # In this order, since a dead letter is written before its send leaves the outbox.
         if self._has(CONVERSATIONS, {"_id": release.conversation, **letter}):
             return None

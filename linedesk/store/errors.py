@@ -9,7 +9,7 @@
   * SetupError         fatal: the operator has to change something; the message names it
     * WrongCollection  recvq is missing, uncapped or without its index
     * NotReplicaSet    the server has no change stream or oplog
-    * NewerSchema      a newer release of linedesk has written the documents
+    * OtherSchema      another version of linedesk has written the documents
     * AccessRefused    the user's password is wrong, or a right is missing
   * Replaced           fatal: a successor with a higher epoch has taken over; stop at once
   * NotAScope          an operator's text is not a valid scope
@@ -99,14 +99,20 @@ class NotReplicaSet(SetupError):
     """The server is standalone and has no change stream or oplog."""
 
 
-class NewerSchema(SetupError):
-    """A newer release of linedesk has written the documents: this one would misread them."""
+class OtherSchema(SetupError):
+    """Another version of linedesk has written the documents: this one would misread them."""
 
     def __init__(self, what: str, schema: int, known: int) -> None:
-        told = _(
+        newer = _(
             "{what} was written by a newer release of linedesk (schema {schema}, this release "
             "supports {known}): run that release or a later one"
         )
+        older = _(
+            "{what} was written by a development version of linedesk (schema {schema}, this "
+            "release supports {known}): `linedesk export` it with that version, then `linedesk "
+            "import` the export into an empty database with this release"
+        )
+        told = newer if schema > known else older
         super().__init__(told.format(what=what, schema=schema, known=known))
 
 

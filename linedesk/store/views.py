@@ -34,10 +34,8 @@ from linedesk.store.records.effects import (
     CALL,
     MEMBERS,
     OUTBOX_PAIRS,
-    PENDING,
     TRIED_AT,
     WITH_OUTBOX,
-    WITH_PENDING,
 )
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
@@ -53,19 +51,6 @@ class MongoView:
     pipeline: Sequence[Document]
 
 
-# Effects of an older release have the place `pending.<index>`.
-_PENDING_PAIRS = {
-    "$map": {
-        "input": {
-            "$range": [0, {"$cond": [{"$isArray": f"${PENDING}"}, {"$size": f"${PENDING}"}, 0]}]
-        },
-        "as": "index",
-        "in": {
-            "k": {"$concat": [f"{PENDING}.", {"$toString": "$$index"}]},
-            "v": {"$arrayElemAt": [f"${PENDING}", "$$index"]},
-        },
-    }
-}
 _HAS_CALL = {"$isArray": f"${CALL}.{MEMBERS}"}
 # A claim counts only while its multicast is ready.
 _COUNTS = {"$or": [{"$eq": [{"$type": f"${CALL}.{BATCH}"}, "missing"]}, {"$ne": ["$ready", []]}]}
@@ -150,15 +135,11 @@ VIEWS: Mapping[str, MongoView] = {
             }
         ],
     ),
-    # Uses the partial indexes by the condition on `at`, since views accept no hint.
+    # Uses its partial index by the condition on `at`, since views accept no hint.
     "v_outbox": MongoView(
         CONVERSATIONS,
         [
-            {
-                "$match": {
-                    "$or": [{"at": {"$exists": True}, **one} for one in (WITH_OUTBOX, WITH_PENDING)]
-                }
-            },
+            {"$match": {"at": {"$exists": True}, **WITH_OUTBOX}},
             {
                 "$lookup": {
                     "from": BATCHES,
@@ -172,7 +153,7 @@ VIEWS: Mapping[str, MongoView] = {
                 "$project": {
                     **dict.fromkeys(("channel", "key", f"{CALL}.at", f"{CALL}.as"), 1),
                     "tried": {"$cond": [{"$and": [_HAS_CALL, _COUNTS]}, f"${CALL}.{MEMBERS}", []]},
-                    "effect": {"$concatArrays": [_PENDING_PAIRS, OUTBOX_PAIRS]},
+                    "effect": OUTBOX_PAIRS,
                 }
             },
             {"$unwind": "$effect"},

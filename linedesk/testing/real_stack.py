@@ -28,7 +28,7 @@ from linedesk.demo.environment import DATABASE, DISPATCHER_READY, STOP_SECONDS, 
 from linedesk.settings.errors import DemoFailed
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import Document, key_of, text_of
-from linedesk.store.records.effects import WITH_EFFECTS
+from linedesk.store.records.effects import WITH_OUTBOX
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import Daily
 from linedesk.testing.answers import Sent
@@ -131,7 +131,7 @@ class RealStack(DemoEnvironment):
         progress = self.collection("progress").find_one({"_id": DISPATCHER}) or {}
         return (
             stored <= {*progress.get("ring", ()), *progress.get("finished", ())}
-            and self.collection("conversations").find_one(WITH_EFFECTS) is None
+            and self.collection("conversations").find_one(WITH_OUTBOX) is None
             and self.collection("schedule").find_one({RUN_AT: {"$lte": self.now()}}) is None
             and self._stored() == stored
         )

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from linedesk.compose.private_mongod import free_port
-from linedesk.store.records.effects import WITH_EFFECTS
+from linedesk.store.records.effects import WITH_OUTBOX
 
 STREAM = 200
 
@@ -46,7 +46,7 @@ def test_a_restart_amid_a_stream_answers_each_message_once(
     stream.join(60)
 
     sim.wait_for(lambda: sum(len(sim.answers(user)) for user in users) >= STREAM, timeout=40)
-    house.wait_for(lambda: not house.database.conversations.count_documents(WITH_EFFECTS))
+    house.wait_for(lambda: not house.database.conversations.count_documents(WITH_OUTBOX))
     assert status == (0 if ending is signal.SIGTERM else -signal.SIGKILL)
     answered = Counter(bubble.text for user in users for bubble in sim.answers(user))
     assert answered == Counter(str(number) for number in range(STREAM))

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from linedesk.store.records.effects import WITH_EFFECTS
+from linedesk.store.records.effects import WITH_OUTBOX
 
 ECHO = {"BOT": "acceptance_bots:echo"}
 # The promise is 5 s, 1 s and 2 s on an idle machine. A machine that runs other tests gets more
@@ -117,7 +117,7 @@ def test_one_frozen_in_a_handler_is_refused_when_it_comes_back(
     sim.wait_for(lambda: texts_of(sim, user)[-1:] == ["終"])
     assert texts_of(sim, user) == [*expected, "終"]
     assert house.database.conversations.find_one()["n"] == 152
-    house.wait_for(lambda: house.database.conversations.find_one(WITH_EFFECTS) is None)
+    house.wait_for(lambda: house.database.conversations.find_one(WITH_OUTBOX) is None)
     assert house.database.deadletters.count_documents({}) == 0
     assert "replaced by another dispatcher" in house.log_of(frozen)
     assert house.stop(second) == 0

@@ -23,7 +23,7 @@ from linedesk.store.documents import (
     SCHEDULE,
 )
 from linedesk.store.records.batches import READY, STATE
-from linedesk.store.records.effects import CALL, WITH_EFFECTS, effects_of
+from linedesk.store.records.effects import CALL, WITH_OUTBOX, effects_of
 from linesim.judge.checker import check
 from linesim.judge.history import said_in
 from linesim.judge.report import Report
@@ -188,7 +188,7 @@ def _is_owed(city: City) -> bool:
 
 def _left(city: City) -> list[str]:
     """The rows that should not exist once all work is done."""
-    waiting = city.rows(CONVERSATIONS, WITH_EFFECTS)
+    waiting = city.rows(CONVERSATIONS, WITH_OUTBOX)
     left = [f"{row['_id']} has {len(effects_of(row))} effects in its outbox" for row in waiting]
     calling = city.rows(CONVERSATIONS, {CALL: {"$exists": True}})
     left += [f"{row['_id']} has a call that never ended" for row in calling]

@@ -22,7 +22,7 @@ SERVICES = ("frontdesk", "dispatcher", "console", "worker")
 # However often a bot dies, other conversations have work.
 WITH_BOT = ("dispatcher", "worker")
 # systemd-analyze exit-status.
-EXIT_NAMES = {"CONFIG": Exit.CONFIG, "DATAERR": Exit.NEWER, "CREDENTIALS": 243}
+EXIT_NAMES = {"CONFIG": Exit.CONFIG, "DATAERR": Exit.SCHEMA, "CREDENTIALS": 243}
 
 
 def unit(name: str) -> dict[str, list[str]]:
@@ -73,7 +73,7 @@ def test_what_a_restart_does_not_apply_is_not_restarted(name: str) -> None:
     found = service(name)
     assert found["Restart"] == ["always"]
     names = found["RestartPreventExitStatus"][0].split()
-    assert {EXIT_NAMES[each] for each in names} == {Exit.CONFIG, Exit.NEWER, 243}
+    assert {EXIT_NAMES[each] for each in names} == {Exit.CONFIG, Exit.SCHEMA, 243}
 
 
 def test_systemd_always_restarts_a_bots_process() -> None:

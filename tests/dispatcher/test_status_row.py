@@ -259,7 +259,7 @@ def test_collections_that_were_dropped_by_hand_are_made_right_at_the_start_and_w
 
     dispatch(database, Worker())
     eventually(lambda: told("ready"))
-    assert "pending" in indexes[0]
+    assert "outbox" in indexes[0]
     assert database[CALLS].options()["capped"]
     assert database[CALLS].find_one() == {"_id": "came back"}
     assert "eventId" in database[CALLS].index_information()

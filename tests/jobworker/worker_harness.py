@@ -29,7 +29,7 @@ from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document
-from linedesk.store.records.effects import WITH_EFFECTS, effects_of, place_of
+from linedesk.store.records.effects import WITH_OUTBOX, effects_of, place_of
 from linesim import Sim
 from tests.waiting import eventually
 
@@ -188,7 +188,7 @@ class Room:
 
     def effects(self) -> list[Document]:
         """All effects in outboxes, a conversation's in order."""
-        rows = self.database.conversations.find(WITH_EFFECTS)
+        rows = self.database.conversations.find(WITH_OUTBOX)
         return [effect for row in rows for _, effect in effects_of(row)]
 
     def calls_noted(self) -> list[Document]:

@@ -58,10 +58,7 @@ QUESTIONS = {
     "travelled user": "linedesk.user('U7')",
     "nobody": "linedesk.user('U-of-nobody')",
     "dead": "linedesk.dead()",
-    **{
-        f"outbox {key}": f"linedesk.user('{key}')"
-        for key in ("alone", "claimed", "counted", "left", "both", "rolled-back")
-    },
+    **{f"outbox {key}": f"linedesk.user('{key}')" for key in ("alone", "claimed", "counted")},
 }
 
 
@@ -209,16 +206,12 @@ def fill_outboxes(database: Database[Any], send: Mapping[str, Any]) -> None:
     """Conversations with only an outbox, each of another form."""
     first, second = place_of(7, 9), place_of(7, 10)
     stored = {second: {**send, "id": "second"}, first: {**send, "id": "first"}}
-    left = [{**send, "id": "old", "triedAt": NOW, "as": "push"}, {**send, "id": "older"}]
     call = {"at": NOW, "as": "reply", "token": "token", "key": "retry-key", "members": [first]}
     claim = {"at": NOW, "batch": "retry-key", "members": [first, second]}
     outboxes: Mapping[str, Document] = {
         "alone": {"outbox": stored, "call": call},
         "claimed": {"outbox": stored, "call": claim},
         "counted": {"outbox": stored, "call": {**claim, "batch": "ready"}},
-        "left": {"pending": left},
-        "both": {"pending": left, "outbox": stored, "epoch": 7},
-        "rolled-back": {"pending": left, "outbox": stored, "epoch": 8},
     }
     database["conversations"].insert_many(
         {"_id": f"main/{key}", "channel": "main", "key": key, **one}
@@ -412,12 +405,9 @@ def test_a_user_is_shown_with_all_its_data(answers: Mapping[str, Answer]) -> Non
         ("alone", [("first", "reply"), ("second", None)]),
         ("claimed", [("first", None), ("second", None)]),
         ("counted", [("first", "multicast"), ("second", "multicast")]),
-        ("left", [("old", "push"), ("older", None)]),
-        ("both", [("old", "push"), ("older", None), ("first", None), ("second", None)]),
-        ("rolled-back", [("first", None), ("second", None), ("old", "push"), ("older", None)]),
     ],
 )
-def test_an_outbox_of_either_form_is_shown_in_order_with_its_tries(
+def test_an_outbox_is_shown_in_order_with_its_tries(
     key: str, expected: list[tuple[str, str | None]], answers: Mapping[str, Answer]
 ) -> None:
     outbox = answers[f"outbox {key}"].told["outbox"]

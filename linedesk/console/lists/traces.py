@@ -35,7 +35,7 @@ from linedesk.store.documents import (
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.records.answers import ANSWERS, STATE, AnswerState
 from linedesk.store.records.calls import ALSO_EVENT
-from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS, PENDING, SEND
+from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS, SEND
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.runs import GATHERED_WITH
 
@@ -142,21 +142,15 @@ def _conversations(
     """Return each conversation's waiting sends and buttons, and its applied undecided events."""
     ids = {conversation_id(one) for one in documents if one.get("channel") and one.get("key")}
 
-    def sends(effects: Any, effect: str) -> Document:
-        are_sends = {"$eq": [f"{effect}.type", SEND]}
-        picked = {"$filter": {"input": effects, "cond": are_sends}}
-        return {"$map": {"input": picked, "in": {"$ifNull": [f"{effect}.{EVENT_ID}", ""]}}}
-
-    pending = {"$cond": [{"$isArray": f"${PENDING}"}, f"${PENDING}", []]}
+    are_sends = {"$eq": ["$$this.v.type", SEND]}
+    sends = {"$filter": {"input": OUTBOX_PAIRS, "cond": are_sends}}
     waits = {"$eq": [f"$$this.v.{STATE}", AnswerState.WAITING.value]}
     is_object = {"$eq": [{"$type": f"${ANSWERS}"}, "object"]}
     answers = {"$objectToArray": {"$cond": [is_object, f"${ANSWERS}", {}]}}
     waiting = {"$filter": {"input": answers, "cond": waits}}
     fields: Document = {
         "applied": {"$setIntersection": [{"$ifNull": ["$applied", []]}, list(undecided)]},
-        "sends": {
-            "$concatArrays": [sends(OUTBOX_PAIRS, "$$this.v"), sends(pending, "$$this")],
-        },
+        "sends": {"$map": {"input": sends, "in": {"$ifNull": [f"$$this.v.{EVENT_ID}", ""]}}},
         "buttons": {"$map": {"input": waiting, "in": "$$this.k"}},
     }
     stages: list[Mapping[str, Any]] = [

@@ -26,7 +26,7 @@ from linedesk.store.documents import CALLS, CONTROL, CONVERSATIONS, DEADLETTERS,
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import REASON, SENDS, is_taken, of_key
 from linedesk.store.records.control import DONE_AT
-from linedesk.store.records.effects import CALL, OUTBOX, PENDING, SEND, TRIED_AT
+from linedesk.store.records.effects import CALL, OUTBOX, SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import LAST_AT
 
@@ -157,7 +157,7 @@ def _event_of(row: Mapping[str, Any], key: str) -> str | None:
 
 
 def _outbox(database: Database[Any], id_: str, *, text: bool) -> Iterator[BotLine]:
-    row = database[CONVERSATIONS].find_one({"_id": id_}, [OUTBOX, PENDING, CALL, "epoch"]) or {}
+    row = database[CONVERSATIONS].find_one({"_id": id_}, [OUTBOX, CALL]) or {}
     for effect in outbox_of(database, row):
         if effect.get("type") == SEND:
             tried = effect.get(TRIED_AT) is not None

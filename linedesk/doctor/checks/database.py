@@ -173,7 +173,7 @@ def recvq(box: DoctorContext) -> Finding:
 
 
 def schema(box: DoctorContext) -> Finding:
-    """Whether this release can read the documents. Raises NewerSchema."""
+    """Whether this release can read the documents. Raises OtherSchema."""
     found = require_schema(box.database)
     if found is None:
         return ok(_("no dispatcher has run yet"))

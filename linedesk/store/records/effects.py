@@ -12,9 +12,7 @@ sends, which all count as tried:
     call: {at, as, key, token, members}   sends of this conversation alone
     call: {at, batch, members}            a claim: they travel in the multicast `batch`
 
-A claim counts only while its document in `batches` is ready. Releases before schema 3 wrote the
-array `pending` instead, whose sends have their try in themselves. It is kept until a dispatcher
-adopts the conversation.
+A claim counts only while its document in `batches` is ready.
 """
 
 from __future__ import annotations
@@ -31,26 +29,22 @@ RETRY_KEY: Final = "retryKey"
 TOKEN_FROM: Final = "tokenFrom"
 """When the webhook with the reply token arrived."""
 TRIED_AT: Final = "triedAt"
-"""In a send of a dead letter or of `pending`: the start of a try with unknown outcome."""
+"""In a send of a dead letter or of its replay: the start of a try with unknown outcome."""
 ANSWER_TO: Final = "answerTo"
 """In a send: the event that it answers after a tap (`linedesk.store.records.answers`)."""
 SEND: Final = "send"
 """The `type` of a send."""
 
 OUTBOX: Final = "outbox"
-PENDING: Final = "pending"
 CALL: Final = "call"
 MEMBERS: Final = "members"
 """In `call`: the places of its sends."""
 BATCH: Final = "batch"
 """In `call`: the `_id` in `batches`."""
 
-# The partial indexes of `conversations` have these filters; fast queries need them.
+# The filter of the partial index; fast queries need it.
 WITH_OUTBOX: Mapping[str, Any] = {OUTBOX: {"$gt": {}}}
 """Conversations whose outbox is not empty."""
-WITH_PENDING: Mapping[str, Any] = {f"{PENDING}.0": {"$exists": True}}
-"""Conversations with effects of an older release."""
-WITH_EFFECTS: Mapping[str, Any] = {"$or": [WITH_OUTBOX, WITH_PENDING]}
 
 _IS_OBJECT = {"$eq": [{"$type": f"${OUTBOX}"}, "object"]}
 OUTBOX_PAIRS: Mapping[str, Any] = {"$objectToArray": {"$cond": [_IS_OBJECT, f"${OUTBOX}", {}]}}
@@ -63,18 +57,10 @@ def place_of(epoch: int, number: int) -> str:
 
 
 def effects_of(conversation: Mapping[str, Any]) -> list[tuple[str, Document]]:
-    """The effects of a conversation, each with its place, in the order of recording.
-
-    An entry of `pending` gets a place of epoch 0 and thus comes first. If an older release wrote
-    after the outbox, which the conversation's epoch shows, it gets a place of that epoch.
-    """
-    outbox, left = conversation.get(OUTBOX), conversation.get(PENDING)
+    """The effects of a conversation, each with its place, in the order of recording."""
+    outbox = conversation.get(OUTBOX)
     # Other values, typed in a shell, are ignored.
-    outbox = outbox if isinstance(outbox, Mapping) else {}
-    left = left if isinstance(left, list) else []
-    epoch = _epoch_of_pending(conversation, outbox)
-    pending = [(place_of(epoch, index), effect) for index, effect in enumerate(left)]
-    return sorted([*pending, *outbox.items()], key=itemgetter(0))
+    return sorted(outbox.items(), key=itemgetter(0)) if isinstance(outbox, Mapping) else []
 
 
 def effects_with_tries(
@@ -95,14 +81,6 @@ def effects_with_tries(
         (place, _told(effect, call if place in members else None))
         for place, effect in effects_of(conversation)
     ]
-
-
-def _epoch_of_pending(conversation: Mapping[str, Any], outbox: Mapping[str, Any]) -> int:
-    epoch = conversation.get("epoch")
-    newest = max(outbox, default=None)
-    if not isinstance(epoch, int) or newest is None:
-        return 0
-    return epoch if newest < place_of(epoch, 0) else 0
 
 
 def _told(effect: Document, call: Mapping[str, Any] | None) -> Document:

@@ -445,7 +445,7 @@ class Left:
     token_refused: bool = False
 
     def as_outbox(self) -> Document:
-        """As in the conversation since schema 3."""
+        """As in the conversation."""
         place, send, way = place_of(1, FIRST_NUMBER), self.send, self.called_as
         if self.token_refused or (way is PUSH and send.token):
             send = replace(send, token=None)
@@ -456,15 +456,6 @@ class Left:
             fields["call"] = call.as_document()
         return fields
 
-    def as_pending(self) -> Document:
-        """As in the conversation before schema 3."""
-        way = PUSH if self.token_refused else self.called_as
-        tried = {
-            "triedAt": self.called_at if self.called_as else None,
-            "as": way.value if way else None,
-        }
-        return {"pending": [{**self.send.as_document(), **tried}]}
-
 
 def as_push(send: Send) -> Send:
     return replace(send, way=PUSH, token=None, token_from=None)
@@ -474,7 +465,6 @@ def as_multicast(send: Send) -> Send:
     return replace(as_push(send), way=MULTICAST, to=[str(send.to)])
 
 
-FORMS = {"outbox": Left.as_outbox, "pending": Left.as_pending}
 LEFT: dict[str, Callable[[Send], Left]] = {
     "recorded, and nothing else": lambda send: Left(send),
     "a reply written down, and not called": lambda send: Left(send, REPLY),
@@ -493,11 +483,9 @@ LEFT: dict[str, Callable[[Send], Left]] = {
 }
 
 
-def leave(
-    database: Any, sim: Sim, left: Left, key: str, form: Callable[[Left], Document] = Left.as_outbox
-) -> None:
+def leave(database: Any, sim: Sim, left: Left, key: str) -> None:
     """Create the state that a process of epoch 1 leaves when it dies at that point."""
-    database.conversations.insert_one(conversation(key, **form(left)))
+    database.conversations.insert_one(conversation(key, **left.as_outbox()))
     if left.accepted:
         assert left.called_as is not None
         call_line(sim, left.send, left.called_as)
@@ -548,7 +536,6 @@ def retry_key() -> str:
     return str(uuid.uuid4())
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 @pytest.mark.parametrize("point", LEFT.values(), ids=LEFT.keys())
 def test_a_successor_brings_it_home_once(
     database: Any,
@@ -556,10 +543,9 @@ def test_a_successor_brings_it_home_once(
     sim: Sim,
     retry_key: str,
     point: Callable[[Send], Left],
-    form: Callable[[Left], Document],
 ) -> None:
     user = sim.add_user("花子")
-    leave(database, sim, point(a_reply(sim, user, retry_key)), user.user_id, form)
+    leave(database, sim, point(a_reply(sim, user, retry_key)), user.user_id)
     desk = room(Bot(), epoch=2)
     desk.until_quiet()
     assert texts(sim, user) == ["こんにちは"]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from linedesk.backup.file import COLLECTIONS, MOST_PARTS, BackupReader, BackupWriter, Header
 from linedesk.settings.errors import BackupError
 from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, SCHEDULE
-from linedesk.store.errors import NewerSchema
+from linedesk.store.errors import OtherSchema
 
 NOW = datetime(2026, 11, 21, 19, 30, 0, 123000, tzinfo=UTC)
 HEADER = Header(database="line_bot", at=NOW, linedesk="1.0", mongodb="6.0.5")
@@ -257,7 +257,7 @@ def test_what_a_newer_release_has_written_is_refused() -> None:
         .decode()
         .replace('"schema": {"$numberInt": "', '"schema": {"$numberInt": "1')
     )
-    with pytest.raises(NewerSchema, match="the export was written by a newer release"):
+    with pytest.raises(OtherSchema, match="the export was written by a newer release"):
         BackupReader(io.BytesIO(gzip.compress(lines.encode()))).header()
     older = dict(HEADER.as_document())
     del older["schema"]

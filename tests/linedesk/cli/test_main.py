@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from bson import json_util
 from click.testing import CliRunner
 
 from linedesk.cli import main
@@ -244,9 +245,23 @@ def test_an_unexpected_error_is_logged_without_secrets() -> None:
     assert "token-of-the-channel" not in answer.stderr
 
 
-def test_each_process_stops_with_a_message_at_documents_of_a_newer_release(
-    client: Client, mongo_uri: str, unmade: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"schema": SCHEMA + 1}, f"(schema {SCHEMA + 1}, this release supports {SCHEMA})"),
+        ({"schema": 2}, "a development version of linedesk (schema 2, "),
+        ({}, "a development version of linedesk (schema 1, "),
+    ],
+)
+def test_each_process_stops_with_a_message_at_documents_of_another_version(
+    client: Client,
+    mongo_uri: str,
+    unmade: str,
+    tmp_path: Path,
+    schema: dict[str, int],
+    words: str,
 ) -> None:
+    """The conversations were read from the MongoDB of a dispatcher of schema 2."""
     environ = {
         "MONGODB_URI": mongo_uri,
         "MONGODB_DATABASE": unmade,
@@ -257,22 +272,26 @@ def test_each_process_stops_with_a_message_at_documents_of_a_newer_release(
         "CONSOLE_PORT": str(free_port()),
     }
     create_collections(client[unmade], capped_bytes=1024 * 1024)
-    newer = {"_id": "dispatcher", "schema": SCHEMA + 1, "epoch": 1}
-    client[unmade]["progress"].insert_one(newer)
+    progress = {"_id": "dispatcher", "epoch": 1, **schema}
+    client[unmade]["progress"].insert_one(progress)
+    stored = Path(__file__).with_name("schema_2.json").read_text(encoding="utf-8")
+    client[unmade]["conversations"].insert_many(json_util.loads(stored))
+    before = list(client[unmade]["conversations"].find())
     export = tmp_path / "export"
     commands = ["init", "frontdesk", "dispatcher", "console", "pause all --yes"]
     for command in (*commands, f"export {export}"):
         answer = linedesk(*command.split(), **environ)
-        assert answer.returncode == Exit.NEWER, (command, answer.stderr)
-        assert f"(schema {SCHEMA + 1}, this release supports {SCHEMA})" in answer.stderr
+        assert answer.returncode == Exit.SCHEMA, (command, answer.stderr)
+        assert words in answer.stderr
     for process in ("frontdesk", "dispatcher"):
         answer = linedesk(process, **environ, LINEDESK_LANG="ja")
-        assert answer.returncode == Exit.NEWER, (process, answer.stderr)
+        assert answer.returncode == Exit.SCHEMA, (process, answer.stderr)
         assert answer.stderr.isascii(), "a process writes a log, which is in English"
     assert re.search(
         r"^bad +schema +not as linedesk needs it",
         linedesk("doctor", "--no-line", **environ).stdout,
         re.M,
     )
-    assert client[unmade]["progress"].find_one() == newer
+    assert client[unmade]["progress"].find_one() == progress
+    assert list(client[unmade]["conversations"].find()) == before
     assert not export.exists()

@@ -23,7 +23,7 @@ from linedesk.compose.private_mongod import EmbeddedMongod, MongodNotFound, find
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
 from linedesk.store.control import Control, Scope
-from linedesk.store.errors import NewerSchema, StoreUnavailable
+from linedesk.store.errors import OtherSchema, StoreUnavailable
 from tests.conftest import missing
 from tests.linedesk.cli.terminals import terminal, to_the_end, until_asked
 
@@ -161,8 +161,8 @@ def test_each_error_that_has_an_exit_code_exists() -> None:
 def test_the_nearest_class_of_an_error_decides(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(StoreUnavailable("away")) == Exit.UNAVAILABLE
     assert "MongoDB cannot be reached" in capsys.readouterr().err
-    assert issubclass(NewerSchema, Exception)
-    assert KNOWN["linedesk.store.errors.NewerSchema"][0] == Exit.NEWER
+    assert issubclass(OtherSchema, Exception)
+    assert KNOWN["linedesk.store.errors.OtherSchema"][0] == Exit.SCHEMA
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_dead_program_is_started_again_and_the_log_says_so(start: Start) -> No
     assert supervised.ended() == 0
 
 
-@pytest.mark.parametrize("code", [Exit.CONFIG, Exit.NEWER])
+@pytest.mark.parametrize("code", [Exit.CONFIG, Exit.SCHEMA])
 def test_an_error_that_a_restart_cannot_fix_stops_everything(start: Start, code: int) -> None:
     supervised = start("good", str(int(code)))
     assert supervised.ended() == code

@@ -212,7 +212,7 @@ def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
 
     # Before it changes anything, and without a restart that would change nothing.
     third = start(environ)
-    assert third.process.wait(60) == Exit.NEWER
+    assert third.process.wait(60) == Exit.SCHEMA
     assert "was written by a newer release" in third.log()
     assert "started room" not in third.log()
 

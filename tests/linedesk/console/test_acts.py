@@ -218,11 +218,3 @@ def test_a_stuck_send_and_a_stuck_event_are_told_apart(own: Database[Any]) -> No
         only([event, head], None)
     with pytest.raises(NotDone, match="nothing of it waits"):
         only([head], "event")
-
-
-def test_a_send_that_an_older_release_left_can_be_released(own: Database[Any]) -> None:
-    pending = [{"id": "01E/0", "type": "send", "triedAt": None}]
-    own.conversations.insert_one({"_id": f"main/{HANAKO}", "pending": pending})
-    (head,) = heads(own, "main", HANAKO)
-    assert head.named == {"effectId": "01E/0"}
-    assert head.why == "1 wait in its outbox; the first: not taken by LINE yet"

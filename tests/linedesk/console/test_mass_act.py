@@ -13,7 +13,7 @@ from linedesk.console.acts import Acts
 from linedesk.console.errors import NotDone
 from linedesk.console.lists import mass_act
 from linedesk.console.lists.mass_act import MassAct, Progress
-from linedesk.store.errors import NewerSchema, StoreUnavailable, WriteRefused
+from linedesk.store.errors import OtherSchema, StoreUnavailable, WriteRefused
 from tests.linedesk.console.hand import HANAKO, an_event
 from tests.waiting import eventually
 
@@ -166,7 +166,7 @@ def test_a_replay_that_was_stored_and_not_confirmed_is_not_repeated(
     ("error", "trouble"),
     [
         (KeyError("event"), mass_act.UNEXPECTED),
-        (NewerSchema("recvq", 99, 5), "recvq was written by a newer release"),
+        (OtherSchema("recvq", 99, 5), "recvq was written by a newer release"),
         (WriteRefused(10334), None),
     ],
 )

@@ -443,7 +443,7 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     assert held.steps[-1].words == "waits in held, behind 1 of its conversation: slow"
 
 
-def test_a_story_reads_an_outbox_of_either_form(client: Client) -> None:
+def test_a_story_tells_whether_a_send_was_tried(client: Client) -> None:
     send = {"id": "01E/0", "type": "send", "eventId": "01E", "way": "push", "messages": []}
     own = {"_id": f"main/{HANAKO}", "channel": "main", "key": HANAKO, "applied": ["01E"]}
     claim = {"at": NOW, "batch": "B", "members": [place_of(7, 1)]}
@@ -455,12 +455,10 @@ def test_a_story_reads_an_outbox_of_either_form(client: Client) -> None:
 
     with one_for_all(client) as database:
         database.recvq.insert_one(an_event("01E", at=ago(60)))
-        assert tries(database, pending=[send | {"triedAt": NOW}, send]) == [True, False]
         claimed = {"outbox": {place_of(7, 1): send}, "call": claim}
         assert tries(database, **claimed) == [False]
         database.batches.insert_one({"_id": "B", "state": "ready"})
         assert tries(database, **claimed) == [True]
-        assert tries(database, **claimed, pending=[send]) == [False, True]
 
 
 def test_progress_shows_what_is_finished_without_a_trace(told_of: Database[Any]) -> None:

@@ -44,7 +44,7 @@ def filled(database: Database[Any]) -> Database[Any]:
     database["conversations"].insert_many(
         [
             {**conversation, "outbox": {place_of(3, 1): send(1), place_of(3, 2): timer}, **call},
-            {**conversation, "_id": "main/U2", "key": "U2", "outbox": {}, "pending": []}
+            {**conversation, "_id": "main/U2", "key": "U2", "outbox": {}}
             | {"answers": {"e7": {"state": "waiting", "at": NOW, "send": send(7)}}},
         ]
     )
@@ -106,14 +106,6 @@ def outbox_of(database: Database[Any], **conversation: Any) -> list[Any]:
     return [tuple(row.get(name) for name in names) for row in database["v_outbox"].find()]
 
 
-def test_what_an_older_release_left_is_shown_beside_the_outbox(filled: Database[Any]) -> None:
-    pending = [send(1) | {TRIED_AT: NOW, "as": "push"}, send(2) | {TRIED_AT: None, "as": None}]
-    old = [("e1/0", "pending.0", NOW, "push"), ("e2/0", "pending.1", None, None)]
-    assert outbox_of(filled, pending=pending) == old
-    new = ("e3/0", place_of(3, 1), None, None)
-    assert outbox_of(filled, pending=pending, outbox={place_of(3, 1): send(3)}) == [*old, new]
-
-
 def test_a_send_counts_as_tried_while_its_call_is_under_way(filled: Database[Any]) -> None:
     first, second = place_of(3, 1), place_of(3, 2)
     outbox = {first: send(1), second: send(2)}
@@ -131,8 +123,6 @@ def test_a_send_counts_as_tried_while_its_call_is_under_way(filled: Database[Any
 
 
 def test_a_row_typed_by_hand_hides_no_other(filled: Database[Any]) -> None:
-    filled["conversations"].insert_one({"_id": "x", "at": 1, "pending": {"0": "no list"}})
-    filled["conversations"].insert_one({"_id": "y", "at": NOW, "pending": [{"messages": 5}, 3]})
     for number, odd in enumerate([{"p": 5}, {"p": send(1), "q": [send(2)]}, "none"]):
         row = {"_id": f"z{number}", "at": NOW, "outbox": odd, "call": {"members": 5, "batch": 5}}
         filled["conversations"].insert_one(row)

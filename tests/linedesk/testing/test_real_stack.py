@@ -90,7 +90,6 @@ def test_a_test_begins_at_nine_in_tokyo_with_nothing_left_of_the_one_before(talk
 @pytest.mark.parametrize(
     ("collection", "on_its_way"),
     [
-        ("conversations", {"pending": [{"id": "E1/0"}]}),
         ("conversations", {"outbox": {"0000000001-0000000000": {"id": "E1/0"}}}),
         ("recvq", {"key": "U1"}),
     ],

@@ -1,4 +1,4 @@
-"""Effects on their way are read in the order of recording, from an outbox of either form."""
+"""Effects on their way are read in the order of recording."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def two(**call: Any) -> Document:
     return {"epoch": 7, "outbox": {FIRST: send(1), SECOND: send(2)}, "call": {"at": AT} | call}
 
 
-@pytest.mark.parametrize("empty", [{}, {"outbox": {}}, {"pending": []}, {"outbox": None}])
+@pytest.mark.parametrize("empty", [{}, {"outbox": {}}, {"outbox": None}])
 def test_an_outbox_that_is_empty_or_missing_has_no_effects(empty: Document) -> None:
     assert effects_of(empty) == []
 
@@ -46,23 +46,6 @@ def test_a_place_is_epoch_and_number_so_that_its_text_sorts() -> None:
 def test_effects_come_in_the_order_of_their_places_however_they_are_stored() -> None:
     stored = {SECOND: send(2), place_of(10, 1): send(4), FIRST: send(1), THIRD: send(3)}
     assert [id_ for _, id_ in ids({"outbox": stored})] == ["E1/0", "E2/0", "E3/0", "E4/0"]
-
-
-@pytest.mark.parametrize("epoch", [{}, {"epoch": None}, {"epoch": 6}, {"epoch": 7}])
-def test_what_an_older_release_left_comes_first(epoch: Document) -> None:
-    left = {"pending": [send(1), send(2)], "outbox": {FIRST: send(3)}}
-    first, second = "0000000000-0000000000", "0000000000-0000000001"
-    assert ids(left | epoch) == [(first, "E1/0"), (second, "E2/0"), (FIRST, "E3/0")]
-
-
-def test_without_an_outbox_of_this_form_the_places_are_of_no_epoch() -> None:
-    assert ids({"pending": [send(1)], "epoch": 7}) == [("0000000000-0000000000", "E1/0")]
-
-
-def test_what_an_older_release_wrote_after_a_roll_back_comes_last() -> None:
-    """Its epoch is above all that the newer release recorded before."""
-    left = {"pending": [send(3)], "outbox": {FIRST: send(1), SECOND: send(2)}, "epoch": 8}
-    assert ids(left) == [(FIRST, "E1/0"), (SECOND, "E2/0"), ("0000000008-0000000000", "E3/0")]
 
 
 def test_a_send_that_is_no_member_of_the_call_was_not_tried() -> None:
@@ -86,11 +69,6 @@ def test_the_members_of_a_multicast_count_as_tried_only_while_it_is_ready() -> N
     claimed = two(batch="B", members=[FIRST])
     assert tries(claimed, "B") == [(AT, "multicast", None), (None, None, "K2")]
     assert tries(claimed, "another") == [(None, None, "K1"), (None, None, "K2")]
-
-
-def test_what_an_older_release_left_names_its_try_itself() -> None:
-    left = [send(1, triedAt=AT, **{"as": "push"}), send(2, triedAt=None, **{"as": "push"})]
-    assert tries({"pending": left}) == [(AT, "push", "K1"), (None, "push", "K2")]
 
 
 def test_what_is_no_send_stays_as_it_is() -> None:
