@@ -6,7 +6,7 @@ import logging
 import threading
 from enum import Enum
 
-from linedesk.store.errors import AccessRefused, Replaced
+from linedesk.store.errors import AccessRefused, Replaced, WrongCollection
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +20,8 @@ class ExitReason(Enum):
     REPLACED = "replaced"
     REFUSED = "refused"
     """MongoDB refuses the user: a new start may read another password."""
+    WRONG_RECVQ = "wrong recvq"
+    """recvq is missing, not capped or without its index: the operator has to act first."""
     FAILED = "failed"
 
 
@@ -33,6 +35,8 @@ def ending_of(message: int | BaseException) -> ExitReason:
         return ExitReason.REPLACED
     if isinstance(message, AccessRefused):
         return ExitReason.REFUSED
+    if isinstance(message, WrongCollection):
+        return ExitReason.WRONG_RECVQ
     return ExitReason.FAILED
 
 
@@ -42,6 +46,11 @@ def death_of(args: threading.ExceptHookArgs) -> BaseException:
     name = args.thread.name if args.thread else "?"
     if isinstance(error, AccessRefused):
         log.error('mongodb refuses the dispatcher thread=%s reason="%s"', name, error)
+    elif isinstance(error, WrongCollection):
+        log.error(
+            'recvq cannot be read, stopping; start again after the repair reason="%s"',
+            error,
+        )
     elif not isinstance(error, Replaced):
         log.critical("thread died thread=%s", name, exc_info=error)
     return error

@@ -40,7 +40,7 @@ from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import PROGRESS, RECVQ
 from linedesk.store.errors import AccessRefused, OtherSchema, Replaced, StoreUnavailable
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.repair import CollectionRepair, Neighbours
+from linedesk.store.queue.repair import Neighbours
 from linedesk.store.replica_set import require_replica_set
 
 log = logging.getLogger(__name__)
@@ -210,11 +210,8 @@ class Dispatcher:
         self._startup_wait.until_available(
             lambda: self._worker.take_over(self._lease.epoch), TAKING_OVER
         )
-        repair = CollectionRepair(
-            self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes
-        )
         epoch_began = self._startup_wait.until_available(self._history.now, TAKING_OVER)
-        self.reader = self._make_reader(repair, token, epoch_began)
+        self.reader = self._make_reader(token, epoch_began)
         self.watchdog = self._make_watchdog()
 
     def _token_of(self, start: Start) -> Any:
@@ -236,9 +233,7 @@ class Dispatcher:
             replaced=self._inbox.put,
         )
 
-    def _make_reader(
-        self, repair: CollectionRepair, token: Any, epoch_began: Timestamp
-    ) -> FeedReader:
+    def _make_reader(self, token: Any, epoch_began: Timestamp) -> FeedReader:
         return FeedReader(
             self._feed,
             self._history,
@@ -247,7 +242,6 @@ class Dispatcher:
             token=token,
             epoch_began=epoch_began,
             has_room=self._worker.has_room,
-            repair=repair,
             heartbeat=Heartbeat(
                 self._database[RECVQ], self._recvq_closed, limits=self._limits.reading
             ),

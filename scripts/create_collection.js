@@ -380,8 +380,8 @@ function checkRecvq() {
   var recvq = find("recvq");
   if (recvq && !recvq.options.capped) {
     refuse(
-      databaseName + ".recvq exists but is not capped: if linedesk stored its documents, run `linedesk init` and " +
-        "start the dispatcher, which keeps them; otherwise rename it (db.recvq.renameCollection('recvq_old')), " +
+      databaseName + ".recvq exists but is not capped: if linedesk stored its documents, run `linedesk init`, " +
+        "which keeps them; otherwise rename it (db.recvq.renameCollection('recvq_old')), " +
         "then run this script again"
     );
   }

@@ -44,7 +44,7 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import Control
 from linedesk.store.documents import STATUS
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.repair import CollectionRepair, Neighbours
+from linedesk.store.queue.repair import Neighbours
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog, RecordingWorker
@@ -101,7 +101,6 @@ class Workplace:
             token=1,
             epoch_began=Timestamp(1, 1),
             has_room=lambda: True,
-            repair=CollectionRepair(self.database),
             heartbeat=Heartbeat(self.database["recvq"], lambda: None),
         )
 

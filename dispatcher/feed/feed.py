@@ -41,8 +41,6 @@ class FeedLimits:
     """After being open for longer than this, a feed's failures count from zero again. Pauses
     therefore also grow if each opening succeeds and the next read fails.
     """
-    look_seconds: float = 10.0
-    """How often recvq is checked while the feed is quiet, because no feed reports a lost index."""
     slow_read_seconds: float = 2.0
     """A longer read was not answered in time, and the driver repeated it by itself."""
     heartbeat_after_seconds: float = 30.0
@@ -66,22 +64,14 @@ class PositionLost(Exception):
 class RecvqGone(PositionLost):
     """The collection was replaced or removed; all documents before that were read."""
 
-    def __init__(self, how: str, *, renamed_to: str | None = None, stays: bool = False) -> None:
+    def __init__(self, how: str) -> None:
         super().__init__(f"recvq was {how}")
-        self.renamed_to = renamed_to
-        """The present place of its documents as `database.collection`; None if there is none."""
-        self.stays = stays
-        """Whether its documents are in the new recvq."""
 
 
 def gone_by_rename(before: str, after: str, recvq: str) -> RecvqGone:
     """Return the effect of a rename that removes or replaces recvq. All names are full names."""
-    if before == recvq:
-        return RecvqGone("renamed", renamed_to=after)
-    # convertToCapped copies into a collection with such a name and renames that.
-    if ".convertToCapped." in before:
-        return RecvqGone("converted", stays=True)
-    return RecvqGone("replaced")
+    # convertToCapped copies into another collection and renames that.
+    return RecvqGone(f"renamed to {after}" if before == recvq else "replaced")
 
 
 @contextmanager

@@ -7,7 +7,6 @@ documents that a feed has lost.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Container
 from enum import Enum
@@ -24,13 +23,12 @@ from dispatcher.keyed.saver import Saver
 from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import Document, has_a_place, is_heartbeat
-from linedesk.store.errors import StoreUnavailable
-from linedesk.store.queue.repair import ANOTHER, CollectionRepair
+from linedesk.store.errors import StoreUnavailable, WrongCollection
 
 log = logging.getLogger(__name__)
 
 ROOM_SECONDS = 0.2
-DRAIN_LOOK_SECONDS = 0.05
+FINISH_LOOK_SECONDS = 0.05
 
 OPENING = "opening the feed"
 
@@ -39,48 +37,34 @@ class ReaderState(Enum):
     """The reader's next step."""
 
     SCANNING = "scanning"
-    """There is no position: repair recvq, and scan all of it that may be unfinished."""
+    """There is no position: scan all of recvq that may be unfinished."""
     OPENING = "opening"
     """Open the feed at the position, or at the start of the scan."""
     READING = "reading"
     """Read the feed."""
-    READING_OLD = "reading the old recvq"
-    """recvq was replaced: read until all stored documents are visible to the feed."""
-    READING_REST = "reading the rest of the old recvq"
-    """All documents of the old one are visible to the feed: read until the feed is quiet."""
-    DRAINING = "draining"
-    """The old recvq is gone: finish and save its documents first."""
     BACKOFF = "backing off"
     """Pause, longer after each failure."""
     STOPPED = "stopped"
-
-
-READS = frozenset({ReaderState.READING, ReaderState.READING_OLD, ReaderState.READING_REST})
 
 
 class ReaderMachine:
     """The reader's next step and the facts it depends on: no threads, no I/O, no clock.
 
     The reader carries out `state` and reports the result by calling a method. Each cell is the next
-    state; an empty cell cannot happen. RESUME is the next state after a pause: DRAINING if a recvq
-    is gone, else SCANNING without a position, else OPENING.
+    state; an empty cell cannot happen. RESUME is the next state after a pause: SCANNING without a
+    position, else OPENING.
 
-    | event | SCANNING | OPENING | READING | READING_OLD | READING_REST | DRAINING | BACKOFF |
-    | --- | --- | --- | --- | --- | --- | --- | --- |
-    | scanned | OPENING | | | | | | |
-    | opened | | READING | | | | | |
-    | delivered | SCANNING | | READING | READING_OLD | READING_REST | | |
-    | moved | | | READING | READING_OLD | READING_REST | | |
-    | replaced | | | READING_OLD | | | | |
-    | visible | | | | READING_REST | | | |
-    | same_again | | | | | READING | | |
-    | went | | DRAINING | DRAINING | DRAINING | DRAINING | | |
-    | drained | | | | | | BACKOFF | |
-    | lost | | BACKOFF | BACKOFF | BACKOFF | BACKOFF | | |
-    | unavailable | BACKOFF | BACKOFF | BACKOFF | BACKOFF | BACKOFF | BACKOFF | |
-    | stalled | | | BACKOFF | BACKOFF | BACKOFF | | |
-    | paused | | | | | | | RESUME |
-    | stopped | STOPPED | STOPPED | STOPPED | STOPPED | STOPPED | STOPPED | STOPPED |
+    | event | SCANNING | OPENING | READING | BACKOFF |
+    | --- | --- | --- | --- | --- |
+    | scanned | OPENING | | | |
+    | opened | | READING | | |
+    | delivered | SCANNING | | READING | |
+    | moved | | | READING | |
+    | lost | | BACKOFF | BACKOFF | |
+    | unavailable | BACKOFF | BACKOFF | BACKOFF | |
+    | stalled | | | BACKOFF | |
+    | paused | | | | RESUME |
+    | stopped | STOPPED | STOPPED | STOPPED | STOPPED |
     """
 
     def __init__(self, token: Any, *, healthy_seconds: float = FeedLimits.healthy_seconds) -> None:
@@ -90,8 +74,6 @@ class ReaderMachine:
         """The scan after which the feed has to begin; None once it was opened there."""
         self.seen: Container[Any] = ()
         """Ids that the last scan met: the stream delivers them once more."""
-        self.gone: RecvqGone | None = None
-        """How the old recvq was removed, until all of its documents are finished."""
         self.cause: PositionLost | None = None
         """Why the next scan is needed; None at the very first start."""
         self.losses = 0
@@ -109,7 +91,7 @@ class ReaderMachine:
     @property
     def reads(self) -> bool:
         """Whether the feed is open."""
-        return self.state in READS
+        return self.state is ReaderState.READING
 
     def scanned(self, start: ScanPass) -> None:
         """All documents of recvq that may be unfinished were handed over."""
@@ -130,52 +112,30 @@ class ReaderMachine:
 
     def delivered(self, token: Any) -> None:
         """The feed or a scan delivered a document; without a token the position stays."""
-        self._go(self.state, ReaderState.SCANNING, *READS)
+        self._go(self.state, ReaderState.SCANNING, ReaderState.READING)
         self.is_mute = False
         if token is not None:
             self.token = token
 
     def moved(self, token: Any) -> None:
         """The feed delivered no document, and its position is `token`."""
-        self._go(self.state, *READS)
+        self._go(self.state, ReaderState.READING)
         self.token = token
-
-    def replaced(self) -> None:
-        """recvq is not the collection that was opened, and the feed has not reported it."""
-        self._go(ReaderState.READING_OLD, ReaderState.READING)
-
-    def visible(self) -> None:
-        """All documents stored before are visible to the feed."""
-        self._go(ReaderState.READING_REST, ReaderState.READING_OLD)
-
-    def same_again(self) -> None:
-        """recvq is correct after all."""
-        self._go(ReaderState.READING, ReaderState.READING_REST)
-
-    def went(self, gone: RecvqGone) -> None:
-        """The old recvq was replaced or removed, and was read to its end."""
-        self._go(ReaderState.DRAINING, ReaderState.OPENING, *READS)
-        self.gone = gone
-
-    def drained(self, now: float) -> None:
-        """All documents of the old recvq are finished and saved under its token."""
-        self._fail(now, ReaderState.DRAINING)
-        cause, self.gone = self.gone, None
-        assert cause is not None, "what is drained is gone"
-        self._lose(cause)
 
     def lost(self, cause: PositionLost, now: float) -> None:
         """The feed cannot continue from its token."""
-        self._fail(now, ReaderState.OPENING, *READS)
-        self._lose(cause)
+        self._fail(now, ReaderState.OPENING, ReaderState.READING)
+        self.token, self.seen = None, ()
+        self.cause = cause
+        self.losses += 1
 
     def unavailable(self, now: float) -> None:
         """The present step failed and may be tried again."""
-        self._fail(now, ReaderState.SCANNING, ReaderState.OPENING, ReaderState.DRAINING, *READS)
+        self._fail(now, ReaderState.SCANNING, ReaderState.OPENING, ReaderState.READING)
 
     def stalled(self, now: float) -> None:
         """The feed is open but does not deliver a document that is known to be stored."""
-        self._fail(now, *READS)
+        self._fail(now, ReaderState.READING)
         self.is_mute = True
 
     def paused(self) -> None:
@@ -187,14 +147,7 @@ class ReaderMachine:
         self.state = ReaderState.STOPPED
 
     def _resume(self) -> ReaderState:
-        if self.gone is not None:
-            return ReaderState.DRAINING
         return ReaderState.SCANNING if self.token is None else ReaderState.OPENING
-
-    def _lose(self, cause: PositionLost) -> None:
-        self.token, self.seen = None, ()
-        self.cause = cause
-        self.losses += 1
 
     def _fail(self, now: float, *before: ReaderState) -> None:
         self._go(ReaderState.BACKOFF, *before)
@@ -228,7 +181,6 @@ class FeedReader(BackgroundThread):
         token: Any,
         epoch_began: Timestamp,
         has_room: Callable[[], bool],
-        repair: CollectionRepair,
         heartbeat: Heartbeat,
         limits: FeedLimits = FEED_LIMITS,
     ) -> None:
@@ -239,12 +191,10 @@ class FeedReader(BackgroundThread):
         self._saver = saver
         self._epoch_began = epoch_began
         self._has_room = has_room
-        self._repair = repair
         self._heartbeat = heartbeat
         self._limits = limits
-        self._recovery = Recovery(rescan, pool, saver, repair)
+        self._recovery = Recovery(rescan, pool, saver)
         self._machine = ReaderMachine(token, healthy_seconds=limits.healthy_seconds)
-        self._looked_at = -math.inf
         self.reason = WaitReason(renew_seconds=limits.renew_seconds)
         """Why the feed delivers no documents at present, if there is a known reason."""
         self.delivered_at = time.monotonic()
@@ -268,9 +218,6 @@ class FeedReader(BackgroundThread):
             ReaderState.SCANNING: self._scan,
             ReaderState.OPENING: self._open,
             ReaderState.READING: self._read,
-            ReaderState.READING_OLD: self._read,
-            ReaderState.READING_REST: self._read,
-            ReaderState.DRAINING: self._drain,
             ReaderState.BACKOFF: self._back_off,
         }
         try:
@@ -283,10 +230,14 @@ class FeedReader(BackgroundThread):
     def _do(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except RecvqGone as gone:
-            self._goes(gone)
         except PositionLost as error:
             self._feed.close()
+            if isinstance(error, RecvqGone):
+                in_hand, after = self._pool.standing()
+                told = "%s: its documents are finished first in_hand=%d after=%s"
+                log.error(told, error, in_hand, after)  # noqa: TRY400
+                if not self._finish():
+                    return
             self._machine.lost(error, time.monotonic())
             self._forget_position(error)
         except Stalled as error:
@@ -304,7 +255,7 @@ class FeedReader(BackgroundThread):
         self._stop.wait(self._limits.pause_seconds(self._machine.failures))
         self._machine.paused()
 
-    # Lost positions and replaced recvqs.
+    # Lost positions, and a recvq that is gone.
 
     def _forget_position(self, cause: PositionLost) -> None:
         name = self._feed.name
@@ -313,7 +264,12 @@ class FeedReader(BackgroundThread):
         self._pool.forget_token()
 
     def _scan(self) -> None:
-        start = self._recovery.scan(self._machine.cause, take=self._take, is_over=self._is_over)
+        try:
+            start = self._recovery.scan(self._machine.cause, take=self._take, is_over=self._is_over)
+        except WrongCollection:
+            if self._finish():
+                raise
+            return
         if start is not None:
             self._machine.scanned(start)
 
@@ -322,26 +278,17 @@ class FeedReader(BackgroundThread):
         self.reason.set(SCANNING)
         return self._stop.is_set()
 
-    def _goes(self, gone: RecvqGone) -> None:
-        self._feed.close()
-        self._machine.went(gone)
-        self._recovery.report(gone)
+    def _finish(self) -> bool:
+        """Finish and save all documents of the recvq that is gone; False if stopped before.
 
-    def _drain(self) -> None:
-        """Keep the token until all documents of the old recvq are finished and saved: after a crash
-        the oplog still has the documents that recvq lost.
+        Until then the token stays saved: after a crash the oplog still has what recvq has lost.
         """
-        gone = self._machine.gone
-        assert gone is not None, "only what is gone is drained"
-        self.reason.set(f"{gone}: its documents have to be finished")
-        # guard: finished-before-made-anew -> never
-        if self._pool.standing()[0] > 0:
-            self._stop.wait(DRAIN_LOOK_SECONDS)
-        elif self._saver.save():
-            self._machine.drained(time.monotonic())
-            self._forget_position(gone)
-        else:
-            self._machine.unavailable(time.monotonic())
+        # guard: finished-before-forgotten -> while False:
+        while self._pool.standing()[0] > 0 or not self._saver.save():
+            self.reason.set("recvq is gone: its documents have to be finished")
+            if self._stop.wait(FINISH_LOOK_SECONDS):
+                return False
+        return True
 
     # Opening.
 
@@ -358,7 +305,6 @@ class FeedReader(BackgroundThread):
         if not self._machine.is_mute:
             # The outage is over: the feed now has its full time to deliver.
             self.reason.set(OPENING)
-        self._look()
 
     # Reading.
 
@@ -424,29 +370,6 @@ class FeedReader(BackgroundThread):
         return item
 
     def _be_quiet(self) -> None:
-        """The work while the feed is quiet; raises StoreUnavailable, RecvqGone."""
+        """The work while the feed is quiet; raises StoreUnavailable."""
         self._heartbeat.quiet()
-        if self._machine.state is ReaderState.READING_OLD:
-            self._rescan.wait_until_visible()
-            self._machine.visible()
-        elif self._machine.state is ReaderState.READING_REST:
-            self._look_again()
-        elif time.monotonic() - self._looked_at > self._limits.look_seconds:
-            self._look()
         self.reason.set(self._heartbeat.refused)
-
-    def _look(self) -> None:
-        """Check recvq; repair at once whatever can be repaired in place."""
-        wrong = self._repair.look()
-        self._looked_at = time.monotonic()
-        if wrong in ANOTHER:
-            self._machine.replaced()
-        elif wrong is not None:
-            self._recovery.apply()
-
-    def _look_again(self) -> None:
-        """End the stream of a replaced recvq, once all of the old one was read."""
-        wrong = self._repair.look()
-        if wrong in ANOTHER:
-            raise RecvqGone(f"found {wrong}")
-        self._machine.same_again()

@@ -23,6 +23,7 @@ from pymongo.collection import Collection
 from pymongo.errors import OperationFailure, PyMongoError
 
 from linedesk.store.client import MAJORITY
+from linedesk.store.collections import check_recvq
 from linedesk.store.documents import Document, has_a_place
 from linedesk.store.errors import StoreUnavailable, translate
 from linedesk.store.limits import SAFE_ORDER_SLACK
@@ -87,35 +88,20 @@ class Rescan:
         assert session.operation_time is not None, "a replica set always tells its time"
         return session.operation_time
 
-    def wait_until_visible(self) -> None:
-        """Wait until all writes until now are on a majority, where a feed can deliver them.
-
-        Raises StoreUnavailable if that takes longer than the client's socket time-out.
-        """
-        try:
-            with self._client.start_session(causal_consistency=True) as session:
-                self._time(session)
-                self._collection.find_one({}, {"_id": 1}, session=session)
-        except PyMongoError as error:
-            raise translate(error) from error
-
     def scan(
         self,
         after: Any,
         take: Callable[[Document], bool],
         stopped: Callable[[], bool],
-        *,
-        told: bool = False,
     ) -> ScanPass | None:
         """Pass every document that may be unfinished to `take`, until a pass is short enough.
 
         Returns the last pass: stream from its `operation_time` and drop the ids it has `seen`.
         Returns None if `stopped` returned True; it is asked at each document read, and at each one
-        counted on the way back to the start. Raises StoreUnavailable: a new scan loses no document.
-        If `after` is not in recvq, an error is logged, unless the reason was `told`.
+        counted on the way back to the start. Raises StoreUnavailable: a new scan loses no document;
+        WrongCollection if recvq is missing, not capped or without its index.
+        If `after` is not in recvq, an error is logged.
         """
-        if after is not None and not told:
-            self._complain_if_gone(after)
         window_seconds = self._window_seconds or self._oplog_window_seconds()
         before: ScanPass | None = None
         while True:
@@ -132,8 +118,8 @@ class Rescan:
             raise translate(error) from error
         if found is None:
             log.error(
-                "the last finished document is no longer in recvq: "
-                "documents may have been overwritten before they were handled after=%s",
+                "the last finished document is no longer in recvq: recvq was made again, "
+                "or documents were overwritten before they were handled after=%s",
                 after,
             )
 
@@ -149,6 +135,11 @@ class Rescan:
             #     with self._client.start_session(causal_consistency=False) as session:
             with self._client.start_session(causal_consistency=True) as session:
                 one = ScanPass(self._time(session))
+                # Behind the time: the stream has every later drop.
+                # guard: checked-behind-the-time
+                check_recvq(self._collection.database)
+                if before is None and after is not None:
+                    self._complain_if_gone(after)
                 for document in self._documents(after, session, stopped):
                     if stopped():
                         return None

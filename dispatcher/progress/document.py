@@ -52,8 +52,6 @@ class Start:
     explained: int = 0
     """How many of them were counted although their lease was taken."""
     trying: Sequence[Trying] = ()
-    recvq_bytes: int | None = None
-    """The size of recvq when it was last seen; None if it was never noted."""
 
 
 class _Unmatched(Exception):
@@ -74,7 +72,6 @@ class Progress:
         # Used by one thread at a time: first by the takeover, then by the holder of the saver's
         # lock.
         self._session = collection.database.client.start_session()
-        self._recvq_bytes: int | None = None
         # The numbers of the last save that was tried, and of the last one that succeeded.
         self._tried = self._succeeded = 0
         self._writing = threading.Lock()
@@ -92,7 +89,6 @@ class Progress:
 
     def _claim(self, session: ClientSession | None = None) -> Document:
         empty: Document = {"token": None, "after": None, "finished": [], "passed": 0, "feed": None}
-        empty["recvqBytes"] = self._recvq_bytes
         changes = {
             "$set": {
                 "epoch": self._epoch,
@@ -201,11 +197,6 @@ class Progress:
         with translated():
             self._collection.update_one(taken, {"$inc": {"explained": 1}})
 
-    def note_recvq_bytes(self, size: int) -> None:
-        """Store the size of recvq: a dropped one is recreated with that size."""
-        self._recvq_bytes = size
-        with self._own_row():
-            self._update({"recvqBytes": size})
 
     @contextmanager
     def _own_row(self) -> Iterator[None]:
@@ -247,7 +238,6 @@ class Progress:
             held=found.get("held", 0),
         )
         trying = [found.get("trying"), *found.get("tryingToo", ())]
-        self._recvq_bytes = found.get("recvqBytes")
         self._tried = self._succeeded = found.get("saves") or 0
         return Start(
             tracker,
@@ -255,5 +245,4 @@ class Progress:
             starts=found.get("starts", 0),
             explained=found.get("explained", 0),
             trying=[Trying(**row) for row in trying if row],
-            recvq_bytes=self._recvq_bytes,
         )

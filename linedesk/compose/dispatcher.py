@@ -49,6 +49,7 @@ EXITS: Mapping[ExitReason, Exit] = {
     ExitReason.STUCK: Exit.STUCK,
     ExitReason.REPLACED: Exit.REPLACED,
     ExitReason.REFUSED: Exit.UNAVAILABLE,
+    ExitReason.WRONG_RECVQ: Exit.CONFIG,
     ExitReason.FAILED: Exit.SOFTWARE,
 }
 

@@ -34,7 +34,6 @@ from linedesk.store.collections import (
     require_schema,
     set_audit_age,
     told_of_audit,
-    uncapped,
     wrong_neighbours,
 )
 from linedesk.store.documents import RECVQ, SCHEMA
@@ -121,9 +120,6 @@ def _init_collections(database: Database[Any], settings: Settings, capped_mb: in
     # Printed first: MongoDB deletes older rows within a minute.
     click.echo(f"audit       {told_of_audit(database, days=settings.audit_days)}")
     set_audit_age(database, days=settings.audit_days)
-    if not options.get("capped"):
-        click.echo(uncapped(database.name))
-        return
     size = int(options["size"])
     if size != capped_mb * MEGABYTE:
         command = f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {capped_mb * MEGABYTE}}})"

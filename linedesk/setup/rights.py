@@ -76,8 +76,7 @@ DISPATCHER = User(
     "linedesk-dispatcher",
     {
         EVERY: (*READ, *MAKE, "listCollections"),
-        # It repairs recvq after a drop: caps it, removes duplicates, makes its indexes again.
-        RECVQ: (*ALL, *CAP, "dropIndex"),
+        RECVQ: WRITE,
         PROGRESS: WRITE,
         LEASES: WRITE,
         # Only `linedesk import`, which also runs as this user, deletes from conversations and

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo import ASCENDING
+from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
@@ -33,7 +34,13 @@ from linedesk.store.documents import (
     SCHEMA,
     STATUS,
 )
-from linedesk.store.errors import UNAUTHORIZED, OtherSchema, WrongCollection, translated
+from linedesk.store.errors import (
+    UNAUTHORIZED,
+    OtherSchema,
+    WrongCollection,
+    translated,
+)
+from linedesk.store.insert import DUPLICATE_KEY
 from linedesk.store.records.answers import ANSWERS, WITH_ANSWERS
 from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.control import DONE_AT
@@ -121,10 +128,7 @@ def require_schema(database: Database[Any]) -> int | None:
 
 def uncapped(database: str) -> str:
     """The error for a recvq that is not capped, and what to do."""
-    told = _(
-        "{name} is not capped: the dispatcher converts it and keeps its documents; start a "
-        "dispatcher if none runs"
-    )
+    told = _("{name} is not capped: run `linedesk init`, which caps it and keeps its documents")
     return told.format(name=f"{database}.{RECVQ}")
 
 
@@ -272,26 +276,66 @@ def create_collections(
 ) -> dict[str, str]:
     """Make every missing collection, index and seed row; returns the changes by name.
 
-    Idempotent. A recvq that is uncapped, after a drop and an insert, is left to the dispatcher,
-    which converts it. Raises WrongCollection, with nothing changed, if linedesk did not make recvq.
-    Raises StoreUnavailable if MongoDB cannot be reached.
+    Idempotent: a run that was killed is completed by the next one, and all processes may run
+    meanwhile. A recvq that is uncapped, after a drop and an insert, is capped again; its documents
+    and their order are kept, of several with one eventId the oldest. Raises WrongCollection, with
+    nothing changed, if linedesk did not make recvq. Raises StoreUnavailable if MongoDB cannot be
+    reached.
     """
     with translated():
-        existing = _options(database)
-        capped = existing.get(RECVQ, {"capped": True}).get("capped")
-        if not capped:
-            _require_ours(database)
-        made = {}
-        if RECVQ not in existing:
-            _create(database, RECVQ, capped_bytes)
-            made[RECVQ] = MADE
-        if capped:
-            # An uncapped recvq may hold an event twice: the dispatcher makes its index after
-            # converting it.
-            _create_indexes(database, RECVQ)
+        made = _make_recvq(database, capped_bytes)
+        for index in INDEXES[RECVQ]:
+            _index_recvq(database[RECVQ], index)
         made |= create_neighbours(database)
         _seed(database)
     return made
+
+
+def _make_recvq(database: Database[Any], capped_bytes: int) -> dict[str, str]:
+    made = {}
+    # Again, since a front desk's insert or a drop may come in between.
+    while not (options := _options(database)).get(RECVQ, {}).get("capped"):
+        if RECVQ not in options:
+            _create(database, RECVQ, capped_bytes)
+            made[RECVQ] = MADE
+        else:
+            _require_ours(database)
+            # With room for all documents: those beyond the size would be dropped.
+            holds = int(database.command("collStats", RECVQ)["size"])
+            _cap(database, RECVQ, max(capped_bytes, 2 * holds))
+            made[RECVQ] = CAPPED_AGAIN
+    return made
+
+
+def _index_recvq(recvq: Collection[Any], index: Index) -> None:
+    name = str(index.options["name"])
+    there = recvq.index_information().get(name, {})
+    if there and not is_as_made(index, there):
+        recvq.drop_index(name)
+    while True:
+        try:
+            recvq.create_index(index.keys, **index.options)
+        except OperationFailure as error:
+            if error.code != DUPLICATE_KEY:
+                raise
+            _remove_duplicates(recvq)
+        else:
+            return
+
+
+def _remove_duplicates(recvq: Collection[Any]) -> None:
+    """Keep the first document of each eventId in natural order: it is read first."""
+    rows = recvq.aggregate(
+        [
+            {"$match": {EVENT_ID: {"$exists": True}}},
+            {"$group": {"_id": f"${EVENT_ID}", "ids": {"$push": "$_id"}}},
+            {"$match": {"ids.1": {"$exists": True}}},
+        ],
+        hint={"$natural": 1},
+        allowDiskUse=True,
+    )
+    for row in rows:
+        recvq.delete_many({"_id": {"$in": row["ids"][1:]}})
 
 
 def create_neighbours(database: Database[Any]) -> dict[str, str]:
@@ -309,7 +353,7 @@ def create_neighbours(database: Database[Any]) -> dict[str, str]:
                 _create(database, name, CAPPED_BYTES.get(name))
             done[name] = MADE
         elif name in CAPPED_BYTES and not existing[name].get("capped"):
-            _cap(database, name)
+            _cap(database, name, CAPPED_BYTES[name])
             done[name] = CAPPED_AGAIN
         # After the cap: convertToCapped keeps no index.
         _create_indexes(database, name)
@@ -414,9 +458,9 @@ def _create(database: Database[Any], name: str, capped_bytes: int | None) -> Non
             raise
 
 
-def _cap(database: Database[Any], name: str) -> None:
+def _cap(database: Database[Any], name: str, size: int) -> None:
     try:
-        database.command("convertToCapped", name, size=CAPPED_BYTES[name])
+        database.command("convertToCapped", name, size=size)
     except OperationFailure as error:
         # The collection was dropped at this moment: the next check creates it.
         if error.code != NAMESPACE_NOT_FOUND:

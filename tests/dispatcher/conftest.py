@@ -27,7 +27,7 @@ from linedesk.contract import Job, JobResult, Worker
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import Component
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import DISPATCHER, EPOCHS, MEGABYTE
+from linedesk.store.collections import DISPATCHER, EPOCHS, INDEXES, MEGABYTE
 from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.repair import Neighbours
@@ -265,6 +265,8 @@ def database(client: Client) -> Iterator[Database[Document]]:
     """Of the collections of `linedesk init` only those a dispatcher needs, which is faster."""
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     database.create_collection(RECVQ, capped=True, size=MEGABYTE, check_exists=False)
+    index = INDEXES[RECVQ][0]
+    database[RECVQ].create_index(index.keys, **index.options)
     vacant = {"_id": DISPATCHER, "owner": None, "epoch": 0, "until": None}
     database[LEASES].insert_many([{"_id": EPOCHS, "epoch": 0}, vacant])
     yield database

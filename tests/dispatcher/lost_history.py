@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from pymongo.database import Database
 
+from linedesk.store.collections import check_recvq
 from linedesk.store.documents import PROGRESS, RECVQ, Document, name_of
-from linedesk.store.errors import StoreUnavailable
+from linedesk.store.errors import StoreUnavailable, WrongCollection
 from linedesk.store.insert import insert_documents
-from linedesk.store.queue.repair import CollectionRepair
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.waiting import eventually
 
@@ -29,7 +29,6 @@ class Writer:
         self._database = database
         self._name = name
         self.key = f"U-{name}"
-        self._repair = CollectionRepair(database)
         self._careful = careful
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"writer {name}")
@@ -46,11 +45,10 @@ class Writer:
         """Repeated until it is confirmed: under its `_id` it is stored once."""
         while not self.stop.is_set():
             try:
-                if self._careful and self._repair.look() is not None:
-                    self.stop.wait(PAUSE_SECONDS)
-                    continue
+                if self._careful:
+                    check_recvq(self._database)
                 insert_documents(self._database[RECVQ], [one], timeout_seconds=5)
-            except StoreUnavailable:
+            except (StoreUnavailable, WrongCollection):
                 self.stop.wait(PAUSE_SECONDS)
             else:
                 return True

@@ -21,7 +21,7 @@ from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
 from linedesk.store.client import connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
-from linedesk.store.documents import LEASES, PROGRESS, Document, name_of
+from linedesk.store.documents import LEASES, PROGRESS, SCHEMA, Document, name_of
 from linedesk.store.errors import AccessRefused, SetupError, StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
@@ -308,7 +308,7 @@ def test_a_dispatcher_whose_progress_was_taken_ends(
 def test_a_dispatcher_that_is_replaced_before_it_begins_leaves_nothing(
     database: Database[Document], dispatch: Dispatch, told: Told
 ) -> None:
-    database[PROGRESS].insert_one({"_id": "dispatcher", "epoch": 7})
+    database[PROGRESS].insert_one({"_id": "dispatcher", "schema": SCHEMA, "epoch": 7})
     running = dispatch(database, RecordingWorker())
     assert running.end(None) is ExitReason.REPLACED
     assert told("replaced before it began")

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
@@ -22,7 +21,6 @@ from dispatcher.process import ExitReason
 from linedesk.store.collections import MEGABYTE, check_recvq, create_collections
 from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
 from linedesk.store.errors import Replaced, StoreUnavailable
-from linedesk.store.queue.repair import CollectionRepair
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
@@ -63,8 +61,8 @@ def drop_database(database: Database[Document]) -> None:
     ("take_away", "how"),
     [
         (drop, "recvq was dropped"),
-        (rename, "recvq was renamed"),
-        (convert, "recvq was converted"),
+        (rename, "recvq was renamed to"),
+        (convert, "recvq was replaced"),
         (drop_database, "recvq was dropped"),
     ],
 )
@@ -73,7 +71,7 @@ def drop_database(database: Database[Document]) -> None:
     [("changestream", True), ("oplog", False)],
     ids=["changestream, careful writers", "oplog, careless writers"],
 )
-def test_a_recvq_that_is_taken_away_comes_back_and_nothing_is_lost(
+def test_a_recvq_that_is_taken_away_ends_it_and_after_init_nothing_is_lost(
     database: Database[Document],
     dispatch: Dispatch,
     told: Told,
@@ -83,50 +81,30 @@ def test_a_recvq_that_is_taken_away_comes_back_and_nothing_is_lost(
     careful: bool,
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
-    tries: list[float] = []
-
-    def count(failures: int) -> float:
-        tries.append(FEED_LIMITS.pause_seconds(failures))
-        return tries[-1]
-
-    worker, reading = RecordingWorker(), FeedLimits(pause_seconds=count)
-    running = dispatch(database, worker, feed=feed, reading=reading)
+    worker = RecordingWorker()
+    running = dispatch(database, worker, feed=feed)
     with writing(database, careful=careful) as writers:
         some(writers)
         eventually(lambda: has_position(database))
         take_away(database)
-        some(writers)
-        eventually(lambda: len(told("recvq scanned, streaming from")) >= 2)
+        assert running.end(None) is ExitReason.WRONG_RECVQ
+        assert len(told(f"{how}")) >= 1
+        assert len(told("its documents are finished first")) == 1
+        assert "run `linedesk init`" in told("recvq cannot be read, stopping")[0]
+        if not careful:
+            some(writers)
+        # While they insert, as `linedesk init` may run beside front desks.
+        create_collections(database, capped_bytes=MEGABYTE)
+        running = dispatch(database, worker, feed=feed)
         some(writers)
     wait_until_handled_once(worker, writers)
     check_recvq(database)
-    if take_away is not convert:
-        assert database[RECVQ].options()["size"] >= MEGABYTE
-    assert len(told(f"{how}: documents that were read are handled")) == 1
-    assert (
-        len([line for line in told("recvq scanned, streaming from") if f"cause={how}" in line]) == 1
-    )
-    assert len(tries) <= 3
-    running.end()
-
-
-def test_a_rename_is_logged_with_the_new_name(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
-) -> None:
-    worker = RecordingWorker()
-    running = dispatch(database, worker)
-    last = document("e0")
-    store(database, last)
-    eventually(lambda: worker.decided == ["e0"])
-    rename(database)
-    (line,) = eventually(lambda: told("recvq was renamed: "))
-    assert f"after={last['_id']} renamed_to={database.name}.elsewhere" in line
     running.end()
 
 
 @pytest.mark.parametrize("feed", FEEDS)
 @pytest.mark.parametrize("end", ["finished", "stopped"])
-def test_unfinished_documents_at_a_drop_are_handled_before_recvq_is_recreated(
+def test_unfinished_documents_at_a_drop_are_handled_before_it_ends(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
@@ -138,21 +116,19 @@ def test_unfinished_documents_at_a_drop_are_handled_before_recvq_is_recreated(
     """Until they are finished the old token stays: after a stop the oplog brings them again."""
     create_collections(database, capped_bytes=MEGABYTE)
     in_hand: list[int] = []
-    looked: list[Pool] = []
-    standing = Pool.standing
+    looks: list[Pool] = []
+    standing, forget = Pool.standing, Pool.forget_token
 
     def note_and_look(self: Pool) -> tuple[int, Any]:
-        looked.append(self)
+        looks.append(self)
         return standing(self)
 
+    def count_and_forget(self: Pool) -> None:
+        in_hand.append(standing(self)[0])
+        forget(self)
+
     monkeypatch.setattr(Pool, "standing", note_and_look)
-    apply = CollectionRepair.apply
-
-    def count_and_apply(self: CollectionRepair) -> list[str]:
-        in_hand.append(standing(looked[-1])[0])
-        return apply(self)
-
-    monkeypatch.setattr(CollectionRepair, "apply", count_and_apply)
+    monkeypatch.setattr(Pool, "forget_token", count_and_forget)
     held = Holder("e3")
     worker = RecordingWorker(held)
     running = dispatch(database, worker, feed=feed)
@@ -165,18 +141,21 @@ def test_unfinished_documents_at_a_drop_are_handled_before_recvq_is_recreated(
     database.drop_collection(RECVQ)
     eventually(lambda: told("recvq was dropped: "))
     # As many looks as it takes at whether they are finished.
-    looks = len(looked)
-    eventually(lambda: len(looked) > looks + 5)
+    before = len(looks)
+    eventually(lambda: len(looks) > before + 5)
     assert has_position(database)
     if end == "stopped":
         running.inbox.put(signal.SIGTERM)
         held.let_go()
-        running.end(None)
-        assert RECVQ not in database.list_collection_names()
+        assert running.end(None) is ExitReason.STOPPED
         running = dispatch(database, worker, feed=feed)
     held.let_go()
-    eventually(lambda: RECVQ in database.list_collection_names())
-    eventually(lambda: len(told("recvq scanned, streaming from")) >= 2)
+    assert running.end(None) is ExitReason.WRONG_RECVQ
+    assert worker.decided == [*worker.decided[:3], "e3", "e4", "e5"]
+    assert not has_position(database)
+    assert RECVQ not in database.list_collection_names()
+    create_collections(database, capped_bytes=MEGABYTE)
+    running = dispatch(database, worker, feed=feed)
     store(database, document("new"))
     eventually(lambda: "new" in worker.decided)
     running.end()
@@ -198,25 +177,44 @@ def test_a_recvq_dropped_during_a_downtime_is_read_to_its_end(
     database.drop_collection(RECVQ)
     # A careless insert makes it again, uncapped.
     store(database, document("after the drop"), document("twice"))
+    assert dispatch(database, worker, feed=feed).end(None) is ExitReason.WRONG_RECVQ
+    assert worker.decided == ["e0", "unread"]
+    create_collections(database, capped_bytes=MEGABYTE)
     running = dispatch(database, worker, feed=feed)
-    eventually(lambda: len(worker.decided) >= 4)
     store(database, document("last"))
     eventually(lambda: "last" in worker.decided)
     running.end()
     assert worker.decided == ["e0", "unread", "after the drop", "twice", "last"]
-    check_recvq(database)
+
+
+def test_a_recvq_made_again_before_the_start_needs_no_second_stop(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    """A kill left the token of the old one: it is read to its end, and the new one is scanned."""
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    store(database, document("e0"))
+    eventually(lambda: has_position(database) and worker.decided == ["e0"])
+    running.end()
+    store(database, document("unread"))
+    database.drop_collection(RECVQ)
+    create_collections(database, capped_bytes=MEGABYTE)
+    store(database, document("new"))
+    running = dispatch(database, worker)
+    eventually(lambda: len(worker.decided) == 3)
+    running.end()
+    assert worker.decided == ["e0", "unread", "new"]
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_recvq_that_is_wrong_without_a_word_of_the_feed_is_made_right(
+def test_a_recvq_that_is_wrong_without_a_word_of_the_feed_ends_it(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
-    told: Told,
     monkeypatch: pytest.MonkeyPatch,
     feed: str,
 ) -> None:
-    """It came back uncapped between the look and the scan, so that no feed shows the drop."""
+    """It came back uncapped between the check and the scan, so that no feed shows the drop."""
     create_collections(database, capped_bytes=MEGABYTE)
     scan = Rescan.scan
     dropped: list[bool] = []
@@ -230,34 +228,17 @@ def test_a_recvq_that_is_wrong_without_a_word_of_the_feed_is_made_right(
 
     monkeypatch.setattr(Rescan, "scan", drop_and_scan)
     worker = RecordingWorker()
+    assert dispatch(database, worker, feed=feed).end(None) is ExitReason.WRONG_RECVQ
+    create_collections(database, capped_bytes=MEGABYTE)
     running = dispatch(database, worker, feed=feed)
-    eventually(lambda: told("recvq was found not capped: "))
-    eventually(lambda: len(told("recvq scanned, streaming from")) == 2)
     store(database, document("new"))
     eventually(lambda: "new" in worker.decided)
     running.end()
     assert worker.decided == ["uncapped", "new"]
-    check_recvq(database)
 
 
-def test_a_lost_index_is_made_again_under_a_quiet_feed(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-) -> None:
-    create_collections(database, capped_bytes=MEGABYTE)
-    worker = RecordingWorker()
-    running = dispatch(database, worker, reading=FeedLimits(look_seconds=0.1))
-    store(database, document("e0"))
-    eventually(lambda: worker.decided == ["e0"])
-    database[RECVQ].drop_index("eventId")
-    eventually(lambda: "eventId" in database[RECVQ].index_information())
-    check_recvq(database)
-    running.end()
-
-
-def test_a_dropped_database_s_rows_are_recreated_under_the_same_epoch(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+def test_after_a_drop_of_the_database_the_next_one_draws_a_higher_epoch(
+    database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()
@@ -265,17 +246,12 @@ def test_a_dropped_database_s_rows_are_recreated_under_the_same_epoch(
     store(database, document("e0"))
     eventually(lambda: worker.decided == ["e0"])
     drop_database(database)
-    eventually(lambda: told("the leases were dropped, recreating them epoch=1"))
-    eventually(lambda: told("recvq repaired"))
-    eventually(lambda: len(told("recvq scanned, streaming from")) == 2)
+    assert running.end(None) is ExitReason.WRONG_RECVQ
+    create_collections(database, capped_bytes=MEGABYTE)
     store(database, document("e1"))
-    eventually(lambda: worker.decided == ["e0", "e1"])
-    eventually(lambda: (database[PROGRESS].find_one() or {}).get("epoch") == 1)
-    assert database[LEASES].find_one({"_id": "epochs"}) == {"_id": "epochs", "epoch": 1}
-    running.end()
-    # The next one draws a higher epoch.
     successor = dispatch(database, worker)
-    eventually(lambda: worker.epochs == [1, 2])
+    eventually(lambda: worker.decided == ["e0", "e1"])
+    assert worker.epochs == [1, 2]
     successor.end()
 
 
@@ -317,26 +293,6 @@ def test_a_standby_waits_while_the_rows_of_the_lease_are_gone(
         standby.try_acquire()
     create_collections(database, capped_bytes=MEGABYTE)
     assert standby.try_acquire()
-
-
-def test_a_recvq_dropped_and_a_process_killed_before_the_recovery_leave_its_size(
-    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create_collections(database, capped_bytes=MEGABYTE)
-    worker = RecordingWorker()
-    running = dispatch(database, worker)
-    store(database, document("e0"))
-    eventually(lambda: worker.decided == ["e0"] and has_position(database))
-    running.inbox.put(RuntimeError("killed"))
-    assert running.end(None) is ExitReason.FAILED
-    database.drop_collection(RECVQ)
-    running = dispatch(database, worker)
-    eventually(lambda: RECVQ in database.list_collection_names())
-    assert database[RECVQ].options()["size"] == MEGABYTE
-    # It is not lost with the whole database either.
-    drop_database(database)
-    eventually(lambda: (database[PROGRESS].find_one() or {}).get("recvqBytes") == MEGABYTE)
-    running.end()
 
 
 def test_a_document_that_nothing_can_be_made_of_is_passed_over(

@@ -1,1 +1,1 @@
-"""The capped collection recvq: its guard, its backlog, its retention, and its repair."""
+"""The capped collection recvq: guard, backlog, retention; the repair of its neighbours."""

@@ -12,12 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dispatcher.feed.feed import FeedLimits, PositionLost, RecvqGone
+from dispatcher.feed.feed import FeedLimits, PositionLost
 from dispatcher.feed.reader import ReaderMachine, ReaderState
 from dispatcher.feed.rescan import ScanPass
 
 HEALTHY_SECONDS = FeedLimits().healthy_seconds
-LOST, GONE = PositionLost("MongoDB error 286"), RecvqGone("dropped")
+LOST = PositionLost("MongoDB error 286")
 START = ScanPass(Timestamp(7, 1))
 START.note("met by the scan")
 
@@ -27,11 +27,6 @@ EVENTS: dict[str, Event] = {
     "opened": lambda one: one.opened(0.0),
     "delivered": lambda one: one.delivered("later" if one.reads else None),
     "moved": lambda one: one.moved("later"),
-    "replaced": lambda one: one.replaced(),
-    "visible": lambda one: one.visible(),
-    "same_again": lambda one: one.same_again(),
-    "went": lambda one: one.went(GONE),
-    "drained": lambda one: one.drained(0.0),
     "lost": lambda one: one.lost(LOST, 0.0),
     "unavailable": lambda one: one.unavailable(0.0),
     "stalled": lambda one: one.stalled(0.0),
@@ -43,9 +38,6 @@ WAYS: dict[str, list[str]] = {
     "SCANNING": ["lost", "paused"],
     "OPENING": [],
     "READING": ["opened"],
-    "READING_OLD": ["opened", "replaced"],
-    "READING_REST": ["opened", "replaced", "visible"],
-    "DRAINING": ["opened", "went"],
     "BACKOFF": ["unavailable"],
 }
 
@@ -91,8 +83,6 @@ def test_the_table_names_each_event_and_state() -> None:
         ("token", ["unavailable"], ReaderState.OPENING),
         ("token", ["opened", "delivered", "unavailable"], ReaderState.OPENING),
         ("token", ["lost"], ReaderState.SCANNING),
-        ("token", ["opened", "went", "unavailable"], ReaderState.DRAINING),
-        ("token", ["opened", "went", "drained"], ReaderState.SCANNING),
         (None, ["unavailable"], ReaderState.SCANNING),
         (None, ["scanned", "unavailable"], ReaderState.SCANNING),
         # It was opened behind the scan, and no position is known yet.
@@ -107,13 +97,6 @@ def test_after_a_pause_it_continues_with_unfinished_work(
     assert one.state is ReaderState.BACKOFF
     one.paused()
     assert one.state is resumed
-
-
-def test_the_token_of_a_recvq_that_is_gone_is_kept_until_all_that_it_brought_is_saved() -> None:
-    one = after("opened", "delivered", "went", "unavailable", "paused")
-    assert (one.token, one.gone, one.losses) == ("later", GONE, 0)
-    one.drained(0.0)
-    assert (one.token, one.gone, one.cause, one.losses) == (None, None, GONE, 1)
 
 
 def test_a_scan_is_good_for_one_opening() -> None:
@@ -185,7 +168,6 @@ class AnyCourse(RuleBasedStateMachine):
         self.tokens = 0
         # Events since the last opening, failure or scan.
         self.is_paused = True
-        self.is_drained = True
         self.is_scanned = False
 
     def state(self, *states: ReaderState) -> bool:
@@ -194,7 +176,6 @@ class AnyCourse(RuleBasedStateMachine):
     @precondition(lambda self: self.state(ReaderState.SCANNING))
     @rule()
     def scan(self) -> None:
-        assert self.is_drained, "what the old recvq brought is finished before anything is scanned"
         assert self.is_paused, "nothing is tried again without a pause"
         self.is_scanned = True
         self.one.scanned(ScanPass(Timestamp(int(self.now), 1)))
@@ -203,7 +184,6 @@ class AnyCourse(RuleBasedStateMachine):
     @rule()
     def open(self) -> None:
         assert self.is_paused
-        assert self.is_drained
         assert self.is_scanned or self.one.token is not None, "it has to begin somewhere"
         assert (self.one.start is not None) == (self.one.token is None)
         self.is_paused = self.is_scanned = False
@@ -222,27 +202,6 @@ class AnyCourse(RuleBasedStateMachine):
     def be_quiet(self) -> None:
         self.tokens += 1
         self.one.moved(self.tokens)
-        if self.state(ReaderState.READING):
-            self.one.replaced()
-        elif self.state(ReaderState.READING_OLD):
-            self.one.visible()
-        else:
-            self.one.same_again()
-
-    @precondition(lambda self: self.one.reads)
-    @rule()
-    def lose_recvq(self) -> None:
-        before = self.one.token
-        self.is_drained = False
-        self.one.went(RecvqGone("dropped"))
-        assert self.one.token == before
-
-    @precondition(lambda self: self.state(ReaderState.DRAINING))
-    @rule()
-    def drain(self) -> None:
-        self.is_drained = True
-        self.is_paused = self.is_scanned = False
-        self.one.drained(self.now)
 
     @precondition(lambda self: self.state(ReaderState.OPENING) or self.one.reads)
     @rule()
@@ -274,12 +233,6 @@ class AnyCourse(RuleBasedStateMachine):
     @rule(seconds=st.floats(0.0, 2 * HEALTHY_SECONDS))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-
-    @invariant()
-    def what_is_gone_keeps_it_from_all_else(self) -> None:
-        allowed = (ReaderState.DRAINING, ReaderState.BACKOFF)
-        assert (self.one.gone is not None) == (not self.is_drained)
-        assert self.is_drained or self.state(*allowed)
 
     @invariant()
     def it_reads_nothing_without_a_position(self) -> None:

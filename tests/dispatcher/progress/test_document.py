@@ -237,7 +237,7 @@ def test_finished_places_lost_by_a_drop_are_written_again(
     database["progress"].drop()
     # Another write than a save finds it out.
     with pytest.raises(StoreUnavailable):
-        one.note_recvq_bytes(1)
+        one.note_starts(0)
     finish(tracker, "c")
     with pytest.raises(StoreUnavailable):
         one.save(tracker.snapshot())

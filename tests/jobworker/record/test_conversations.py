@@ -112,7 +112,7 @@ def test_a_first_record_looks_as_the_contract_says(database: Db, mine: Conversat
     at = found.pop("at")
     assert abs((datetime.now(UTC) - at).total_seconds()) < 5
     ((place, effect),) = found.pop("outbox").items()
-    assert place == "0000000005-0001000000"
+    assert place == "0000000005-0000000000"
     assert found == {
         "_id": "main/U1",
         "channel": "main",

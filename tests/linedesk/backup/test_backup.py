@@ -47,6 +47,7 @@ from linedesk.store.documents import (
     PROGRESS,
     RECVQ,
     SCHEDULE,
+    SCHEMA,
     make_document,
     make_heartbeat,
 )
@@ -101,7 +102,9 @@ def fill(database: Database[Any]) -> None:
     database[BATCHES].insert_one(batch)
     database[SCHEDULE].insert_many([a_row(), a_row("tea", runAt=NOW - timedelta(hours=1))])
     database[DEADLETTERS].insert_one(a_letter())
-    database[PROGRESS].insert_one({"_id": "dispatcher", "epoch": 12, "token": {"x": 1}})
+    database[PROGRESS].insert_one(
+        {"_id": "dispatcher", "schema": SCHEMA, "epoch": 12, "token": {"x": 1}}
+    )
 
 
 def whole(database: Database[Any], *names: str) -> dict[str, list[bytes]]:

@@ -21,7 +21,7 @@ from linedesk.cli import main
 from linedesk.compose.private_mongod import free_port
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.client import Client
-from linedesk.store.collections import create_collections
+from linedesk.store.collections import check_recvq, create_collections
 from linedesk.store.documents import SCHEMA, make_document
 from tests.fork_server import Written, nursery
 
@@ -178,14 +178,15 @@ def test_init_makes_everything_once_and_leaves_it_after(
     assert "keeps its size" not in first.stdout
 
 
-def test_init_leaves_a_recvq_that_came_back_uncapped_to_the_dispatcher(
+def test_init_caps_a_recvq_that_came_back_by_an_insert_and_keeps_what_it_holds(
     client: Client, mongo_uri: str, unmade: str
 ) -> None:
     stored = make_document({"type": "message"}, channel="main", accept_time=datetime.now(UTC))
     client[unmade]["recvq"].insert_one(stored)
     answer = linedesk("init", MONGODB_URI=mongo_uri, MONGODB_DATABASE=unmade)
     assert answer.returncode == 0
-    assert f"{unmade}.recvq is not capped: the dispatcher converts it" in answer.stdout
+    assert re.search(r"^recvq +capped again +eventId, messageId", answer.stdout, re.MULTILINE)
+    check_recvq(client[unmade])
     assert client[unmade]["recvq"].count_documents({}) == 1
 
 

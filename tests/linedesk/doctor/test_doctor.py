@@ -44,6 +44,7 @@ from linedesk.store.documents import (
     PROGRESS,
     RECVQ,
     SCHEDULE,
+    SCHEMA,
     STATUS,
     make_document,
 )
@@ -73,7 +74,8 @@ def well(client: Client) -> Iterator[Database[Any]]:
     create_collections(database, capped_bytes=MEGABYTE)
     lease = {"owner": "machine.1/7/9", "epoch": 3, "until": datetime.now(UTC) + timedelta(hours=1)}
     database[LEASES].update_one({"_id": DISPATCHER}, {"$set": lease})
-    row = {"_id": DISPATCHER, "after": None, "finished": [], "at": datetime.now(UTC)}
+    row = {"_id": DISPATCHER, "schema": SCHEMA, "after": None, "finished": []}
+    row["at"] = datetime.now(UTC)
     set_audit_age(database, days=400)
     database[PROGRESS].insert_one(row)
     yield database

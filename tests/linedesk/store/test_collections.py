@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
+from linedesk.store import collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import (
     CAPPED_BYTES,
@@ -22,8 +25,10 @@ from linedesk.store.collections import (
 )
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, WrongCollection
+from linedesk.store.insert import insert_documents
 from linedesk.store.queue import repair
-from linedesk.store.queue.repair import CollectionRepair, Neighbours
+from linedesk.store.queue.repair import Neighbours
+from tests.waiting import eventually
 
 ALL = {
     "audit",
@@ -156,19 +161,126 @@ def test_an_uncapped_recvq_is_refused_and_nothing_is_changed(empty: Database[Doc
     assert list(empty["recvq"].find()) == [{"_id": "somebody's"}]
 
 
-def test_an_uncapped_recvq_of_our_own_is_left_to_the_dispatcher(empty: Database[Document]) -> None:
-    """Inserts after a drop created it; renaming or dropping it would lose events."""
-    one = {"eventId": "twice", "channel": "main", "key": "U1", "acceptTime": None, "event": {}}
-    empty["recvq"].insert_many([dict(one), dict(one)])
+def event(number: int, name: str) -> Document:
+    """As a front desk stores it."""
+    return {"_id": number, "eventId": name, "acceptTime": datetime.now(UTC), "event": {}}
+
+
+def come_back(database: Database[Document], *names: str) -> None:
+    """A drop, and inserts that make recvq again, uncapped."""
+    database.drop_collection("recvq")
+    database["recvq"].insert_many([event(99 - n, name) for n, name in enumerate(names)])
+
+
+def ids(database: Database[Document]) -> list[Any]:
+    return [row["_id"] for row in database["recvq"].find().sort("$natural", 1)]
+
+
+def test_a_recvq_that_came_back_by_an_insert_keeps_its_documents_in_order(
+    empty: Database[Document],
+) -> None:
     create(empty)
-    assert set(empty.list_collection_names()) == ALL
-    assert empty["leases"].count_documents({}) == 2
-    assert empty["recvq"].count_documents({}) == 2
-    with pytest.raises(WrongCollection, match="not capped: the dispatcher converts it"):
+    come_back(empty, *(f"e{n}" for n in range(9)))
+    with pytest.raises(WrongCollection, match=r"not capped: run `linedesk init`"):
         check_recvq(empty)
-    CollectionRepair(empty).apply()
+    assert create(empty) == {"recvq": "capped again"}
+    assert ids(empty) == list(range(99, 90, -1))
+    assert empty["recvq"].options()["size"] == MEGABYTE
     check_recvq(empty)
-    assert empty["recvq"].count_documents({}) == 1
+
+
+def test_a_recvq_that_grew_beyond_its_size_loses_nothing(empty: Database[Document]) -> None:
+    given = [{**event(n, f"e{n}"), "text": "x" * 1000} for n in range(40)]
+    empty["recvq"].insert_many(given)
+    create_collections(empty, capped_bytes=4096)
+    assert ids(empty) == list(range(40))
+    assert empty["recvq"].options()["size"] > 40_000
+
+
+@pytest.mark.parametrize(
+    "dies_after", [None, "_cap", "_remove_duplicates", "_index_recvq", "create_neighbours"]
+)
+def test_of_several_with_one_event_id_the_oldest_stays_however_often_a_run_is_killed(
+    empty: Database[Document], monkeypatch: pytest.MonkeyPatch, dies_after: str | None
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def and_die(*arguments: Any) -> None:
+        step(*arguments)
+        raise Killed
+
+    create(empty)
+    come_back(empty, "a", "b", "a", "c", "b", "a")
+    if dies_after is not None:
+        step = getattr(collections, dies_after)
+        with monkeypatch.context() as patch:
+            patch.setattr(collections, dies_after, and_die)
+            with pytest.raises(Killed):
+                create(empty)
+    create(empty)
+    check_recvq(empty)
+    assert ids(empty) == [99, 98, 96]
+
+
+def test_an_insert_between_two_looks_may_make_it_first(
+    empty: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """recvq was missing, and a front desk's insert makes it just before."""
+    make, is_late = collections._create, []
+
+    def come_too_late(database: Database[Document], name: str, size: int | None) -> None:
+        if name == "recvq" and not is_late:
+            is_late.append(True)
+            database["recvq"].insert_one(event(1, "a"))
+        make(database, name, size)
+
+    monkeypatch.setattr(collections, "_create", come_too_late)
+    create(empty)
+    check_recvq(empty)
+    assert ids(empty) == [1]
+
+
+def test_an_index_of_its_name_that_is_not_unique_is_replaced(empty: Database[Document]) -> None:
+    create(empty)
+    empty["recvq"].drop_index("eventId")
+    empty["recvq"].create_index("eventId", name="eventId")
+    create(empty)
+    check_recvq(empty)
+
+
+def test_writers_that_insert_while_recvq_is_made_again_lose_nothing(
+    empty: Database[Document],
+) -> None:
+    """They insert between any two of its steps, at first the same event from two hands, too."""
+    create(empty)
+    empty.drop_collection("recvq")
+    stop = threading.Event()
+    stored: list[set[str]] = [set(), set()]
+
+    def write(writer: int) -> None:
+        number = 0
+        while not stop.is_set():
+            own, shared = f"w{writer}-{number}", f"both-{number}"
+            names = [own, shared] if number <= 40 else [own]
+            given = [{"eventId": name, "acceptTime": None, "event": {}} for name in names]
+            insert_documents(empty["recvq"], given, timeout_seconds=10)
+            stored[writer] |= set(names)
+            number += 1
+
+    with ThreadPoolExecutor(2) as threads:
+        writers = [threads.submit(write, number) for number in range(2)]
+        try:
+            eventually(lambda: all(stored))
+            create_collections(empty, capped_bytes=16 * MEGABYTE)
+        finally:
+            stop.set()
+        for writer in writers:
+            writer.result()
+    check_recvq(empty)
+    names = [row["eventId"] for row in empty["recvq"].find()]
+    assert len(names) == len(set(names))
+    assert set(names) == stored[0] | stored[1]
 
 
 def test_a_recvq_as_it_should_be_passes(empty: Database[Document]) -> None:
