@@ -197,7 +197,6 @@ class Progress:
         with translated():
             self._collection.update_one(taken, {"$inc": {"explained": 1}})
 
-
     @contextmanager
     def _own_row(self) -> Iterator[None]:
         """Wrap a write, including its transaction, that raises _Unmatched.
