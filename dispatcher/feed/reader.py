@@ -234,7 +234,9 @@ class FeedReader(BackgroundThread):
             self._feed.close()
             if isinstance(error, RecvqGone):
                 in_hand, after = self._pool.standing()
-                told = "%s: its documents are finished first in_hand=%d after=%s"
+                told = (
+                    'recvq is gone, its documents are finished first how="%s" in_hand=%d after=%s'
+                )
                 log.error(told, error, in_hand, after)  # noqa: TRY400
                 if not self._finish():
                     return

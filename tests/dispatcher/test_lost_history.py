@@ -88,7 +88,7 @@ def test_a_recvq_that_is_taken_away_ends_it_and_after_init_nothing_is_lost(
         eventually(lambda: has_position(database))
         take_away(database)
         assert running.end(None) is ExitReason.WRONG_RECVQ
-        assert len(told(f"{how}")) >= 1
+        assert len(told(f'how="{how}')) == 1
         assert len(told("its documents are finished first")) == 1
         assert "run `linedesk init`" in told("recvq cannot be read, stopping")[0]
         if not careful:
@@ -139,7 +139,7 @@ def test_unfinished_documents_at_a_drop_are_handled_before_it_ends(
     store(database, *(document(f"e{n}", "U") for n in (3, 4, 5)))
     held.wait_until_held("e3")
     database.drop_collection(RECVQ)
-    eventually(lambda: told("recvq was dropped: "))
+    eventually(lambda: told('how="recvq was dropped"'))
     # As many looks as it takes at whether they are finished.
     before = len(looks)
     eventually(lambda: len(looks) > before + 5)

@@ -81,15 +81,6 @@ def assigned(tree: ast.AST, target: ast.expr) -> list[str]:
     return [text for one in same if (text := text_of(one.value)) is not None]
 
 
-def returned(file: str, name: str) -> list[str]:
-    """The texts that a function returns."""
-    for one in ast.walk(tree_of(file)):
-        if isinstance(one, ast.FunctionDef) and one.name == name:
-            returns = [node.value for node in ast.walk(one) if isinstance(node, ast.Return)]
-            return [text for node in returns if node and (text := text_of(node)) is not None]
-    raise AssertionError(f"{file} has no {name}")
-
-
 def of_outboxes() -> list[str]:
     """The steps that the outbox and the batches repeat until MongoDB confirms them."""
     outbox, batching = (f"jobworker/sending/{name}.py" for name in ("outbox", "batching"))
@@ -107,17 +98,11 @@ VARIED: dict[tuple[str, str], Callable[[], list[str]]] = {
     ("jobworker/line/profiles.py", "answering without a name, %s key=%s"): lambda: arguments(
         "jobworker/line/profiles.py", "_without", 0
     ),
-    ("dispatcher/feed/recovery.py", "_words(gone)"): lambda: returned(
-        "dispatcher/feed/recovery.py", "_words"
-    ),
 }
-READ = "documents that were read are handled"
 # Where the level is not the method's name.
 CHOSEN = {
     ("dispatcher/control.py", "orders not read"): ("WARNING", "ERROR"),
     ("dispatcher/feed/recovery.py", "recvq scanned"): ("INFO", "WARNING"),
-    ("dispatcher/feed/recovery.py", f"%s: {READ}, then"): ("WARNING",),
-    ("dispatcher/feed/recovery.py", f"%s: {READ};"): ("ERROR",),
     ("dispatcher/timers.py", "timers cannot be fired"): ("WARNING", "ERROR"),
 }
 # It calls `log.warning` or `log.error` by this name.
@@ -153,7 +138,7 @@ def put_in(file: str, scope: ast.AST, call: ast.Call, message: str) -> list[str]
     """The message with each text that is known for its `%s`."""
     if (file, message) in VARIED:
         return [message.replace("%s", text, 1) for text in VARIED[file, message]()]
-    if message.startswith("%s") and (file, "_words(gone)") not in VARIED:
+    if message.startswith("%s"):
         known = assigned(scope, call.args[1]) or assigned(tree_of(file), call.args[1])
         assert known, f"{file}:{call.lineno}: the texts of {message!r} are not known"
         return [message.replace("%s", text, 1) for text in known]

@@ -120,11 +120,9 @@ def test_a_dispatcher_makes_all_but_recvq_again(
     admin: Database[Any], dispatcher: Database[Any], guarded: Guarded
 ) -> None:
     admin.client.drop_database(LINE_BOT)
-    Neighbours(dispatcher).look()
-    assert "calls" in admin.list_collection_names()
-    admin["jobs"].drop()
     dispatcher["jobs"].insert_one({"_id": "uncapped now"})
     Neighbours(dispatcher).look()
+    assert "calls" in admin.list_collection_names()
     admin["deadletters"].insert_one({**LETTER, "_id": "old", "lastAt": NOW - timedelta(days=999)})
     Ageing(dispatcher, days=90).look()
     assert admin["audit"].find_one({"act": "expire"}) is not None
