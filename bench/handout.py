@@ -32,11 +32,12 @@ from dispatcher.process import Dispatcher, DispatcherLimits
 from jobworker.assembly import BotWorker, LineSettings
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.garbage import spare_the_collector
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
 from linedesk.store.documents import PROGRESS, RECVQ, Document
+from linedesk.store.records.waits import Why
 
 KEYS = 1_000
 THREADS = 20
@@ -52,8 +53,9 @@ class NoJob:
         """Decided without effects."""
         return JobResult.DONE
 
-    def did_not_return(self, job: Job, stack: str) -> None:
+    def did_not_return(self, job: Job, stack: str) -> Wait:
         """No handler that could hang."""
+        return Wait.because(Why.DEFERRED)
 
     def has_room(self) -> bool:
         """There are no outboxes."""

@@ -107,7 +107,8 @@ class Watchdog:
                 thread.name,
                 thread.has_been_at_it(time.monotonic()),
             )
-            self._worker.did_not_return(run.job, thread.stack)
+            wait = self._worker.did_not_return(run.job, thread.stack)
+            self._pool.wait(run.job, wait)
 
     def _has_threads_left(self) -> bool:
         lost = self._pool.abandoned()

@@ -16,7 +16,6 @@ from pymongo.database import Database
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import LIMITS as CONTENT_LIMITS
 from jobworker.bot.content import ContentDownloads, ContentLimits
-from jobworker.decider import Decider, DeciderParts
 from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
@@ -58,8 +57,9 @@ from jobworker.sending.late_replies import A_DAY, LateReplies
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.sending.waiting_words import turn_words
+from jobworker.turn import TurnParts, Turns
 from jobworker.unsend import Unsends
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.metrics import Metrics
 from linedesk.store.control import RELEASED, Control
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
@@ -304,7 +304,7 @@ class BotWorker:
         self.names = LaterProfiles(
             side.line, conversations=conversations, limits=line.profile_limits
         )
-        parts = DeciderParts(
+        parts = TurnParts(
             conversations=conversations,
             outbox=self.outbox,
             unsends=unsends,
@@ -316,7 +316,6 @@ class BotWorker:
             animate=side.animate(conversations.load),
             offer_button=side.buttons(answers).begin,
             quota=lambda: side.quota.month,
-            later=later,
             lease_is_fresh=lease_is_fresh,
             runs=runs,
             now=now,
@@ -336,7 +335,7 @@ class BotWorker:
         )
         if self._workers is not None:
             Metrics(OF_LEADER, registry).ask(self._workers.figures)
-        self._worker = Decider(
+        self._worker = Turns(
             self._handlers(bot, line, now=now, masked=masked),
             parts,
             tries=tries,
@@ -378,13 +377,13 @@ class BotWorker:
             self._workers.begin(epoch)
         self.line.quota.start()
 
-    def decide(self, job: Job) -> JobResult:
-        """Run one job (see `jobworker.decider.Decider.decide`)."""
+    def decide(self, job: Job) -> JobResult | Wait:
+        """Run one job (see `jobworker.turn.Turns.decide`)."""
         return self._worker.decide(job)
 
-    def did_not_return(self, job: Job, stack: str) -> None:
-        """A handler was abandoned (see `jobworker.decider.Decider.did_not_return`)."""
-        self._worker.did_not_return(job, stack)
+    def did_not_return(self, job: Job, stack: str) -> Wait:
+        """A handler was abandoned (see `jobworker.turn.Turns.did_not_return`)."""
+        return self._worker.did_not_return(job, stack)
 
     def has_room(self) -> bool:
         """Whether reading may continue."""

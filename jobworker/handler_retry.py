@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from jobworker.effects import of_event
-from jobworker.errors import BotError, PermanentError, TransientError, WorkerError
+from jobworker.errors import BotError, PermanentError, TransientError
 from jobworker.record.conversations import Decision
 from linedesk.contract import GiveUp
-from linedesk.store.documents import Document, name_of
-
-log = logging.getLogger(__name__)
+from linedesk.store.documents import Document
 
 AFTER_A_SEND = ", after it had called LINE itself: another try would send twice"
 
@@ -62,45 +59,24 @@ class Failure:
         most_seconds = limits.passing_seconds if self.passing else limits.trying_seconds
         return datetime.now(UTC) - first_at > timedelta(seconds=most_seconds)
 
-    def decision(
-        self, documents: Iterable[Document], *, attempts: int, first_at: datetime
-    ) -> Decision:
-        """Return the decision to give up after so many tries: a dead letter for each document."""
-        letters = [
-            of_event(
-                document,
-                cause=f"handler: {self.what}",
-                traceback=self.traceback,
-                attempts=attempts,
-                first_at=first_at,
-            )
-            for document in documents
-        ]
-        return Decision({}, letters)
+    def give_up(self, *, attempts: int, first_at: datetime) -> GiveUp:
+        """Return why its event is given up after so many tries."""
+        return GiveUp(f"handler: {self.what}", attempts, first_at, self.traceback)
 
 
-class HandlerFailed(WorkerError):
-    """A handler in another process failed; `failure` describes it."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.what)
-        self.failure = failure
-
-
-def given_up(document: Document, given_up_for: GiveUp, *, has_sent: bool = False) -> Decision:
-    """Return the decision to give up a condemned event without another run of its handler."""
-    cause = given_up_for.cause + has_sent * AFTER_A_SEND
-    log.error(
-        "given up event_id=%s attempts=%d cause=%s", name_of(document), given_up_for.attempts, cause
-    )
-    letter = of_event(
-        document,
-        cause=cause,
-        traceback=given_up_for.stack,
-        attempts=given_up_for.attempts,
-        first_at=given_up_for.first_at,
-    )
-    return Decision({}, [letter])
+def letters_of(documents: Iterable[Document], give_up: GiveUp) -> Decision:
+    """Return the decision "a dead letter for each document"."""
+    letters = [
+        of_event(
+            document,
+            cause=give_up.cause,
+            traceback=give_up.stack,
+            attempts=give_up.attempts,
+            first_at=give_up.first_at,
+        )
+        for document in documents
+    ]
+    return Decision({}, letters)
 
 
 def raised(

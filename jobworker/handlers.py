@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
 from jobworker.handler_context import HandlerContext
+from jobworker.handler_retry import Failure
 from jobworker.runs import JobMemo, JobRun
 from linedesk.contract import Job
 from linedesk.store.documents import Document
@@ -44,11 +45,11 @@ class Handlers(Protocol):
         """Return the dispatcher's time limit of a handler; None for HANDLER_LIMIT_SECONDS."""
         ...
 
-    def call(self, one: HandlerTry) -> None:
-        """Run the handler with the talk.
+    def call(self, one: HandlerTry) -> Failure | None:
+        """Run the handler with the talk; returns why it failed in another process.
 
-        Raises the handler's error, HandlerFailed, or WorkerAway if it has to be tried again without
-        a failed try.
+        Raises the error of a handler in this process, and WorkerAway if it has to be tried again
+        without a failed try.
         """
         ...
 
@@ -67,4 +68,5 @@ class LocalHandlers:
         return rule.limit
 
     def call(self, one: HandlerTry) -> None:
+        """Run the handler. Raises its error."""
         one.rule.handler(one.event, one.talk)

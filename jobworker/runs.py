@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo.collection import Collection
 
-from jobworker.bot.bot import Profiles, Rule
-from jobworker.bot.gather import Gathering
-from jobworker.errors import GateClosed, LineAway
+from jobworker.decide import UNHEARD, Known
 from jobworker.handler_context import HandlerContext
 from jobworker.metrics import WorkerMetrics
-from jobworker.record.conversations import Decision
 from jobworker.row_log import RowLog
 from jobworker.sending.button import OfferedButton
-from jobworker.sending.conversation_outbox import next_try_words
-from linedesk.contract import JobResult
+from linedesk.contract import JobResult, Wait
 from linedesk.store.documents import Document, name_of
 from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.runs import RunRecord
@@ -34,7 +29,6 @@ from linedesk.store.records.runs import RunRecord
 MOST_PLAIN = 500
 TYPE_CHARACTERS = 40
 
-UNHEARD = "unheard"
 FAILED = "failed"
 TIMEOUT = "timeout"
 AGAIN = "again"
@@ -43,7 +37,7 @@ OWN_DECISIONS = (JobResult.RECORDED, JobResult.DONE)
 
 
 @dataclass
-class JobMemo:
+class JobMemo(Known):
     """The worker's state of a job between its runs."""
 
     first_at: datetime | None = None
@@ -57,45 +51,20 @@ class JobMemo:
     away: int = 0
     """How many times in a row no worker process was free for it."""
     checked: bool = False
-    profile: Document | None = None
-    profile_asked: bool = False
-    learns: Profiles = False
-    """Which names to fetch once this is recorded."""
-    forgets: bool = False
-    decision: Decision | None = None
+    """Whether no predecessor has decided it."""
     call: HandlerContext | None = None
     """The last call of the handler."""
     button: OfferedButton | None = None
     """The button shown instead of an answer that is too late for the event's token."""
     run: JobRun | None = None
     """The run under way, or the last one."""
-    rule: Rule | None = None
-    """The rule that its last run found."""
-    gathering: Gathering | None = None
-    """The state of its gathering, if its handler gets several messages."""
-    wake: object | None = None
-    """The wake-up while it gathers; a later one replaces it."""
-    gathered: Sequence[Document] = ()
-    """The messages that are decided together, its own first; empty until they are known."""
-    heard: Sequence[Document] = ()
-    """Those of them that the handler gets: the others were taken back."""
     died_with: set[str] = field(default_factory=set)
     """Worker processes that had it and lost it."""
-    found_applied: frozenset[str] = frozenset()
-    """Names found applied by another process's record."""
 
     @property
     def failed_tries(self) -> int:
         """How many tries count as failed."""
         return self.failures - self.passing_failures
-
-    def decided_with(self, document: Document) -> Sequence[Document]:
-        """Return the documents decided together with the job's own, which is the first."""
-        return self.gathered or (document,)
-
-    def heard_with(self, document: Document) -> Sequence[Document]:
-        """Return those of them that the handler gets."""
-        return self.heard if self.gathered else (document,)
 
     @property
     def has_sent(self) -> bool:
@@ -157,28 +126,31 @@ class Runs:
         seconds = (at - document[ACCEPT_TIME]).total_seconds()
         self._figures.observe("wait_seconds", max(0.0, seconds))
 
-    def ended(self, document: Document, memo: JobMemo, run: JobRun, verdict: JobResult) -> None:
+    def ended(
+        self, document: Document, memo: JobMemo, run: JobRun, verdict: JobResult | Wait
+    ) -> None:
         """Record a run that has ended; one without a handler's call and a decision gets no row."""
         figures = self._figures
         if run.handler_seconds is not None:
             figures.observe("handler_seconds", run.handler_seconds)
         if run.outcome == FAILED:
             figures.add("failed_handlers", "error")
-        if verdict is not JobResult.DEFERRED:
-            count = max(1, len(memo.gathered))
-            outcome = UNHEARD if run.outcome == UNHEARD else verdict.value
-            figures.add("decided_events", outcome, by=count)
-        elif run.handler_began is None and run.outcome is None:
+        if isinstance(verdict, Wait):
+            if run.handler_began is not None or run.outcome is not None:
+                self._add(document, memo, run, run.outcome or AGAIN, 0)
             return
-        outcome = run.outcome or (AGAIN if verdict is JobResult.DEFERRED else verdict.value)
+        count = max(1, len(memo.gathered))
+        figures.add(
+            "decided_events", UNHEARD if run.outcome == UNHEARD else verdict.value, by=count
+        )
+        outcome = run.outcome or verdict.value
         if outcome == JobResult.DONE.value and self.rows.waiting >= self._most_plain:
             self._unwritten(1)
             return
         recorded = memo.decision if verdict is JobResult.RECORDED else None
         effects = len(recorded.effects) if recorded is not None else 0
         self._add(document, memo, run, outcome, effects)
-        if verdict is not JobResult.DEFERRED:
-            self._add_gathered(memo, run, verdict)
+        self._add_gathered(memo, run, verdict)
 
     def _add_gathered(self, memo: JobMemo, run: JobRun, verdict: JobResult) -> None:
         """Add a row for each message that was decided together with the first one."""
@@ -233,30 +205,3 @@ class Runs:
 def _type_of(document: Document) -> str | None:
     type_ = document["event"].get("type")
     return type_[:TYPE_CHARACTERS] if isinstance(type_, str) else None
-
-
-# Why a job is parked, for `Job.because`.
-
-FETCHING = "fetching the sender's profile"
-FULL = "its outbox is full"
-GATHERING = "gathering the messages of its sender"
-SLOW_ONES = "waiting until another slow handler ends"
-
-
-def failed_words(failures: int, seconds: float) -> str:
-    """Return the reason after that many failed tries, with the time of the next one."""
-    times = "once" if failures == 1 else f"{failures} times"
-    return next_try_words(f"the handler failed {times}", seconds)
-
-
-def undecided_words(error: Exception, memo: JobMemo, seconds: float) -> str:
-    """Return why the job could not be decided (MongoDB or the gate); never the error's text."""
-    if isinstance(error, LineAway):
-        what = "LINE is not called for now"
-    elif isinstance(error, GateClosed):
-        what = "its handler got no turn at the gate"
-    elif memo.decision is not None:
-        what = "MongoDB did not take the record"
-    else:
-        what = "MongoDB did not answer"
-    return next_try_words(what, seconds)

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from linedesk.store.documents import Document
+from linedesk.store.records.waits import Why, reason
 
 
 class JobResult(Enum):
@@ -29,8 +30,21 @@ class JobResult(Enum):
     """
     ALREADY_APPLIED = "applied"
     """An earlier record was found with the event and the ones taken along in `applied`."""
-    DEFERRED = "parked"
-    """Not decided: `Job.resume` will be called, and until then the key occupies no thread."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A job is not decided, and runs again later. Until then its key occupies no thread."""
+
+    why: Document
+    """The reason with its values (`linedesk.store.records.waits`)."""
+    seconds: float | None = None
+    """When the dispatcher runs it again; None if the worker calls `Job.resume`."""
+
+    @classmethod
+    def because(cls, why: Why, seconds: float | None = None, **values: Any) -> Wait:
+        """Return a wait for this reason."""
+        return cls(reason(why, seconds, **values), seconds)
 
 
 class HandlerCall(Protocol):
@@ -87,9 +101,6 @@ class Job(Protocol):
     """
     memo: Any
     """The worker's own notes between two runs of the job; None at first."""
-    because: str | None
-    """The reason for operators why it was deferred; the worker sets it before it returns DEFERRED.
-    """
 
     @property
     def given_up_for(self) -> GiveUp | None:
@@ -115,7 +126,7 @@ class Job(Protocol):
     def take_slow_place(self) -> bool:
         """Whether a handler that may occupy its thread for long may begin now.
 
-        At most half of the threads run slow handlers. If it may not, return DEFERRED: the job runs
+        At most half of the threads run slow handlers. If it may not, return a Wait: the job runs
         again by itself when a place is free.
         """
         ...
@@ -143,18 +154,15 @@ class Worker(Protocol):
         """Called once, with the lease, before any document is read."""
         ...
 
-    def decide(self, job: Job) -> JobResult:
+    def decide(self, job: Job) -> JobResult | Wait:
         """Run one job on the calling thread. Raises only errors that must stop the process.
 
         The result of a run whose handler was abandoned is ignored.
         """
         ...
 
-    def did_not_return(self, job: Job, stack: str) -> None:
-        """Report an abandoned handler with its `stack`: a failed try, and the job is deferred.
-
-        Must be quick, and call `Job.resume` later.
-        """
+    def did_not_return(self, job: Job, stack: str) -> Wait:
+        """Report an abandoned handler with its `stack`: a failed try. Must be quick."""
         ...
 
     def has_room(self) -> bool:

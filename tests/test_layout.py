@@ -49,9 +49,9 @@ FLOORS = {
         ("line", "record"),
         ("bot", "sending"),
         ("sdk",),
-        ("runs", "handler_retry", "handlers", "unsend", "bursts"),
+        ("runs", "handler_retry", "handlers", "unsend", "decide"),
         ("remote",),
-        ("decider", "assembly"),
+        ("turn", "assembly"),
     ),
     "dispatcher": (
         ("metrics", "delayed_calls", "lease", "timer_rows"),

@@ -26,7 +26,7 @@ from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.keyed.view import PoolView
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import Following, GiveUp, JobResult, Step
+from linedesk.contract import Following, GiveUp, JobResult, Step, Wait
 from linedesk.store.control import NO_PAUSES, RELEASED, Drop, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -54,7 +54,7 @@ class Pool:
 
     def __init__(
         self,
-        decide: Callable[[QueuedJob], JobResult],
+        decide: Callable[[QueuedJob], JobResult | Wait],
         tracker: ProgressTracker,
         *,
         threads: int,
@@ -453,19 +453,42 @@ class Pool:
     def _run(self, me: Thread, run: Run) -> None:
         me.work = run
         result = self._decide(run.job)
-        is_decided = result is not JobResult.DEFERRED
+        wait = result if isinstance(result, Wait) else None
         with self._lock:
             queues = self._queues
-            ended = queues.decided(run, result) if is_decided else queues.deferred(run)
+            ended = (
+                queues.deferred(run, result)
+                if isinstance(result, Wait)
+                else queues.decided(run, result)
+            )
             if not ended:
                 # It was abandoned: its job was deferred then, and another run may have decided it.
                 return
             me.work = None
-            self._suspects.end(run.queue.key, decided=is_decided)
+            self._suspects.end(run.queue.key, decided=wait is None)
             # This thread takes the next work itself, and then wakes another one.
             self._tell()
-        if is_decided and not self.changed.is_set():
+        if wait is not None:
+            self._wake_after(run.job, wait)
+        elif not self.changed.is_set():
             self.changed.set()
+
+    def wait(self, job: QueuedJob, wait: Wait) -> None:
+        """Note why a job whose handler was abandoned waits, and run it again after that."""
+        with self._lock:
+            job.wait = wait
+        self._wake_after(job, wait)
+
+    def _wake_after(self, job: QueuedJob, wait: Wait) -> None:
+        if wait.seconds is None:
+            return
+
+        def wake() -> None:
+            # A later wait of the job has a time of its own.
+            if job.wait is wait:
+                self.resume(job)
+
+        self._later(wait.seconds, wake)
 
     def _read(self, me: Thread, load: Load) -> None:
         """Read the next documents of a key from `held`; repeated while MongoDB is away."""
@@ -477,7 +500,7 @@ class Pool:
         except StoreUnavailable:
             with self._lock:
                 self._end_reading(me, load, decided=False)
-                self._queues.not_read(load, "MongoDB does not return the document")
+                self._queues.not_read(load)
                 self._signal()
             self._later(LOAD_AGAIN_SECONDS, lambda: self.resume(load))
             return

@@ -17,12 +17,13 @@ from typing import Any, Protocol
 from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
-from linedesk.contract import Following, GiveUp, JobResult
+from linedesk.contract import Following, GiveUp, JobResult, Wait
 from linedesk.store.control import NO_PAUSES, Drop, Pauses
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
 from linedesk.store.queue.usage import accepted_at
 from linedesk.store.records.held import HeldRecord
+from linedesk.store.records.waits import Why, reason
 
 # A conversation remembers the last 100 names it applied, including the newest (architecture: step
 # 7).
@@ -36,9 +37,6 @@ MOST_MOVED_BYTES = 4 * 1024 * 1024
 # While other keys are ready, one in this many keys that begin is one of them.
 SHARE_OF_OTHERS = 5
 # Why a document is in `held`.
-WHY_PAUSED = "paused"
-WHY_SLOW = "waiting behind a slow handler"
-WHY_DEFERRED = "set aside"
 
 
 class KeyState(Enum):
@@ -105,8 +103,8 @@ class QueuedJob:
     """Its `n` in `held`, once it has to be there."""
     begun = 0.0
     """Monotonic seconds of its first run; 0 before."""
-    because: str | None = None
-    """Why its last run was deferred."""
+    wait: Wait | None = None
+    """How its last run ended, if it was deferred."""
 
     def __init__(
         self,
@@ -185,7 +183,7 @@ class Run:
 class Load:
     """A thread reads a key's next documents from `held`: the first `most` of a range of `n`."""
 
-    __slots__ = ("above", "because", "begun", "most", "queue", "upto")
+    __slots__ = ("above", "begun", "most", "queue", "upto", "wait")
 
     def __init__(self, queue: KeyQueue, *, most: int, begun: float) -> None:
         self.queue = queue
@@ -193,7 +191,7 @@ class Load:
         self.upto = queue.top
         self.most = most
         self.begun = begun
-        self.because: str | None = None
+        self.wait: Wait | None = None
 
     @property
     def name(self) -> str:
@@ -295,9 +293,10 @@ class KeyQueue:
         return reading.begun if isinstance(reading, Load) else 0.0
 
     @property
-    def because(self) -> str | None:
-        """Why it is deferred."""
-        return self.waits.because if self.waits is not None else None
+    def why(self) -> Document:
+        """Why it is deferred, as stored."""
+        wait = self.waits.wait if self.waits is not None else None
+        return wait.why if wait is not None else reason(Why.DEFERRED)
 
     def in_window(self) -> Iterator[QueuedJob]:
         """The jobs that count in the window, in order: they are at the end of the queue."""
@@ -673,10 +672,11 @@ class KeyQueues:
         run.resumed = run.resumed or not has_place
         return has_place
 
-    def deferred(self, run: Run) -> bool:
+    def deferred(self, run: Run, wait: Wait) -> bool:
         """The run has not decided its document; False if it was abandoned before."""
         if run.queue.running is not run:
             return False
+        run.job.wait = wait
         # guard: news-during-a-run -> is_news = False
         is_news = run.news and run.job.listens
         self._defer(run.queue, None if run.resumed or is_news else run.job)
@@ -684,6 +684,7 @@ class KeyQueues:
 
     def abandoned(self, run: Run) -> None:
         """Its thread was abandoned: an earlier resume has no effect."""
+        run.job.wait = None
         self._defer(run.queue, run.job)
 
     def _defer(self, queue: KeyQueue, waits: QueuedJob | Load | None) -> None:
@@ -732,9 +733,9 @@ class KeyQueues:
         self._place(queue)
         return vanished
 
-    def not_read(self, load: Load, because: str) -> None:
+    def not_read(self, load: Load) -> None:
         """MongoDB did not return the documents: the key waits until it is resumed."""
-        load.because = because
+        load.wait = Wait.because(Why.NOT_READ)
         self._defer(load.queue, load)
 
     # Orders of operators.
@@ -826,12 +827,12 @@ class KeyQueues:
         self._count_held(queue, 1)
         self.tracker.finish(job.slot)
 
-    def _why(self, queue: KeyQueue) -> str:
+    def _why(self, queue: KeyQueue) -> Document:
         if self.is_paused(queue):
-            return WHY_PAUSED
+            return reason(Why.PAUSED)
         if queue.state is KeyState.DEFERRED:
-            return queue.because or WHY_DEFERRED
-        return WHY_SLOW
+            return queue.why
+        return reason(Why.BEHIND_SLOW_HANDLER)
 
     def _settle(self) -> None:
         moved, self._moving, self._rows = self._moving, [], []

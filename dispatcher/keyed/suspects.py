@@ -31,9 +31,10 @@ from typing import Any
 
 from dispatcher.keyed.queues import QueuedJob
 from dispatcher.progress.document import Progress, Start, Trying
-from linedesk.contract import GiveUp, JobResult, Step
+from linedesk.contract import GiveUp, JobResult, Step, Wait
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
+from linedesk.store.records.waits import Why
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ class StartCounter:
         progress: Progress,
         start: Start,
         *,
-        decide: Callable[[QueuedJob], JobResult],
+        decide: Callable[[QueuedJob], JobResult | Wait],
         later: Callable[[float, Callable[[], None]], None],
         step: Callable[[Step], None],
         replaced: Callable[[Replaced], None],
@@ -234,7 +235,7 @@ class StartCounter:
             return 0.0
         return growing_seconds(beyond, first=1.0, most=MOST_BACK_OFF_SECONDS)
 
-    def decide(self, job: QueuedJob) -> JobResult:
+    def decide(self, job: QueuedJob) -> JobResult | Wait:
         """Run the worker's `decide`; a suspect is first counted or named durably."""
         if not job.suspect:
             return self._decide(job)
@@ -242,12 +243,10 @@ class StartCounter:
             ended = self._note(job)
         except StoreUnavailable as error:
             log.warning("suspect not named, trying again event_id=%s error=%s", job.name, error)
-            job.because = "MongoDB does not store the name of the suspect event"
-            self._later(NAME_AGAIN_SECONDS, job.resume)
-            return JobResult.DEFERRED
+            return Wait.because(Why.SUSPECT_NOT_STORED, NAME_AGAIN_SECONDS)
         verdict = self._decide(job)
         try:
-            ended(verdict is not JobResult.DEFERRED)
+            ended(isinstance(verdict, JobResult))
         except StoreUnavailable as error:
             # The next name, or `reset`, replaces it.
             log.warning("suspect not cleared event_id=%s error=%s", job.name, error)

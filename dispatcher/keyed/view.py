@@ -14,8 +14,6 @@ from itertools import chain, islice
 from typing import Any
 
 from dispatcher.keyed.queues import (
-    WHY_DEFERRED,
-    WHY_SLOW,
     KeyQueue,
     KeyQueues,
     KeyState,
@@ -29,13 +27,12 @@ from dispatcher.metrics import InHand
 from linedesk.store.documents import Document
 from linedesk.store.queue.usage import FeedPosition, accepted_at
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.waits import Why, reason
 
 MOST_THREADS = 50
 MOST_WAITING = 20
 # The currently deferred keys are searched among this many that were deferred first.
 LOOKED_AT = 10 * MOST_WAITING
-WHY_SLOW_ONES = "waiting until another slow handler ends"
-WHY_SUSPECT = "waiting until another crash suspect ends"
 # A key whose thread works on one job for less time does not count as waiting.
 SLOW_SECONDS = 1.0
 # Documents that are only in `held` have waited longer than those in memory.
@@ -150,16 +147,12 @@ class PoolView:
         """
         with self._lock:
             tried = list(islice(self._queues.tried, LOOKED_AT))
-            found = [
-                _row(queue, queue.because or WHY_DEFERRED)
-                for queue in tried
-                if queue.state is KeyState.DEFERRED
-            ]
-            found += [_row(queue, "paused") for queue in self._first(KeyState.PAUSED)]
+            found = [_row(queue, queue.why) for queue in tried if queue.state is KeyState.DEFERRED]
+            found += [_row(queue, reason(Why.PAUSED)) for queue in self._first(KeyState.PAUSED)]
             found += [_row(queue, _blocked(queue)) for queue in self._first(KeyState.UNSAVED)]
             if self._queues.first_ready is None:
-                found += self._lined_up(WHY_SLOW_ONES, ReadyLine.SLOW)
-            found += self._lined_up(WHY_SUSPECT, ReadyLine.SUSPECT)
+                found += self._lined_up(Why.NO_SLOW_PLACE, ReadyLine.SLOW)
+            found += self._lined_up(Why.CRASH_SUSPECT, ReadyLine.SUSPECT)
             found += [row for thread in self._threads.useful if (row := self._behind(thread))]
         found.sort(key=lambda row: row["since"] or BEFORE_ALL)
         return found[:MOST_WAITING]
@@ -167,8 +160,10 @@ class PoolView:
     def _first(self, state: KeyState) -> list[KeyQueue]:
         return list(islice(self._queues.in_state(state), MOST_WAITING))
 
-    def _lined_up(self, why: str, line: ReadyLine) -> list[Document]:
-        return [_row(queue, why) for queue in islice(self._queues.ready(line), MOST_WAITING)]
+    def _lined_up(self, why: Why, line: ReadyLine) -> list[Document]:
+        return [
+            _row(queue, reason(why)) for queue in islice(self._queues.ready(line), MOST_WAITING)
+        ]
 
     def _behind(self, thread: Thread) -> Document | None:
         """Return the documents behind the first one of a key whose thread has been busy for
@@ -179,7 +174,7 @@ class PoolView:
             return None
         if work.queue.in_hand < 2 and not work.queue.held:
             return None
-        return {**_row(work.queue, WHY_SLOW), "trySince": _moment(since)}
+        return {**_row(work.queue, reason(Why.BEHIND_SLOW_HANDLER)), "trySince": _moment(since)}
 
 
 def _moment(monotonic: float) -> datetime:
@@ -205,11 +200,11 @@ def _whose(queue: KeyQueue, name: str | None) -> Document:
     return {EVENT_ID: name, "channel": channel, "key": key}
 
 
-def _blocked(queue: KeyQueue) -> str:
-    return "its documents are on their way into held" if queue.moving else "waiting for a save"
+def _blocked(queue: KeyQueue) -> Document:
+    return reason(Why.MOVING_TO_HELD if queue.moving else Why.NOT_SAVED)
 
 
-def _row(queue: KeyQueue, why: str) -> Document:
+def _row(queue: KeyQueue, why: Document) -> Document:
     head = queue.head
     return {
         **_whose(queue, head.name if head is not None else None),

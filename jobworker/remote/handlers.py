@@ -1,4 +1,4 @@
-"""Handlers in worker processes, for the decider: a job is sent, a decision comes back.
+"""Handlers in worker processes, for a turn: a job is sent, a decision comes back.
 
 The decision is repeated with the leader's own talk, and recorded like any other.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
 from jobworker.errors import NoTimerHandler, WorkerAway
-from jobworker.handler_retry import Failure, HandlerFailed
+from jobworker.handler_retry import Failure
 from jobworker.handlers import HandlerTry
 from jobworker.remote.actions import INVALID, ActionClock, Replay
 from jobworker.remote.job import failure_of, job_of
@@ -58,11 +58,11 @@ class RemoteHandlers:
         """A worker abandons its handler first; the leader does so if the worker is silent."""
         return (rule.limit or self._handler_seconds) + self.workers.limits.grace_seconds
 
-    def call(self, one: HandlerTry) -> None:
+    def call(self, one: HandlerTry) -> Failure | None:
         handler, memo = one.rule.handler, one.memo
         assert isinstance(handler, RemoteHandler), "the rules are a worker's"
         if deaths := self.workers.condemned_by(memo.died_with):
-            raise HandlerFailed(Failure(f"{POISON} {deaths} times", "-", "", lasting=True))
+            return Failure(f"{POISON} {deaths} times", "-", "", lasting=True)
         began = one.talk.now
         attempt = self.workers.take(
             version=handler.version,
@@ -85,12 +85,15 @@ class RemoteHandlers:
             decision = self.workers.run(attempt, {**message, "attempt": attempt.id})
         finally:
             self.workers.end(attempt)
+        if isinstance(decision, Failure):
+            return decision
         try:
             failure = failure_of(decision, self._masked)
         except ValueError as error:
             failure = Failure(f"{INVALID}: {error}", "-", "", lasting=False)
         if failure is not None:
-            raise HandlerFailed(failure)
+            return failure
         clock = ActionClock(self._now, began)
         one.talk.timed_by(clock.now)
         Replay(one.talk, clock).carry_out(decision.get("actions"), decision.get("data"))
+        return None

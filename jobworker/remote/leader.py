@@ -24,7 +24,7 @@ from typing import Any
 
 from jobworker.bot.bot import Bot
 from jobworker.errors import WorkerAway
-from jobworker.handler_retry import Failure, HandlerFailed
+from jobworker.handler_retry import Failure
 from jobworker.remote.broker import MOST_BYTES, Broker, MakeBroker
 from jobworker.remote.job import (
     CONTRACT,
@@ -237,7 +237,7 @@ class Workers:
         words = "no worker can take jobs" if self._workers else "no worker is connected"
         return self.broker() or words
 
-    # Called by the decider.
+    # Called by a turn.
 
     def bot(self) -> Bot | None:
         """The rules in force; None until a worker has sent some."""
@@ -293,8 +293,9 @@ class Workers:
             deaths = self._deaths(died_with)
             return deaths if deaths >= self.limits.most_deaths else 0
 
-    def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send the job and wait for its decision. Raises WorkerAway if it is lost.
+    def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
+        """Send the job and wait for its decision; a Failure if it cannot be sent. Raises WorkerAway
+        if it is lost.
 
         Also raises WorkerAway if the attempt was ended meanwhile (`end`). An attempt that ends
         before it is sent is not sent, and no worker has lost it.
@@ -302,9 +303,9 @@ class Workers:
         try:
             body = to_line(message)
         except (ValueError, TypeError) as error:
-            raise HandlerFailed(_unsendable(type(error).__name__)) from error
+            return _unsendable(type(error).__name__)
         if len(body) > 4 * MOST_BYTES:
-            raise HandlerFailed(_unsendable(f"{len(body)} bytes"))
+            return _unsendable(f"{len(body)} bytes")
         if attempt.over.is_set():
             raise WorkerAway(attempt.lost or "abandoned")
         attempt.named = time.monotonic()

@@ -233,7 +233,7 @@ class BotTest(People):
     def _decide(
         self, documents: Sequence[Document], *, behind: Iterable[Document]
     ) -> tuple[Sent, ...]:
-        """Decide documents like `jobworker.decider.Decider`."""
+        """Decide documents like `jobworker.turn.Turns`."""
         document = documents[0]
         tap = fetched(document, lambda: self._memory.load(document), now=self._now)
         if tap is not None:

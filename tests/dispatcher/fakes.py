@@ -11,10 +11,12 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from dispatcher.feed.feed import STEP_SECONDS, FeedItem, PositionLost, RecvqGone
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import Document, make_document, name_of
+from linedesk.store.records.waits import Why
 
-Decide = Callable[[Job], JobResult]
+Decide = Callable[[Job], JobResult | Wait]
+WAITS = Wait.because(Why.DEFERRED)
 
 
 def document(name: str, user: str = "U1") -> Document:
@@ -134,13 +136,13 @@ class RecordingWorker:
     def take_over(self, epoch: int) -> None:
         self.epochs.append(epoch)
 
-    def did_not_return(self, job: Job, stack: str) -> None:
+    def did_not_return(self, job: Job, stack: str) -> Wait:
         self.given_up_on.append((name_of(job.document), stack))
-        job.resume()
+        return Wait.because(Why.DEFERRED, 0.0)
 
-    def decide(self, job: Job) -> JobResult:
+    def decide(self, job: Job) -> JobResult | Wait:
         verdict = self._act(job)
-        if verdict is not JobResult.DEFERRED:
+        if isinstance(verdict, JobResult):
             with self._lock:
                 self._log.append((job.document["key"], name_of(job.document)))
                 self._again[name_of(job.document)] = job.again
@@ -199,7 +201,7 @@ class Holder:
         self._gates = {name: threading.Event() for name in names}
         self._entered = {name: threading.Event() for name in names}
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         if name in self._gates:
             self._entered[name].set()

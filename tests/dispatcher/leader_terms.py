@@ -11,9 +11,10 @@ from pymongo.database import Database
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from dispatcher.progress.document import Progress
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.documents import HELD, PROGRESS, Document
+from tests.dispatcher.fakes import WAITS
 from tests.waiting import eventually
 
 
@@ -37,12 +38,12 @@ class Gates:
         self.closed = set(users)
         self.deferred: list[Job] = []
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         with self._lock:
             if job.document["key"] not in self.closed:
                 return JobResult.RECORDED
             self.deferred.append(job)
-            return JobResult.DEFERRED
+            return WAITS
 
     def release(self) -> None:
         with self._lock:

@@ -11,12 +11,12 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.control import ControlReader
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.control import NOTHING_STUCK, Control, Release, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
 from linedesk.store.errors import AccessRefused
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
-from tests.dispatcher.fakes import RecordingWorker, document, numbered
+from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.listener import Listener
 from tests.waiting import eventually
@@ -40,7 +40,7 @@ class Burying:
         self._gate = threading.Event()
         self.entered = threading.Event()
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         if job.given_up_for is not None:
             self._letters.insert_one({"_id": name, "cause": job.given_up_for.cause})
@@ -73,7 +73,7 @@ def test_a_pause_holds_across_restarts_and_stops_no_other_key(
     store(database, *given)
     saved_up_to(database, given[-1]["_id"])
     assert worker.decided == ["e1", "e3", "e5"]
-    assert database[HELD].count_documents({"key": "U0", "why": "paused"}) == 3
+    assert database[HELD].count_documents({"key": "U0", "why.code": "paused"}) == 3
     assert running.dispatcher.stalled() is None
     eventually(lambda: service.says("alive", " · paused: main/U0"))
     running.end()
@@ -160,7 +160,7 @@ class Giving:
         self.ran: list[str] = []
         self.dropped: list[tuple[str, str]] = []
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         if job.given_up_for is None:
             self.ran.append(name_of(job.document))
             return JobResult.DONE
@@ -233,10 +233,10 @@ def test_an_event_that_waits_for_its_next_try_is_dropped_as_well(
     control, given_up = Control(database), list[str]()
     entered = threading.Event()
 
-    def park(job: Job) -> JobResult:
+    def park(job: Job) -> JobResult | Wait:
         if job.given_up_for is None:
             entered.set()
-            return JobResult.DEFERRED
+            return WAITS
         given_up.append(job.given_up_for.cause)
         return JobResult.RECORDED
 

@@ -18,13 +18,13 @@ from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.client import connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
 from linedesk.store.documents import LEASES, PROGRESS, SCHEMA, Document, name_of
 from linedesk.store.errors import AccessRefused, SetupError, StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
-from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.waiting import eventually
 
@@ -50,7 +50,7 @@ def progress(database: Database[Document]) -> dict[str, Any]:
 
 def parking(*names: str) -> Callable[[Job], JobResult]:
     """Parks these permanently."""
-    return lambda job: JobResult.DEFERRED if name_of(job.document) in names else JobResult.DONE
+    return lambda job: WAITS if name_of(job.document) in names else JobResult.DONE
 
 
 def _has_decided(worker: RecordingWorker, count: int) -> bool:
@@ -208,7 +208,7 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
 def test_a_job_that_raises_ends_the_process_and_is_handled_again(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    def act(job: Job) -> JobResult:
+    def act(job: Job) -> JobResult | Wait:
         if name_of(job.document) == "bad":
             raise RuntimeError("a mistake in the worker")
         return JobResult.DONE
@@ -226,7 +226,7 @@ def test_a_job_that_raises_ends_the_process_and_is_handled_again(
 def test_a_dispatcher_that_mongodb_refuses_ends_and_blames_no_event(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    def act(job: Job) -> JobResult:
+    def act(job: Job) -> JobResult | Wait:
         raise AccessRefused(13)
 
     for _ in range(4):
@@ -274,9 +274,9 @@ def test_events_that_ran_when_the_lease_was_taken_are_no_suspects(
     store(database, document("slow"))
     ends = threading.Event()
 
-    def act(job: Job) -> JobResult:
+    def act(job: Job) -> JobResult | Wait:
         assert ends.wait(30)
-        return JobResult.DEFERRED
+        return WAITS
 
     for n in range(1, 5):
         ends.clear()

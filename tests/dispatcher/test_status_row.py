@@ -14,10 +14,11 @@ from pymongo.database import Database
 from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
 from dispatcher.status import ReportingLimits
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.status_row import WRITE_SECONDS
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
+from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
@@ -224,11 +225,10 @@ def test_a_job_reports_why_it_waits(
 ) -> None:
     deferred: list[Job] = []
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         if name_of(job.document) == "fails" and not deferred:
-            job.because = "the handler failed once, next try at 12:03:05"
             deferred.append(job)
-            return JobResult.DEFERRED
+            return Wait.because(Why.HANDLER_FAILED, failures=1)
         return JobResult.DONE
 
     dispatch(database, RecordingWorker(decide), service=Listener(), held_after_seconds=0.1)
@@ -236,10 +236,10 @@ def test_a_job_reports_why_it_waits(
     eventually(lambda: figures(database, "heldDocuments") == (2,))
     row = row_of(database)
     [waiting] = row["waiting"]
-    assert waiting["why"] == "the handler failed once, next try at 12:03:05"
+    assert waiting["why"] == {"code": "handler_failed", "failures": 1}
     assert (waiting["eventId"], waiting["held"]) == ("fails", 2)
     assert row["figures"]["waitingKeys"]["again"] == 1
-    eventually(lambda: {one["why"] for one in database["held"].find()} == {waiting["why"]})
+    eventually(lambda: [one["why"] for one in database["held"].find()] == [waiting["why"]] * 2)
     deferred[0].resume()
     eventually(lambda: figures(database, "queueDocuments") == (0,))
 

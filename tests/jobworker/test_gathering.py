@@ -395,7 +395,7 @@ def test_a_handler_that_does_not_return_is_tried_again_with_the_same(room: Rooms
     eventually(lambda: gatherer.seen)
     (thread,) = desk.pool.abandon_overdue(0.0)
     work: Any = thread.work
-    desk.desk.did_not_return(work.job, thread.stack)
+    desk.pool.wait(work.job, desk.desk.did_not_return(work.job, thread.stack))
     desk.send(sim.drafts.sticker(user))
     desk.until_quiet()
     go_on.set()

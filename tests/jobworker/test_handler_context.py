@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from dispatcher.keyed.queues import Run
-from jobworker import decider, handler_retry
+from jobworker import handler_retry, turn
 from jobworker.bot.talk import Talk
 from jobworker.errors import BotError, GateClosed
 from linedesk import Bot
-from linedesk.contract import GiveUp, JobResult
+from linedesk.contract import GiveUp, Wait
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from tests.jobworker.test_decider import Parked
+from tests.jobworker.test_turn import Parked
 from tests.jobworker.worker_harness import SHORT_RETRIES, Room
 from tests.waiting import eventually
 
@@ -46,7 +46,8 @@ def abandon(desk: Room) -> int:
     lost = desk.pool.abandon_overdue(0.0)
     for thread in lost:
         assert isinstance(thread.work, Run)
-        desk.desk.did_not_return(thread.work.job, thread.stack)
+        wait = desk.desk.did_not_return(thread.work.job, thread.stack)
+        desk.pool.wait(thread.work.job, wait)
     return len(lost)
 
 
@@ -315,10 +316,10 @@ def test_the_time_begins_with_the_first_try_not_with_the_wait_before_it(
     desk, job = room(a_bot(handler)), Parked(sim.drafts.text(sim.add_user("花子"), "?"))
     with monkeypatch.context() as patch:
         patch.setattr(desk.desk.outbox, "waits_for_room", lambda id_, resume: True)
-        assert desk.desk.decide(job) == JobResult.DEFERRED
+        assert isinstance(desk.desk.decide(job), Wait)
     assert job.memo.first_at is None
     began = datetime.now(UTC)
-    assert desk.desk.decide(job) == JobResult.DEFERRED
+    assert isinstance(desk.desk.decide(job), Wait)
     assert began <= job.memo.first_at
 
 
@@ -332,7 +333,7 @@ def test_pauses_are_drawn_from_a_growing_range(
         asked.append((count, first, most))
         return 0.0
 
-    monkeypatch.setattr(decider, "pause_seconds", pause)
+    monkeypatch.setattr(turn, "pause_seconds", pause)
     user = sim.add_user("花子")
     runs: list[int] = []
 

@@ -12,18 +12,17 @@ from prometheus_client import CollectorRegistry
 from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
-from jobworker import decider, handler_retry
 from jobworker.bot.talk import Talk
-from jobworker.errors import GateClosed, LineAway
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
-from jobworker.runs import TYPE_CHARACTERS, JobMemo, JobRun, Runs, undecided_words
+from jobworker.runs import TYPE_CHARACTERS, JobMemo, JobRun, Runs
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
-from linedesk.contract import JobResult
+from linedesk.contract import JobResult, Wait
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.waits import Why
 from linesim import Sim
 from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
@@ -155,7 +154,7 @@ def test_a_message_that_was_taken_back_ends_unheard(room: Rooms, sim: Sim) -> No
     assert desk.figures()["decidedEvents"]["unheard"] == 1
 
 
-def test_a_run_that_only_waits_has_no_row_and_says_why(room: Rooms, sim: Sim) -> None:
+def test_a_run_that_only_waits_has_no_row(room: Rooms, sim: Sim) -> None:
     limits = SendLimits(most_per_conversation=1)
     desk = room(a_bot(lambda event, talk: talk.reply("はい")), send_limits=limits)
     user = sim.add_user("花子")
@@ -163,46 +162,8 @@ def test_a_run_that_only_waits_has_no_row_and_says_why(room: Rooms, sim: Sim) ->
     desk.says(user, "一")
     desk.until_decided()
     desk.says(user, "二")
-    eventually(lambda: because_of(desk) == "its outbox is full")
+    eventually(lambda: desk.pool.view.waiting())
     assert len(written(desk)) == 1
-
-
-def because_of(desk: Room) -> str | None:
-    """Why the first job that is parked waits."""
-    return next((row["why"] for row in desk.pool.view.waiting()), None)
-
-
-def test_a_failed_handler_says_when_it_is_tried_again(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        decider, "pause_seconds", lambda failures, **more: 0.01 if failures < 2 else 300
-    )
-
-    def fails(event: Any, talk: Talk) -> None:
-        raise KeyError(event.message.text)
-
-    desk = room(a_bot(fails))
-    desk.says(sim.add_user("花子"), "秘密")
-    words = eventually(lambda: (said := because_of(desk)) and "2 times" in said and said)
-    assert words.startswith("the handler failed 2 times, next try at ")
-
-
-@pytest.mark.parametrize(
-    ("error", "decided", "words"),
-    [
-        (StoreUnavailable("秘密"), False, "MongoDB did not answer, next try at "),
-        (StoreUnavailable("秘密"), True, "MongoDB did not take the record, next try at "),
-        (GateClosed("秘密"), False, "its handler got no turn at the gate, next try at "),
-        (LineAway("秘密"), False, "LINE is not called for now, next try at "),
-    ],
-)
-def test_an_obstacle_is_reported_without_its_own_words(
-    error: Exception, decided: bool, words: str
-) -> None:
-    run = JobMemo()
-    run.decision = handler_retry.given_up if decided else None  # type: ignore[assignment]
-    assert undecided_words(error, run, 1.0).startswith(words)
 
 
 def test_a_flood_of_events_that_come_to_nothing_leaves_out_rows_and_counts_them(
@@ -216,7 +177,7 @@ def test_a_flood_of_events_that_come_to_nothing_leaves_out_rows_and_counts_them(
         runs.ended(document, JobMemo(), JobRun(), JobResult.DONE)
     failed = JobRun()
     failed.outcome, failed.error = "failed", "KeyError"
-    runs.ended(document, JobMemo(), failed, JobResult.DEFERRED)
+    runs.ended(document, JobMemo(), failed, Wait.because(Why.HANDLER_FAILED))
     runs.rows.write()
     rows = list(local(database.jobs).find().sort("$natural"))
     assert [row["outcome"] for row in rows] == ["finished"] * 3 + ["failed"]

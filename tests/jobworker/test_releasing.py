@@ -13,16 +13,18 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.errors import MayArriveTwice
-from jobworker.handler_retry import AFTER_A_SEND, given_up
+from jobworker.handler_context import HandlerContext
+from jobworker.handler_retry import AFTER_A_SEND
 from jobworker.line.client import LineClient
 from jobworker.record.dead_letters import anew
+from jobworker.runs import JobMemo
 from jobworker.sending.conversation_outbox import CallState, ConversationOutbox, SendLimits
 from linedesk import Bot
-from linedesk.contract import GiveUp
+from linedesk.contract import GiveUp, JobResult
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linesim import Sim
-from tests.dispatcher.fakes import document
 from tests.jobworker.test_jobs_log import written
+from tests.jobworker.test_turn import Parked
 from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
 
@@ -315,7 +317,15 @@ def test_an_event_that_waits_for_room_in_the_outbox_is_given_up_all_the_same(
 
 
 @pytest.mark.parametrize("has_sent", [False, True])
-def test_the_letter_of_a_handler_that_had_called_line_says_so(has_sent: bool) -> None:
-    given_up_for = GiveUp(RELEASED, 1, datetime.now(UTC))
-    (letter,) = given_up(document("e0"), given_up_for, has_sent=has_sent).effects
-    assert letter["cause"] == RELEASED + has_sent * AFTER_A_SEND
+def test_the_letter_of_a_handler_that_had_called_line_says_so(
+    room: Rooms, sim: Sim, has_sent: bool
+) -> None:
+    one = room(sending_bot())
+    job = Parked(sim.drafts.text(sim.add_user("花子"), "一"))
+    job.given_up_for = GiveUp(RELEASED, 1, datetime.now(UTC))
+    job.memo = JobMemo(call=HandlerContext(job.document))
+    if has_sent:
+        job.memo.call.begin_send()
+    assert one.desk.decide(job) is JobResult.RECORDED
+    one.until_quiet()
+    assert [letter["cause"] for letter in one.letters()] == [RELEASED + has_sent * AFTER_A_SEND]

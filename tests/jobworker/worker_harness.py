@@ -81,7 +81,7 @@ class Room:
             ProgressTracker(),
             threads=self.threads,
             bound=10_000,
-            later=self.clock.later,
+            later=lambda seconds, action: self.clock.later(seconds, action),
         )
         self._stopped = threading.Event()
         self._saver = threading.Thread(target=self._save, name="room-saver", daemon=True)

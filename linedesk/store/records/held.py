@@ -18,7 +18,8 @@ class HeldRecord:
     key: Any
     channel: Any
     document: dict[str, Any]
-    why: str
+    why: dict[str, Any] | str
+    """See `linedesk.store.records.waits`; a sentence in rows of earlier releases."""
     since: datetime
     """When it was moved here."""
 

@@ -29,7 +29,7 @@ from linedesk.store.documents import PROGRESS, RECVQ, SCHEMA, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from tests.dispatcher.conftest import Dispatch
-from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.linedesk.store.lagging import LaggingSet
 from tests.waiting import eventually
@@ -403,7 +403,7 @@ def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
         database = client.line_bot
         create_collections(database, capped_bytes=8 * MEGABYTE)
         first = RecordingWorker(
-            lambda job: JobResult.DEFERRED if "wait" in name_of(job.document) else JobResult.DONE
+            lambda job: WAITS if "wait" in name_of(job.document) else JobResult.DONE
         )
         running = dispatch(database, first, uri=tiny.uri, feed=feed, quiet_seconds=0.05)
         store(database, *numbered(30, keys=3))
@@ -498,9 +498,7 @@ def test_another_feed_than_before_loses_and_repeats_nothing(
     before: str,
     now: str,
 ) -> None:
-    first = RecordingWorker(
-        lambda job: JobResult.DEFERRED if name_of(job.document) == "e7" else JobResult.DONE
-    )
+    first = RecordingWorker(lambda job: WAITS if name_of(job.document) == "e7" else JobResult.DONE)
     running = dispatch(database, first, feed=before)
     store(database, *numbered(20, keys=20))
     eventually(lambda: len(first.decided) == 19)

@@ -19,14 +19,14 @@ from dispatcher.keyed.queues import MANY, MOST_MOVED, MOST_UNSAVED
 from dispatcher.keyed.saver import Saver
 from dispatcher.progress.held import HeldStore
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import Begin, Dispatch
-from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.dispatcher.leader_terms import Ahead, Gates, Process
 from tests.waiting import eventually
@@ -70,8 +70,8 @@ def test_a_long_waiting_document_is_held_and_progress_continues(
     kept = {row["_id"]: row for row in database[RECVQ].find()}
     assert [row["document"] for row in rows] == [kept[one["_id"]] for one in stuck]
     assert [row["n"] for row in rows] == [0, 1, 2, 3, 4]
-    assert {(row["channel"], row["key"], row["why"]) for row in rows} == {
-        ("main", "U1", "set aside")
+    assert {(row["channel"], row["key"], row["why"]["code"]) for row in rows} == {
+        ("main", "U1", "deferred")
     }
     assert running.dispatcher.pool.view.in_hand().held == (1, 5)
     assert worker.decided == ["other"]
@@ -236,7 +236,7 @@ def test_documents_decided_together_while_they_are_being_held_leave_nothing_behi
     """It is decided before the transaction of the move, or after it."""
     slow, together = Holder("e0"), list[list[str]]()
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         following = [name_of(one) for one in job.following().documents]
         count = job.take_along(2)
         slow(job)
@@ -269,11 +269,11 @@ def test_a_document_moved_to_held_is_not_gathered_by_one_before_it(
 ) -> None:
     waits, together = list[Job](), list[list[str]]()
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         following = job.following()
         if not waits:
             waits.append(job)
-            return JobResult.DEFERRED
+            return WAITS
         names = [name_of(one) for one in following.documents]
         assert job.take_along(len(names)) == len(names)
         together.append([name_of(job.document), *names])
@@ -515,8 +515,8 @@ def test_a_document_that_waits_for_a_thread_stays_in_the_window(
     assert held(database) == []
     ahead.seconds = 2000.0
     assert one.hold()
-    assert [(name_of(row["document"]), row["why"]) for row in held(database)] == [
-        ("e0", "waiting behind a slow handler")
+    assert [(name_of(row["document"]), row["why"]["code"]) for row in held(database)] == [
+        ("e0", "behind_slow_handler")
     ]
     busy.let_go()
 
@@ -610,7 +610,7 @@ class Conversations:
 
     def record(
         self, epoch: int, key: str, names: Sequence[str], unsaved: Sequence[str]
-    ) -> JobResult:
+    ) -> JobResult | Wait:
         with self._lock:
             if epoch < self.epoch:
                 raise Replaced("too late")
@@ -645,11 +645,11 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     def decide_for(mine: int, deferred: list[Job]) -> Callable[[Job], JobResult]:
         dice = random.Random(seed * 1000 + mine)
 
-        def decide(job: Job) -> JobResult:
+        def decide(job: Job) -> JobResult | Wait:
             key, name = job.document["key"], name_of(job.document)
             if mine < conversations.epoch:
                 deferred.append(job)
-                return JobResult.DEFERRED
+                return WAITS
             if job.again and conversations.has(key, name):
                 job.take_along(0)
                 return JobResult.ALREADY_APPLIED
@@ -658,7 +658,7 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
             names = [name, *(name_of(one) for one in following.documents[:count])]
             if dice.random() < 0.05:
                 deferred.append(job)
-                return JobResult.DEFERRED
+                return WAITS
             numbers = [int(one[1:]) for one in names]
             handled[key] += [number for number in numbers if number % 3 == 0]
             if all(number % 3 == 0 for number in numbers):

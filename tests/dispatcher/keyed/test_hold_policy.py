@@ -9,6 +9,7 @@ from dispatcher.keyed.queues import KeyQueue, KeyQueues, Run
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
 from linedesk.store.control import Pause, Pauses, Scope
+from tests.dispatcher.fakes import WAITS
 
 AFTER = 60.0
 
@@ -43,7 +44,7 @@ class Desk:
 def test_documents_behind_a_deferred_one_are_due_after_that_time() -> None:
     desk = Desk()
     desk.put("slow", 3)
-    desk.queues.deferred(desk.begin())
+    desk.queues.deferred(desk.begin(), WAITS)
     assert desk.due(AFTER - 1) == {}
     assert desk.due(AFTER) == {"slow": 3}
 
@@ -62,7 +63,7 @@ def test_a_document_that_waits_for_a_thread_is_not_due() -> None:
 def test_delays_caused_by_mongodb_do_not_count() -> None:
     desk = Desk()
     desk.put("slow")
-    desk.queues.deferred(desk.begin())
+    desk.queues.deferred(desk.begin(), WAITS)
     desk.policy.excuse(AFTER)
     assert desk.due(AFTER) == {}
     assert desk.due(AFTER * 2) == {"slow": 1}
@@ -81,12 +82,12 @@ def test_in_a_crowded_window_a_key_is_due_that_decides_too_slowly() -> None:
     desk = Desk(bound=300)
     desk.put("long", 255)
     desk.decide(5)
-    desk.queues.deferred(run := desk.begin())
+    desk.queues.deferred(run := desk.begin(), WAITS)
     # At five a second its 250 documents take 50 s.
     assert desk.due(1.0) == {}
     desk.queues.resume(run.job)
     desk.decide(4)
-    desk.queues.deferred(desk.begin())
+    desk.queues.deferred(desk.begin(), WAITS)
     desk.put("long", 4)
     # At four a second they take a minute and more.
     assert desk.due(2.0) == {"long": 250}
@@ -116,7 +117,7 @@ def test_in_a_window_with_many_bytes_a_slow_key_that_has_over_half_of_them_is_du
 def test_as_many_keys_are_held_as_the_window_has_places(held: int) -> None:
     desk = Desk(bound=1)
     desk.put("slow")
-    desk.queues.deferred(desk.begin())
+    desk.queues.deferred(desk.begin(), WAITS)
     queue = desk.queues.get(("main", "slow"))
     assert isinstance(queue, KeyQueue)
     desk.queues.held_keys, queue.held = 1, held
@@ -127,5 +128,5 @@ def test_with_no_time_nothing_is_held() -> None:
     desk = Desk()
     desk.policy = HoldPolicy(after_seconds=0, bound=10_000, most_bytes=1)
     desk.put("slow")
-    desk.queues.deferred(desk.begin())
+    desk.queues.deferred(desk.begin(), WAITS)
     assert desk.due(1e9) == {}

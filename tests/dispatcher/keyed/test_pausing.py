@@ -12,11 +12,11 @@ from pymongo.database import Database
 
 from dispatcher.keyed.queues import MANY
 from dispatcher.keyed.suspects import CrashSuspects
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, Document, make_heartbeat, name_of
 from tests.dispatcher.conftest import Begin, DeskOfPool
-from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import Ahead, Gates, Process
 from tests.waiting import eventually
 
@@ -54,7 +54,7 @@ class GivingUp:
         self.jobs: dict[str, Job] = {}
         self.given_up: list[str] = []
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         self.jobs[name] = job
         if job.given_up_for is not None:
@@ -66,7 +66,7 @@ class GivingUp:
         if name in self._hanging:
             self._gate.wait(30)
         handling.end()
-        return JobResult.DEFERRED if name in self._parking else JobResult.DONE
+        return WAITS if name in self._parking else JobResult.DONE
 
     def wait_until_entered(self, name: str) -> None:
         eventually(lambda: name in self.entered)
@@ -187,7 +187,7 @@ def test_a_paused_key_is_held_and_progress_continues(
     eventually(lambda: one.saver.save() and len(worker.decided) == len(given) // 2)
     assert one.saver.save()
     assert one.tracker.after == given[-1]["_id"]
-    assert {(row["key"], row["why"]) for row in held(database)} == {("U0", "paused")}
+    assert {(row["key"], row["why"]["code"]) for row in held(database)} == {("U0", "paused")}
     assert one.pool.view.in_hand().paused == 1
     # Later documents queue up behind it, whether it is held by then or not.
     one.put(document("late", "U0"), first=len(given))
@@ -314,13 +314,13 @@ def test_a_handler_that_begins_just_then_is_abandoned_with_the_next_look(
     entered, go_on, gate = threading.Event(), threading.Event(), threading.Event()
     decide = GivingUp()
 
-    def late(job: Job) -> JobResult:
+    def late(job: Job) -> JobResult | Wait:
         if job.given_up_for is None and name_of(job.document) == "e0":
             entered.set()
             go_on.wait(15)
             handling = job.begin_handler()
             gate.wait(30)
-            return JobResult.DONE if handling.end() else JobResult.DEFERRED
+            return JobResult.DONE if handling.end() else WAITS
         return decide(job)
 
     desk = pool_of(late)

@@ -12,10 +12,10 @@ import pytest
 
 from dispatcher.keyed.queues import MOST_UNSAVED
 from dispatcher.keyed.suspects import CrashSuspects
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import name_of
 from tests.dispatcher.conftest import DeskOfPool
-from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
@@ -30,7 +30,7 @@ class Parking:
         self.runs: Counter[str] = Counter()
         self.deferred = {name: threading.Event() for name in names}
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         self.runs[name] += 1
         if self._left.get(name, 0) == 0:
@@ -38,7 +38,7 @@ class Parking:
         self._left[name] -= 1
         self.jobs[name] = job
         self.deferred[name].set()
-        return JobResult.DEFERRED
+        return WAITS
 
     def wait_until_deferred(self, name: str) -> None:
         """Until its thread has put it aside, not only until its run is over."""
@@ -61,7 +61,7 @@ def test_one_key_is_never_decided_twice_at_a_time(pool_of: MakePool) -> None:
     inside = Counter[str]()
     most = Counter[str]()
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         key = job.document["key"]
         inside[key] += 1
         most[key] = max(most[key], inside[key])
@@ -77,7 +77,7 @@ def test_one_key_is_never_decided_twice_at_a_time(pool_of: MakePool) -> None:
 def test_different_keys_are_decided_in_parallel(pool_of: MakePool) -> None:
     together = threading.Barrier(7)
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         together.wait(15)
         return JobResult.DONE
 
@@ -140,12 +140,12 @@ def test_a_job_resumed_after_it_was_deferred_runs_again(pool_of: MakePool) -> No
 def test_a_job_resumed_before_it_is_deferred_runs_again(pool_of: MakePool) -> None:
     runs: list[str] = []
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         runs.append(name_of(job.document))
         if len(runs) > 1:
             return JobResult.DONE
         job.resume()
-        return JobResult.DEFERRED
+        return WAITS
 
     desk = pool_of(decide)
     desk.put(*numbered(2))
@@ -180,7 +180,7 @@ def test_a_job_resumed_twice_runs_once_more(pool_of: MakePool) -> None:
 def test_a_resume_after_the_end_does_nothing(pool_of: MakePool) -> None:
     jobs: list[Job] = []
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         jobs.append(job)
         return JobResult.DONE
 
@@ -196,13 +196,13 @@ def test_a_resume_after_the_end_does_nothing(pool_of: MakePool) -> None:
 def test_a_worker_s_notes_are_kept_between_the_runs_of_a_job(pool_of: MakePool) -> None:
     memos: list[object] = []
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         memos.append(job.memo)
         job.memo = (job.memo or 0) + 1
         if job.memo == 3:
             return JobResult.DONE
         job.resume()
-        return JobResult.DEFERRED
+        return WAITS
 
     desk = pool_of(decide)
     desk.put(document("e0"))
@@ -233,7 +233,7 @@ def test_steps_go_before_jobs(pool_of: MakePool) -> None:
     held = Holder("first")
     order: list[str] = []
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         held(job)
         order.append(name_of(job.document))
         return JobResult.DONE
@@ -358,7 +358,7 @@ def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) 
 def test_names_decided_without_a_record_are_passed_to_the_next_job(pool_of: MakePool) -> None:
     unsaved: dict[str, list[str]] = {}
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         unsaved[name] = list(job.unsaved())
         return JobResult.RECORDED if name == "e2" else JobResult.DONE
@@ -378,7 +378,7 @@ def test_names_decided_without_a_record_are_passed_to_the_next_job(pool_of: Make
 def test_a_failed_save_keeps_the_names_for_the_next_job(pool_of: MakePool) -> None:
     unsaved: list[str] = []
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         unsaved[:] = job.unsaved()
         return JobResult.DONE
 
@@ -486,7 +486,7 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
     }
     resumers: list[threading.Thread] = []
 
-    def act(job: Job) -> JobResult:
+    def act(job: Job) -> JobResult | Wait:
         fate = fates[name_of(job.document)]
         if fate in (JobResult.DONE, JobResult.RECORDED):
             return fate  # type: ignore[return-value]
@@ -497,7 +497,7 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
             thread = threading.Thread(target=job.resume)
             resumers.append(thread)
             thread.start()
-        return JobResult.DEFERRED
+        return WAITS
 
     worker = RecordingWorker(act)
     desk = pool_of(worker.decide, threads=6, bound=400)
@@ -543,12 +543,12 @@ class Gatherer:
         self.looks: list[tuple[list[str], bool]] = []
         self.decided: list[list[str]] = []
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         following = job.following()
         names = [name_of(one) for one in following.documents]
         self.looks.append((names, following.is_reading))
         if following.room and (following.is_reading or len(names) < self._until):
-            return JobResult.DEFERRED
+            return WAITS
         job.take_along(min(len(names), following.room))
         job.begin_handler().end()
         self.decided.append([name_of(job.document), *names[: following.room]])

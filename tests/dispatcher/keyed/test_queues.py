@@ -29,10 +29,11 @@ from dispatcher.keyed.queues import (
 )
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import JobResult
+from linedesk.contract import JobResult, Wait
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_WRAPPED_BYTES
+from tests.dispatcher.fakes import WAITS
 from tests.dispatcher.progress.test_tracker import empty_progress, stored
 
 CHANNEL = "main"
@@ -296,7 +297,7 @@ class World(RuleBasedStateMachine):
 
     def result_of(
         self, key: str, numbers: list[int], unsaved: list[int], *, again: bool, records: bool
-    ) -> JobResult:
+    ) -> JobResult | Wait:
         if again and set(numbers) <= set(self.applied[key]):
             return JobResult.ALREADY_APPLIED
         assert not set(numbers) & set(self.recorded[key]), "recorded twice"
@@ -340,7 +341,7 @@ class World(RuleBasedStateMachine):
 
     def defer_run(self, key: str) -> None:
         run = self.running.pop(key)
-        assert self.queues.deferred(run)
+        assert self.queues.deferred(run, WAITS)
         if key not in self.resumed:
             self.deferred[key] = run.job
 
@@ -370,7 +371,11 @@ class World(RuleBasedStateMachine):
         self.end_abandoned(data.draw(st.sampled_from(self.abandoned)), decides=decides)
 
     def end_abandoned(self, run: Any, *, decides: bool) -> None:
-        end = self.queues.decided(run, JobResult.DONE) if decides else self.queues.deferred(run)
+        end = (
+            self.queues.decided(run, JobResult.DONE)
+            if decides
+            else self.queues.deferred(run, WAITS)
+        )
         assert not end, "an abandoned run decides nothing"
 
     @rule(data=st.data())
@@ -472,7 +477,7 @@ class World(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(self.reading()))
         work = self.running.pop(key)
         if works == 0:
-            self.queues.not_read(work, "MongoDB is away")
+            self.queues.not_read(work)
             self.deferred[key] = work
         else:
             self.end_reading(key, work)
@@ -741,13 +746,13 @@ def test_slow_runs_leave_threads_to_others_and_take_turns() -> None:
     runs = [begun(queues) for _ in range(4)]
     assert [run.job.take_slow_place() for run in runs] == [True, True, False, False]
     for run in runs[2:]:
-        assert queues.deferred(run)
+        assert queues.deferred(run, WAITS)
         assert run.queue.state is KeyState.READY
     fifth = begun(queues)
     assert fifth.name == "a4", "those that wait for a slow one to end hold up no other"
     assert queues.next(1.0) is None
     assert not fifth.job.take_slow_place()
-    assert queues.deferred(fifth)
+    assert queues.deferred(fifth, WAITS)
     for before, after in ((runs[1], "a2"), (runs[0], "a3")):
         assert queues.decided(before, JobResult.DONE)
         assert begun(queues).name == after
@@ -759,7 +764,7 @@ def test_a_slow_one_that_was_given_up_makes_room_and_gets_its_place_again() -> N
     first, second = begun(queues), begun(queues)
     assert first.job.take_slow_place()
     assert not second.job.take_slow_place()
-    queues.deferred(second)
+    queues.deferred(second, WAITS)
     queues.abandoned(first)
     again = begun(queues)
     assert again.name == "b"
@@ -774,10 +779,10 @@ def test_a_key_that_comes_while_others_wait_for_a_slow_place_goes_behind_them() 
     first, second, third = begun(queues), begun(queues), begun(queues)
     assert first.job.take_slow_place()
     assert not second.job.take_slow_place()
-    queues.deferred(second)
+    queues.deferred(second, WAITS)
     queues.decided(first, JobResult.DONE)
     assert not third.job.take_slow_place()
-    queues.deferred(third)
+    queues.deferred(third, WAITS)
     assert begun(queues).name == "b"
 
 
@@ -816,7 +821,7 @@ def test_documents_taken_along_are_kept_over_a_deferral_and_can_be_released() ->
     put(queues, *numbered(4)[3:])
     run.job.resume()
     again = begun(queues)
-    queues.deferred(again)
+    queues.deferred(again, WAITS)
     again.job.resume()
     last = begun(queues)
     assert last.job is run.job
@@ -885,12 +890,12 @@ def test_a_further_document_resumes_a_job_that_listens() -> None:
     queues = queues_of(*numbered(1))
     run = begun(queues)
     run.job.following()
-    queues.deferred(run)
+    queues.deferred(run, WAITS)
     assert queues.next(1.0) is None
     put(queues, *numbered(2)[1:])
     again = begun(queues)
     assert again.job is run.job
-    queues.deferred(again)
+    queues.deferred(again, WAITS)
     put(queues, *numbered(3)[2:])
     assert queues.next(1.0) is None, "it did not ask once more"
 
@@ -900,7 +905,7 @@ def test_a_document_that_arrives_during_the_asking_run_is_not_missed() -> None:
     run = begun(queues)
     run.job.following()
     put(queues, *numbered(2)[1:])
-    queues.deferred(run)
+    queues.deferred(run, WAITS)
     assert begun(queues).job is run.job
 
 
@@ -911,7 +916,7 @@ def test_a_document_during_the_handler_does_not_shorten_the_pause_before_the_nex
     put(queues, *numbered(2)[1:])
     run.job.begin_handler()
     put(queues, *numbered(3)[2:])
-    queues.deferred(run)
+    queues.deferred(run, WAITS)
     assert queues.next(1.0) is None
 
 
@@ -920,9 +925,9 @@ def test_a_job_that_listens_learns_that_all_is_read() -> None:
     deferred, running = begun(queues), begun(queues)
     for run in (deferred, running):
         run.job.following()
-    queues.deferred(deferred)
+    queues.deferred(deferred, WAITS)
     queues.all_is_read()
-    queues.deferred(running)
+    queues.deferred(running, WAITS)
     assert {begun(queues).job, begun(queues).job} == {deferred.job, running.job}
 
 

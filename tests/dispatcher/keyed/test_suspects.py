@@ -26,11 +26,11 @@ from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start, Trying
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
-from tests.dispatcher.fakes import RecordingWorker, document, numbered
+from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -139,7 +139,7 @@ class Bout:
         self._counter = StartCounter(
             notes,  # type: ignore[arg-type]
             start,
-            decide=lambda job: JobResult.DEFERRED,
+            decide=lambda job: WAITS,
             later=lambda seconds, function: None,
             step=lambda step: step(),
             replaced=lambda error: None,
@@ -221,7 +221,7 @@ class Alone:
         self.gates: dict[str, threading.Event] = {}
         self.entered: list[str] = []
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         with self._lock:
             for other in self._inside:
@@ -254,7 +254,7 @@ def test_few_suspects_run_at_a_time_and_newcomers_beside_them(
     assert {"s2", "s3"}.isdisjoint(decide.entered)
     assert desk.pool.view.suspects() == "4 crash suspects, 2 of them run"
     (row, other) = desk.pool.view.waiting()
-    assert (row["why"], other["why"]) == ("waiting until another crash suspect ends",) * 2
+    assert (row["why"], other["why"]) == ({"code": "crash_suspect"},) * 2
     for gate in decide.gates.values():
         gate.set()
     desk.wait_until_idle()
@@ -352,7 +352,7 @@ class Died(BaseException):
     """The process, at this place."""
 
 
-def dies(task: Any) -> JobResult:
+def dies(task: Any) -> JobResult | Wait:
     raise Died
 
 
@@ -532,9 +532,9 @@ def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Docume
     )
     runs: list[Any] = []
 
-    def decide(task: Any) -> JobResult:
+    def decide(task: Any) -> JobResult | Wait:
         runs.append(written.row["trying"]["starts"])
-        return JobResult.DEFERRED
+        return WAITS
 
     written = Written(database, decide)
     poison = written.start(2)
@@ -556,8 +556,9 @@ def test_a_suspect_that_cannot_be_named_does_not_run(
     poison = written.start(1)
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "note_starts", away)
-        assert poison.decide(Task("e0")) == JobResult.DEFERRED
-    assert (ran, len(written.laters)) == ([], 1)
+        wait = poison.decide(Task("e0"))
+    assert isinstance(wait, Wait)
+    assert (wait.why["code"], wait.seconds, ran) == ("suspect_not_stored", 1.0, [])
     assert poison.decide(Task("e0")) == JobResult.DONE
     assert written.row["starts"] == 1
 
@@ -571,11 +572,11 @@ def test_the_late_end_of_an_abandoned_run_clears_no_other_suspect(
     inside, back = threading.Event(), threading.Event()
     named: list[Any] = []
 
-    def decide(task: Any) -> JobResult:
+    def decide(task: Any) -> JobResult | Wait:
         if not inside.is_set():
             inside.set()
             assert back.wait(15)
-            return JobResult.DEFERRED
+            return WAITS
         back.set()
         first.join(15)
         named.append(written.row["trying"]["name"])
@@ -620,9 +621,9 @@ class Life:
             self._pool.put(one, place, again=True)
         self._pool.move(len(given) + 1)
 
-    def _decide(self, task: Any) -> JobResult:
+    def _decide(self, task: Any) -> JobResult | Wait:
         if self.dead.is_set():
-            return JobResult.DEFERRED
+            return WAITS
         if task.given_up_for is not None:
             self.given_up_for.append(task.name)
         elif task.name == "bad":
@@ -680,7 +681,7 @@ class Deadly(RecordingWorker):
         self.runs = Counter[str]()
         self.given_up_for: list[tuple[str, str]] = []
 
-    def _run(self, job: Job) -> JobResult:
+    def _run(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         self.runs[name] += 1
         if job.given_up_for is not None:
@@ -761,7 +762,7 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
     """A neighbour's progress says nothing of the one that has yet to run."""
     hold = threading.Event()
 
-    def act(job: Job) -> JobResult:
+    def act(job: Job) -> JobResult | Wait:
         if name_of(job.document) == "suspect":
             assert hold.wait(30)
         return JobResult.DONE
@@ -783,7 +784,7 @@ def test_a_clean_stop_restarts_the_count(
 ) -> None:
     store(database, document("parked"))
     for _ in range(4):
-        running = dispatch(database, RecordingWorker(lambda job: JobResult.DEFERRED))
+        running = dispatch(database, RecordingWorker(lambda job: WAITS))
         eventually(lambda: (database[PROGRESS].find_one() or {}).get("starts") == 1)
         assert running.end() is ExitReason.STOPPED
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
@@ -844,7 +845,7 @@ def test_documents_in_held_are_suspect_as_well(
     """It left the window long ago, and may have killed the process all the same."""
     named: list[Any] = []
 
-    def act(job: Job) -> JobResult:
+    def act(job: Job) -> JobResult | Wait:
         named.append((database[PROGRESS].find_one() or {})["trying"]["name"])
         return JobResult.DONE
 

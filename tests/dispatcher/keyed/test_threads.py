@@ -15,11 +15,11 @@ from dispatcher.keyed.queues import QueuedJob, Run
 from dispatcher.keyed.threads import Thread
 from dispatcher.process import ExitReason
 from dispatcher.progress.held import HeldStore
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import HELD, LEASES, Document, name_of
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
-from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
@@ -42,7 +42,7 @@ class Handler:
         self.entered: list[str] = []
         self.ended: list[tuple[str, bool]] = []
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         handling = job.begin_handler()
         self.entered.append(name)
@@ -153,7 +153,7 @@ def test_a_late_end_does_not_touch_the_run_that_follows(pool_of: MakePool) -> No
     first = threading.Event()
     runs: list[str] = []
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         handling = job.begin_handler()
         runs.append(name_of(job.document))
         if len(runs) == 1:
@@ -196,7 +196,7 @@ def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool)
     go_on = threading.Event()
     runs: list[QueuedJob] = []
 
-    def decide(job: Any) -> JobResult:
+    def decide(job: Any) -> JobResult | Wait:
         runs.append(job)
         if len(runs) == 1:
             job.begin_handler()
@@ -220,11 +220,11 @@ def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool)
 class Limited(Handler):
     """As Handler; those named `long…` may run for an hour, `short…` for a moment."""
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         limit = 3600.0 if name.startswith("long") else 0.01 if name.startswith("short") else None
         if limit == 3600.0 and not job.take_slow_place():
-            return JobResult.DEFERRED
+            return WAITS
         handling = job.begin_handler(limit)
         self.entered.append(name)
         if self._left.get(name, 0):
@@ -267,7 +267,7 @@ def test_slow_handlers_leave_half_of_the_threads_to_others(pool_of: MakePool) ->
         desk.put(document(f"e{n}", f"V{n}"))
     handler.wait_until_entered(*(f"e{n}" for n in range(20)))
     assert not {"long4", "long5"} & set(handler.entered)
-    rows = [row for row in desk.pool.view.waiting() if "slow" in row["why"]]
+    rows = [row for row in desk.pool.view.waiting() if "slow" in row["why"]["code"]]
     assert sorted(row["eventId"] for row in rows) == ["long4", "long5"]
     handler.let_go()
     desk.wait_until_idle()
@@ -347,7 +347,7 @@ def test_abandoned_threads_that_return_are_counted_out(
     """Three times as many as the pool has, but never more than the pool at a time."""
     handlers = [Handler(f"e{n}") for n in range(6)]
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         return handlers[int(name_of(job.document)[1:])](job)
 
     worker = RecordingWorker(decide)

@@ -18,9 +18,10 @@ from dispatcher.keyed.view import MOST_WAITING, PoolView
 from dispatcher.metrics import InHand
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker, Slot
-from linedesk.contract import Job, JobResult
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import name_of
+from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import Holder, document, numbered
 from tests.waiting import eventually
@@ -31,23 +32,22 @@ MakePool = Callable[..., DeskOfPool]
 class Parking:
     """A `decide` that parks chosen names once, for a reason, until they are resumed."""
 
-    def __init__(self, *names: str, why: str | None = None) -> None:
+    def __init__(self, *names: str, why: Why = Why.DEFERRED) -> None:
         self.deferred: dict[str, Job] = {}
         self._names = set(names)
-        self._why = why
+        self._wait = Wait.because(why)
 
-    def __call__(self, job: Job) -> JobResult:
+    def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         if name in self._names:
             self._names.discard(name)
-            job.because = self._why
             self.deferred[name] = job
-            return JobResult.DEFERRED
+            return self._wait
         return JobResult.DONE
 
 
 def waiting(desk: DeskOfPool) -> list[tuple[str, str]]:
-    return [(row["eventId"], row["why"]) for row in desk.pool.view.waiting()]
+    return [(row["eventId"], row["why"]["code"]) for row in desk.pool.view.waiting()]
 
 
 def test_of_what_is_held_the_paused_part_is_told_apart_before_it_is_read() -> None:
@@ -123,7 +123,7 @@ def test_a_busy_thread_reports_whether_it_runs_a_handler_a_job_or_a_step(pool_of
     entered, ended, end = threading.Event(), threading.Event(), threading.Event()
     both, go = threading.Semaphore(0), threading.Event()
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         handling = job.begin_handler()
         entered.set()
         assert end.wait(15)
@@ -165,8 +165,7 @@ def test_a_busy_thread_reports_whether_it_runs_a_handler_a_job_or_a_step(pool_of
 
 
 def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:
-    why = "the handler failed 2 times, next try at 12:03:05"
-    decide = Parking("e0", why=why)
+    decide = Parking("e0", why=Why.HANDLER_FAILED)
     desk = pool_of(decide)
     documents = numbered(3)
     arrived = datetime.now(UTC) - timedelta(minutes=7)
@@ -180,7 +179,7 @@ def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:
         "eventId": "e0",
         "documents": 3,
         "held": 0,
-        "why": why,
+        "why": {"code": "handler_failed"},
         "try": 0,
         "trySince": None,
     }
@@ -195,7 +194,7 @@ def test_of_many_keys_the_longest_waiting_are_reported(pool_of: MakePool) -> Non
     names = [f"e{n}" for n in range(MOST_WAITING + 15)]
     parking, again = Parking(*names), Holder("e0")
 
-    def decide(job: Job) -> JobResult:
+    def decide(job: Job) -> JobResult | Wait:
         return again(job) if name_of(job.document) in parking.deferred else parking(job)
 
     desk = pool_of(decide, threads=2)
@@ -223,7 +222,7 @@ def test_documents_behind_a_handler_are_reported_once_it_takes_long(
     desk.put(*documents)
     held.wait_until_held("e0")
     assert waiting(desk) == []
-    assert eventually(lambda: waiting(desk)) == [("e0", "waiting behind a slow handler")]
+    assert eventually(lambda: waiting(desk)) == [("e0", "behind_slow_handler")]
     # The key waits since the arrival; its present try is younger.
     [row] = desk.pool.view.waiting()
     assert row["since"] == arrived
@@ -251,7 +250,7 @@ def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
             yield job
 
     monkeypatch.setattr(KeyQueue, "in_window", while_more_comes)
-    assert eventually(lambda: waiting(desk)) == [("e0", "waiting behind a slow handler")]
+    assert eventually(lambda: waiting(desk)) == [("e0", "behind_slow_handler")]
     comes.join(15)
     held.let_go()
     desk.wait_until_idle()
@@ -262,7 +261,7 @@ def test_a_key_that_waits_for_a_save_is_reported(pool_of: MakePool) -> None:
     desk = pool_of(lambda job: JobResult.DONE)
     desk.put(*numbered(MOST_UNSAVED + 2))
     eventually(lambda: desk.pool.view.in_hand().saving == 1)
-    assert waiting(desk) == [(f"e{MOST_UNSAVED}", "waiting for a save")]
+    assert waiting(desk) == [(f"e{MOST_UNSAVED}", "not_saved")]
     desk.save()
     desk.wait_until_idle()
     assert desk.pool.view.in_hand().saving == 0

@@ -569,7 +569,7 @@ def test_a_message_that_is_taken_back_while_its_job_is_out_is_not_answered(house
     document = room.send(said)
     gate.until_reached()
     # Another process of the same term notes it; this one meets it as it records.
-    unsends = room.desk._worker._parts.unsends
+    unsends = room.desk._worker.parts.unsends
     unsends._notes.add(document, said["message"]["id"])
     gate.open()
     room.until_quiet()
@@ -699,7 +699,7 @@ def test_a_job_without_a_free_worker_checks_less_and_less_often_and_leaves_no_ro
     later = room.clock.later
 
     def noted(seconds: float, action: Callable[[], None]) -> None:
-        if getattr(action, "__name__", "") == "resume":
+        if getattr(action, "__name__", "") == "wake":
             pauses.append(seconds)
         later(seconds, action)
 
@@ -750,7 +750,8 @@ def figures(room: Room) -> dict[str, float]:
 def because(room: Room) -> str | None:
     """Why the first job that was deferred waits."""
     waits = [queue.waits for queue in room.pool._queues._by_key.values() if queue.waits]
-    return getattr(waits[0], "because", None) if waits else None
+    why = waits[0].wait.why if waits and waits[0].wait else {}
+    return why.get("cause", why.get("code"))
 
 
 def end_overdue(room: Room) -> int:
@@ -758,5 +759,6 @@ def end_overdue(room: Room) -> int:
     lost = room.pool.abandon_overdue(60.0)
     for thread in lost:
         assert isinstance(thread.work, Run)
-        room.desk.did_not_return(thread.work.job, thread.stack)
+        wait = room.desk.did_not_return(thread.work.job, thread.stack)
+        room.pool.wait(thread.work.job, wait)
     return len(lost)

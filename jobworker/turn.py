@@ -1,0 +1,620 @@
+"""A turn: one run of a job through its stages, from the look whether it is decided to its record.
+
+| stage | ends the turn if | with |
+| --- | --- | --- |
+| `_found` | an earlier leader has decided it | its result |
+| `_taken_back` | its message was taken back, or its timer was set again | no handler, no record |
+| `_no_room` | the conversation's outbox is full | a wait |
+| `_condemned` | it killed a process, or an operator dropped it | dead letters |
+| `_replayed` | it replays a dead letter | the letter's effect |
+| `_handle` | the handler decides, fails, or has to wait (`jobworker.decide`) | its decision |
+| `_commit` | always | the record |
+
+A job may need several turns and holds no thread in between. Once it is decided, only the record is
+repeated. Errors of MongoDB, of the gate and of worker processes become waits in one place,
+`Turn.result`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from bson.dbref import DBRef
+
+from jobworker.bot.bot import Rule
+from jobworker.bot.events import is_event, is_fired_timer
+from jobworker.bot.gather import answered
+from jobworker.bot.talk import Talk, TalkContext, no_content
+from jobworker.decide import UNHEARD, Case, Decided, decide
+from jobworker.errors import NOT_ITS_FAULT, GateClosed, LineAway, WorkerAway
+from jobworker.handler_context import Abandoned, HandlerContext
+from jobworker.handler_retry import (
+    AFTER_A_SEND,
+    LIMITS,
+    Failure,
+    RetryLimits,
+    did_not_return,
+    letters_of,
+    raised,
+)
+from jobworker.handlers import Handlers, HandlerTry
+from jobworker.line.loading import no_animation
+from jobworker.line.month import MonthlyQuota
+from jobworker.line.profiles import LaterProfiles, ProfileFetch
+from jobworker.metrics import since_ms
+from jobworker.record.conversations import Conversation, Conversations, Decision, Outbound
+from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
+from jobworker.record.schedule import Schedule
+from jobworker.record.waiting_answers import kept
+from jobworker.runs import FAILED, JobMemo, JobRun, Runs
+from jobworker.sending.button import OfferedButton, no_button
+from jobworker.sending.outbox import Outbox
+from jobworker.unsend import Unsends
+from linedesk.contract import GiveUp, Job, JobResult, Wait
+from linedesk.runtime.backoff import growing_seconds, pause_seconds
+from linedesk.store.documents import Document, conversation_id, name_of, text_of
+from linedesk.store.errors import StoreUnavailable, WriteRefused
+from linedesk.store.queue.replays import asks_for_effect, under_replay
+from linedesk.store.records.answers import state_of
+from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.records.waits import Why, reason
+
+log = logging.getLogger(__name__)
+
+UNSENT_AMONG_THEM = "a message handled together with it was taken back"
+
+
+@dataclass(frozen=True)
+class TurnParts:
+    """The parts that a turn uses (see `jobworker.assembly`)."""
+
+    conversations: Conversations
+    outbox: Outbox
+    unsends: Unsends
+    schedule: Schedule
+    fetch: Callable[..., ProfileFetch]
+    """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
+    names: LaterProfiles
+    """Fetches profiles that no answer waits for."""
+    api: Callable[[], Any]
+    """The SDK's MessagingApi, made when a handler first needs it."""
+    lease_is_fresh: Callable[[], bool]
+    runs: Runs
+    """Counts and records each run of a job."""
+    content: Callable[..., Any] = no_content
+    """Fetches a user's content: `content(message, to)` (see `jobworker.bot.content`)."""
+    animate: Callable[[Document, HandlerContext], Callable[[], None]] = no_animation
+    """Shows the user that a handler runs; returns the function to call at its end."""
+    offer_button: Callable[..., OfferedButton | None] = no_button
+    """Called when a handler is called for an event (`jobworker.sending.button.Buttons.begin`)."""
+    quota: Callable[[], MonthlyQuota] = MonthlyQuota
+    """The known state of the month's quota; quick."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The bot's own settings."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """The bot's own secrets."""
+    masked: Callable[[str], str] = str
+    """Masks every secret in a text that is stored."""
+
+
+class Turns:
+    """Takes the turns of all jobs with one bot, whose handlers `handlers` calls.
+
+    `tries` is the total number of runs of a failing handler. A handler with a limit above
+    `handler_seconds` is a slow one.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        parts: TurnParts,
+        *,
+        tries: int,
+        limits: RetryLimits = LIMITS,
+        handler_seconds: float = 60.0,
+    ) -> None:
+        self.handlers = handlers
+        self.parts = parts
+        self.limits = limits
+        self.handler_seconds = handler_seconds
+        self._tries = tries
+
+    def take_over(self, epoch: int) -> None:
+        """Become the holder of the epoch; steps handle the outboxes of predecessors."""
+        self.parts.conversations.epoch = epoch
+        self.parts.unsends.take_over()
+        self.parts.outbox.take_over()
+
+    def has_room(self) -> bool:
+        """Whether the outboxes have room for more decisions."""
+        return self.parts.outbox.has_room
+
+    def decide(self, job: Job) -> JobResult | Wait:
+        """Run a job once; raises Replaced if a successor has taken over."""
+        memo = job.memo = job.memo or JobMemo()
+        if isinstance(job.document.get("event"), DBRef):
+            # The driver makes this of any object with `$ref` and `$id`.
+            job.document["event"] = dict(job.document["event"].as_doc())
+        if not is_event(job.document):
+            log.error("not a front desk document, skipped id=%s", job.document["_id"])
+            return JobResult.DONE
+        if memo.call is not None and memo.call.is_abandoned:
+            # If an operator released it, no row says so yet.
+            self.parts.runs.abandoned(job.document, memo)
+        turn = Turn(job, self)
+        try:
+            result = turn.result()
+        except Abandoned:
+            # Counted and recorded when it was abandoned; another run decides.
+            log.warning("abandoned handler returned after all event_id=%s", turn.name)
+            return Wait.because(Why.DEFERRED)
+        self.parts.runs.ended(job.document, memo, turn.run, result)
+        return result
+
+    def did_not_return(self, job: Job, stack: str) -> Wait:
+        """Handle an abandoned handler: a failed try, and the job runs again later."""
+        memo: JobMemo = job.memo
+        self.parts.runs.abandoned(job.document, memo)
+        outcome = self.failed(job, did_not_return(stack, has_sent=memo.has_sent))
+        if isinstance(outcome, Wait):
+            return outcome
+        memo.decision = letters_of(memo.heard_with(job.document), outcome)
+        return Wait.because(Why.DEFERRED, 0.0)
+
+    def failed(self, job: Job, failure: Failure) -> Wait | GiveUp:
+        """Count a failed try: the handler is tried again later, or its event is given up."""
+        memo: JobMemo = job.memo
+        memo.failures += 1
+        memo.passing_failures += failure.passing
+        first_at = memo.first_at or datetime.now(UTC)
+        name, what, place = name_of(job.document), failure.what, failure.place
+        if failure.ends_it(
+            failures=memo.failed_tries, tries=self._tries, first_at=first_at, limits=self.limits
+        ):
+            log.error(
+                "handler failed, given up event_id=%s attempts=%d error=%s at=%s lasting=%s",
+                *(name, memo.failures, what, place, failure.lasting),
+            )
+            return failure.give_up(attempts=memo.failures, first_at=first_at)
+        pause = pause_seconds(
+            memo.failures,
+            first=self.limits.first_pause_seconds,
+            most=self.limits.longest_pause_seconds,
+        )
+        log.warning(
+            "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s at=%s",
+            *(name, memo.failures, pause, what, place),
+        )
+        return Wait.because(Why.HANDLER_FAILED, pause, failures=memo.failures)
+
+
+Outcome = JobResult | Decided | GiveUp | Wait
+
+
+class Turn:
+    """One run of a job on one thread; `run` has its times and its outcome."""
+
+    def __init__(self, job: Job, turns: Turns) -> None:
+        self.run = job.memo.run = JobRun()
+        self.name = name_of(job.document)
+        self._job = job
+        self._document = job.document
+        self._memo: JobMemo = job.memo
+        self._id = conversation_id(job.document)
+        self._turns = turns
+        self._parts = turns.parts
+
+    def result(self) -> JobResult | Wait:
+        """Return how the turn ends. Raises Abandoned, Replaced, AccessRefused."""
+        try:
+            result = self._through_the_stages()
+            if isinstance(result, JobResult) and asks_for_effect(self._document):
+                self._parts.unsends.deadletters.note_carried_out(self._document)
+        except WorkerAway as error:
+            return self._away(error)
+        except GateClosed as error:
+            is_away = isinstance(error, LineAway)
+            return self._again(Why.LINE_NOT_CALLED if is_away else Why.NO_TURN, error)
+        except StoreUnavailable as error:
+            is_decided = self._memo.decision is not None
+            return self._again(Why.NOT_RECORDED if is_decided else Why.STORE_SILENT, error)
+        return result
+
+    def _through_the_stages(self) -> JobResult | Wait:
+        memo = self._memo
+        try:
+            ended = _first(self._found, self._taken_back, self._no_room)
+            if ended is None and memo.decision is None:
+                ended = _first(self._condemned, self._replayed, self._handle)
+            if isinstance(ended, GiveUp):
+                memo.decision, ended = self._given_up(ended), None
+            elif isinstance(ended, Decided):
+                memo.decision, self.run.outcome, ended = ended.decision, ended.outcome, None
+            return ended or self._commit()
+        except WriteRefused as error:
+            return self._past_its_record(error)
+
+    def _again(self, why: Why, error: Exception | None = None) -> Wait:
+        """Wait a moment, longer each time."""
+        memo = self._memo
+        memo.store_failures += 1
+        pause = pause_seconds(memo.store_failures, most=self._turns.limits.store_pause_seconds)
+        self.run.error = why.value if error is None else type(error).__name__
+        log.warning("not decided, trying again event_id=%s error=%s", self.name, error or why.value)
+        return Wait.because(why, pause)
+
+    def _away(self, error: WorkerAway) -> Wait:
+        """Give the job to another worker process, because its own is away; that is no failed
+        try.
+        """
+        memo, limits = self._memo, self._turns.limits
+        if error.worker is not None:
+            memo.died_with.add(error.worker)
+            memo.away, seconds = 0, 0.0
+            log.warning("handed out again event_id=%s: %s", self.name, error)
+        else:
+            memo.away = 1 if error.reserved else memo.away + 1
+            seconds = growing_seconds(
+                memo.away, first=limits.away_pause_seconds, most=limits.store_pause_seconds
+            )
+        return Wait(reason(Why.NO_WORKER, cause=str(error)), seconds)
+
+    # Before it is decided.
+
+    def _found(self) -> JobResult | None:
+        """Whether a predecessor has decided it. A predecessor cannot decide it from now on."""
+        if not self._job.again or self._memo.checked:
+            return None
+        if self._parts.outbox.has_adopted(self._id):
+            conversation = self._parts.conversations.load(self._document)
+        else:
+            conversation = self._adopt()
+        if self.name in conversation.applied:
+            log.info("decided before the restart event_id=%s", self.name)
+            return JobResult.ALREADY_APPLIED
+        self._parts.unsends.learn(self._document, conversation.unsent)
+        self._memo.checked = True
+        return None
+
+    def _taken_back(self) -> JobResult | Wait | None:
+        """Whether its message was taken back, or its timer was overtaken: no handler runs."""
+        if self._memo.decision is not None:
+            return None
+        if not (
+            self._parts.unsends.ends(self._document)
+            or self._parts.schedule.overtook(self._document)
+        ):
+            return None
+        self._memo.disband(self._job)
+        return self._finish(UNHEARD)
+
+    def _no_room(self) -> Wait | None:
+        # An event to give up sends nothing and should be out of the way.
+        if self._job.given_up_for is not None:
+            return None
+        if not self._parts.outbox.waits_for_room(self._id, self._job.resume):
+            return None
+        return Wait.because(Why.OUTBOX_FULL)
+
+    # The decision.
+
+    def _condemned(self) -> GiveUp | None:
+        condemned = self._job.given_up_for
+        if condemned is not None:
+            # Only this event is given up: the others are gathered again.
+            self._memo.disband(self._job)
+            log.error(
+                "given up event_id=%s attempts=%d cause=%s",
+                *(self.name, condemned.attempts, condemned.cause),
+            )
+            cause = condemned.cause + self._memo.has_sent * AFTER_A_SEND
+            condemned = replace(condemned, cause=cause)
+        return condemned
+
+    def _replayed(self) -> Decided | None:
+        """A replayed effect, or an event without a row or letter behind it, runs no handler."""
+        document, letters = self._document, self._parts.unsends.deadletters
+        if asks_for_effect(document):
+            decision = carried_out(document, letters.replayed_by(document))
+            return Decided(decision or refused(document, NO_LETTER))
+        if not is_fired_timer(document["event"]) or self._parts.schedule.stands_behind(document):
+            return None
+        # A given-up event is replayed with the event that its letter holds.
+        again = letters.replayed_by(document, **{"document.event": {"$eq": document["event"]}})
+        return None if again is not None else Decided(refused(document, NO_ROW))
+
+    def _handle(self) -> Decided | GiveUp | Wait:
+        memo = self._memo
+        case = Case(
+            self._job,
+            memo,
+            self._turns.handlers,
+            make_talk=self._talk,
+            load=self._load,
+            taken_back=self._parts.unsends.ends,
+            call=self._call,
+            now=datetime.now(UTC),
+            clock=time.monotonic(),
+            handler_seconds=self._turns.handler_seconds,
+        )
+        try:
+            decided = decide(case)
+        except Abandoned:
+            raise
+        except (Exception, SystemExit) as error:
+            if isinstance(error, NOT_ITS_FAULT) and not memo.has_sent:
+                raise
+            # The bot's own errors end here, around one job. If SystemExit ended the thread, the key
+            # would be left behind silently.
+            failure = raised(error, has_sent=memo.has_sent, masked=self._parts.masked)
+            return self._failed(failure, type(error).__name__)
+        if isinstance(decided, Failure):
+            return self._failed(decided, decided.what)
+        if isinstance(decided, Wait):
+            if decided.why["code"] == Why.FETCHING_PROFILE:
+                self._fetch_profile(str(case.talk.user_id))
+        elif memo.has_sent:
+            # A message that was sent is not decided again, whatever state it was based on.
+            decided = replace(decided, decision=replace(decided.decision, read_n=None))
+        return decided
+
+    def _failed(self, failure: Failure, error: str) -> Wait | GiveUp:
+        self.run.outcome, self.run.error = FAILED, error
+        return self._turns.failed(self._job, failure)
+
+    def _load(self) -> Conversation:
+        return self._parts.conversations.load(self._document)
+
+    def _talk(self) -> Talk:
+        parts = self._parts
+        around = TalkContext(
+            load=self._load,
+            api=parts.api,
+            content=parts.content,
+            quota=parts.quota,
+            now=parts.now,
+            per_member=self._turns.handlers.bot().per_member,
+            settings=parts.settings,
+            secrets=parts.secrets,
+        )
+        return Talk(self._document, around)
+
+    def _fetch_profile(self, user_id: str) -> None:
+        def done(profile: Document | None) -> None:
+            self._memo.profile = profile
+            self._job.resume()
+
+        self._parts.fetch(self._document, user_id, done=done).begin()
+
+    def _call(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
+        job, memo, run = self._job, self._memo, self.run
+        self._offer_button()
+        log.debug(
+            "started event_id=%s thread=%s since_accept_ms=%.1f",
+            *(self.name, run.thread, since_ms(self._document[ACCEPT_TIME])),
+        )
+        if memo.first_at is None:
+            memo.first_at = datetime.now(UTC)
+            self._parts.runs.waited(self._document, memo.first_at)
+        memo.tries += 1
+        memo.call = HandlerContext(
+            self._document, answered=answered(memo.heard) if memo.heard else None
+        )
+        end_animation = self._parts.animate(self._document, memo.call)
+        documents = memo.heard_with(self._document)
+        one = HandlerTry(job, memo, run, rule, event, talk, documents, memo.call)
+        run.begin_handler()
+        handlers = self._turns.handlers
+        try:
+            with memo.call.under(job.begin_handler(handlers.limit_of(rule))):
+                return handlers.call(one)
+        except WorkerAway as error:
+            memo.tries -= 1
+            if error.worker is None:
+                run.never_began()
+            raise
+        finally:
+            run.end_handler()
+            end_animation()
+
+    def _offer_button(self) -> None:
+        """Arrange a button for the handler's event, to be shown unless it is decided first."""
+        memo = self._memo
+        if memo.button is not None or self._turns.handlers.bot().sends_by_itself:
+            return
+        heard = memo.heard_with(self._document)
+        # The notes of a predecessor.
+        noted = self._load().answers if self._job.again else {}
+        document = next((one for one in heard if name_of(one) in noted), answered(heard))
+        memo.button = self._parts.offer_button(
+            document, state_of(noted.get(name_of(document))), has_sent=lambda: memo.has_sent
+        )
+
+    # Given up.
+
+    def _given_up(self, give_up: GiveUp) -> Decision:
+        """Return the decision "a dead letter for each event that was handled together"."""
+        decision = letters_of(self._memo.heard_with(self._document), give_up)
+        if not asks_for_effect(self._document):
+            return decision
+        return replace(decision, effects=[self._replayable(one) for one in decision.effects])
+
+    def _replayable(self, letter: Document) -> Document:
+        """The letter of a replayed send or timer, with the effect itself. Its document names only
+        the first letter, which is deleted a week after the replay.
+        """
+        first = self._parts.unsends.deadletters.replayed_by(self._document)
+        if first is None or "effect" not in first:
+            return letter
+        rest = {name: value for name, value in letter.items() if name != "document"}
+        return {**rest, "effect": first["effect"]}
+
+    def _past_its_record(self, error: WriteRefused) -> JobResult | Wait:
+        """MongoDB refuses the record: write the dead letters outside of it."""
+        memo = self._memo
+        self.run.error = type(error).__name__
+        if (found := self._found_applied(self._load().applied)) is not None:
+            return found
+        letters = memo.decision.given_up.effects if memo.decision is not None else []
+        if not letters:
+            log.error("given up event_id=%s cause=%s", self.name, error)
+            cause = str(error) + memo.has_sent * AFTER_A_SEND
+            first_at = memo.first_at or datetime.now(UTC)
+            letters = self._given_up(GiveUp(cause, max(memo.tries, 1), first_at)).effects
+        for letter in letters:
+            self._parts.unsends.deadletters.write(letter)
+        return JobResult.DONE
+
+    # The end.
+
+    def _commit(self) -> JobResult | Wait:
+        memo, parts, document = self._memo, self._parts, self._document
+        decision = self._named(self._by_its_button())
+        # A handler that has sent by itself must at least not send again.
+        if decision.is_empty and not memo.has_sent:
+            return self._finish(self.run.outcome)
+        if document["event"].get("mode") == "standby":
+            log.info("standby event, nothing is carried out event_id=%s", self.name)
+            decision = decision.given_up
+            if decision.is_empty:
+                return self._finish()
+        if not parts.lease_is_fresh():
+            return self._again(Why.LEASE_NOT_FRESH)
+        # guard: names-forgotten-first
+        if memo.forgets:
+            # Before the record: a profile read earlier is not written afterwards.
+            parts.names.forget(self._id)
+        messages = _messages_of(memo, document)
+        recorded = parts.conversations.record(
+            document,
+            decision,
+            unsaved=self._job.unsaved(),
+            message_id=messages.pop(self.name),
+            gathered=messages,
+            adopted=parts.outbox.has_adopted(self._id),
+        )
+        if recorded.outdated:
+            return self._changed()
+        if recorded.unsent:
+            return self._found_unsent()
+        parts.outbox.add(self._id, recorded.outbox)
+        if recorded.adopted is not None:
+            found = self._found_applied(recorded.adopted["applied"])
+            if isinstance(found, Wait):
+                return found
+        log.debug("decided event_id=%s effects=%d", self.name, len(decision.effects))
+        if memo.learns:
+            # A replay has no reply token, so no profile was fetched before its handler.
+            later = memo.learns == "later" or under_replay(document) is not None
+            parts.names.want(document, sender=later)
+        is_ours = recorded.is_ours or recorded.along
+        return JobResult.RECORDED if is_ours else JobResult.ALREADY_APPLIED
+
+    def _by_its_button(self) -> Decision:
+        """Return the decision; its answer waits for a tap if a button has used the token."""
+        decision, button = self._memo.decision, self._memo.button
+        assert decision is not None
+        if button is None:
+            return decision
+        return kept(decision, button.document, button.end(), now=datetime.now(UTC))
+
+    def _named(self, decision: Decision) -> Decision:
+        """Add the profile that LINE returned for the event to a decision to give up.
+
+        A handler that succeeded has it among its own changes. This reads the conversation, and
+        raises StoreUnavailable while MongoDB is away; then only the record is repeated.
+        """
+        profile = self._memo.profile
+        # LINE's refusal has no name to search for.
+        if profile is None or "displayName" not in profile or decision.given_up.is_empty:
+            return decision
+        talk = self._talk()
+        talk.know_profile(profile)
+        told = talk.decision()
+        return replace(
+            decision,
+            changes={**decision.changes, **told.changes},
+            gone=[*decision.gone, *told.gone],
+        )
+
+    def _adopt(self) -> Conversation:
+        """Make the conversation belong to this epoch, and its outbox known."""
+        stored = self._parts.conversations.adopt(self._id, self._document)
+        self._parts.outbox.add(self._id, Outbound.of(stored))
+        return Conversation.from_document(self._id, stored)
+
+    def _finish(self, outcome: str | None = None) -> JobResult | Wait:
+        """End a job without a record. The first one of a key in an epoch adopts its conversation;
+        otherwise a frozen predecessor could still record the event later.
+        """
+        # guard: first-end-adopts
+        if not self._parts.outbox.has_adopted(self._id):
+            conversation = self._adopt()
+            if (found := self._found_applied(conversation.applied)) is not None:
+                return found
+            decision = self._memo.decision
+            if decision is not None and decision.is_outdated_by(conversation.n):
+                return self._changed()
+        self.run.outcome = outcome
+        return JobResult.DONE
+
+    def _changed(self) -> Wait:
+        """The decision is based on an older state of the conversation: decide again."""
+        self._memo.decision = None
+        return self._again(Why.CONVERSATION_CHANGED)
+
+    def _found_applied(self, applied: Iterable[str]) -> JobResult | Wait | None:
+        """Return the result if these names are applied; None if no event of the job is among them.
+
+        A predecessor may have gathered fewer messages: each of the others is decided again.
+        """
+        memo = self._memo
+        names = {name_of(one) for one in memo.decided_with(self._document)}
+        done = names & set(applied)
+        if not done:
+            return None
+        # guard: some-of-them-applied -> never
+        if done < names:
+            memo.disband(self._job)
+            memo.found_applied |= done
+            if self.name not in done:
+                memo.decision = None
+                return self._again(Why.DECIDED_ELSEWHERE)
+        return JobResult.ALREADY_APPLIED
+
+    def _found_unsent(self) -> JobResult | Wait:
+        """The record found a message taken back. The other messages are handled without it."""
+        memo, unsends = self._memo, self._parts.unsends
+        heard = memo.heard_with(self._document)
+        if len(heard) == 1:
+            unsends.met(heard[0])
+            return self._finish(UNHEARD)
+        unsends.learn(self._document, self._load().unsent)
+        memo.decision = None
+        if memo.has_sent:
+            # Its own sends would be made once more.
+            memo.heard = [one for one in heard if not unsends.ends(one)]
+            failure = Failure(UNSENT_AMONG_THEM + AFTER_A_SEND, "-", "", lasting=True)
+            first_at = memo.first_at or datetime.now(UTC)
+            give_up = failure.give_up(attempts=memo.tries, first_at=first_at)
+            memo.decision = letters_of(memo.heard, give_up)
+        return self._again(Why.MESSAGE_TAKEN_BACK)
+
+
+def _first(*stages: Callable[[], Outcome | None]) -> Any:
+    """Return the result of the first stage that has one."""
+    return next((one for stage in stages if (one := stage()) is not None), None)
+
+
+def _messages_of(memo: JobMemo, document: Document) -> dict[str, str | None]:
+    """The names of the events decided together, each with its message's id if it was handled."""
+    heard = {
+        name_of(one): text_of(one["event"], "message", "id") for one in memo.heard_with(document)
+    }
+    return {name_of(one): heard.get(name_of(one)) for one in memo.decided_with(document)}

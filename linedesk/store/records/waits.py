@@ -1,0 +1,56 @@
+"""Why an event waits: a code with its values, as the field `why` of rows in `status` and `held`.
+
+Earlier releases stored an English sentence there.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from linedesk.store.documents import Document
+
+
+class Why(StrEnum):
+    """The codes. `until`, if a row has it, is the time of the next try."""
+
+    BEHIND_SLOW_HANDLER = "behind_slow_handler"
+    CONVERSATION_CHANGED = "conversation_changed"
+    """The conversation was written between the handler's read and the record."""
+    CRASH_SUSPECT = "crash_suspect"
+    DECIDED_ELSEWHERE = "decided_elsewhere"
+    """Another process has decided a message that was gathered with it."""
+    DEFERRED = "deferred"
+    FETCHING_PROFILE = "fetching_profile"
+    GATHERING = "gathering"
+    HANDLER_FAILED = "handler_failed"
+    """With `failures`, the number of failed tries."""
+    LEASE_NOT_FRESH = "lease_not_fresh"
+    LINE_NOT_CALLED = "line_not_called"
+    MESSAGE_TAKEN_BACK = "message_taken_back"
+    """Its sender took back a message that was gathered with it."""
+    MOVING_TO_HELD = "moving_to_held"
+    NO_SLOW_PLACE = "no_slow_place"
+    NO_TURN = "no_turn"
+    NO_WORKER = "no_worker"
+    """With `cause`, a text of the leader of the worker processes."""
+    NOT_READ = "not_read"
+    """MongoDB does not return the stored document."""
+    NOT_RECORDED = "not_recorded"
+    NOT_SAVED = "not_saved"
+    OUTBOX_FULL = "outbox_full"
+    PAUSED = "paused"
+    STORE_SILENT = "store_silent"
+    SUSPECT_NOT_STORED = "suspect_not_stored"
+
+
+def reason(why: Why, seconds: float | None = None, **values: Any) -> Document:
+    """The reason as stored; with `seconds` until the next try."""
+    until = None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
+    return {"code": why.value, **values, **({"until": until} if until else {})}
+
+
+def code_of(why: object) -> str:
+    """The code of a stored reason; an earlier release's sentence as it is."""
+    return str(why.get("code") if isinstance(why, dict) else why or "")
