@@ -53,6 +53,12 @@ var linedesk = (() => {
   const isGroup = (value) =>
     typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date) &&
     value._bsontype === undefined;
+  // A code with its values; a sentence in rows of earlier releases.
+  const reason = (why) =>
+    isGroup(why)
+      ? Object.entries(why).map(([name, value]) =>
+          name === "code" ? value : `${name}=${value instanceof Date ? value.toISOString() : value}`).join(" ")
+      : why;
   const secondsSince = (date) => (date instanceof Date ? Math.max(0, (new Date() - date) / 1000) : Infinity);
 
   // --- texts, and tables whose columns align in every script
@@ -156,7 +162,7 @@ var linedesk = (() => {
       ...titled("busy threads", ["thread", "doing", "for", "conversation", "event"],
         threads.map((row) => [row.name, row.doing, seconds(secondsSince(row.since)), whose(row), row.eventId])),
       ...titled("waiting", ["conversation", "documents", "held", "for", "try", "why", "first event"],
-        waiting.map((row) => [whose(row), row.documents, row.held, seconds(secondsSince(row.since)), row.try, row.why, row.eventId])),
+        waiting.map((row) => [whose(row), row.documents, row.held, seconds(secondsSince(row.since)), row.try, reason(row.why), row.eventId])),
     ];
   };
 

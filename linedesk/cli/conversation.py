@@ -121,7 +121,7 @@ def _held(held: Mapping[str, Any], now: datetime) -> Iterator[str]:
         "{count} documents, the first held since {ago} ({why})",
         held["count"],
     )
-    why = known(str(held["why"]))
+    why = known(held["why"])
     yield told.format(count=held["count"], ago=_ago(held["since"], now), why=why)
 
 

@@ -307,7 +307,7 @@ def _workers(seen: Overview, workers: WorkersView, most: int) -> Iterator[Text]:
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
     reason = one.get("why")
-    why = known(str(reason).removeprefix("a send ")) if reason else _("no reason known")
+    why = known(reason).removeprefix("a send ") if reason else _("no reason known")
     duration = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
     count = one.get("documents")
     # Without events the row is an outbox whose first send waits.

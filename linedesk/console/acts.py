@@ -43,6 +43,7 @@ from linedesk.store.errors import QueueError, RecvqClosed, SetupError, StoreUnav
 from linedesk.store.records.audit import DONE, AuditRecord
 from linedesk.store.records.effects import CALL, EFFECT_ID, OUTBOX, SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.waits import Why, code_of, reason
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +114,6 @@ def newest(database: Database[Any], *, limit: int = MOST_SHOWN) -> list[Document
 
 
 SLICE = 1_000
-# The reason that the dispatcher writes for a paused document in `held`.
-PAUSED = "paused"
 Kind = Literal["event", "send"]
 
 
@@ -128,8 +127,8 @@ class Head:
     kind: Kind
     id: str
     """An event's id, or a send's."""
-    why: str
-    """The known reason for its wait."""
+    why: object
+    """The known reason for its wait, as stored."""
     since: datetime | None = None
     is_held: bool = False
     """Whether it, or an event behind it, was moved to `held`."""
@@ -139,12 +138,17 @@ class Head:
         """The fields that name it in `control`."""
         return {EVENT_ID: self.id} if self.kind == "event" else {EFFECT_ID: self.id}
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether a pause covers it."""
+        return code_of(self.why) == Why.PAUSED
+
     def is_stuck(self, now: datetime) -> bool:
         """Return whether a release is offered: it blocks other events, or has waited for long.
 
         A paused event is not stuck.
         """
-        if self.why == PAUSED:
+        if self.is_paused:
             return False
         return self.is_held or (
             self.since is not None and (now - self.since).total_seconds() > WAIT_WARN_SECONDS
@@ -243,7 +247,7 @@ def heads(database: Database[Any], channel: str, key: str) -> list[Head]:
         event = _event_head(database, channel, key)
         if event is not None and Control(database).read().covers(channel, key):
             # Its row in `held` may still have the reason from before the pause.
-            event = replace(event, why=PAUSED)
+            event = replace(event, why=reason(Why.PAUSED))
         send = _send_head(database, channel, key)
     return [head for head in (event, send) if head is not None]
 
@@ -267,12 +271,12 @@ def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
         for one in processes.listed(row, name):
             # A row with an effectId belongs to a send that waits: its event is decided.
             if EFFECT_ID not in one and _is_of(one, whose) and isinstance(one.get(EVENT_ID), str):
-                why = words or str(one.get("why", ""))
+                why = words or one.get("why", "")
                 return Head("event", one[EVENT_ID], why, one.get("since"), is_held)
     if first is None:
         return None
     document = first.get("document") or {"_id": first["_id"]}
-    return Head("event", name_of(document), str(first.get("why", "")), first.get("since"), is_held)
+    return Head("event", name_of(document), first.get("why", ""), first.get("since"), is_held)
 
 
 def _is_of(one: Mapping[str, Any], whose: Mapping[str, str]) -> bool:

@@ -30,6 +30,7 @@ from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UN
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.queue.usage import CLOSE_SHARE, WARN_SHARE
+from linedesk.store.records.waits import Why, code_of
 
 Level = Literal["bad", "warn"]
 LEVELS: tuple[Level, ...] = ("bad", "warn")
@@ -469,7 +470,7 @@ def stuck_conversations(
     """
     oldest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for row in sorted(waiting, key=lambda row: _waited(row, now)):
-        if row.get("why") != "paused" and _waited(row, now) > WAIT_BAD_SECONDS:
+        if code_of(row.get("why")) != Why.PAUSED and _waited(row, now) > WAIT_BAD_SECONDS:
             oldest[row.get("channel"), row.get("key")] = row
     if not oldest:
         return None
@@ -479,7 +480,7 @@ def stuck_conversations(
     saw = _("{scope} waits for {time}: {reason}").format(
         scope=scope,
         time=for_long(_waited(first, now)),
-        reason=known(str(why)) if why else _("no reason known"),
+        reason=known(why) if why else _("no reason known"),
     )
     do = _(
         "`linedesk conversation show {scope}` shows details; `linedesk release {scope}` gives up "

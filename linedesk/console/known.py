@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
+from typing import Any
 
 from linedesk.runtime.language import DEFAULT, language, mark
 from linedesk.runtime.language import gettext as _
+from linedesk.store.records.waits import Why, code_of
 
 # Parts of a status line.
 SEPARATOR = " · "
@@ -20,14 +24,6 @@ SEPARATOR = " · "
 # place `quoted` is not ours and never translated; `first` and `second` have to be known.
 TEXTS = (
     # Why a conversation waits, and what a thread does.
-    mark("paused"),
-    mark("set aside"),
-    mark("waiting behind a slow handler"),
-    mark("waiting until another slow handler ends"),
-    mark("waiting until another crash suspect ends"),
-    mark("its outbox is full"),
-    mark("gathering the messages of its sender"),
-    mark("fetching the sender's profile"),
     mark("its handler runs"),
     mark("handler"),
     mark("step"),
@@ -41,12 +37,6 @@ TEXTS = (
     mark("LINE fails, and linedesk tries a single call now and then"),
     mark("LINE refuses the access token"),
     mark("{reason}, next try at {at}"),
-    mark("the handler failed once"),
-    mark("the handler failed {count} times"),
-    mark("LINE is not called for now"),
-    mark("its handler got no turn at the gate"),
-    mark("MongoDB did not take the record"),
-    mark("MongoDB did not answer"),
     mark("MongoDB did not confirm in time"),
     mark(
         "LINE answered {status} for the month's limit, and LINE's count of this month has to be "
@@ -201,19 +191,68 @@ TEXTS = (
 )
 
 
-def known(text: str) -> str:
-    """Return the translation of a known text; any other text as it is."""
+# The reasons why an event waits, by their codes.
+REASONS: Mapping[str, str] = {
+    Why.BEHIND_SLOW_HANDLER: mark("waiting behind a slow handler"),
+    Why.CONVERSATION_CHANGED: mark("its conversation changed while its handler ran"),
+    Why.CRASH_SUSPECT: mark("waiting until another crash suspect ends"),
+    Why.DECIDED_ELSEWHERE: mark("another process has decided a message gathered with it"),
+    Why.DEFERRED: mark("set aside"),
+    Why.FETCHING_PROFILE: mark("fetching the sender's profile"),
+    Why.GATHERING: mark("gathering the messages of its sender"),
+    Why.HANDLER_FAILED: mark("the handler failed {failures} times"),
+    Why.LEASE_NOT_FRESH: mark("the dispatcher has not renewed its lease in time"),
+    Why.LINE_NOT_CALLED: mark("LINE is not called for now"),
+    Why.MESSAGE_TAKEN_BACK: mark("its sender took back a message gathered with it"),
+    Why.MOVING_TO_HELD: mark("its documents are being moved to held"),
+    Why.NO_SLOW_PLACE: mark("waiting until another slow handler ends"),
+    Why.NO_TURN: mark("its handler got no turn at the gate"),
+    Why.NO_WORKER: "{cause}",
+    Why.NOT_READ: mark("MongoDB does not return its document"),
+    Why.NOT_RECORDED: mark("MongoDB did not take the record"),
+    Why.NOT_SAVED: mark("waiting until progress is saved"),
+    Why.OUTBOX_FULL: mark("its outbox is full"),
+    Why.PAUSED: mark("paused"),
+    Why.STORE_SILENT: mark("MongoDB did not answer"),
+    Why.SUSPECT_NOT_STORED: mark("MongoDB does not store the name of the suspect event"),
+}
+
+
+def known(text: object) -> str:
+    """Return a stored reason as a sentence, and a known text in its translation; any other text as
+    it is.
+    """
+    return _reason(text) if isinstance(text, Mapping) else _text("" if text is None else str(text))
+
+
+def _reason(why: Mapping[str, Any]) -> str:
+    code = code_of(why)
+    words = _(REASONS[code]) if code in REASONS else code
+    if (code, why.get("failures")) == (Why.HANDLER_FAILED, 1):
+        words = _("the handler failed once")
+    values = {"failures": why.get("failures"), "cause": _text(str(why.get("cause")))}
+    words = words.format(**values) if code in REASONS else words
+    if not isinstance(until := why.get("until"), datetime):
+        return words
+    at = f"{until.astimezone(UTC):%H:%M:%S} UTC"
+    return _("{reason}, next try at {at}").format(reason=words, at=at)
+
+
+def _text(text: str) -> str:
+    if text in REASONS and "{" not in REASONS[text]:
+        # Rows of `jobs` have the code alone.
+        return _(REASONS[text])
     if language() == DEFAULT or not text:
         return text
     if SEPARATOR in text:
-        return SEPARATOR.join(known(part) for part in text.split(SEPARATOR))
+        return SEPARATOR.join(_text(part) for part in text.split(SEPARATOR))
     if text in _whole():
         return _(text)
     for message, pattern in _patterns():
         found = pattern.fullmatch(text)
         if found is not None:
             given = found.groupdict()
-            values = {name: known(one) if name != "quoted" else one for name, one in given.items()}
+            values = {name: _text(one) if name != "quoted" else one for name, one in given.items()}
             if all(values[name] != given[name] for name in ("first", "second") if name in given):
                 return _(message).format(**values)
     return text

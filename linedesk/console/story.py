@@ -288,7 +288,7 @@ def _replays(facts: Facts) -> Iterator[Step]:
 
 def _held(facts: Facts) -> Iterator[Step]:
     if facts.held is not None:
-        why = known(str(facts.held.get("why")))
+        why = known(facts.held.get("why"))
         words = _("waits in held: {reason}").format(reason=why)
         if facts.before:
             words = _("waits in held, behind {count} of its conversation: {reason}").format(
@@ -536,7 +536,7 @@ def _undecided(facts: Facts, now: datetime) -> tuple[Stands, str]:
         return "in hand", words.format(time=time, step=step, thread=doing.get("name"))
     why = _why(facts)
     if facts.held is not None:
-        why = why or known(str(facts.held.get("why")))
+        why = why or known(facts.held.get("why"))
     if facts.held is not None and facts.before:
         words = _("waits behind {count} others of its conversation: {reason}")
         return "waits", words.format(count=facts.before, reason=why)
@@ -567,11 +567,11 @@ def _why(facts: Facts) -> str | None:
     row = facts.row or {}
     own = _of(row, "waiting", EVENT_ID, facts.name)
     if own is not None:
-        return known(str(own.get("why")))
+        return known(own.get("why"))
     for one in processes.listed(row, "waiting"):
         if (one.get("channel"), one.get("key")) == (channel, key):
             return _("behind {event} of its conversation: {reason}").format(
-                event=one.get(EVENT_ID), reason=known(str(one.get("why")))
+                event=one.get(EVENT_ID), reason=known(one.get("why"))
             )
     return None
 

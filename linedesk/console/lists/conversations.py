@@ -96,7 +96,7 @@ def _told(database: Database[Any]) -> list[ConversationLine]:
             str(row["key"]),
             at=row["since"] if isinstance(row.get("since"), datetime) else None,
             events=row["documents"] if isinstance(row.get("documents"), int) else 0,
-            why=known(str(row.get("why") or "")),
+            why=known(row.get("why")),
         )
         for row in processes.listed(present_leader(database) or {}, "waiting")
         if row.get("channel") and row.get("key")
@@ -124,7 +124,7 @@ def _held(database: Database[Any]) -> list[ConversationLine]:
             str(row["_id"].get("key")),
             at=row["at"],
             events=row["events"],
-            why=_("held: {reason}").format(reason=known(str(row["why"]))),
+            why=_("held: {reason}").format(reason=known(row["why"])),
         )
         for row in rows
     ]

@@ -17,8 +17,10 @@ from linedesk.console import processes
 from linedesk.console.conversation import starting
 from linedesk.console.dead_letters import LISTED
 from linedesk.console.facts import present_leader
+from linedesk.console.known import known
 from linedesk.console.reading import reported
 from linedesk.console.story import DECIDED
+from linedesk.runtime.language import gettext as _
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import (
     CALLS,
@@ -63,7 +65,7 @@ class Traces:
     running: frozenset[str] = frozenset()
     is_led: bool = True
     """Whether a running dispatcher is the leader."""
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, Any] = field(default_factory=dict)
     """The dispatcher's reason for the wait of an event, in English."""
     finished: frozenset[Any] = frozenset()
     """The `_id` of finished documents in progress, among those that no run decided."""
@@ -85,12 +87,12 @@ def read_traces(database: Database[Any], documents: Sequence[Document]) -> Trace
         calls=_calls(database, names),
         letters={one["_id"]: one for one in _letters(database, names)},
         letters_of_effects=_letters_of_effects(database, names),
-        held={one["_id"]: f"held: {one.get('why')}" for one in held},
+        held={one["_id"]: _("held: {reason}").format(reason=known(one.get("why"))) for one in held},
         waiting_sends=_counts(name for one in conversations for name in one["sends"]),
         applied=frozenset(name for one in conversations for name in one["applied"]),
         buttons=frozenset(name for one in conversations for name in one["buttons"]),
         running=frozenset(running),
-        reasons={str(one.get(EVENT_ID)): str(one["why"]) for one in waiting if one.get("why")},
+        reasons={str(one.get(EVENT_ID)): one["why"] for one in waiting if one.get("why")},
         is_led=bool(row),
         finished=_finished(database, [one["_id"] for one in undecided]),
     )

@@ -5,6 +5,7 @@ Earlier releases stored an English sentence there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -53,4 +54,4 @@ def reason(why: Why, seconds: float | None = None, **values: Any) -> Document:
 
 def code_of(why: object) -> str:
     """The code of a stored reason; an earlier release's sentence as it is."""
-    return str(why.get("code") if isinstance(why, dict) else why or "")
+    return str(why.get("code") if isinstance(why, Mapping) else why or "")
