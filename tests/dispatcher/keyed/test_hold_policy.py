@@ -99,7 +99,7 @@ def test_in_a_window_with_many_bytes_a_slow_key_that_has_over_half_of_them_is_du
 ) -> None:
     desk = Desk(most_bytes=110)
     desk.put("huge", 5, size=size)
-    desk.queues.deferred(desk.begin())
+    desk.queues.deferred(desk.begin(), WAITS)
     desk.put("other", 25, size=1)
     desk.queues.deferred(desk.begin())
     assert desk.due(1.0) == {}, "half of the window is free"
