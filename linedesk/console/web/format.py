@@ -238,5 +238,5 @@ FILTERS = {
     "pretty": pretty,
     "capital": capital,
     "sentence": sentence,
-    "known": lambda value: known(plain(value)),
+    "known": lambda value: known(value) or NONE,
 }

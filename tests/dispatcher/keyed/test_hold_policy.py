@@ -101,7 +101,7 @@ def test_in_a_window_with_many_bytes_a_slow_key_that_has_over_half_of_them_is_du
     desk.put("huge", 5, size=size)
     desk.queues.deferred(desk.begin(), WAITS)
     desk.put("other", 25, size=1)
-    desk.queues.deferred(desk.begin())
+    desk.queues.deferred(desk.begin(), WAITS)
     assert desk.due(1.0) == {}, "half of the window is free"
     desk.policy = HoldPolicy(after_seconds=AFTER, bound=10_000, most_bytes=80)
     assert desk.due(1.0) == due
@@ -109,7 +109,7 @@ def test_in_a_window_with_many_bytes_a_slow_key_that_has_over_half_of_them_is_du
     desk = Desk(most_bytes=60)
     desk.put("huge", 6, size=size)
     desk.decide(1)
-    desk.queues.deferred(desk.begin())
+    desk.queues.deferred(desk.begin(), WAITS)
     assert desk.due(1.0) == {}
 
 

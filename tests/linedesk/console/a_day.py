@@ -10,6 +10,7 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.store.records.effects import place_of
+from linedesk.store.records.waits import Why, reason
 
 USER, OTHER, GROUP = (f"{letter}{'0123456789abcdef' * 2}" for letter in "URC")
 EVENT = "01JD3ZQ8Q0T9XK4M5N6P7R8S9T"
@@ -92,12 +93,12 @@ def dispatcher_row(**more: Any) -> dict[str, Any]:
             doing("worker-17", "job", 0.02, GROUP),
         ],
         "waiting": [
-            {**waiting, "why": "waiting behind a slow handler", "since": moment(41)},
+            {**waiting, "why": reason(Why.BEHIND_SLOW_HANDLER), "since": moment(41)},
             {
                 **waiting,
                 "key": GROUP,
                 "documents": 1,
-                "why": "the handler failed 2 times, next try at 12:03:05",
+                "why": {**reason(Why.HANDLER_FAILED, failures=2), "until": moment(-12)},
                 "since": moment(9),
             },
         ],

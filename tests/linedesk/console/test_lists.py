@@ -10,7 +10,7 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.console.acts import PAUSED, Head, heads
+from linedesk.console.acts import Head, heads
 from linedesk.console.calls import Wanted, newest_calls
 from linedesk.console.lists.conversations import channels_of, latest, waiting
 from linedesk.console.lists.events import Result, counted, events_between, newest_events
@@ -389,7 +389,7 @@ def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) 
     assert head.is_stuck(now())
     Control(database).pause(Scope("main"), by="hanako")
     (head,) = heads(database, "main", HANAKO)
-    assert head.why == PAUSED
+    assert head.is_paused
     assert not head.is_stuck(now())
 
 
