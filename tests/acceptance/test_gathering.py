@@ -25,7 +25,7 @@ def gathers(house: Any) -> bool:
     """Whether the dispatcher's row in `status` says that a conversation gathers."""
     rows = house.database.status.find({"role": "dispatcher"})
     waiting = [one for row in rows for one in row.get("waiting", ())]
-    return any("gathering" in one["why"] for one in waiting)
+    return any(one["why"]["code"] == "gathering" for one in waiting)
 
 
 def test_messages_are_answered_together_and_once(house: Any, sim: Any) -> None:

@@ -36,13 +36,13 @@ def test_paused_events_survive_kills_and_are_answered_once_and_in_order(
         sim.say(stopped, f"花子{text}")
         sim.say(well, f"太郎{text}")
     sim.wait_for(lambda: texts_of(sim, well) == ["太郎一", "太郎二"])
-    house.wait_for(lambda: house.database.held.count_documents({"why": "paused"}) == 2)
+    house.wait_for(lambda: house.database.held.count_documents({"why.code": "paused"}) == 2)
     house.stop(process, signal.SIGKILL)
     control.pause(Scope("main"), by="operator")
     sim.say(stopped, "花子三")
     sim.say(well, "太郎三")
     house.start_dispatcher(**BOT)
-    house.wait_for(lambda: house.database.held.count_documents({"why": "paused"}) == 4)
+    house.wait_for(lambda: house.database.held.count_documents({"why.code": "paused"}) == 4)
     assert texts_of(sim, stopped) == []
     assert texts_of(sim, well) == ["太郎一", "太郎二"]
 
@@ -76,7 +76,7 @@ def linedesk(house: Any, *arguments: str) -> Result:
 
 
 def held(house: Any) -> int:
-    count: int = house.database.held.count_documents({"why": "paused"})
+    count: int = house.database.held.count_documents({"why.code": "paused"})
     return count
 
 

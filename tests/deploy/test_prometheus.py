@@ -289,7 +289,7 @@ def test_each_alert_fires_by_its_fault(house: House, tmp_path: Path) -> None:
         control.pause(scope, by="operator")
         eventually(lambda: server.ask('linedesk_pauses{scope="conversation"} == 1'))
         sim.say(paused, "hello")
-        house.wait_for(lambda: house.database.held.find_one({"why": "paused"}))
+        house.wait_for(lambda: house.database.held.find_one({"why.code": "paused"}))
         assert "LinedeskAnswersLate" not in server.firing()
         faults.fires("LinedeskHandlersHang", fault=lambda: sim.say(stuck, "hang"))
         yesterday = {"$set": {"at": datetime.now(UTC) - timedelta(hours=25)}}

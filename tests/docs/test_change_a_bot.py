@@ -255,7 +255,7 @@ def test_the_pages_new_version_continues_what_its_old_version_began(desk: Desk) 
 
 def test_the_pages_lines_of_the_shell_count_what_waits(desk: Desk) -> None:
     desk.runs(OBEYS)
-    desk.says("talk.after(60, 'soup:1'); talk.after(60, 'soup:2'); talk.expect('size', within=9)")
+    desk.says("talk.after(60, 'soup:1'); talk.after(60, 'soup:2'); talk.expect('size', within=600)")
     desk.says("talk.data['version'] = 2")
     group = desk.sim.add_group("家族", members=[desk.user])
     desk.runs(OF_MEMBERS)
