@@ -27,6 +27,7 @@ from linedesk.setup.users import (
     replace_admin_password,
     require_fitting,
 )
+from linedesk.setup.views import VIEWS, ensure_views
 from linedesk.store.client import connect
 from linedesk.store.collections import (
     MEGABYTE,
@@ -40,7 +41,6 @@ from linedesk.store.documents import RECVQ, SCHEMA
 from linedesk.store.errors import translated
 from linedesk.store.queue.repair import NOT_MENDED
 from linedesk.store.uri import Uri
-from linedesk.store.views import VIEWS, ensure_views
 
 AUTHORIZATION_OFF = mark(
     "authorization is OFF: every client that reaches MongoDB can read and change everything. Set "

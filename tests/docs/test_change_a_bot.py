@@ -21,9 +21,9 @@ import pytest
 
 from linedesk.compose.private_mongod import MongodNotFound
 from linedesk.demo.environment import DATABASE
+from linedesk.setup.views import create_views
 from linedesk.store.documents import Document
 from linedesk.store.records.timers import RUN_AT
-from linedesk.store.views import create_views
 from linedesk.testing.real_stack import RealStack, real_stack
 from linesim import Sim
 from tests.conftest import missing

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from linedesk.setup.views import VIEWS
 from linedesk.store.collections import CAPPED_BYTES, PLAIN
 from linedesk.store.documents import RECVQ
-from linedesk.store.views import VIEWS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "mongo-shell.md").read_text("utf-8")

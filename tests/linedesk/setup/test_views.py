@@ -9,10 +9,10 @@ import pytest
 from bson import ObjectId, json_util
 from pymongo.database import Database
 
+from linedesk.setup.views import VIEWS, create_views, ensure_views
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document, make_heartbeat
 from linedesk.store.records.effects import TRIED_AT, place_of
-from linedesk.store.views import VIEWS, create_views, ensure_views
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECRET = "秘密の言葉"
