@@ -2,7 +2,7 @@
 
 `python -m bench compare accept --with v1.2` runs one bench by turns with the product of this tree
 and with that of another commit. `python -m bench guard` measures small, and fails where a ratio has
-halved.
+halved or a cost has grown.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ def parser_of(benches: dict[str, ModuleType]) -> argparse.ArgumentParser:
     compares.add_argument("bench", choices=list(benches))
     compares.add_argument("--with", dest="commit", required=True, help="a commit, tag or branch")
     _add_common(compares, rounds=5)
-    commands.add_parser("guard", help="measure small; fail where a ratio has halved")
+    commands.add_parser(
+        "guard", help="measure small; fail where a ratio or a cost is out of bounds"
+    )
     return parser
 
 

@@ -74,8 +74,8 @@ def _stored(desk: Desk, options: argparse.Namespace) -> Figures:
     return answered.figures
 
 
-def _completed(drain: Callable[[int, int], float], options: argparse.Namespace) -> Figures:
-    return {"jobs/s": drain(options.jobs, options.keys)}
+def _completed(drain: measure.Drain, options: argparse.Namespace) -> Figures:
+    return {"jobs/s": options.jobs / drain(options.jobs, options.keys)["seconds"]}
 
 
 def _waited(delay: Callable[[float, int], list[float]], options: argparse.Namespace) -> Figures:

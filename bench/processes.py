@@ -63,10 +63,21 @@ def to_its_end(command: Sequence[str], step: str, *, env: Mapping[str, str] | No
         raise BenchFailed(f"{step}: {(done.stderr or done.stdout)[-1000:]}")
 
 
-def cpu_seconds(pid: int) -> float:
-    """The processor time of a process (proc(5): utime and stime)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(pid: int, *, children: bool = False) -> float:
+    """The processor time of a process (proc(5): utime and stime), with its children if wanted."""
+    fields = _stat(pid)
+    ticks = sum(int(field) for field in fields[11 : 15 if children else 13])
+    seconds = ticks / os.sysconf("SC_CLK_TCK")
+    for path in Path("/proc").glob("[0-9]*") if children else ():
+        # Of any process of the machine, which can end meanwhile.
+        with suppress(OSError):
+            if int(_stat(int(path.name))[1]) == pid:
+                seconds += cpu_seconds(int(path.name))
+    return seconds
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def memory_mb(pid: int, *, peak: bool = False) -> float:

@@ -1,20 +1,24 @@
 """Events per second through a bot that records something each time: state and one send.
 
 The dispatcher is the real process with 20 threads on a real mongod; LINE is a server that takes
-every call at once. The events are stored beforehand, as many of each conversation as of any other,
-and it ends when all are recorded, every answer has reached LINE, and no outbox holds anything.
+every call at once. Each variant reads its events from its store, where they are before the clock
+starts, counts in the conversation's state, and replies with the number. The clock stops when all
+events are recorded and completed and all replies have reached LINE. The costs are those of an
+event: milliseconds of processor of the worker (dispatcher, threads or peer) and of the database,
+commands and journal syncs of MongoDB, bytes of the oplog.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,16 +29,17 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench.free_line import free_line
+from bench.peers import measure, names, servers
+from bench.peers.jobs import ANSWER, reply
 from bench.processes import cpu_seconds
 from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import environ_of, mongod_and_database, process
+from bench.stack import environ_of, mongod_and_database, process, store
 from bench.waiting import until
 from bench.webhooks import SENTENCE, text_event
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import server_version
 from linedesk.store.collections import MEGABYTE, create_collections
-from linedesk.store.documents import CONVERSATIONS, RECVQ, Document, make_document
-from linedesk.store.insert import insert_documents
+from linedesk.store.documents import CONVERSATIONS, RECVQ
 from linedesk.store.records.effects import WITH_OUTBOX
 
 THREADS = 20
@@ -42,7 +47,9 @@ CONCURRENCY = 10
 LONGEST_SECONDS = 300.0
 
 NAIVE, LINEDESK = "threads that write and call", "linedesk"
-LACKS = {NAIVE: "that anything survives a crash, order by key, exactly once", LINEDESK: ""}
+PROCESSOR, WORKER, DATABASE = "processor ms", "worker ms", "database ms"
+CALLS = "a durable note before the call; exactly one call and one change of state an event"
+LACKS = {NAIVE: f"that an event survives a crash; order by key; {CALLS}", LINEDESK: ""}
 
 bot = Bot()
 
@@ -51,7 +58,7 @@ bot = Bot()
 def count(event: MessageEvent, talk: Talk) -> None:
     """Counts the messages of its user, and answers with their number."""
     talk.data["messages"] = talk.data.get("messages", 0) + 1
-    talk.reply(f"{talk.data['messages']} 通目のメッセージです。")
+    talk.reply(ANSWER.format(talk.data["messages"]))
 
 
 class Stack:
@@ -61,37 +68,37 @@ class Stack:
         self, database: Database[Any], line: str, log: Path, *, dispatcher: int, mongod: int
     ) -> None:
         self._database = database
-        self.line = line
+        self.url = f"{line}/v2/bot/message/reply"
         self._log = log.open("rb")
         self._sent = 0
-        self._pids = {"dispatcher": dispatcher, "mongod": mongod}
+        self._dispatcher, self._mongod = dispatcher, mongod
         self._http = urllib3.PoolManager(maxsize=THREADS)
 
-    def recorded(self, events: int, conversations: int) -> Figures:
-        """Through linedesk: from storing the events until nothing of them waits."""
-        before, processor = self.sent(), self._processor()
-        documents = self._documents(events, conversations)
-        began = time.monotonic()
-        for first in range(0, events, 1_000):
-            part = documents[first : first + 1_000]
-            insert_documents(self._database[RECVQ], part, timeout_seconds=10)
-        outboxes = self._database[CONVERSATIONS]
+    def figures(self, way: measure.Drain, events: int, conversations: int) -> Figures:
+        """One variant's of an event. Raises BenchFailed unless LINE got one message for each."""
+        before, used = self.sent(), dict(way(events, conversations))
+        if (sent := self.sent() - before) != events:
+            raise BenchFailed(f"{sent} messages reached LINE for {events} events")
+        rate = events / used.pop("seconds")
+        costs = {name: total / events for name, total in used.items()}
+        return {"events/s": rate, PROCESSOR: costs[WORKER] + costs[DATABASE], **costs}
+
+    def recorded(self, events: int, conversations: int) -> Mapping[str, float]:
+        """Through linedesk: from the stored events until nothing waits."""
+        outboxes, wanted = self._database[CONVERSATIONS], self.sent() + events
+        with self._without_dispatcher():
+            self._store(RECVQ, events, conversations)
+            before = self._used(self._dispatcher)
         until(
-            lambda: self.sent() >= before + events and outboxes.find_one(WITH_OUTBOX) is None,
+            lambda: self.sent() >= wanted and outboxes.find_one(WITH_OUTBOX) is None,
             f"{events} events are answered",
             seconds=LONGEST_SECONDS,
         )
-        seconds = time.monotonic() - began
-        if (extra := self.sent() - before - events) > 0:
-            raise BenchFailed(f"{extra} answers too many")
-        spent = {name: at - processor[name] for name, at in self._processor().items()}
-        per_event = {f"{name} ms/event": ms * 1000 / events for name, ms in spent.items()}
-        return {"events/s": events / seconds, **per_event}
+        return _since(before, self._used(self._dispatcher))
 
-    def naive(self, events: int, conversations: int) -> Figures:
+    def naive(self, events: int, conversations: int) -> Mapping[str, float]:
         """The same work with no promise: each thread writes the state durably and calls LINE."""
-        states = self._database["naive"]
-        documents = iter(self._documents(events, conversations))
+        states, waiting = self._database["naive"], self._database["waiting"]
         lock = threading.Lock()
 
         def work() -> None:
@@ -100,40 +107,65 @@ class Stack:
                     document = next(documents, None)
                 if document is None:
                     return
-                key, token = document["key"], document["event"]["replyToken"]
                 row: Any = states.find_one_and_update(
-                    {"_id": key}, {"$inc": {"messages": 1}}, upsert=True, return_document=True
+                    {"_id": document["key"]},
+                    {"$inc": {"messages": 1}},
+                    upsert=True,
+                    return_document=True,
                 )
-                text = f"{row['messages']} 通目のメッセージです。"
-                body = {"replyToken": token, "messages": [{"type": "text", "text": text}]}
-                answer = self._http.request("POST", f"{self.line}/v2/bot/message/reply", json=body)
+                body = reply(document["event"], row["messages"])
+                answer = self._http.request("POST", self.url, json=body)
                 if answer.status != 200:
                     raise BenchFailed(f"LINE answered {answer.status}")
 
-        before = self.sent()
-        began = time.monotonic()
-        with ThreadPoolExecutor(THREADS) as pool:
+        # The dispatcher's change stream would have mongod look at each of these writes.
+        with self._without_dispatcher(), ThreadPoolExecutor(THREADS) as pool:
+            waiting.drop()
+            self._store(waiting.name, events, conversations)
+            before = self._used(os.getpid())
+            documents = waiting.find()
             for done in [pool.submit(work) for _ in range(THREADS)]:
                 done.result()
-        seconds = time.monotonic() - began
-        if self.sent() != before + events:
-            raise BenchFailed("not every call reached LINE")
-        return {"events/s": events / seconds}
+            return _since(before, self._used(os.getpid()))
 
     def sent(self) -> int:
         """How many messages LINE has got: a line of its log each."""
         self._sent += self._log.read().count(b"\n")
         return self._sent
 
-    def _documents(self, events: int, conversations: int) -> list[Document]:
-        now = datetime.now(UTC)
-        return [
-            make_document(event, channel="main", accept_time=now)
-            for event in (text_event(n % conversations, SENTENCE) for n in range(events))
-        ]
+    @contextmanager
+    def _without_dispatcher(self) -> Iterator[None]:
+        """It stands still meanwhile, and keeps its lease, since no other takes it."""
+        os.kill(self._dispatcher, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._dispatcher, signal.SIGCONT)
 
-    def _processor(self) -> dict[str, float]:
-        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+    def _store(self, name: str, events: int, conversations: int) -> None:
+        made = [text_event(n % conversations, SENTENCE) for n in range(events)]
+        store(self._database, made, Console(quiet=True), into=name)
+
+    def _used(self, worker: int) -> Mapping[str, float]:
+        """Totals so far."""
+        client = self._database.client
+        status = client.admin.command("serverStatus")
+        commands = status["metrics"]["commands"]
+        return {
+            "seconds": time.monotonic(),
+            WORKER: 1000 * cpu_seconds(worker),
+            DATABASE: 1000 * cpu_seconds(self._mongod),
+            # Without the drivers' own looks at the server.
+            "commands": sum(
+                one["total"] for name, one in commands.items() if name not in ("hello", "<UNKNOWN>")
+            ),
+            "journal syncs": status["wiredTiger"]["log"]["log sync operations"],
+            "oplog bytes": client["local"].command("collStats", "oplog.rs")["size"],
+        }
+
+
+def _since(before: Mapping[str, float], now: Mapping[str, float]) -> Mapping[str, float]:
+    return {name: total - before[name] for name, total in now.items()}
 
 
 @contextmanager
@@ -150,7 +182,7 @@ def running(folder: Path) -> Iterator[tuple[Stack, dict[str, str]]]:
             LINE_CONCURRENCY=str(CONCURRENCY),
             DISPATCHER_THREADS=str(THREADS),
             BOT="bench.record:bot",
-            LOG_LEVEL="warning",
+            LOG_LEVEL="error",
         )
         with process("dispatcher", environ, stdout=None, stderr=None) as dispatcher:
             yield (
@@ -187,26 +219,19 @@ def measured(
         folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
         stack, found = ends.enter_context(running(folder))
         stack.recorded(conversations, conversations)
-        variants: dict[str, Callable[[], Figures]] = {
-            NAIVE: lambda: stack.naive(events, conversations),
-            LINEDESK: lambda: stack.recorded(events, conversations),
-        }
+        ways: dict[str, measure.Drain] = {NAIVE: stack.naive, LINEDESK: stack.recorded}
         lacks = dict(LACKS)
         if peers:
-            # Here, since other runs install none of them.
-            from bench.peers import measure, names, servers
-
-            url = f"{stack.line}/v2/bot/message/push"
-            drains = ends.enter_context(measure.completions(folder, work="state", url=url))
-            for name, drain in drains.items():
-                variants[name] = partial(_drained, drain, events, conversations)
-                lacks[name] = names.LACKS[name]
+            drains = measure.completions(folder, work="state", url=stack.url)
+            ways |= ends.enter_context(drains)
+            for name in ways.keys() - lacks:
+                others = [lack for lack in names.PEERS[name].lacks if lack != names.AT_LEAST_ONCE]
+                lacks[name] = "; ".join([*others, CALLS])
             found |= servers.versions()
+        variants = {
+            name: partial(stack.figures, way, events, conversations) for name, way in ways.items()
+        }
         rows = by_turns(variants, rounds, console)
     title = f"{events:,} events of {conversations:,} conversations, state and one send each"
     settings = {"threads": THREADS, "LINE_CONCURRENCY": CONCURRENCY}
     return Report(title, rows, NAIVE, lacks=lacks, versions=found, settings=settings)
-
-
-def _drained(drain: Callable[[int, int], float], events: int, conversations: int) -> Figures:
-    return {"events/s": drain(events, conversations)}

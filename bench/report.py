@@ -67,14 +67,14 @@ class Report:
     """Versions of other parts than Python's packages, such as MongoDB."""
     settings: Mapping[str, object] = field(default_factory=dict)
 
-    def ratios(self, row: Row) -> list[float]:
-        """Its first figure, divided by the baseline's of the same case and round."""
+    def ratios(self, row: Row, figure: str = "") -> list[float]:
+        """This figure, or its first one, divided by the baseline's of the same case and round."""
         base = next(
             (r for r in self.rows if r.variant == self.baseline and r.case == row.case), None
         )
         if base is None or base is row:
             return []
-        figure = next(iter(row.rounds[0]))
+        figure = figure or next(iter(row.rounds[0]))
         pairs = zip(row.rounds, base.rounds, strict=True)
         return [ours[figure] / theirs[figure] for ours, theirs in pairs if theirs[figure]]
 

@@ -83,7 +83,9 @@ def mongod_and_database(folder: Path) -> Iterator[tuple[EmbeddedMongod, Database
         yield mongod, client[DATABASE]
 
 
-def store(database: Database[Any], events: Sequence[Event], console: Console) -> Any:
+def store(
+    database: Database[Any], events: Sequence[Event], console: Console, *, into: str = RECVQ
+) -> Any:
     """Put the events into recvq, as a front desk would; the `_id` of the last one."""
     batches = range(0, len(events), STORED_AT_ONCE)
     for first in track(batches, "storing", console=console, transient=True):
@@ -92,7 +94,7 @@ def store(database: Database[Any], events: Sequence[Event], console: Console) ->
             make_document(event, channel="main", accept_time=now)
             for event in events[first : first + STORED_AT_ONCE]
         ]
-        insert_documents(database[RECVQ], batch, timeout_seconds=30)
+        insert_documents(database[into], batch, timeout_seconds=30)
     return batch[-1]["_id"]
 
 

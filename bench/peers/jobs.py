@@ -1,11 +1,10 @@
-"""The peers' jobs: note that they have started; optionally record a state and send.
+"""The peers' jobs: note that they have started; optionally count in a state and reply.
 
 Environment variables configure them, since the peers' own commands start the workers.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -21,8 +20,9 @@ STORE = os.environ.get("PEER_STORE", "")
 OPTION = os.environ.get("PEER_OPTION", "")
 STARTED = "PEER_STARTED"
 SEND_URL = os.environ.get("PEER_SEND_URL", "")
-"""With one, each job records a state and posts to it."""
-STATE_TABLE = "CREATE TABLE bench_state (key text PRIMARY KEY, value jsonb NOT NULL)"
+"""With one, each job counts in its conversation's state and posts to it."""
+ANSWER = "{} 通目のメッセージです。"
+STATE_TABLE = "CREATE TABLE bench_state (key text PRIMARY KEY, messages int NOT NULL)"
 
 
 def script(name: str) -> str:
@@ -54,17 +54,20 @@ def starts(log: Path) -> int:
     return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
-async def work(event: Event, record: Callable[[str, str], Awaitable[object]]) -> None:
-    """Do the job; `record` writes the state of a conversation durably, as JSON."""
+async def work(event: Event, count: Callable[[str], Awaitable[int]]) -> None:
+    """Do the job; `count` counts durably in the state of a conversation."""
     note(event)
     if SEND_URL:
-        key = event["source"]["userId"]
-        await record(key, json.dumps({"event": event["webhookEventId"], "step": "answered"}))
-        await _send(key)
+        await _send(reply(event, await count(event["source"]["userId"])))
 
 
-async def _send(key: str) -> None:
-    message = {"to": key, "messages": [{"type": "text", "text": "はい、承りました。"}]}
+def reply(event: Event, messages: int) -> dict[str, object]:
+    """The answer to the last of so many messages."""
+    text = ANSWER.format(messages)
+    return {"replyToken": event["replyToken"], "messages": [{"type": "text", "text": text}]}
+
+
+async def _send(message: object) -> None:
     async with _session().post(SEND_URL, json=message) as answer:
         answer.raise_for_status()
         await answer.read()

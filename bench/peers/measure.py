@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +25,10 @@ from bench.webhooks import SECRET, SENTENCE, USERS, ids_of, request_of, text_eve
 from linedesk.compose.private_mongod import free_port
 
 Urls = Mapping[str, str]
+Drain = Callable[[int, int], Mapping[str, float]]
+"""Completes a number of jobs of a number of conversations; its seconds, and with "state" the ms of
+processor time of its worker and of its database.
+"""
 DRAIN_SECONDS = 300.0
 WAIT_SECONDS = 10.0
 """For jobs to start, after the last POST."""
@@ -44,17 +49,17 @@ def enqueue_routes(folder: Path) -> Iterator[dict[str, Desk]]:
 @contextmanager
 def completions(
     folder: Path, *, work: str = "nothing", url: str = ""
-) -> Iterator[dict[str, Callable[[int, int], float]]]:
-    """By peer: a function of the number of jobs and of conversations that gives jobs per second.
+) -> Iterator[dict[str, Drain]]:
+    """By peer.
 
     One worker with 20 jobs at a time, which are stored before it starts; from the first start of a
-    job until the peer's own store knows all as completed. With `work` "state" each job writes the
-    state of its conversation into the peer's database and posts one message to `url`; only peers
+    job until the peer's own store knows all as completed. With `work` "state" each job counts in
+    the state of its conversation in the peer's database and posts one reply to `url`; only peers
     whose store is a database are measured so.
     """
     wanted = [name for name, peer in measured_for("complete") if work == "nothing" or peer.records]
     sent = url if work == "state" else ""
-    with _stores("complete") as urls:
+    with running({PEERS[name].server for name in wanted}) as urls:
         yield {name: partial(_drain, name, urls, folder, sent) for name in wanted}
 
 
@@ -111,7 +116,9 @@ def _route(name: str, urls: Urls, folder: Path) -> Iterator[int]:
         yield port
 
 
-def _drain(name: str, urls: Urls, folder: Path, url: str, number: int, keys: int) -> float:
+def _drain(
+    name: str, urls: Urls, folder: Path, url: str, number: int, keys: int
+) -> Mapping[str, float]:
     environ = _environ(name, urls, _new_log(name, folder), PEER_SEND_URL=url)
     command = _module("drain", PEERS[name].module, str(number), str(keys))
     try:
@@ -128,7 +135,8 @@ def _drain(name: str, urls: Urls, folder: Path, url: str, number: int, keys: int
         raise BenchFailed(f"{name} did not complete its jobs in {DRAIN_SECONDS:.0f} s") from error
     if done.returncode:
         raise BenchFailed(f"completing the jobs of {name}: {done.stderr[-1000:]}")
-    return number / float(done.stdout)
+    used: Mapping[str, float] = json.loads(done.stdout)
+    return used
 
 
 def _delays(name: str, urls: Urls, folder: Path, rate: float, events: int) -> list[float]:

@@ -21,6 +21,12 @@ def number_in(url: str, rows: str) -> int:
     return int(_connection(url).execute(f"SELECT count(*) FROM {rows}").fetchone()[0])
 
 
+def server(url: str) -> int:
+    """The process whose children serve the connections."""
+    [lines] = _connection(url).execute("SELECT pg_read_file('postmaster.pid')").fetchone()
+    return int(lines.split()[0])
+
+
 @cache
 def _connection(url: str) -> Any:
     return psycopg.connect(url, autocommit=True)

@@ -26,8 +26,8 @@ from bench.peers.names import Enqueue, Event
 from bench.peers.postgresql import new_database, number_in
 
 UPSERT = """
-INSERT INTO bench_state VALUES ($1, $2::jsonb)
-ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value
+INSERT INTO bench_state VALUES ($1, 1)
+ON CONFLICT (key) DO UPDATE SET messages = bench_state.messages + 1 RETURNING messages
 """
 
 
@@ -38,12 +38,12 @@ async def main() -> AsyncIterator[PgQueuer]:
     pgq = PgQueuer(AsyncpgDriver(connection))
     async with asyncpg.create_pool(STORE, min_size=1, max_size=jobs.CONCURRENCY) as pool:
 
-        def record(key: str, value: str) -> Awaitable[object]:
-            stored: Awaitable[object] = pool.execute(UPSERT, key, value)
-            return stored
+        def count(key: str) -> Awaitable[int]:
+            counted: Awaitable[int] = pool.fetchval(UPSERT, key)
+            return counted
 
         async def do(job: Any) -> None:
-            await jobs.work(json.loads(job.payload), record)
+            await jobs.work(json.loads(job.payload), count)
 
         pgq.entrypoint("do")(do)
         yield pgq

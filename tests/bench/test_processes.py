@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,17 @@ def test_a_wait_fails_at_its_deadline_and_when_its_process_has_ended() -> None:
         pytest.raises(BenchFailed, match="ended with 3 before: it rains"),
     ):
         until(lambda: False, "it rains", seconds=60.0, process=process)
+
+
+def test_the_processor_time_of_children_counts_while_they_run_and_afterwards() -> None:
+    words = f"{sys.executable} -c 'sum(range(10 ** 7))'; exec sleep 60"
+    with child("it", ["sh", "-c", words]) as process:
+        used = partial(cpu_seconds, process.pid, children=True)
+        until(lambda: used() > 0.05, "it computes", seconds=60.0)
+        command = Path(f"/proc/{process.pid}/cmdline")
+        until(lambda: command.read_bytes().startswith(b"sleep"), "it has ended", seconds=60.0)
+        assert used() > 0.05
+        assert cpu_seconds(process.pid) < 0.05
 
 
 def test_what_a_process_uses_is_read_from_the_system() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from types import ModuleType
@@ -116,13 +117,13 @@ def test_rows_that_differ_are_no_comparison() -> None:
         Comparison("abc", joined(rounds(1)), joined(rounds(1, figure="ms"))).rows()
 
 
-def kept(*ratios: float) -> Sequence[Kept]:
+def kept(*ratios: float, cost: str = "") -> Sequence[Kept]:
     """A guard of 0.4 that sees these."""
     rows = [
         Row("base", [{"events/s": 100.0} for _ in ratios]),
         Row("ours", [{"events/s": 100 * ratio} for ratio in ratios]),
     ]
-    return [Kept("accept", lambda console: Report("small", rows, "base"), "ours", 0.4)]
+    return [Kept("accept", lambda console: Report("small", rows, "base"), "ours", 0.4, cost)]
 
 
 def test_the_guard_fails_below_half_and_its_best_round_decides() -> None:
@@ -132,9 +133,28 @@ def test_the_guard_fails_below_half_and_its_best_round_decides() -> None:
         check(quiet, kept(0.19, 0.15, 0.1))
 
 
+def test_the_guard_of_a_cost_fails_above_it_and_its_best_round_decides() -> None:
+    quiet = Console(quiet=True)
+    check(quiet, kept(0.5, 0.39, cost="events/s"))
+    with pytest.raises(BenchFailed, match=r"accept: ours at 0\.55 .* of base, at most 0\.40"):
+        check(quiet, kept(0.6, 0.5, cost="events/s"))
+
+
+def test_ratios_of_one_measurement_measure_once() -> None:
+    [one] = kept(1.0)
+    measured = []
+
+    def measure(console: Console) -> Report:
+        measured.append(one)
+        return one.measure(console)
+
+    check(Console(quiet=True), [replace(one, measure=measure), replace(one, measure=measure)])
+    assert len(measured) == 1
+
+
 def test_a_guard_that_fails_is_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(program.guard, "check", lambda console: check(console, kept(0.1)))
     assert program.main(["guard"]) == 1
-    assert "less than half" in capsys.readouterr().out
+    assert "at least half of 0.40" in capsys.readouterr().out

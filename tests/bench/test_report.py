@@ -30,6 +30,14 @@ def test_a_ratio_is_taken_within_its_round_and_its_case() -> None:
     assert report.ratios(rows[0]) == []
 
 
+def test_a_ratio_can_be_that_of_another_figure() -> None:
+    rows = [
+        Row("base", [{"events/s": 100.0, "ms": 2.0}]),
+        Row("ours", [{"events/s": 50.0, "ms": 3.0}]),
+    ]
+    assert Report("both", rows, "base").ratios(rows[1], "ms") == [1.5]
+
+
 def test_all_variants_run_once_a_round_and_every_other_round_backwards() -> None:
     order: list[str] = []
     numbers: Iterator[int] = count(1)
