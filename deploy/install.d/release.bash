@@ -5,7 +5,7 @@
 OPT=$(readlink -m "$ROOT/opt/linedesk")
 KEPT_RELEASES=3
 
-# Handlers in worker processes need a package more.
+# Handlers in worker processes need one more package.
 locks() {
   echo run.txt
   [[ -z $WORKER && $(setting dispatcher_workers) != amqp ]] || echo amqp.txt

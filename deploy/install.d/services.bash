@@ -115,7 +115,7 @@ activate() {
   [[ -n $DRY_RUN ]] || { mark_release "$1" && write_stamp; }
 }
 
-# Only once the new dispatcher runs, so that timers keep firing; beside it each fires once as well.
+# Runs after the new dispatcher has started, so timers keep firing. While both run, each timer still fires once.
 drop_scheduler() {
   [[ -e $SYSTEMD/$SCHEDULER && ! -e $1/share/linedesk/systemd/$SCHEDULER ]] || return 0
   change "without $SCHEDULER" systemctl disable --quiet --now "$SCHEDULER" &&

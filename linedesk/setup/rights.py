@@ -93,8 +93,7 @@ DISPATCHER = User(
         STATUS: WRITE,
         # It adds rows for letters that grow too old, and changes or removes none.
         AUDIT: ADD,
-        # It marks releases as carried out and pauses a conversation that kills the process; it
-        # resumes none.
+        # It marks releases and drops as carried out; it pauses and resumes none.
         CONTROL: WRITE,
     },
     # Its size, for the figure of how long it lasts.

@@ -1,1 +1,1 @@
-"""The capped collection recvq: guard, backlog, retention; the repair of its neighbours."""
+"""The capped collection recvq: its guard and usage; the repair of the other collections."""
