@@ -476,6 +476,9 @@ class Pool:
     def wait(self, job: QueuedJob, wait: Wait) -> None:
         """Note why a job whose handler was abandoned waits, and run it again after that."""
         with self._lock:
+            if not job.is_deferred:
+                # It was released meanwhile.
+                return
             job.wait = wait
         self._wake_after(job, wait)
 
@@ -484,9 +487,11 @@ class Pool:
             return
 
         def wake() -> None:
-            # A later wait of the job has a time of its own.
-            if job.wait is wait:
-                self.resume(job)
+            # A run that has begun meanwhile has ended this wait.
+            with self._lock:
+                if job.wait is wait:
+                    self._queues.resume(job)
+                    self._signal()
 
         self._later(wait.seconds, wake)
 

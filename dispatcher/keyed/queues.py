@@ -572,6 +572,8 @@ class KeyQueues:
         else:
             head.begun = head.begun or now
             head.listens = False
+            # guard: a-wait-ends-with-its-run
+            head.wait = None
             work = Run(head)
         queue.running = work
         queue.bypass = False

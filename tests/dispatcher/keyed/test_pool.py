@@ -14,6 +14,7 @@ from dispatcher.keyed.queues import MOST_UNSAVED
 from dispatcher.keyed.suspects import CrashSuspects
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import name_of
+from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.waiting import eventually
@@ -587,3 +588,36 @@ def test_a_suspect_is_decided_alone(pool_of: MakePool) -> None:
         eventually(lambda n=n: len(gatherer.decided) > n)  # type: ignore[misc]
         desk.save()
     assert gatherer.decided == [["e0"], ["e1"], ["e2"], ["e3"]]
+
+
+def test_the_time_of_an_earlier_wait_does_not_shorten_the_pause_before_the_next_try(
+    pool_of: MakePool,
+) -> None:
+    """The job is resumed early, and the earlier time comes while its handler runs."""
+    waits = [Wait.because(Why.GATHERING, 5.0), Wait.because(Why.HANDLER_FAILED, 60.0)]
+    begun, go = threading.Semaphore(0), threading.Semaphore(0)
+    jobs: list[Job] = []
+
+    def decide(job: Job) -> JobResult | Wait:
+        jobs.append(job)
+        begun.release()
+        assert go.acquire(timeout=15)
+        return waits.pop(0) if waits else JobResult.DONE
+
+    desk = pool_of(decide)
+    desk.put(document("e0"))
+    go.release()
+    eventually(lambda: len(desk.laters) == 1)
+    jobs[0].resume()
+    assert begun.acquire(timeout=15)
+    assert begun.acquire(timeout=15)
+    desk.laters[0][1]()
+    go.release()
+    eventually(lambda: [seconds for seconds, _ in desk.laters] == [5.0, 60.0])
+    desk.laters[0][1]()
+    assert eventually(desk.pool.view.waiting)[0]["why"]["code"] == "handler_failed"
+    assert len(jobs) == 2
+    desk.laters[1][1]()
+    go.release()
+    desk.wait_until_idle()
+    assert len(jobs) == 3
