@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -177,7 +178,9 @@ def test_a_timer_without_a_handler_is_a_dead_letter_until_it_is_replayed_in_a_ve
     desk: Desk,
 ) -> None:
     desk.runs(OBEYS)
-    desk.says("talk.after(60, 'soup'); talk.every('07:30', 'menu')")
+    # At no time of the day does the daily timer fire within the next minute.
+    daily = (desk.stack.now() + timedelta(hours=12)).astimezone(ZoneInfo("Asia/Tokyo"))
+    desk.says(f"talk.after(60, 'soup'); talk.every('{daily:%H:%M}', 'menu')")
     desk.runs(TELLS)
     assert desk.later(seconds=61) == []
     assert desk.causes() == ["handler: NoTimerHandler"]
