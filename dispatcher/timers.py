@@ -56,6 +56,10 @@ LONGEST_PAUSE_SECONDS = 3.0
 LOOK_SECONDS = 600.0
 
 
+class LeaseNotFresh(QueueError):
+    """Nothing fires: another process may have taken over."""
+
+
 @dataclass(frozen=True)
 class TimerLimits:
     """Batch sizes and time limits."""
@@ -166,7 +170,7 @@ class Timers(BackgroundThread):
         while not self._stop.is_set():
             self.activity.busy()
             if not self._lease_is_fresh():
-                raise StoreUnavailable("the lease is not renewed")
+                raise LeaseNotFresh("the lease is not renewed")
             settled = self._firing.fire(most=self._most)
             if settled is None:
                 break
@@ -236,7 +240,7 @@ class Trouble:
             self._reason = reason
             self.told = f"timers cannot be fired since {moment(datetime.now(UTC))}: {reason}"
             # Errors that a retry cannot fix, such as a missing right, need an operator.
-            say = log.warning if isinstance(error, StoreUnavailable) else log.error
+            say = log.warning if isinstance(error, StoreUnavailable | LeaseNotFresh) else log.error
             say('timers cannot be fired, trying again reason="%s"', reason)
         return growing_seconds(
             self._failures, first=FIRST_PAUSE_SECONDS, most=self._longest_pause_seconds

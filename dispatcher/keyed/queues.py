@@ -36,7 +36,6 @@ MOST_MOVED = 200
 MOST_MOVED_BYTES = 4 * 1024 * 1024
 # While other keys are ready, one in this many keys that begin is one of them.
 SHARE_OF_OTHERS = 5
-# Why a document is in `held`.
 
 
 class KeyState(Enum):
