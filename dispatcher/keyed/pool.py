@@ -476,6 +476,7 @@ class Pool:
     def wait(self, job: QueuedJob, wait: Wait) -> None:
         """Note why a job whose handler was abandoned waits, and run it again after that."""
         with self._lock:
+            # guard: no-wait-for-the-released
             if not job.is_deferred:
                 # It was released meanwhile.
                 return

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.keyed.queues import MOST_UNSAVED
+from dispatcher.keyed.queues import MOST_UNSAVED, Run
 from dispatcher.keyed.suspects import CrashSuspects
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import name_of
@@ -621,3 +621,18 @@ def test_the_time_of_an_earlier_wait_does_not_shorten_the_pause_before_the_next_
     go.release()
     desk.wait_until_idle()
     assert len(jobs) == 3
+
+
+def test_a_job_that_was_released_meanwhile_takes_no_wait_of_its_abandoned_run(
+    pool_of: MakePool,
+) -> None:
+    held = Holder("e0")
+    desk = pool_of(held)
+    desk.put(document("e0"))
+    held.wait_until_held("e0")
+    [thread] = [one for one in desk.pool._threads.useful if one.work is not None]
+    assert isinstance(thread.work, Run)
+    desk.pool.wait(thread.work.job, Wait.because(Why.HANDLER_FAILED, 60.0))
+    assert desk.laters == []
+    held.let_go()
+    desk.wait_until_idle()
