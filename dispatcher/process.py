@@ -33,7 +33,7 @@ from dispatcher.startup_wait import Interrupted, StartupWait
 from dispatcher.status import REPORTING_LIMITS, ReportingLimits, StatusReporter
 from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, STEP_SECONDS, Watchdog
 from linedesk.contract import MakeWorker
-from linedesk.runtime.service_manager import NoServiceManager, ServiceManager
+from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema
 from linedesk.store.control import Control, Pauses
@@ -107,7 +107,7 @@ class Dispatcher:
         self._about = dict(about or {})
         self.reporter = StatusReporter(
             database,
-            service or NoServiceManager(),
+            service or ServiceManager(),
             registry=registry,
             leads=lease.is_fresh,
             limits=limits.reporting,

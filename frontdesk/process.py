@@ -24,7 +24,8 @@ from frontdesk.http import PROXIES, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics, clock_time
 from frontdesk.server import BACKLOG, Address, FrontdeskServer, allow_connections, listeners
 from frontdesk.tls import Certificate, load
-from linedesk.runtime.service_manager import NoServiceManager, ServiceManager
+from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.store.collections import require_schema
 from linedesk.store.documents import STATUS, Document
@@ -38,8 +39,6 @@ __all__ = ["Address", "SpoolAt", "serve"]
 
 log = logging.getLogger(__name__)
 
-EXIT_OK = 0
-EXIT_SOFTWARE = 70
 # Longer than a proxy keeps idle connections (nginx: 60 s). The proxy therefore always closes first:
 # if this side closed while a webhook was being sent, LINE would count it as failed.
 KEEP_ALIVE_SECONDS = 75
@@ -76,7 +75,7 @@ def serve(
     refused only if the spool cannot take them. The figures are on the registry and in this
     process's row of `status`.
     """
-    service = service or NoServiceManager()
+    service = service or ServiceManager()
     if spool is not None:
         require_spool(spool.path)
     service.starting("opening the stores", seconds=START_SECONDS)
@@ -113,7 +112,7 @@ def serve(
         )
         beside(row)
         server.run(sockets=list(sockets))
-    return EXIT_SOFTWARE if store.dead else EXIT_OK
+    return Exit.SOFTWARE if store.dead else Exit.OK
 
 
 @contextlib.contextmanager

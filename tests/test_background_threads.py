@@ -36,7 +36,7 @@ from linedesk.compose.sim_clock import SimClock
 from linedesk.contract import JobResult
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.metrics_server import MetricsServer
-from linedesk.runtime.service_manager import NoServiceManager
+from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.settings.settings import load_settings
@@ -125,7 +125,7 @@ OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = 
     MetricsServer: lambda place: MetricsServer(CollectorRegistry(), "127.0.0.1", 0),
     ControlReader: Workplace.control,
     FeedReader: Workplace.reader,
-    WatchdogReporter: lambda place: WatchdogReporter(NoServiceManager()),
+    WatchdogReporter: lambda place: WatchdogReporter(ServiceManager()),
     RowWriter: lambda place: RowWriter(CallLog(place.database["calls"])),
     Saver: Workplace.saver,
     Timers: lambda place: Timers(place.database, lease_is_fresh=lambda: True),

@@ -1,8 +1,8 @@
 """Reports of a process to its service manager by systemd's protocol, and its sockets.
 
-`Systemd` implements sd_notify(3); without systemd `NoServiceManager` replaces it. Both remove their
-variables from the environment, so children do not report or listen in their name. A process to
-which MongoDB refuses access exits slowly, so systemd never reaches its start limit.
+`ServiceManager` implements sd_notify(3). What is read from the environment is removed there, so
+children do not report or listen in this process's name. A process to which MongoDB refuses access
+exits slowly, so systemd never reaches its start limit.
 """
 
 from __future__ import annotations
@@ -15,53 +15,6 @@ import time
 from collections.abc import MutableMapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Protocol
-
-
-class ServiceManager(Protocol):
-    """The service manager of this process. Every method is thread-safe and never raises."""
-
-    @property
-    def watchdog_seconds(self) -> float | None:
-        """The longest time between two reports before the process is killed; None: no limit."""
-
-    def starting(self, status: str, *, seconds: float) -> None:
-        """Report that the process is not ready, with the reason; the next report follows within
-        `seconds`.
-        """
-
-    def ready(self, status: str) -> None:
-        """Report that the process is ready; called once."""
-
-    def alive(self, status: str) -> None:
-        """Report that the process makes progress, or waits for a known reason."""
-
-    def unwell(self, status: str) -> None:
-        """Report that a thread hangs: the status is shown, and the watchdog is not fed."""
-
-    def stopping(self, status: str, *, seconds: float) -> None:
-        """Report a clean shutdown; the next report follows within `seconds`."""
-
-
-class NoServiceManager:
-    """Takes the place of a service manager for a process that was started by hand."""
-
-    watchdog_seconds: float | None = None
-
-    def starting(self, status: str, *, seconds: float) -> None:
-        """Do nothing."""
-
-    def ready(self, status: str) -> None:
-        """Do nothing."""
-
-    def alive(self, status: str) -> None:
-        """Do nothing."""
-
-    def unwell(self, status: str) -> None:
-        """Do nothing."""
-
-    def stopping(self, status: str, *, seconds: float) -> None:
-        """Do nothing."""
 
 
 def word_seconds(service: ServiceManager) -> float:
@@ -84,13 +37,11 @@ def service_from(environ: MutableMapping[str, str]) -> ServiceManager:
         environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
     )
     if not address.startswith(("/", "@")):
-        return NoServiceManager()
-    return Systemd(address, watchdog_seconds=watchdog_seconds)
+        return ServiceManager()
+    return ServiceManager(address, watchdog_seconds=watchdog_seconds)
 
 
-def sockets_from(
-    environ: MutableMapping[str, str], *, first_fd: int = FIRST_FD
-) -> list[socket.socket]:
+def sockets_from(environ: MutableMapping[str, str]) -> list[socket.socket]:
     """The sockets that systemd opened for this process, in the unit's order.
 
     See sd_listen_fds(3). Raises OSError if one of them is not a socket.
@@ -99,29 +50,30 @@ def sockets_from(
     environ.pop("LISTEN_FDNAMES", None)
     if not number.isdigit() or pid != str(os.getpid()):
         return []
-    sockets = [socket.socket(fileno=fd) for fd in range(first_fd, first_fd + int(number))]
+    sockets = [socket.socket(fileno=fd) for fd in range(FIRST_FD, FIRST_FD + int(number))]
     for one in sockets:
         one.set_inheritable(False)
     return sockets
 
 
-class Systemd:
-    """Reports to systemd. Messages are dropped if systemd's queue is full; no caller waits."""
+class ServiceManager:
+    """Reports to systemd; without an address, for a process that was started by hand, to nobody.
 
-    def __init__(self, address: str, *, watchdog_seconds: float | None = None) -> None:
-        self._watchdog_seconds = watchdog_seconds
+    Every method is thread-safe and never raises. Messages are dropped if systemd's queue is full;
+    no caller waits.
+    """
+
+    def __init__(self, address: str = "", *, watchdog_seconds: float | None = None) -> None:
+        self.watchdog_seconds = watchdog_seconds
+        """The longest time between two calls of `alive` before the process is killed; call it at
+        least twice as often. None: no limit."""
         # A name that begins with @ is an abstract one (unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
         # Kept open: a process without free descriptors must still report.
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket = _datagrams() if address else None
         self._lock = threading.Lock()
         # All below under _lock. State changes that could not be sent yet.
         self._owed: tuple[str, ...] = ()
-
-    @property
-    def watchdog_seconds(self) -> float | None:
-        """The longest time between two calls of `alive`; call it at least twice as often."""
-        return self._watchdog_seconds
 
     def starting(self, status: str, *, seconds: float) -> None:
         """Report that the process is not ready, with the reason; the next report follows within
@@ -130,7 +82,7 @@ class Systemd:
         self._tell(_extension(seconds), _status(status))
 
     def ready(self, status: str) -> None:
-        """Report that the process is ready."""
+        """Report that the process is ready; called once."""
         self._turn_to("READY=1")
         self._tell("WATCHDOG=1", _status(status))
 
@@ -149,7 +101,8 @@ class Systemd:
 
     def close(self) -> None:
         """Close the socket."""
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
 
     def _turn_to(self, state: str) -> None:
         """Send a state change; of several unsent ones only the last is kept."""
@@ -157,6 +110,8 @@ class Systemd:
             self._owed = (state,)
 
     def _tell(self, *lines: str) -> None:
+        if self._socket is None:
+            return
         with self._lock:
             message = "\n".join([*self._owed, *lines]).encode("utf-8", "replace")
             try:
@@ -165,6 +120,10 @@ class Systemd:
                 # The queue is full, or systemd restarts: the next message includes the state.
                 return
             self._owed = ()
+
+
+def _datagrams() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
 def _status(text: str) -> str:
@@ -197,13 +156,12 @@ def let_time_pass(
     service: ServiceManager,
     *,
     why: str,
-    least_seconds: float = LEAST_SECONDS,
 ) -> None:
-    """Wait until `least_seconds` after `began` (a time of time.monotonic()), or until a signal.
+    """Wait until LEAST_SECONDS after `began` (a time of time.monotonic()), or until a signal.
 
     A process that has run for longer exits at once: the next start reads a new password.
     """
-    until = began + least_seconds
+    until = began + LEAST_SECONDS
     left = until - time.monotonic()
     if left <= 0:
         return

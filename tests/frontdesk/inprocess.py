@@ -19,7 +19,7 @@ from frontdesk.process import server_config
 from frontdesk.server import FrontdeskServer, ServerLimits
 from frontdesk.signature import sign
 from frontdesk.store_choice import Documents
-from linedesk.runtime.service_manager import NoServiceManager
+from linedesk.runtime.service_manager import ServiceManager
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
 
 DEADLINE_SECONDS = 15.0
@@ -28,10 +28,11 @@ QUICK = ServerLimits(tell_ticks=1, linger_seconds=0.1)
 TOKEN = "token-for-scripts-1"
 
 
-class Told(NoServiceManager):
+class Told(ServiceManager):
     """A service manager that keeps all reports, in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.words: list[tuple[str, str]] = []
 
     def ready(self, status: str) -> None:

@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from linedesk.runtime.metrics import Refusals
-from linedesk.runtime.service_manager import NoServiceManager, ServiceManager
+from linedesk.runtime.service_manager import ServiceManager
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,7 @@ def serve(
     service: ServiceManager | None = None,
 ) -> int:
     """Serve on a listening socket until SIGTERM or SIGINT; return the exit code."""
-    server = ConsoleServer(
-        config, url=url, refusals=refusals, service=service or NoServiceManager()
-    )
+    server = ConsoleServer(config, url=url, refusals=refusals, service=service or ServiceManager())
     server.run(sockets=[listener])
     return 0
 

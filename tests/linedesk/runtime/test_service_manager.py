@@ -17,10 +17,10 @@ from queue import SimpleQueue
 import pytest
 
 from linedesk.compose.dispatcher import ExitReason, run_until_end
+from linedesk.runtime import service_manager
 from linedesk.runtime.service_manager import (
     LEAST_SECONDS,
-    NoServiceManager,
-    Systemd,
+    ServiceManager,
     let_time_pass,
     service_from,
     sockets_from,
@@ -40,13 +40,15 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]
 
 
 @pytest.fixture
-def service(manager: Manager) -> Iterator[Systemd]:
-    service = Systemd(manager.address)
+def service(manager: Manager) -> Iterator[ServiceManager]:
+    service = ServiceManager(manager.address)
     yield service
     service.close()
 
 
-def test_the_life_of_a_process_as_reported_to_systemd(manager: Manager, service: Systemd) -> None:
+def test_the_life_of_a_process_as_reported_to_systemd(
+    manager: Manager, service: ServiceManager
+) -> None:
     service.starting("waiting for MongoDB", seconds=30.0)
     service.ready("3 in hand")
     service.alive("2 in hand · 1.5 events/s")
@@ -61,7 +63,9 @@ def test_the_life_of_a_process_as_reported_to_systemd(manager: Manager, service:
     ]
 
 
-def test_a_status_is_one_line_and_sets_nothing_else(manager: Manager, service: Systemd) -> None:
+def test_a_status_is_one_line_and_sets_nothing_else(
+    manager: Manager, service: ServiceManager
+) -> None:
     service.unwell("why\nWATCHDOG=1\u2028\ud800")
     service.ready("\U0001f41f" * 5000)
     first, long = manager.heard()
@@ -71,7 +75,7 @@ def test_a_status_is_one_line_and_sets_nothing_else(manager: Manager, service: S
 
 
 def test_a_full_socket_blocks_no_caller_and_loses_no_state(
-    manager: Manager, service: Systemd
+    manager: Manager, service: ServiceManager
 ) -> None:
     for _ in range(10_000):
         service.unwell("x" * 1000)
@@ -82,7 +86,7 @@ def test_a_full_socket_blocks_no_caller_and_loses_no_state(
 
 
 def test_of_unsent_states_only_the_last_one_is_sent(tmp_path: Path) -> None:
-    service = Systemd(str(tmp_path / "notify"))
+    service = ServiceManager(str(tmp_path / "notify"))
     service.ready("at work")
     service.stopping("ends", seconds=1)
     manager = Manager(str(tmp_path / "notify"))
@@ -116,7 +120,6 @@ def test_the_watchdog_is_that_of_this_very_process(
     if pid is not None:
         environ["WATCHDOG_PID"] = str(os.getpid()) if pid == "own" else pid
     service = service_from(environ)
-    assert isinstance(service, Systemd)
     assert service.watchdog_seconds == seconds
     assert environ == {"PATH": "/bin"}, "no child is to speak in our name"
     service.close()
@@ -125,7 +128,7 @@ def test_the_watchdog_is_that_of_this_very_process(
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1"])
 def test_without_a_known_socket_there_is_no_service_manager(address: str | None) -> None:
     environ = {} if address is None else {"NOTIFY_SOCKET": address}
-    assert isinstance(service_from(environ), NoServiceManager)
+    service_from(environ).ready("at work")
     assert environ == {}
 
 
@@ -139,9 +142,12 @@ def opened() -> Iterator[list[socket.socket]]:
         yield [one, two]
 
 
-def test_the_sockets_that_systemd_opened(opened: list[socket.socket]) -> None:
+def test_the_sockets_that_systemd_opened(
+    opened: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_manager, "FIRST_FD", 500)
     environ = {"LISTEN_FDS": "2", "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": "a:b"}
-    sockets = sockets_from(environ, first_fd=500)
+    sockets = sockets_from(environ)
     assert [one.getsockname() for one in sockets] == [one.getsockname() for one in opened]
     assert [one.fileno() for one in sockets] == [500, 501]
     assert not any(one.get_inheritable() for one in sockets)
@@ -167,14 +173,15 @@ def test_sockets_of_another_process_are_left_alone(environ: dict[str, str]) -> N
 def test_reports_are_sent_twice_in_the_watchdogs_time_or_once_a_second(manager: Manager) -> None:
     words = {}
     for seconds in (None, 120.0, 0.5):
-        service = Systemd(manager.address, watchdog_seconds=seconds)
+        service = ServiceManager(manager.address, watchdog_seconds=seconds)
         words[seconds] = word_seconds(service)
         service.close()
     assert words == {None: 1.0, 120.0: 1.0, 0.5: 0.25}
 
 
-class Told(NoServiceManager):
+class Told(ServiceManager):
     def __init__(self) -> None:
+        super().__init__()
         self.words: list[str] = []
 
     def unwell(self, status: str) -> None:
@@ -192,7 +199,7 @@ def test_it_says_why_and_waits(caplog: pytest.LogCaptureFixture) -> None:
     service, began = Told(), time.monotonic()
     # Another thread has met the same.
     inbox = inbox_with(AccessRefused(18))
-    let_time_pass(began, inbox, service, why="wrong password", least_seconds=0.1)
+    let_time_pass(began - LEAST_SECONDS + 0.1, inbox, service, why="wrong password")
     assert time.monotonic() - began >= 0.1
     assert service.words == ["wrong password"]
     assert 'access refused, exiting later seconds=0 reason="wrong password"' in caplog.text
