@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
-from frontdesk.backends import SpoolStore
+from frontdesk.backends import Recvq, SpoolStore
 from frontdesk.errors import KeysSpooled, NotStored
-from frontdesk.metrics import clock_time
 from frontdesk.store_choice import (
     SPOOL_SECONDS,
     Bounds,
@@ -32,6 +32,7 @@ from frontdesk.store_choice import (
     Stores,
     StoreState,
 )
+from linedesk.runtime.liveness import moment
 from linedesk.store.spool.drain import Drain, oldest_seconds
 from linedesk.store.spool.spool import SpoolContents
 
@@ -72,16 +73,6 @@ class CommitLimits:
     """Every call of a store ends by its own time-outs well before this limit."""
 
 
-class BlockingStore(Protocol):
-    """A store whose calls block and belong to its thread."""
-
-    def insert(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
-        """Store all; returns the places of documents that were stored before. Raises NotStored."""
-
-    def probe(self) -> None:
-        """Return once the store could store, or raise NotStored; ends within about a second."""
-
-
 class GroupCommit:
     """Stores requests durably in recvq or else in the spool; refuses requests that neither takes.
 
@@ -91,7 +82,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        recvq: BlockingStore,
+        recvq: Recvq,
         spool: SpoolStore | None = None,
         drain: Drain | None = None,
         *,
@@ -335,7 +326,7 @@ class _Runner:
         self.first_probe = asyncio.Event()
         self.start_seconds = limits.start_seconds
         self._limits = limits
-        self._away_since = time.time()
+        self._away_since = datetime.now(UTC)
         self._reported: NotStored | None = queue.reason
 
     @property
@@ -343,7 +334,7 @@ class _Runner:
         reason = self.queue.reason
         if reason is None:
             return None
-        return f"{self.queue.name} away since {clock_time(self._away_since)}: {reason}"
+        return f"{self.queue.name} away since {moment(self._away_since)}: {reason}"
 
     @property
     def hanging(self) -> str | None:
@@ -388,7 +379,7 @@ class _Runner:
             log.info('store available store="%s"', self.queue.name)
             return
         if before is None:
-            self._away_since = time.time()
+            self._away_since = datetime.now(UTC)
         words = 'store unavailable store="%s" reason="%s" detail="%s"'
         log.warning(words, self.queue.name, reason, reason.detail)
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -68,25 +68,6 @@ class RequestStage(Enum):
     """
 
 
-class Guest(Protocol):
-    """A connection as the eviction sees it."""
-
-    @property
-    def stage(self) -> RequestStage:
-        """The present state."""
-
-    @property
-    def since(self) -> float:
-        """When its request, or else the connection, began; a time of time.monotonic()."""
-
-    @property
-    def address(self) -> str:
-        """The client's address; for a request the address that a proxy on this machine reports."""
-
-    def make_way(self) -> None:
-        """End it at once; it no longer counts as a connection or a request."""
-
-
 class Overload:
     """Passes requests on to the application unless they waited too long."""
 
@@ -118,7 +99,7 @@ class Overload:
         else:
             await self._app(scope, receive, send)
 
-    def admits_connection(self, guests: Collection[Guest]) -> bool:
+    def admits_connection(self, guests: Collection[Connection]) -> bool:
         """Return whether there is room for one more connection; may evict others."""
         most, ends = (
             self._most_connections,
@@ -126,7 +107,7 @@ class Overload:
         )
         return len(guests) < most or self._made_room(guests, most, ends)
 
-    def admits_request(self, running: int, guests: Collection[Guest], *, proved: bool) -> bool:
+    def admits_request(self, running: int, guests: Collection[Connection], *, proved: bool) -> bool:
         """Return whether there is room for one more request; may evict others.
 
         `running` requests are under way, those of the guests. Proved senders have as many places
@@ -138,7 +119,7 @@ class Overload:
         return self._made_room(guests, most, (RequestStage.REQUEST,))
 
     def _made_room(
-        self, guests: Iterable[Guest], most: int, stages: tuple[RequestStage, ...]
+        self, guests: Iterable[Connection], most: int, stages: tuple[RequestStage, ...]
     ) -> bool:
         now = time.monotonic()
         if now < self._nothing_until.get(stages, 0.0):
@@ -153,13 +134,13 @@ class Overload:
         return bool(leaving)
 
 
-def first_to_go(guests: Iterable[Guest], *, share: int) -> list[Guest]:
+def first_to_go(guests: Iterable[Connection], *, share: int) -> list[Connection]:
     """Return the guests in the order of their eviction.
 
     Connections beyond an address's share come first, then all others. Within each group the oldest
     idle ones come before the oldest unfinished ones.
     """
-    beyond, within, have = list[Guest](), list[Guest](), Counter[str]()
+    beyond, within, have = list[Connection](), list[Connection](), Counter[str]()
     newest_first = sorted(guests, key=lambda one: (one.stage is not RequestStage.IDLE, one.since))[
         ::-1
     ]
@@ -213,6 +194,9 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self.logger = _quiet
         self.address = "-"
+        """The client's address; for a request the address that a proxy on this machine reports."""
+        self.since = 0.0
+        """When its last request, or else the connection, began; a time of time.monotonic()."""
         # State of the last request with a complete head.
         self._state: dict[str, Any] = {}
         self._task: asyncio.Task[None] | None = None
@@ -223,7 +207,7 @@ class Connection(HttpToolsProtocol):
 
     def agree(self, handshake: asyncio.Task[None], client: str) -> None:
         """Count it from its accept on. `handshake` makes the TLS handshake, which is bounded."""
-        self._handshake, self.address, self._since = handshake, client, time.monotonic()
+        self._handshake, self.address, self.since = handshake, client, time.monotonic()
         self._guests.add(self)
 
     def agreed(self) -> None:
@@ -309,11 +293,6 @@ class Connection(HttpToolsProtocol):
             return RequestStage.REQUEST if waits else RequestStage.KEPT
         return RequestStage.UNFINISHED if cycle is None or self._in_head else RequestStage.IDLE
 
-    @property
-    def since(self) -> float:
-        """When its last request, or else the connection, began; of time.monotonic()."""
-        return self._since
-
     def make_way(self) -> None:
         """Evict it; an answer would cost as much as the newer connection's."""
         self._state["made_way"] = True
@@ -327,7 +306,7 @@ class Connection(HttpToolsProtocol):
 
         Infinite where none is; `now` is a time of time.monotonic().
         """
-        return now - self._since if self.cycle is None or self._in_head else math.inf
+        return now - self.since if self.cycle is None or self._in_head else math.inf
 
     def ask_to_leave(self) -> None:
         """Close after the answer to its last request, if one is still due."""
@@ -353,7 +332,7 @@ class Connection(HttpToolsProtocol):
         self._end(400, "not an HTTP request", counted_as="http")
 
     @property
-    def _guests(self) -> set[Guest]:
+    def _guests(self) -> set[Connection]:
         return self.connections  # type: ignore[return-value]
 
     def _sender(self) -> str:
@@ -371,7 +350,7 @@ class Connection(HttpToolsProtocol):
         self.tasks.add(self._task)
 
     def _await_head(self) -> None:
-        self._since = time.monotonic()
+        self.since = time.monotonic()
         self._timer = self.loop.call_later(self._overload.head_seconds, self._too_slow)
 
     def _stop_clock(self) -> None:

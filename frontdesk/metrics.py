@@ -7,11 +7,10 @@ reader turns the numbers into metrics.
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from frontdesk.group_commit import GroupCommit
 from linedesk.runtime.metrics import (
     COUNTER,
     GAUGE,
@@ -23,7 +22,6 @@ from linedesk.runtime.metrics import (
 )
 from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
 from linedesk.store.spool.drain import oldest_seconds
-from linedesk.store.spool.spool import SpoolContents
 
 log = logging.getLogger(__name__)
 
@@ -93,22 +91,6 @@ TABLE = (
 )
 
 
-class Spooling(Protocol):
-    """The figures of a spool."""
-
-    @property
-    def held(self) -> SpoolContents:
-        """The spool's content."""
-
-    @property
-    def no_spool(self) -> str | None:
-        """Why the spool takes no documents; None while it would."""
-
-    @property
-    def spooled_events(self) -> int:
-        """How many events this process has stored there."""
-
-
 class FrontdeskMetrics(Metrics):
     """Its counts are plain numbers of the event loop, which any reader may read."""
 
@@ -138,16 +120,16 @@ class FrontdeskMetrics(Metrics):
         self.refused[counted_as] += 1
         self.refusals.note(reason, client)
 
-    def watch_spool(self, spooling: Spooling, *, max_bytes: int) -> None:
+    def watch_spool(self, store: GroupCommit, *, max_bytes: int) -> None:
         """Measure the spool, which may hold `max_bytes`."""
         self.ask(
             lambda: {
-                "spool_documents": spooling.held.documents,
-                "spool_bytes": spooling.held.bytes,
-                "spool_oldest_seconds": oldest_seconds(spooling.held),
-                "spool_available": spooling.no_spool is None,
+                "spool_documents": store.held.documents,
+                "spool_bytes": store.held.bytes,
+                "spool_oldest_seconds": oldest_seconds(store.held),
+                "spool_available": store.no_spool is None,
                 "spool_max_bytes": max_bytes,
-                "spooled_events": spooling.spooled_events,
+                "spooled_events": store.spooled_events,
             }
         )
 
@@ -173,8 +155,3 @@ def status_words(snapshot: MetricsSnapshot, *, trouble: str | None) -> str:
         f"spool {spooled:,} documents" if spooled else spool,
     ]
     return " · ".join([trouble, *parts] if trouble else parts)
-
-
-def clock_time(seconds: float) -> str:
-    """A time of time.time() in the form of status lines."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from frontdesk.app import Store, WebhookSettings, create_app
+from frontdesk.app import FrontDesk, WebhookSettings
 from frontdesk.backends import Recvq, SpoolStore, connect_storage
 from frontdesk.errors import CannotListen
 from frontdesk.group_commit import GroupCommit
 from frontdesk.http import PROXIES, Connection, Overload
-from frontdesk.metrics import FrontdeskMetrics, clock_time
+from frontdesk.metrics import FrontdeskMetrics
 from frontdesk.server import BACKLOG, Address, FrontdeskServer, allow_connections, listeners
 from frontdesk.tls import Certificate, load
 from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.liveness import moment
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.store.collections import require_schema
@@ -155,13 +157,13 @@ def _certificate(address: Address) -> Certificate | None:
             f"FRONTDESK_TLS_CERT {address.tls_cert} and FRONTDESK_TLS_KEY {address.tls_key} "
             f"cannot be used: {error}"
         ) from error
-    log.info('certificate loaded until="%s"', clock_time(found.ends))
+    log.info('certificate loaded until="%s"', moment(datetime.fromtimestamp(found.ends, UTC)))
     return found
 
 
 def _store(
     database: Database[Document], guard: Guard, spool: SpoolAt | None, figures: FrontdeskMetrics
-) -> Store:
+) -> GroupCommit:
     recvq = Recvq(database, guard)
     if spool is None:
         return GroupCommit(recvq)
@@ -173,11 +175,11 @@ def _store(
 
 
 def server_config(
-    desk: WebhookSettings, store: Store, figures: FrontdeskMetrics, **limits: Any
+    desk: WebhookSettings, store: GroupCommit, figures: FrontdeskMetrics, **limits: Any
 ) -> uvicorn.Config:
     """Return uvicorn's configuration; `limits` are those of `Overload`."""
     return uvicorn.Config(
-        Overload(create_app(desk, store, figures=figures), figures, **limits),
+        Overload(FrontDesk(desk, store, figures), figures, **limits),
         http=Connection,
         forwarded_allow_ips=list(PROXIES),
         server_header=False,

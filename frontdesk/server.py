@@ -25,8 +25,8 @@ from typing import Any
 
 import uvicorn
 
-from frontdesk.app import Store
 from frontdesk.errors import CannotListen
+from frontdesk.group_commit import GroupCommit
 from frontdesk.http import MOST_CONNECTIONS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics, status_words
 from frontdesk.tls import HANDSHAKE_SECONDS, TlsServer
@@ -73,7 +73,7 @@ class FrontdeskServer(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        store: Store,
+        store: GroupCommit,
         *,
         tls: ssl.SSLContext | None,
         figures: FrontdeskMetrics,
@@ -166,7 +166,7 @@ class FrontdeskServer(uvicorn.Server):
                 listener,
                 self._tls,
                 connect,
-                self._connections,  # type: ignore[arg-type]
+                self._connections,
                 self.config.app,
                 handshake_seconds=self._limits.handshake_seconds,
             )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frontdesk.http import Connection, Guest, Overload
+from frontdesk.http import Connection, Overload
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class TlsServer:
         listener: socket.socket,
         context: ssl.SSLContext,
         connect: Callable[[], Connection],
-        connections: set[Guest],
+        connections: set[Connection],
         overload: Overload,
         *,
         handshake_seconds: float,
@@ -88,9 +88,8 @@ class TlsServer:
         self._connections = connections
         self._overload = overload
         self._handshake_seconds = handshake_seconds
-        self._loop = asyncio.get_running_loop()
         listener.setblocking(False)
-        self._resume()
+        self._accepting = asyncio.create_task(self._accept())
 
     def is_serving(self) -> bool:
         """Whether it still accepts."""
@@ -98,35 +97,31 @@ class TlsServer:
 
     def close(self) -> None:
         """Accept no more; other processes that hold the socket continue."""
-        self._loop.remove_reader(self._listener)
+        self._accepting.cancel()
         self._listener.close()
 
-    def _resume(self) -> None:
-        if self.is_serving():
-            self._loop.add_reader(self._listener, self._accept)
-
-    def _accept(self) -> None:
-        try:
-            one, address = self._listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            log.warning("cannot accept, trying again error=%s", error.strerror)
-            self._loop.remove_reader(self._listener)
-            self._loop.call_later(PAUSE_SECONDS, self._resume)
-            return
-        if not self._overload.admits_connection(self._connections):
-            # An answer would need the very handshake that it refuses.
-            one.close()
-            self._overload.figures.refuse("overload", "too many connections", address[0])
-            return
-        one.setblocking(False)
-        connection = self._connect()
-        connection.agree(self._loop.create_task(self._agree(one, connection)), address[0])
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                one, address = await loop.sock_accept(self._listener)
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                log.warning("cannot accept, trying again error=%s", error.strerror)
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            if self._overload.admits_connection(self._connections):
+                connection = self._connect()
+                connection.agree(loop.create_task(self._agree(one, connection)), address[0])
+            else:
+                # An answer would need the very handshake that it refuses.
+                one.close()
+                self._overload.figures.refuse("overload", "too many connections", address[0])
 
     async def _agree(self, one: socket.socket, connection: Connection) -> None:
         try:
-            await self._loop.connect_accepted_socket(
+            await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,
                 one,
                 ssl=self._context,
