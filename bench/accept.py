@@ -27,8 +27,9 @@ from bench.peers.servers import versions as peers_versions
 from bench.report import BenchFailed, Figures, Report, by_turns
 from bench.stack import DATABASE
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ
 
 VARIANTS = (CHECKING, STORED, BARE, INSERT)

@@ -31,7 +31,8 @@ from bench.waiting import listens
 from bench.webhooks import request_of, text_event
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.setup.collections import create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document
 from linesim.model.deliveries import Event
 

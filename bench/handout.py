@@ -34,8 +34,9 @@ from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.garbage import spare_the_collector
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
+from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, Document
 from linedesk.store.records.waits import Why
 

@@ -36,7 +36,7 @@ from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentile
 from bench.stack import Running, running
 from bench.started import LOG_NAME, Started, started_log
 from bench.webhooks import SENTENCE, USERS, ids_of, request_of, text_event
-from linedesk.store.collections import create_collections
+from linedesk.setup.collections import create_collections
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.insert import insert_documents
 

@@ -24,8 +24,8 @@ from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentile
 from jobworker.record.name_parts import NameParts
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.console.search import search
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import create_collections
 from linedesk.store.documents import CONVERSATIONS, Document
 from linedesk.store.records.conversations import NAME_PARTS
 

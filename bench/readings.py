@@ -32,8 +32,8 @@ from linedesk.console.history import read_history
 from linedesk.console.overview import read_overview
 from linedesk.console.search import recent, search
 from linedesk.console.story import tell
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import create_collections
 from linedesk.store.documents import DEADLETTERS, Document
 
 BATCH = 10_000

@@ -38,7 +38,8 @@ from bench.waiting import until
 from bench.webhooks import SENTENCE, text_event
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import server_version
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.setup.collections import create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import CONVERSATIONS, RECVQ
 from linedesk.store.records.effects import WITH_OUTBOX
 

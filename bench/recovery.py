@@ -41,9 +41,9 @@ from bench.webhooks import ids_of, text_event
 from linedesk import Bot, Talk
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
+from linedesk.setup.collections import create_collections
 from linedesk.setup.replica_set import add_members, ensure_replica_set
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import create_collections
 from linedesk.store.documents import LEASES, RECVQ
 
 RATE = 20.0

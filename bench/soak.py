@@ -46,8 +46,9 @@ from bench.waiting import until
 from linedesk import Bot, Talk, TimerEvent
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import CALLS, DEADLETTERS, HISTORY, JOBS, SCHEDULE, STATUS
 from linesim.judge.history import Place, asked_in, said_in
 from linesim.model.deliveries import Delivery, Event

@@ -23,8 +23,8 @@ from bench.processes import START_SECONDS, child
 from bench.waiting import until
 from bench.webhooks import SECRET
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import create_collections
 from linedesk.store.documents import RECVQ, SCHEDULE, Document, make_document
 from linedesk.store.insert import insert_documents
 from linedesk.store.timers import timer_id

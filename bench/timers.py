@@ -30,8 +30,8 @@ from bench.stack import environ_of, process, timer_row
 from bench.waiting import until
 from dispatcher.timers import READ_SECONDS
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import create_collections
 from linedesk.store.documents import RECVQ, SCHEDULE, Document
 
 LOG_NAME = "STOPWATCH_LOG"

@@ -17,8 +17,9 @@ import pytest
 from pymongo.database import Database
 
 from linedesk.compose.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.fork_server import nursery
 from tests.servers import throwaway_mongod
 

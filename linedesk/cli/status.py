@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobworker.line.today import Sent
+from linedesk.cli.interrupts import until_ctrl_c
 from linedesk.cli.listing import padded
 from linedesk.cli.people import (
     NAME_CELLS,
@@ -54,7 +55,6 @@ from linedesk.console.processes import Process, WorkersView
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import DEFAULT, language, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.signals import until_ctrl_c
 from linedesk.runtime.status_row import SILENT
 from linedesk.settings.settings import Settings
 from linedesk.store.errors import StoreUnavailable

@@ -25,6 +25,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 from rich.cells import cell_len
 
+from linedesk.cli.interrupts import until_ctrl_c
 from linedesk.cli.listing import NARROW_BELOW, padded
 from linedesk.cli.people import (
     NAME_CELLS,
@@ -45,7 +46,6 @@ from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable, is_transient, translate

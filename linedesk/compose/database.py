@@ -16,9 +16,9 @@ from linedesk.compose.private_mongod import state_dir
 from linedesk.compose.up import beside_up, is_starting
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.settings import EMBEDDED, Settings
+from linedesk.setup.uri import Uri
 from linedesk.store.client import connect
 from linedesk.store.errors import StoreUnavailable, translated
-from linedesk.store.uri import Uri
 
 LISTENS_SECONDS = 1.0
 # An acting command reports within 2 s that MongoDB is down, including Python's start.

@@ -37,8 +37,8 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def command(config_path: Path | None, verbose: bool, **options: Any) -> Any:
         from linedesk.settings.settings import load_settings
+        from linedesk.setup.uri import Uri
         from linedesk.store.errors import AccessRefused
-        from linedesk.store.uri import Uri
 
         settings = load_settings(os.environ, config_path=config_path)
         set_up_logging(settings, verbose=verbose)

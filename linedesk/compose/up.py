@@ -18,9 +18,10 @@ from linedesk.runtime.status_row import STARTED_BY_VARIABLE, UP
 from linedesk.settings.errors import DataInUse
 from linedesk.settings.settings import EMBEDDED, Settings, require, require_pika
 from linedesk.settings.sources import CREDENTIALS
+from linedesk.setup.collections import create_collections, set_audit_age
 from linedesk.setup.views import ensure_views
 from linedesk.store.client import connect
-from linedesk.store.collections import create_collections, require_schema, set_audit_age
+from linedesk.store.collections import require_schema
 
 FRONTDESK_STOP_SECONDS = 10.0
 # After its drain the dispatcher joins threads, saves its progress and releases the lease.

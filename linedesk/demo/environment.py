@@ -24,8 +24,8 @@ from linedesk.compose.private_mongod import EmbeddedMongod, free_port
 from linedesk.compose.supervisor import STOP_SIGNALS, Signals
 from linedesk.settings.errors import DemoFailed, DemoInterrupted
 from linedesk.settings.settings import Settings
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import create_collections
 from linedesk.store.documents import Document
 
 DATABASE = "line_bot"

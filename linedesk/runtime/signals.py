@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 
 
@@ -23,24 +20,3 @@ def take_signals(inbox: SimpleQueue[int | BaseException]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handle)
-
-
-@contextmanager
-def until_ctrl_c() -> Iterator[threading.Event]:
-    """For a command that runs until Ctrl-C: it sets the event; a second Ctrl-C exits at once.
-
-    An exception instead could be swallowed inside a library's callback.
-    """
-    over = threading.Event()
-
-    def handle(number: int, frame: object) -> None:
-        if over.is_set():
-            raise KeyboardInterrupt
-        over.set()
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        with suppress(KeyboardInterrupt):
-            yield over
-    finally:
-        signal.signal(signal.SIGINT, before)

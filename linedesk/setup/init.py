@@ -16,7 +16,9 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import Settings, require_server
+from linedesk.setup.collections import create_collections, set_audit_age, told_of_audit
 from linedesk.setup.replica_set import add_members, ensure_replica_set
+from linedesk.setup.uri import Uri
 from linedesk.setup.users import (
     NEW_PASSWORD,
     UserChange,
@@ -29,18 +31,10 @@ from linedesk.setup.users import (
 )
 from linedesk.setup.views import VIEWS, ensure_views
 from linedesk.store.client import connect
-from linedesk.store.collections import (
-    MEGABYTE,
-    create_collections,
-    require_schema,
-    set_audit_age,
-    told_of_audit,
-    wrong_neighbours,
-)
+from linedesk.store.collections import MEGABYTE, require_schema, wrong_neighbours
 from linedesk.store.documents import RECVQ, SCHEMA
 from linedesk.store.errors import translated
 from linedesk.store.queue.repair import NOT_MENDED
-from linedesk.store.uri import Uri
 
 AUTHORIZATION_OFF = mark(
     "authorization is OFF: every client that reaches MongoDB can read and change everything. Set "

@@ -14,11 +14,11 @@ from pymongo.errors import OperationFailure
 
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
+from linedesk.setup.uri import Uri
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, NotReplicaSet, StoreUnavailable, translated
 from linedesk.store.replica_set import HELP
-from linedesk.store.uri import Uri
 
 ALREADY_INITIALIZED = 23
 NO_REPLICATION_ENABLED = 76

@@ -23,10 +23,10 @@ from linedesk.settings import rules
 from linedesk.settings.errors import SettingsError
 from linedesk.setup.replica_set import by_loopback
 from linedesk.setup.rights import ADMIN, CONSOLE, DISPATCHER, FRONTDESK, OPERATOR, User, as_set
+from linedesk.setup.uri import Uri
 from linedesk.store.client import DURABLE, Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, translated
-from linedesk.store.uri import Uri
 
 FILE = "MONGODB_URI"
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo import ASCENDING
-from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
@@ -40,14 +38,12 @@ from linedesk.store.errors import (
     WrongCollection,
     translated,
 )
-from linedesk.store.insert import DUPLICATE_KEY
 from linedesk.store.records.answers import ANSWERS, WITH_ANSWERS
 from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.conversations import NAME_PARTS, UNSENT_AT
 from linedesk.store.records.effects import OUTBOX, WITH_OUTBOX
-from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.leases import NEVER_HELD
+from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import ENDED_AT, RUN_AT
 
@@ -132,16 +128,6 @@ def uncapped(database: str) -> str:
     return told.format(name=f"{database}.{RECVQ}")
 
 
-def foreign(database: str) -> str:
-    """The error for a recvq with documents that no front desk stored, and what to do."""
-    told = _(
-        "{name} exists but is not capped and was not made by linedesk: rename it ({command}), then "
-        "run `linedesk init` again"
-    )
-    command = f"db.{RECVQ}.renameCollection('{RECVQ}_old')"
-    return told.format(name=f"{database}.{RECVQ}", command=command)
-
-
 def lacks_index(database: str) -> str:
     """The error for a recvq without its unique index, and what to do."""
     told = _("{name} lacks its unique index on eventId: run `linedesk init`")
@@ -149,7 +135,6 @@ def lacks_index(database: str) -> str:
 
 
 MEGABYTE = 1024 * 1024
-DEFAULT_CAPPED_BYTES = 1024 * MEGABYTE
 # Collections for reports only: new rows overwrite the oldest ones.
 CAPPED_BYTES: Mapping[str, int] = {
     CALLS: 64 * MEGABYTE,
@@ -159,7 +144,6 @@ CAPPED_BYTES: Mapping[str, int] = {
 }
 DAY_SECONDS = 24 * 3600
 WEEK_SECONDS = 7 * 24 * 3600
-MOST_COUNTED = 10_000
 
 # Rows that exist from the start: an upsert cannot use $$NOW (MongoDB error 224), and one
 # counter numbers the epochs of every lease in the database (docs/reference/collections.md).
@@ -271,73 +255,6 @@ NEIGHBOURS = (*CAPPED_BYTES, *PLAIN)
 """Every collection except recvq."""
 
 
-def create_collections(
-    database: Database[Any], *, capped_bytes: int = DEFAULT_CAPPED_BYTES
-) -> dict[str, str]:
-    """Make every missing collection, index and seed row; returns the changes by name.
-
-    Idempotent: a run that was killed is completed by the next one, and all processes may run
-    meanwhile. A recvq that is uncapped, after a drop and an insert, is capped again; its documents
-    and their order are kept, of several with one eventId the oldest. Raises WrongCollection, with
-    nothing changed, if linedesk did not make recvq. Raises StoreUnavailable if MongoDB cannot be
-    reached.
-    """
-    with translated():
-        made = _make_recvq(database, capped_bytes)
-        for index in INDEXES[RECVQ]:
-            _index_recvq(database[RECVQ], index)
-        made |= create_neighbours(database)
-        _seed(database)
-    return made
-
-
-def _make_recvq(database: Database[Any], capped_bytes: int) -> dict[str, str]:
-    made = {}
-    # Again, since a front desk's insert or a drop may come in between.
-    while not (options := _options(database)).get(RECVQ, {}).get("capped"):
-        if RECVQ not in options:
-            _create(database, RECVQ, capped_bytes)
-            made[RECVQ] = MADE
-        else:
-            _require_ours(database)
-            # With room for all documents: those beyond the size would be dropped.
-            holds = int(database.command("collStats", RECVQ)["size"])
-            _cap(database, RECVQ, max(capped_bytes, 2 * holds))
-            made[RECVQ] = CAPPED_AGAIN
-    return made
-
-
-def _index_recvq(recvq: Collection[Any], index: Index) -> None:
-    name = str(index.options["name"])
-    there = recvq.index_information().get(name, {})
-    if there and not is_as_made(index, there):
-        recvq.drop_index(name)
-    while True:
-        try:
-            recvq.create_index(index.keys, **index.options)
-        except OperationFailure as error:
-            if error.code != DUPLICATE_KEY:
-                raise
-            _remove_duplicates(recvq)
-        else:
-            return
-
-
-def _remove_duplicates(recvq: Collection[Any]) -> None:
-    """Keep the first document of each eventId in natural order: it is read first."""
-    rows = recvq.aggregate(
-        [
-            {"$match": {EVENT_ID: {"$exists": True}}},
-            {"$group": {"_id": f"${EVENT_ID}", "ids": {"$push": "$_id"}}},
-            {"$match": {"ids.1": {"$exists": True}}},
-        ],
-        hint={"$natural": 1},
-        allowDiskUse=True,
-    )
-    for row in rows:
-        recvq.delete_many({"_id": {"$in": row["ids"][1:]}})
-
-
 def create_neighbours(database: Database[Any]) -> dict[str, str]:
     """Make the missing collections besides recvq and their indexes, without rows.
 
@@ -345,55 +262,24 @@ def create_neighbours(database: Database[Any]) -> dict[str, str]:
     newest rows. An index that conflicts with another one is left to the operator. Returns the
     changes by name. Raises the driver's errors.
     """
-    existing, done = _options(database), {}
+    existing, done = options_in(database), {}
     for name in NEIGHBOURS:
         if name not in existing:
             # Creating the indexes creates a plain collection, too, with one command less.
             if name not in INDEXES or name in CAPPED_BYTES:
-                _create(database, name, CAPPED_BYTES.get(name))
+                create(database, name, CAPPED_BYTES.get(name))
             done[name] = MADE
         elif name in CAPPED_BYTES and not existing[name].get("capped"):
-            _cap(database, name, CAPPED_BYTES[name])
+            cap(database, name, CAPPED_BYTES[name])
             done[name] = CAPPED_AGAIN
         # After the cap: convertToCapped keeps no index.
         _create_indexes(database, name)
     return done
 
 
-def set_audit_age(database: Database[Any], *, days: int) -> None:
-    """Make MongoDB remove rows of `audit` after `days`; no user has the right to remove any.
-
-    Raises StoreUnavailable.
-    """
-    index = {"name": "at", "expireAfterSeconds": days * DAY_SECONDS}
-    with translated():
-        # `wrong_neighbours` names a conflicting index.
-        if "at" in database[AUDIT].index_information() and audit_age_days(database) != days:
-            database.command("collMod", AUDIT, index=index)
-
-
-def audit_age_days(database: Database[Any]) -> int | None:
-    """The days until rows of `audit` are removed; None for never. Raises the driver's errors."""
-    seconds = database[AUDIT].index_information().get("at", {}).get("expireAfterSeconds")
-    return None if seconds is None else int(seconds) // DAY_SECONDS
-
-
-def told_of_audit(database: Database[Any], *, days: int) -> str:
-    """When rows of `audit` are removed, and how many soon. Raises the driver's errors."""
-    now = datetime.now(UTC)
-    old = [
-        database[AUDIT].count_documents(
-            {"at": {"$lt": now - timedelta(days=days) + ahead}}, limit=MOST_COUNTED
-        )
-        for ahead in (timedelta(), timedelta(seconds=WEEK_SECONDS))
-    ]
-    told = _("rows are removed after {days} days: {now} now, {soon} more within a week")
-    return told.format(days=days, now=old[0], soon=old[1] - old[0])
-
-
 def wrong_neighbours(database: Database[Any]) -> Iterator[str]:
     """The defects that `create_neighbours` would fix. Raises the driver's errors."""
-    existing = _options(database)
+    existing = options_in(database)
     for name in NEIGHBOURS:
         if name not in existing:
             yield name
@@ -418,13 +304,6 @@ def is_as_made(index: Index, found: Mapping[str, Any]) -> bool:
     return keys == index.keys and all(found.get(name) == options[name] for name in options)
 
 
-def _require_ours(database: Database[Any]) -> None:
-    """Raise WrongCollection if recvq has a document that no front desk stored."""
-    stranger = {"$or": [{ACCEPT_TIME: {"$exists": False}}, {"event": {"$exists": False}}]}
-    if database[RECVQ].find_one({**stranger, "heartbeat": {"$ne": True}}, {"_id": 1}) is not None:
-        raise WrongCollection(foreign(database.name))
-
-
 def check_recvq(database: Database[Any]) -> None:
     """Raise WrongCollection unless recvq is capped and has its unique index.
 
@@ -444,21 +323,23 @@ def check_recvq(database: Database[Any]) -> None:
         raise WrongCollection(lacks_index(database.name))
 
 
-def _options(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
+def options_in(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
+    """The options of each collection, by its name."""
     return {row["name"]: row.get("options", {}) for row in database.list_collections()}
 
 
-def _create(database: Database[Any], name: str, capped_bytes: int | None) -> None:
+def create(database: Database[Any], name: str, capped_bytes: int | None) -> None:
+    """Create a collection; another process may create it at the same time."""
     options: dict[str, Any] = {} if capped_bytes is None else {"capped": True, "size": capped_bytes}
     try:
         database.create_collection(name, check_exists=False, **options)
     except OperationFailure as error:
-        # Another process created it at the same time, which is fine.
         if error.code != NAMESPACE_EXISTS:
             raise
 
 
-def _cap(database: Database[Any], name: str, size: int) -> None:
+def cap(database: Database[Any], name: str, size: int) -> None:
+    """Cap a collection; its newest rows within `size` bytes are kept, its indexes are not."""
     try:
         database.command("convertToCapped", name, size=size)
     except OperationFailure as error:
@@ -474,14 +355,3 @@ def _create_indexes(database: Database[Any], name: str) -> None:
         except OperationFailure as error:
             if error.code not in OTHER_INDEX:
                 raise
-
-
-def _seed(database: Database[Any]) -> None:
-    leases = database[LEASES]
-    # Rows that outlived the counter must not have an epoch above all new ones.
-    own, epoch = {"_id": DISPATCHER}, {"epoch": 1}
-    left = [rows.find_one(own, epoch) or {"epoch": 0} for rows in (database[PROGRESS], leases)]
-    highest = max(row["epoch"] for row in left)
-    leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": highest}}, upsert=True)
-    vacant = NEVER_HELD.to_document()
-    leases.update_one({"_id": DISPATCHER}, {"$setOnInsert": vacant}, upsert=True)

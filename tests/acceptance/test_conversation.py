@@ -22,8 +22,9 @@ import requests
 import linesim
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.acceptance.conftest import House
 from tests.waiting import eventually
 

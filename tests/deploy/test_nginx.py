@@ -23,8 +23,9 @@ import pytest
 from pymongo.database import Database
 
 from linedesk.compose.private_mongod import free_port
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.conftest import missing
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess

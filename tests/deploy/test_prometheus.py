@@ -24,7 +24,8 @@ from pymongo.database import Database
 import linesim
 from linedesk.compose.private_mongod import free_port
 from linedesk.runtime.metrics import SECONDS_BUCKETS
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.setup.collections import create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import RECVQ
 from linesim import Rule, Status

@@ -19,8 +19,9 @@ from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult, Wait
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
+from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import LEASES, PROGRESS, SCHEMA, Document, name_of
 from linedesk.store.errors import AccessRefused, SetupError, StoreUnavailable
 from tests.dispatcher.conftest import Dispatch

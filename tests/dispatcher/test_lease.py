@@ -19,8 +19,9 @@ from dispatcher import lease as lease_module
 from dispatcher.lease import BOOT_ID_FILE, LEASE_SECONDS, Lease, boot_id, is_dead, owner_name
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.runtime.clock import boottime
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import Replaced, SetupError, StoreUnavailable
 from tests.waiting import eventually

@@ -18,7 +18,8 @@ from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
-from linedesk.store.collections import MEGABYTE, check_recvq, create_collections
+from linedesk.setup.collections import create_collections
+from linedesk.store.collections import MEGABYTE, check_recvq
 from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
 from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import Dispatch

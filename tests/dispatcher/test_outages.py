@@ -22,8 +22,9 @@ from dispatcher.feed.feed import FeedLimits
 from dispatcher.feed.rescan import Rescan
 from dispatcher.progress.held import HeldStore, transaction
 from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Control
 from linedesk.store.documents import HELD, RECVQ, Document
 from linedesk.store.errors import StoreUnavailable

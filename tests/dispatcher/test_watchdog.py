@@ -24,8 +24,9 @@ from dispatcher.status import ReportingLimits
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.queue.guard import Guard

@@ -34,8 +34,9 @@ from frontdesk.http import (
 )
 from frontdesk.metrics import REASONS
 from frontdesk.server import allow_connections
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.frontdesk.desk import DeskProcess, read_answer, signed_head, text_event, webhook
 from tests.frontdesk.inprocess import QUICK, Line, Running, in_loop, quick, request, running
 from tests.waiting import eventually

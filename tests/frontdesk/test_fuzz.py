@@ -18,8 +18,9 @@ from pymongo.database import Database
 from schemathesis import GenerationMode
 
 from frontdesk.signature import HEADER, sign
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.frontdesk.desk import SECRET, Answer, DeskProcess, read_answer, signed_head, text_event
 from tests.waiting import eventually
 

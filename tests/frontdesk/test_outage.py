@@ -16,8 +16,9 @@ import pytest
 from pymongo.database import Database
 
 from linedesk.compose.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.conftest import missing
 from tests.frontdesk.desk import BROKEN_OFF, DeskProcess, in_threads, text_event
 from tests.servers import throwaway_mongod

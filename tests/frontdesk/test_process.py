@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.frontdesk.desk import (
     BROKEN_OFF,
     OLD_SECRET,

@@ -19,8 +19,9 @@ from pymongo.database import Database
 
 import linesim
 from linedesk import Bot
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linesim import Sim
 from tests.conftest import missing
 from tests.jobworker.worker_harness import Room

@@ -28,15 +28,11 @@ from linedesk.console.dead_letters import Choice
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.status_row import StatusRow
+from linedesk.setup.collections import create_collections
+from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
 from linedesk.store.client import connect
-from linedesk.store.collections import (
-    CAPPED_BYTES,
-    MEGABYTE,
-    PLAIN,
-    check_recvq,
-    create_collections,
-)
+from linedesk.store.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import (
     PROGRESS,
@@ -52,7 +48,6 @@ from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import Neighbours
 from linedesk.store.queue.usage import Reach, RecvqUsage
 from linedesk.store.replica_set import require_replica_set
-from linedesk.store.uri import Uri
 from tests.rights.conftest import CAPPED_MB, Guarded
 from tests.waiting import eventually
 

@@ -15,10 +15,10 @@ from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import load_settings
 from linedesk.setup import init
 from linedesk.setup.rights import USERS, as_set
+from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO, UriFile, at_work_in, roles_of
 from linedesk.store.client import Client
 from linedesk.store.collections import check_recvq
-from linedesk.store.uri import Uri
 from tests.rights.conftest import Guarded, Killed, die_after
 
 EVERYBODY = ("admin", *WHO)

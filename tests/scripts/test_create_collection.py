@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from linedesk.setup.collections import DEFAULT_CAPPED_BYTES, create_collections
 from linedesk.setup.views import VIEWS, create_views
 from linedesk.store.client import Client
-from linedesk.store.collections import DEFAULT_CAPPED_BYTES, create_collections
 from tests.conftest import missing
 
 ROOT = Path(__file__).parents[2]

@@ -21,8 +21,9 @@ from bson import ObjectId, json_util
 from pymongo.database import Database
 from rich.cells import cell_len
 
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_heartbeat
 from linedesk.store.records.effects import place_of
 from tests.conftest import missing

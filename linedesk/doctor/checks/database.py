@@ -18,10 +18,11 @@ from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED
+from linedesk.setup.collections import DEFAULT_CAPPED_BYTES
 from linedesk.setup.rights import User, as_set
+from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
 from linedesk.store.collections import (
-    DEFAULT_CAPPED_BYTES,
     NEIGHBOURS,
     check_recvq,
     read_shape,
@@ -32,7 +33,6 @@ from linedesk.store.collections import (
 from linedesk.store.documents import PROGRESS, RECVQ
 from linedesk.store.errors import AUTHENTICATION_FAILED, UNAUTHORIZED, WrongCollection
 from linedesk.store.replica_set import require_replica_set
-from linedesk.store.uri import Uri
 
 # The whole test suite runs on 6.0.5, and on no other version. Before 6.0 a capped collection cannot
 # be resized, and linedesk was never tried.

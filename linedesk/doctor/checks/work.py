@@ -19,7 +19,8 @@ from linedesk.doctor.finding import Finding, bad, lasting, of, ok, skip, warn
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
 from linedesk.runtime.status_row import SYSTEMD
-from linedesk.store.collections import DISPATCHER, audit_age_days, told_of_audit
+from linedesk.setup.collections import audit_age_days, told_of_audit
+from linedesk.store.collections import DISPATCHER
 from linedesk.store.control import NO_PAUSES, Control, Pauses
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
 from linedesk.store.errors import REFUSED_WORDS

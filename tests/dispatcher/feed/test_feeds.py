@@ -22,8 +22,9 @@ from dispatcher.feed.feed import OPEN_SECONDS, Feed, FeedItem, PositionLost, Rec
 from dispatcher.feed.oplog import OplogFeed, inserts
 from dispatcher.feed.rescan import Rescan
 from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import insert_documents

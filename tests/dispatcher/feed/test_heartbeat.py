@@ -12,8 +12,9 @@ from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat, Stalled
 from dispatcher.feed.rescan import Rescan
 from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, Document, is_heartbeat, make_document
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document

@@ -23,8 +23,9 @@ from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import JobResult
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, SCHEMA, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import SAFE_ORDER_SLACK

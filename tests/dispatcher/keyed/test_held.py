@@ -20,8 +20,9 @@ from dispatcher.keyed.saver import Saver
 from dispatcher.progress.held import HeldStore
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult, Wait
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable

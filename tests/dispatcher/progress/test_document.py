@@ -17,8 +17,9 @@ from pymongo.database import Database
 from dispatcher.progress.document import Progress, Trying, _Unmatched
 from dispatcher.progress.tracker import RING_SLOTS, ProgressTracker
 from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import SCHEMA, Document
 from linedesk.store.errors import OtherSchema, Replaced, StoreUnavailable
 from tests.dispatcher.faults import failing

@@ -15,8 +15,9 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.timers import TimerLimits, Timers
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
 

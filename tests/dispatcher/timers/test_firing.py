@@ -16,8 +16,9 @@ from pymongo.write_concern import WriteConcern
 
 from dispatcher import timer_firing as firing
 from dispatcher.timer_firing import TimerFiring
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.timers.conftest import NOON, HandClock, a_row, rung

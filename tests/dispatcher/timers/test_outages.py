@@ -13,8 +13,9 @@ from pymongo.database import Database
 
 from dispatcher.timers import Timers
 from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.dispatcher.faults import failing
 from tests.dispatcher.timers.conftest import NOON, SHORT, HandClock, a_row, asleep, rung
 from tests.waiting import eventually

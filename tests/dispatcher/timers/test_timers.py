@@ -15,8 +15,9 @@ from pymongo.errors import DuplicateKeyError
 
 from dispatcher.timer_firing import TimerFiring
 from dispatcher.timers import TIMER_LIMITS, Timers, Trouble, system_now
+from linedesk.setup.collections import create_collections
 from linedesk.store import timers
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.errors import AccessRefused, RecvqClosed, StoreUnavailable
 from linedesk.store.queue.guard import Guard
 from tests.dispatcher.timers.conftest import NOON, Gate, HandClock, a_row, asleep, rung

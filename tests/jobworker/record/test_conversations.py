@@ -30,8 +30,9 @@ from jobworker.record.record import APPLIED
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.records.effects import WITH_OUTBOX, effects_of, place_of

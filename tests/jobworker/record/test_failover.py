@@ -17,7 +17,8 @@ from jobworker.bot.talk import Talk
 from jobworker.record.conversations import Conversations, Decision
 from jobworker.record.schedule import Schedule
 from linedesk import Bot
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.setup.collections import create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.records.effects import effects_of
 from linedesk.store.timers import make_timer_document

@@ -36,8 +36,9 @@ from linedesk.backup.restore import (
 from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, Restored
 from linedesk.cli import main
 from linedesk.settings.errors import BackupError, NotImported
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import INDEXES, MEGABYTE, create_collections
+from linedesk.store.collections import INDEXES, MEGABYTE
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,

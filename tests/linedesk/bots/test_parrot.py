@@ -10,8 +10,9 @@ import pytest
 
 import linesim
 from linedesk.bots.parrot import bot
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
 

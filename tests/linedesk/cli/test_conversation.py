@@ -21,8 +21,9 @@ from linedesk.cli.conversation import page
 from linedesk.cli.listing import show_page
 from linedesk.console.conversation import ConversationView, conversation_summary
 from linedesk.console.format import for_long
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.records.effects import place_of
 from tests.jobworker.worker_harness import a_send
 from tests.linedesk.cli.test_dead import an_event_letter

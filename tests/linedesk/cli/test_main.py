@@ -20,8 +20,9 @@ from click.testing import CliRunner
 from linedesk.cli import main
 from linedesk.compose.private_mongod import free_port
 from linedesk.runtime.exit_codes import Exit
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import check_recvq, create_collections
+from linedesk.store.collections import check_recvq
 from linedesk.store.documents import SCHEMA, make_document
 from tests.fork_server import Written, nursery
 

@@ -31,8 +31,9 @@ from linedesk.console.format import local
 from linedesk.console.overview import Read, put_together
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.dispatcher.faults import failing
 from tests.linedesk.cli.terminals import terminal, to_the_end, until
 from tests.linedesk.console.hand import (

@@ -20,8 +20,9 @@ from linedesk.cli.listing import Column, moment
 from linedesk.cli.people import cut, endpoint_words, short, who
 from linedesk.cli.tail import Came, Ordering
 from linedesk.runtime.exit_codes import Exit
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.linedesk.cli.terminals import COLOUR, shown_on, terminal, to_the_end, until
 from tests.linedesk.console.hand import HANAKO, a_call, a_desk, a_dispatcher, a_run, ago, an_event
 

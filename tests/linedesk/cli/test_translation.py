@@ -25,8 +25,9 @@ from linedesk.cli.failure import KNOWN, Command
 from linedesk.compose.help import cells, wrapped
 from linedesk.runtime import language
 from linedesk.runtime.exit_codes import Exit
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from tests.linedesk.cli.terminals import shown_on
 from tests.linedesk.console import a_day
 

@@ -11,8 +11,9 @@ from typing import Any
 from bson import ObjectId
 from pymongo.database import Database
 
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

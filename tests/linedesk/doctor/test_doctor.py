@@ -35,8 +35,9 @@ from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import FindingLevel
 from linedesk.doctor.line_api import LineApi
 from linedesk.settings.settings import load_settings
+from linedesk.setup.collections import create_collections, set_audit_age
 from linedesk.store.client import Client
-from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections, set_audit_age
+from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import (
     DEADLETTERS,
     HELD,

@@ -9,8 +9,9 @@ import pytest
 from bson import ObjectId, json_util
 from pymongo.database import Database
 
+from linedesk.setup.collections import create_collections
 from linedesk.setup.views import VIEWS, create_views, ensure_views
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_heartbeat
 from linedesk.store.records.effects import TRIED_AT, place_of
 

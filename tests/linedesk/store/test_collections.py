@@ -13,14 +13,14 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from linedesk.store import collections
+from linedesk.setup import collections
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import (
     CAPPED_BYTES,
     MEGABYTE,
     WEEK_SECONDS,
     check_recvq,
-    create_collections,
     wrong_neighbours,
 )
 from linedesk.store.documents import Document
@@ -198,7 +198,7 @@ def test_a_recvq_that_grew_beyond_its_size_loses_nothing(empty: Database[Documen
 
 
 @pytest.mark.parametrize(
-    "dies_after", [None, "_cap", "_remove_duplicates", "_index_recvq", "create_neighbours"]
+    "dies_after", [None, "cap", "_remove_duplicates", "_index_recvq", "create_neighbours"]
 )
 def test_of_several_with_one_event_id_the_oldest_stays_however_often_a_run_is_killed(
     empty: Database[Document], monkeypatch: pytest.MonkeyPatch, dies_after: str | None
@@ -227,7 +227,7 @@ def test_an_insert_between_two_looks_may_make_it_first(
     empty: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """recvq was missing, and a front desk's insert makes it just before."""
-    make, is_late = collections._create, []
+    make, is_late = collections.create, []
 
     def come_too_late(database: Database[Document], name: str, size: int | None) -> None:
         if name == "recvq" and not is_late:
@@ -235,7 +235,7 @@ def test_an_insert_between_two_looks_may_make_it_first(
             database["recvq"].insert_one(event(1, "a"))
         make(database, name, size)
 
-    monkeypatch.setattr(collections, "_create", come_too_late)
+    monkeypatch.setattr(collections, "create", come_too_late)
     create(empty)
     check_recvq(empty)
     assert ids(empty) == [1]

@@ -6,7 +6,8 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.setup.collections import create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import Stored, insert_documents

@@ -15,8 +15,9 @@ from pymongo.errors import BulkWriteError
 from pymongo.write_concern import WriteConcern
 
 from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import Stored, _settle, insert_documents

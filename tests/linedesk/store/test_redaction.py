@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pymongo import ReadPreference
 from pymongo.database import Database
 
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.setup.collections import create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.redaction import emptying, message_id_of, redacted, unsent_id_of
 from tests.linedesk.store.lagging import LaggingSet

@@ -11,10 +11,10 @@ from pymongo.uri_parser import parse_uri
 
 from linedesk.setup import replica_set
 from linedesk.setup.replica_set import _first_server, add_members, by_loopback, ensure_replica_set
+from linedesk.setup.uri import Uri
 from linedesk.store.client import Client, connect
 from linedesk.store.errors import NotReplicaSet, StoreUnavailable
 from linedesk.store.replica_set import require_replica_set
-from linedesk.store.uri import Uri
 
 HELPFUL = r"replSetName in mongod.conf.*--replSet rs0.*linedesk init"
 

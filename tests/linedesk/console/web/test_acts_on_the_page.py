@@ -16,8 +16,9 @@ import requests
 from pymongo.database import Database
 
 from linedesk.console.web.page_context import Console
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import Control, Scope
 from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.console import a_day

@@ -13,8 +13,9 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_document
 from linedesk.store.queue import usage
 from linedesk.store.queue.usage import (

@@ -21,8 +21,9 @@ from pymongo.errors import ConfigurationError, InvalidOperation, OperationFailur
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
+from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, StoreUnavailable
 from linedesk.store.limits import ORDER_SLACK

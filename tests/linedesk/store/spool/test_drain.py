@@ -17,7 +17,7 @@ import pytest
 from bson.errors import InvalidBSON
 from pymongo.database import Database
 
-from linedesk.store.collections import create_collections
+from linedesk.setup.collections import create_collections
 from linedesk.store.errors import RecvqClosed, SpoolUnavailable, StoreUnavailable
 from linedesk.store.insert import insert_documents
 from linedesk.store.spool import drain as drain_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pymongo.uri_parser import parse_uri
 
-from linedesk.store.uri import Uri
+from linedesk.setup.uri import Uri
 
 PLAIN = "mongodb://127.0.0.1:27017/?replicaSet=rs0"
 FULL = "mongodb://linedesk%2Bx:p%40ss%3Aword%2F@a:1,b:2/line_bot?replicaSet=rs0&tls=true"
