@@ -1,7 +1,7 @@
 """Reports of a process to its service manager by systemd's protocol, and its sockets.
 
-`ServiceManager` implements sd_notify(3). What is read from the environment is removed there, so
-children do not report or listen in this process's name. A process to which MongoDB refuses access
+`ServiceManager` implements sd_notify(3). systemd's variables are removed from the environment when
+they are read, so children do not report or listen in this process's name. A process to which MongoDB refuses access
 exits slowly, so systemd never reaches its start limit.
 """
 
@@ -57,7 +57,7 @@ def sockets_from(environ: MutableMapping[str, str]) -> list[socket.socket]:
 
 
 class ServiceManager:
-    """Reports to systemd; without an address, for a process that was started by hand, to nobody.
+    """Reports to systemd. Without an address, as in a process started by hand, it does nothing.
 
     Every method is thread-safe and never raises. Messages are dropped if systemd's queue is full;
     no caller waits.
