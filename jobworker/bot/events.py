@@ -15,10 +15,14 @@ from typing import Any
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import Event
 
+from jobworker.bot.direct_models import make_event
 from linedesk.store.documents import Document, text_of
 from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import TIMER
+
+# pydantic's ValidationError is a ValueError; a part of the wrong JSON type raises the other errors.
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -64,17 +68,22 @@ def model_of(raw: Mapping[str, Any]) -> Any:
     try:
         if raw.get("type") == TIMER and TIMER in raw:
             return TimerEvent.from_raw(raw)
+        return make_event(raw)
+    except UNREADABLE:
+        return _read_by_the_sdk(raw)
+
+
+def _read_by_the_sdk(raw: Mapping[str, Any]) -> Any:
+    try:
         return Event.from_dict(raw)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        # pydantic's ValidationError is a ValueError; a part of the wrong JSON type raises the other
-        # errors.
+    except UNREADABLE:
         return _unknown(raw)
 
 
 def _unknown(raw: Mapping[str, Any]) -> Any:
     try:
         return UnknownEvent.new_from_json_dict(raw)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except UNREADABLE:
         # It lacks even the common fields; made without validation, because there is nothing to
         # validate.
         return UnknownEvent.construct(
