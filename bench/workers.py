@@ -96,14 +96,15 @@ class WorkerBench(Bench):
         broker = partial(AmqpBroker, [url], name="bench")
         with worker_processes(url, bot, number, THREADS):
             wait_for_workers(url, number)
-            return self.dispatched(partial(self.desk, None, connect=broker), after_first=True)
+            desk = partial(self.desk, None, workers=Workers(broker))
+            return self.dispatched(desk, after_first=True)
 
 
 @contextmanager
 def leader(url: str) -> Iterator[Workers]:
     """A leader without a dispatcher."""
-    workers = Workers(partial(AmqpBroker, [url], name="bench"), places=lambda jobs: None)
-    workers.begin(1)
+    workers = Workers(partial(AmqpBroker, [url], name="bench"))
+    workers.begin(1, lambda jobs: None)
     try:
         yield workers
     finally:

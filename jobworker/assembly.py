@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from datetime import UTC, datetime
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,44 +14,36 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
-from jobworker.bot.content import LIMITS as CONTENT_LIMITS
-from jobworker.bot.content import ContentDownloads, ContentLimits
-from jobworker.handler_context import HandlerContext
+from jobworker.bot.content import ContentDownloads
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
-from jobworker.handlers import Handlers, LocalHandlers
-from jobworker.line.breaker import LIMITS as BREAKER_LIMITS
-from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
+from jobworker.handlers import Handlers
+from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import TurnClass
 from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.hosts import Hosts
-from jobworker.line.loading import LIMITS as LOADING_LIMITS
-from jobworker.line.loading import LoadingAnimations, LoadingLimits, no_animation
-from jobworker.line.profiles import LIMITS as PROFILE_LIMITS
-from jobworker.line.profiles import LaterProfiles, ProfileFetch, ProfileLimits
+from jobworker.line.loading import LoadingAnimations
+from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.line.side_call import Line
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.batches import Batches
-from jobworker.record.conversations import Conversation, Conversations
+from jobworker.record.conversations import Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.name_parts import NameParts
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
-from jobworker.remote.broker import MakeBroker
 from jobworker.remote.handlers import RemoteHandlers
-from jobworker.remote.leader import LIMITS as LEADER_LIMITS
-from jobworker.remote.leader import LeaderLimits, Workers
+from jobworker.remote.leader import Workers
 from jobworker.remote.metrics import OF_LEADER
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
-from jobworker.sending.button import LIMITS as BUTTON_LIMITS
-from jobworker.sending.button import ButtonLimits, Buttons, SlowAnswers
+from jobworker.sending.button import Buttons, SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.late_replies import A_DAY, LateReplies
 from jobworker.sending.outbox import LIMITS, Outbox
@@ -61,9 +53,8 @@ from jobworker.turn import TurnParts, Turns
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.metrics import Metrics
-from linedesk.store.control import RELEASED, Control
+from linedesk.store.control import RELEASED
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
-from linedesk.store.records.answers import KEPT_FOR
 
 if TYPE_CHECKING:
     from jobworker.sdk.gated_client import SdkClients
@@ -104,19 +95,10 @@ class LineSettings:
     handler_seconds: float = 60.0
     """The time limit of handlers without a limit of their own."""
     send_limits: SendLimits = LIMITS
-    breaker_limits: BreakerLimits = BREAKER_LIMITS
-    rate_limits: Callable[..., RateLimits] = RateLimits
-    """Makes the limiter that holds back endpoints after a 429 or at LINE's rate limit."""
-    profile_limits: ProfileLimits = PROFILE_LIMITS
-    content_limits: ContentLimits = CONTENT_LIMITS
     loading_animation: bool = True
     """Whether a user sees the loading animation while a slow handler runs."""
-    loading_limits: LoadingLimits = LOADING_LIMITS
     slow_answers: SlowAnswers = SlowAnswers.PUSH
     """How an answer is sent that is too late for its reply token."""
-    button_limits: ButtonLimits = BUTTON_LIMITS
-    answers_kept_for: timedelta = KEPT_FOR
-    """How long an answer waits for a tap."""
 
     def __repr__(self) -> str:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
@@ -146,10 +128,9 @@ class LineSide:
             step=step,
             later=later,
             lease_is_fresh=lease_is_fresh,
-            breaker_limits=line.breaker_limits,
             figures=figures,
         )
-        self.rate_limits = line.rate_limits(at_once=line.concurrency)
+        self.rate_limits = RateLimits(at_once=line.concurrency)
         self.client = LineClient(
             line.api_base,
             line.token,
@@ -167,11 +148,7 @@ class LineSide:
         self._stopping = threading.Event()
         self.quota = Quota(self.line)
         self.contents = ContentDownloads(
-            hosts.data,
-            line.token,
-            calls=calls,
-            stopping=self._stopping,
-            limits=line.content_limits,
+            hosts.data, line.token, calls=calls, stopping=self._stopping
         )
 
     @cached_property
@@ -212,33 +189,12 @@ class LineSide:
             self.sdk.close()
         self.client.close()
 
-    def fetch(
-        self, document: Document, user_id: str, *, done: Callable[[Document | None], None]
-    ) -> ProfileFetch:
-        """Return the fetch of a sender's profile, not yet started."""
-        limits = self._settings.profile_limits
-        return ProfileFetch(self.line, document, user_id, done=done, limits=limits)
-
-    def animate(
-        self, load: Callable[[Document], Conversation]
-    ) -> Callable[[Document, HandlerContext], Callable[[], None]]:
-        """Return the function that shows users a running handler; `load` reads a conversation."""
-        if not self._settings.loading_animation:
-            return no_animation
-        return LoadingAnimations(self.line, load=load, limits=self._settings.loading_limits).begin
-
-    def buttons(self, answers: WaitingAnswers) -> Buttons:
-        """Return the part that shows users a button instead of an answer that is too late."""
-        return Buttons(
-            self.line,
-            answers=answers,
-            slow_answers=self._settings.slow_answers,
-            limits=self._settings.button_limits,
-        )
-
 
 class BotWorker:
-    """A bot's worker with the parts that call LINE and the log of calls, closed together."""
+    """A bot's worker with the parts that call LINE and the log of calls, closed together.
+
+    With `workers` the handlers run in worker processes; `places` gets their number of jobs.
+    """
 
     def __init__(
         self,
@@ -249,32 +205,30 @@ class BotWorker:
         tries: int,
         retry_limits: RetryLimits = RETRY_LIMITS,
         letter_days: int = 90,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] = MappingProxyType({}),
         secrets: Mapping[str, str] = MappingProxyType({}),
         masked: Callable[[str], str] = str,
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
         places: Callable[[int], None] = lambda jobs: None,
-        connect: MakeBroker | None = None,
-        leader_limits: LeaderLimits = LEADER_LIMITS,
-        confirms_bots: bool = False,
+        workers: Workers | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         timer_set: Callable[[datetime | None], None] = lambda due_at: None,
         registry: CollectorRegistry | None = None,
     ) -> None:
         figures = WorkerMetrics(registry)
         calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
-        kept = KeptLetters(database[DEADLETTERS], figures)
-        ageing = Ageing(database, days=letter_days)
         conversations = Conversations(database[CONVERSATIONS])
         answers = WaitingAnswers(database[CONVERSATIONS], conversations)
-        self.answer_ages = AnswerAges(
-            answers, lambda id_, all_: self.outbox.add(id_, all_), kept_for=line.answers_kept_for
+        self.answer_ages = AnswerAges(answers, lambda id_, all_: self.outbox.add(id_, all_))
+        looks = (
+            KeptLetters(database[DEADLETTERS], figures),
+            Ageing(database, days=letter_days),
+            self.answer_ages,
+            NameParts(database),
         )
-        names = NameParts(database)
-        looks = (kept.look, ageing.look, self.answer_ages.look, names.look)
-        self.rows = RowWriter(calls, runs.rows, looks=looks)
+        self.rows = RowWriter(calls, runs.rows, looks=[one.look for one in looks])
         self.line = side = LineSide(
             line,
             calls,
@@ -301,61 +255,45 @@ class BotWorker:
         side.quota.when_closed(self.outbox.month_closed)
         figures.set("outbox_effects", self.outbox.__len__)
         figures.set("oldest_send_seconds", self.outbox.oldest_seconds)
-        self.names = LaterProfiles(
-            side.line, conversations=conversations, limits=line.profile_limits
+        self.names = LaterProfiles(side.line, conversations=conversations)
+        animations = LoadingAnimations(
+            side.line, load=conversations.load, is_on=line.loading_animation
         )
         parts = TurnParts(
             conversations=conversations,
             outbox=self.outbox,
             unsends=unsends,
             schedule=schedule,
-            fetch=side.fetch,
+            fetch=partial(ProfileFetch, side.line),
             names=self.names,
             api=side.messaging_api,
             content=side.contents.fetch,
-            animate=side.animate(conversations.load),
-            offer_button=side.buttons(answers).begin,
+            animate=animations.begin,
+            offer_button=Buttons(side.line, answers, line.slow_answers).begin,
             quota=lambda: side.quota.month,
             lease_is_fresh=lease_is_fresh,
             runs=runs,
             now=now,
-            settings=_settings_of(bot) if settings is None else settings,
+            settings=settings,
             secrets=secrets,
             masked=masked,
         )
-        self._workers = (
-            None
-            if connect is None
-            else Workers(
-                connect,
-                places=places,
-                limits=leader_limits,
-                control=Control(database) if confirms_bots else None,
+        self._places, self._workers = places, workers
+        handlers: Handlers
+        if workers is None:
+            assert bot is not None, "without worker processes the bot runs here"
+            handlers = Handlers(bot)
+        else:
+            Metrics(OF_LEADER, registry).ask(workers.figures)
+            handlers = RemoteHandlers(
+                workers, handler_seconds=line.handler_seconds, now=now, masked=masked
             )
-        )
-        if self._workers is not None:
-            Metrics(OF_LEADER, registry).ask(self._workers.figures)
         self._worker = Turns(
-            self._handlers(bot, line, now=now, masked=masked),
+            handlers,
             parts,
             tries=tries,
             limits=retry_limits,
             handler_seconds=line.handler_seconds,
-        )
-
-    def _handlers(
-        self,
-        bot: Bot | None,
-        line: LineSettings,
-        *,
-        now: Callable[[], datetime],
-        masked: Callable[[str], str],
-    ) -> Handlers:
-        if self._workers is None:
-            assert bot is not None, "without worker processes the bot runs here"
-            return LocalHandlers(bot)
-        return RemoteHandlers(
-            self._workers, handler_seconds=line.handler_seconds, now=now, masked=masked
         )
 
     @property
@@ -370,11 +308,11 @@ class BotWorker:
 
     def take_over(self, epoch: int) -> None:
         """Called with the lease, before any document."""
-        self.rows.start()
         bind(self.line.sdk_clients)
         self._worker.take_over(epoch)
+        self.rows.start()
         if self._workers is not None:
-            self._workers.begin(epoch)
+            self._workers.begin(epoch, self._places)
         self.line.quota.start()
 
     def decide(self, job: Job) -> JobResult | Wait:
@@ -427,7 +365,3 @@ class BotWorker:
         self.rows.stop()
         self.rows.join(CLOSE_SECONDS)
         self.line.close()
-
-
-def _settings_of(bot: Bot | None) -> Mapping[str, Any]:
-    return {} if bot is None else bot.settings

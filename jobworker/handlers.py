@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
@@ -30,20 +30,23 @@ class HandlerTry:
     context: HandlerContext
 
 
-class Handlers(Protocol):
-    """The bot's rules and the calls of its handlers."""
+class Handlers:
+    """The bot's rules and the calls of its handlers; here those of a bot in this process."""
+
+    def __init__(self, bot: Bot) -> None:
+        self._bot = bot
 
     def bot(self) -> Bot:
         """The rules in force. Raises WorkerAway if none are known."""
-        ...
+        return self._bot
 
     def rule_in(self, talk: Talk, event: Any) -> Rule | None:
         """The rule of an event (`Bot.rule_in`). Raises WorkerAway, NoTimerHandler."""
-        ...
+        return self.bot().rule_in(talk, event)
 
     def limit_of(self, rule: Rule) -> float | None:
         """Return the dispatcher's time limit of a handler; None for HANDLER_LIMIT_SECONDS."""
-        ...
+        return rule.limit
 
     def call(self, one: HandlerTry) -> Failure | None:
         """Run the handler with the talk; returns why it failed in another process.
@@ -51,22 +54,5 @@ class Handlers(Protocol):
         Raises the error of a handler in this process, and WorkerAway if it has to be tried again
         without a failed try.
         """
-        ...
-
-
-class LocalHandlers:
-    """The bot in this process."""
-
-    def __init__(self, bot: Bot) -> None:
-        self._bot = bot
-        self.bot: Callable[[], Bot] = lambda: bot
-
-    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
-        return self._bot.rule_in(talk, event)
-
-    def limit_of(self, rule: Rule) -> float | None:
-        return rule.limit
-
-    def call(self, one: HandlerTry) -> None:
-        """Run the handler. Raises its error."""
         one.rule.handler(one.event, one.talk)
+        return None

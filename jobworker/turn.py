@@ -43,7 +43,6 @@ from jobworker.handler_retry import (
     raised,
 )
 from jobworker.handlers import Handlers, HandlerTry
-from jobworker.line.loading import no_animation
 from jobworker.line.month import MonthlyQuota
 from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.metrics import since_ms
@@ -52,7 +51,7 @@ from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refuse
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import kept
 from jobworker.runs import FAILED, JobMemo, JobRun, Runs
-from jobworker.sending.button import OfferedButton, no_button
+from jobworker.sending.button import OfferedButton
 from jobworker.sending.outbox import Outbox
 from jobworker.unsend import Unsends
 from linedesk.contract import GiveUp, Job, JobResult, Wait
@@ -86,12 +85,12 @@ class TurnParts:
     lease_is_fresh: Callable[[], bool]
     runs: Runs
     """Counts and records each run of a job."""
+    animate: Callable[[Document, HandlerContext], Callable[[], None]]
+    """Shows the user that a handler runs; returns the function to call at its end."""
+    offer_button: Callable[..., OfferedButton | None]
+    """Called when a handler is called for an event (`jobworker.sending.button.Buttons.begin`)."""
     content: Callable[..., Any] = no_content
     """Fetches a user's content: `content(message, to)` (see `jobworker.bot.content`)."""
-    animate: Callable[[Document, HandlerContext], Callable[[], None]] = no_animation
-    """Shows the user that a handler runs; returns the function to call at its end."""
-    offer_button: Callable[..., OfferedButton | None] = no_button
-    """Called when a handler is called for an event (`jobworker.sending.button.Buttons.begin`)."""
     quota: Callable[[], MonthlyQuota] = MonthlyQuota
     """The known state of the month's quota; quick."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo import DESCENDING
-from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
+from jobworker.latest import Latest
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import SETTLE_TRIES, Conversations
 from jobworker.record.dead_letters import DeadLetters, emptied
@@ -38,128 +37,22 @@ from linedesk.store.records.conversations import UNSENT_AT
 from linedesk.store.records.effects import OUTBOX_PAIRS
 from linedesk.store.redaction import emptying, message_id_of, unsent_id_of
 
+log = logging.getLogger(__name__)
+
 # Message ids that a conversation keeps.
 KEPT = 100
 # Some megabytes of memory. Older ones are still caught by the record's own filter.
 MOST_KNOWN = 20_000
-
-
-class Unsent:
-    """The latest unsent messages that this process knows. Any thread may ask."""
-
-    def __init__(self, *, most_known: int = MOST_KNOWN) -> None:
-        self._most_known = most_known
-        self._lock = threading.Lock()
-        # Under _lock.
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
-
-    def add(self, conversation: str, message_ids: Iterable[str]) -> None:
-        """Remember them; beyond the bound the oldest are forgotten."""
-        with self._lock:
-            for message_id in message_ids:
-                self._known[conversation, message_id] = None
-                self._known.move_to_end((conversation, message_id))
-            while len(self._known) > self._most_known:
-                self._known.popitem(last=False)
-
-    def covers(self, document: Mapping[str, Any]) -> bool:
-        """Whether the document brings or edits a message that is known to be taken back."""
-        message_id = message_id_of(document)
-        if message_id is None:
-            return False
-        with self._lock:
-            return (conversation_id(document), message_id) in self._known
-
-
-class Notes:
-    """The field `unsent` of the conversations, for the holder of `epoch`.
-
-    Every method raises StoreUnavailable when MongoDB does not confirm in time.
-    """
-
-    def __init__(self, collection: Collection[Any], *, epoch: Callable[[], int]) -> None:
-        self._collection = durable(collection)
-        self._epoch = epoch
-
-    def since(self, moment: datetime) -> list[tuple[str, list[str]]]:
-        """Return conversations with an unsend since then and their message ids, the latest last."""
-        condition = {UNSENT_AT: {"$gte": moment}}
-        with translated():
-            rows = list(
-                self._collection.find(condition, {"unsent": 1})
-                .sort(UNSENT_AT, DESCENDING)
-                .limit(MOST_KNOWN)
-            )
-        return [(row["_id"], row.get("unsent") or []) for row in reversed(rows)]
-
-    def add(self, document: Mapping[str, Any], message_id: str) -> None:
-        """Note once that a message of the document's conversation was taken back.
-
-        From then on no record of its event is accepted. Raises Replaced for a successor's epoch.
-        """
-        id_ = conversation_id(document)
-        condition = {
-            "_id": id_,
-            "unsent": {"$ne": message_id},
-            "epoch": {"$not": {"$gt": self._epoch()}},
-        }
-        for _ in range(SETTLE_TRIES):
-            try:
-                with writing_one():
-                    self._collection.update_one(
-                        condition, self._note(document, message_id), upsert=True
-                    )
-                return
-            except DuplicateKeyError:
-                if self._is_noted(id_, message_id):
-                    return
-        raise StoreUnavailable("the unsend is not noted: it may be waiting for a majority")
-
-    def empty_letters(self, id_: str, message_id: str) -> None:
-        """Empty the message in dead letters that have not left the conversation's outbox yet."""
-        letters = {
-            "$filter": {
-                "input": OUTBOX_PAIRS,
-                "cond": {"$eq": ["$$this.v.document.event.message.id", {"$literal": message_id}]},
-            }
-        }
-        wanted = {"letters": letters}
-        this = {"_id": id_}
-        with writing_one():
-            found = self._collection.find_one(this, wanted) or {}
-            for one in found.get("letters") or ():
-                at = f"outbox.{one['k']}"
-                changes = emptied(one["v"]["document"], at=f"{at}.")
-                self._collection.update_one({**this, at: {"$exists": True}}, {"$set": changes})
-
-    def _note(self, document: Mapping[str, Any], message_id: str) -> Document:
-        first = unrecorded(document)
-        del first["unsent"]
-        return {
-            "$push": {"unsent": {"$each": [message_id], "$slice": -KEPT}},
-            "$set": {UNSENT_AT: first["at"]},
-            "$setOnInsert": {**first, "epoch": self._epoch()},
-        }
-
-    def _is_noted(self, id_: str, message_id: str) -> bool:
-        """Return whether a note without a match is stored; False: try it again (two first events
-        met).
-        """
-        with translated():
-            found = self._collection.find_one({"_id": id_}, {"epoch": 1, "unsent": 1})
-        if found is not None and epoch_of(found) > self._epoch():
-            raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
-        return found is not None and message_id in (found.get("unsent") or ())
-
-
-log = logging.getLogger(__name__)
-
 # The record's filter also catches messages that arrive later than this after their unsend.
 LOADED = timedelta(days=1)
 
 
 class Unsends:
-    """Carries unsends out. Every method raises StoreUnavailable, and Replaced for a successor."""
+    """Carries unsends out, for the holder of the conversations' epoch.
+
+    The field `unsent` of a conversation keeps its latest ones, and this process knows those of all.
+    Every method raises StoreUnavailable, and Replaced for a successor; any thread may ask `covers`.
+    """
 
     def __init__(
         self,
@@ -168,23 +61,42 @@ class Unsends:
         *,
         figures: WorkerMetrics | None = None,
     ) -> None:
-        self._notes = Notes(database[CONVERSATIONS], epoch=lambda: conversations.epoch)
-        self._unsent = Unsent()
-        self.deadletters = DeadLetters(
-            database[DEADLETTERS], is_unsent=self._unsent.covers, figures=figures
-        )
+        self._conversations = conversations
+        self._rows = durable(database[CONVERSATIONS])
         self._recvq = durable(database[RECVQ])
         self._held = durable(database[HELD])
+        self.deadletters = DeadLetters(
+            database[DEADLETTERS], is_unsent=self.covers, figures=figures
+        )
+        self._lock = threading.Lock()
+        # Under _lock.
+        self._known = Latest[tuple[str, str], None](MOST_KNOWN)
 
     def take_over(self) -> None:
         """Load the recent notes of predecessors, before any outbox is loaded."""
-        since = datetime.now(UTC) - LOADED
-        for id_, message_ids in self._notes.since(since):
-            self._unsent.add(id_, message_ids)
+        recent = {UNSENT_AT: {"$gte": datetime.now(UTC) - LOADED}}
+        with translated():
+            found = self._rows.find(recent, {"unsent": 1})
+            rows = list(found.sort(UNSENT_AT, DESCENDING).limit(MOST_KNOWN))
+        for row in reversed(rows):
+            self._learn(row["_id"], row.get("unsent") or [])
 
     def learn(self, document: Document, noted: Iterable[str]) -> None:
         """Use the field `unsent` of a conversation that was loaded anyway."""
-        self._unsent.add(conversation_id(document), noted)
+        self._learn(conversation_id(document), noted)
+
+    def _learn(self, conversation: str, message_ids: Iterable[str]) -> None:
+        with self._lock:
+            for message_id in message_ids:
+                self._known[conversation, message_id] = None
+
+    def covers(self, document: Mapping[str, Any]) -> bool:
+        """Whether the document brings or edits a message that is known to be taken back."""
+        message_id = message_id_of(document)
+        if message_id is None:
+            return False
+        with self._lock:
+            return (conversation_id(document), message_id) in self._known
 
     def met(self, document: Document) -> None:
         """A record found its message noted as unsent: empty the document's stored copy."""
@@ -201,7 +113,7 @@ class Unsends:
         if taken_back is not None:
             self._carry_out(document, taken_back)
         # guard: unsent-before-its-message -> if not document.get("unsent"):
-        if not document.get("unsent") and not self._unsent.covers(document):
+        if not document.get("unsent") and not self.covers(document):
             return False
         self._empty_copy(document)
         log.info("message was unsent, no handler runs event_id=%s", name_of(document))
@@ -213,12 +125,12 @@ class Unsends:
         A letter moves from the outbox to `deadletters`, so they are emptied in this order.
         """
         try:
-            self._notes.add(document, message_id)
+            self._note(document, message_id)
         except WriteRefused as error:
             # Its conversation accepts no record either. The stored copies are emptied all the same,
             # and this process remembers the message.
             log.error("unsend not recorded event_id=%s error=%s", name_of(document), error)  # noqa: TRY400
-        self._unsent.add(conversation_id(document), [message_id])
+        self._learn(conversation_id(document), [message_id])
         same = {"channel": document["channel"], "key": document["key"]}
         with translated():
             for found in list(self._recvq.find({"event.message.id": message_id, **same})):
@@ -226,7 +138,7 @@ class Unsends:
             for row in list(self._held.find({**same, "document.event.message.id": message_id})):
                 self._empty_copy(row["document"])
         try:
-            self._notes.empty_letters(conversation_id(document), message_id)
+            self._empty_letters(conversation_id(document), message_id)
         finally:
             # Also if MongoDB refuses the conversation permanently.
             self.deadletters.empty(document, message_id)
@@ -238,3 +150,52 @@ class Unsends:
         with writing_one():
             self._recvq.update_one({**this, "unsent": {"$ne": True}}, {"$set": emptying(document)})
             self._held.update_one(this, {"$set": emptying(document, at="document.")})
+
+    def _note(self, document: Mapping[str, Any], message_id: str) -> None:
+        """Note once that a message of the document's conversation was taken back.
+
+        From then on no record of its event is accepted.
+        """
+        id_, epoch = conversation_id(document), self._conversations.epoch
+        condition = {
+            "_id": id_,
+            "unsent": {"$ne": message_id},
+            "epoch": {"$not": {"$gt": epoch}},
+        }
+        first = unrecorded(document)
+        del first["unsent"]
+        update = {
+            "$push": {"unsent": {"$each": [message_id], "$slice": -KEPT}},
+            "$set": {UNSENT_AT: first["at"]},
+            "$setOnInsert": {**first, "epoch": epoch},
+        }
+        for _ in range(SETTLE_TRIES):
+            try:
+                with writing_one():
+                    self._rows.update_one(condition, update, upsert=True)
+                return
+            except DuplicateKeyError:
+                # It is noted already, or of a successor, or two first events met.
+                with translated():
+                    found = self._rows.find_one({"_id": id_}, {"epoch": 1, "unsent": 1}) or {}
+                if epoch_of(found) > epoch:
+                    raise Replaced(f"a conversation belongs to epoch {found['epoch']}") from None
+                if message_id in (found.get("unsent") or ()):
+                    return
+        raise StoreUnavailable("the unsend is not noted: it may be waiting for a majority")
+
+    def _empty_letters(self, id_: str, message_id: str) -> None:
+        """Empty the message in dead letters that have not left the conversation's outbox yet."""
+        letters = {
+            "$filter": {
+                "input": OUTBOX_PAIRS,
+                "cond": {"$eq": ["$$this.v.document.event.message.id", {"$literal": message_id}]},
+            }
+        }
+        this = {"_id": id_}
+        with writing_one():
+            found = self._rows.find_one(this, {"letters": letters}) or {}
+            for one in found.get("letters") or ():
+                at = f"outbox.{one['k']}"
+                changes = emptied(one["v"]["document"], at=f"{at}.")
+                self._rows.update_one({**this, at: {"$exists": True}}, {"$set": changes})

@@ -45,7 +45,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
 # Within a package: each line may import itself and the lines above it.
 FLOORS = {
     "jobworker": (
-        ("errors", "metrics", "effects", "handler_context", "row_log"),
+        ("errors", "metrics", "effects", "handler_context", "row_log", "latest"),
         ("line", "record"),
         ("bot", "sending"),
         ("sdk",),

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
-import requests
-from requests.adapters import HTTPAdapter
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from jobworker.errors import (
@@ -40,7 +39,7 @@ from jobworker.errors import (
 from jobworker.handler_context import current_call, require_wanted
 from jobworker.line.answer import is_no_verdict
 from jobworker.line.call_log import CallLog
-from jobworker.line.client import tell
+from jobworker.line.client import USER_AGENT, tell
 from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
 from jobworker.line.hosts import Host
 from linedesk.runtime.backoff import growing_seconds
@@ -101,23 +100,13 @@ PIECE_BYTES = 64 * 1024
 MOST_BYTES = 1024**3
 # Less than HANDLER_LIMIT_SECONDS by default: the handler is tried again later and repeats the call.
 READY_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class ContentLimits:
-    """How long a download may take, and how many times it is tried."""
-
-    download_seconds: float = 300.0
-    """The limit of the whole download: a gigabyte needs 3.5 MB/s."""
-    read_seconds: float = 10.0
-    """The limit of each read."""
-    first_pause_seconds: float = 0.5
-    """The pause before the second try; it grows with each further one."""
-    longest_pause_seconds: float = 5.0
-    tries: int = 3
-
-
-LIMITS = ContentLimits()
+# The limit of the whole download: a gigabyte needs 3.5 MB/s.
+DOWNLOAD_SECONDS = 300.0
+# The limit of each read.
+READ_SECONDS = 10.0
+# The pause before the second try; it grows with each further one.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
+TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -140,29 +129,19 @@ class ContentDownloads:
     """
 
     def __init__(
-        self,
-        host: Host,
-        token: str,
-        *,
-        calls: CallLog,
-        stopping: threading.Event,
-        limits: ContentLimits = LIMITS,
+        self, host: Host, token: str, *, calls: CallLog, stopping: threading.Event
     ) -> None:
         self._host = host
         self._calls = calls
         self._stopping = stopping
-        self._limits = limits
-        self._session = requests.Session()
-        # No proxy or password from the environment: the token goes to LINE only.
-        self._session.trust_env = False
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, _TimedAdapter(pool_maxsize=host.gate.concurrency))
-        self._session.headers["Authorization"] = f"Bearer {token}"
-        self._session.headers["Accept-Encoding"] = "identity"
+        headers = {"Accept-Encoding": "identity", "User-Agent": USER_AGENT}
+        headers["Authorization"] = f"Bearer {token}"
+        self._pool = PoolManager(maxsize=host.gate.concurrency, headers=headers)
+        make_timed(self._pool)
 
     def close(self) -> None:
         """Close the pooled connections."""
-        self._session.close()
+        self._pool.clear()
 
     def fetch(
         self,
@@ -196,7 +175,7 @@ class ContentDownloads:
                 come = self._once(message_id, part, most_bytes)
             except Broken as error:
                 failures += 1
-                if failures >= self._limits.tries:
+                if failures >= TRIES:
                     raise ContentFailed(f"{error}, {failures} times in a row") from error
                 self._pause(failures)
                 continue
@@ -215,12 +194,12 @@ class ContentDownloads:
         with (
             self._host.gate.turn(),
             self._calls.noted("GET", ENDPOINT, context, host=self._host.name) as row,
-            within(self._limits.download_seconds, step_seconds=self._limits.read_seconds),
+            within(DOWNLOAD_SECONDS, step_seconds=READ_SECONDS),
         ):
             began = time.monotonic()
             try:
                 with _broken_where_it_breaks(), self._get(message_id) as response:
-                    row.status = status = response.status_code
+                    row.status = status = response.status
                     row.request_id = response.headers.get("x-line-request-id")
                     come = self._read(response, part, most_bytes) if status == 200 else None
             except Broken:
@@ -231,20 +210,26 @@ class ContentDownloads:
             _require_coming(status)
             return come
 
-    def _get(self, message_id: str) -> requests.Response:
-        url = self._host.base + ENDPOINT.format(messageId=quote(message_id, safe=""))
-        timeout = CONNECT_SECONDS, self._limits.read_seconds
-        return self._session.get(url, stream=True, allow_redirects=False, timeout=timeout)
+    def _get(self, message_id: str) -> BaseHTTPResponse:
+        return self._pool.request(
+            "GET",
+            self._host.base + ENDPOINT.format(messageId=quote(message_id, safe="")),
+            timeout=Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+            preload_content=False,
+            decode_content=False,
+            redirect=False,
+            retries=False,
+        )
 
     def _read(
-        self, response: requests.Response, part: IO[bytes], most_bytes: int
+        self, response: BaseHTTPResponse, part: IO[bytes], most_bytes: int
     ) -> tuple[str, int]:
         """Write the body in pieces. Raises Broken unless its end is proved."""
         # urllib3 raises an error if fewer bytes arrive than announced.
         _require_small(_announced(response), most_bytes)
         size = 0
         # As they arrive: a full piece of a slow answer may take long.
-        while piece := response.raw.read1(PIECE_BYTES):
+        while piece := response.read1(PIECE_BYTES):
             self._require_running()
             require_wanted()
             size += len(piece)
@@ -253,9 +238,9 @@ class ContentDownloads:
         return response.headers.get("content-type", "application/octet-stream"), size
 
     def _pause(self, count: int, *, most: float = math.inf) -> None:
-        first, longest = self._limits.first_pause_seconds, self._limits.longest_pause_seconds
-        longest = min(max(most, 0.0), longest)
-        self._stopping.wait(growing_seconds(count, first=first, most=longest) if longest else 0)
+        longest = min(max(most, 0.0), LONGEST_PAUSE_SECONDS)
+        seconds = growing_seconds(count, first=FIRST_PAUSE_SECONDS, most=longest) if longest else 0
+        self._stopping.wait(seconds)
         self._require_running()
         require_wanted()
 
@@ -295,7 +280,7 @@ def _require_coming(status: int) -> None:
     raise refusal(f"LINE answered {status}")
 
 
-def _announced(response: requests.Response) -> int:
+def _announced(response: BaseHTTPResponse) -> int:
     """Return the length that the answer announces; 0 if the body marks its own end.
 
     Raises Broken if neither is there: a truncated body would look complete.
@@ -319,17 +304,5 @@ def _require_small(size: int, most_bytes: int) -> None:
 def _broken_where_it_breaks() -> Iterator[None]:
     try:
         yield
-    except (requests.RequestException, HTTPError) as error:
+    except HTTPError as error:
         raise Broken(type(error).__name__) from error
-
-
-class _TimedAdapter(HTTPAdapter):
-    """requests' own adapter, on connections that keep the deadline of a whole call."""
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        make_timed(self.poolmanager)
-
-    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Use the machine's certificates, as for all calls of LINE; requests has its own."""
-        conn.cert_reqs = "CERT_REQUIRED"

@@ -13,7 +13,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
 from linedesk.runtime.backoff import growing_seconds
@@ -23,20 +22,10 @@ log = logging.getLogger(__name__)
 # In a row, and of at least two conversations: a message on which LINE always fails must not stop
 # other conversations.
 FAILURES_TO_OPEN = 5
-
-
-@dataclass(frozen=True)
-class BreakerLimits:
-    """How long no calls are made before the next probe."""
-
-    first_pause_seconds: float = 1.0
-    """The pause before the first probe; it grows with each further one."""
-    longest_pause_seconds: float = 60.0
-    unauthorized_pause_seconds: float = 60.0
-    """The pause while LINE refuses the access token."""
-
-
-LIMITS = BreakerLimits()
+# The pause before the first probe; it grows with each further one.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+# The pause while LINE refuses the access token.
+UNAUTHORIZED_PAUSE_SECONDS = 60.0
 
 
 class BreakerState(Enum):
@@ -67,13 +56,7 @@ class Breaker:
     An old call changes nothing, except that its 401 makes UNAUTHORIZED of any other state.
     """
 
-    def __init__(
-        self,
-        *,
-        limits: BreakerLimits = LIMITS,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._limits = limits
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         # All below under _lock.
@@ -128,10 +111,9 @@ class Breaker:
                 self._failed.add(whose)
                 if self._failures < FAILURES_TO_OPEN or len(self._failed) < 2:
                     return
-            opens = self._hold(
-                BreakerState.OPEN if self._state is BreakerState.CLOSED else self._state
-            )
-            failures, seconds = self._failures, self._until - self._monotonic()
+            opens = self._state is BreakerState.CLOSED
+            seconds = self._hold(BreakerState.OPEN if opens else self._state)
+            failures = self._failures
         if opens:
             log.warning(
                 "LINE fails, only probes are sent until it answers failures=%d seconds=%.1f",
@@ -151,26 +133,20 @@ class Breaker:
                 "LINE refuses the channel access token, only one probe a minute is sent: set a "
                 "valid LINE_CHANNEL_ACCESS_TOKEN and restart, nothing is lost "
                 "probe_seconds=%.0f",
-                self._limits.unauthorized_pause_seconds,
+                UNAUTHORIZED_PAUSE_SECONDS,
             )
 
-    def _hold(self, state: BreakerState) -> bool:
-        """Under the lock: begin a pause without calls; returns whether calls were allowed
-        before.
-        """
-        opens = self._state is BreakerState.CLOSED
-        self._probes = 0 if opens else self._probes + 1
-        if opens:
-            self._opened_at = self._monotonic()
-        self._state = state
-        self._until = self._monotonic() + self._pause_seconds()
-        return opens
-
-    def _pause_seconds(self) -> float:
-        if self._state is BreakerState.UNAUTHORIZED:
-            return self._limits.unauthorized_pause_seconds
-        return growing_seconds(
-            self._probes + 1,
-            first=self._limits.first_pause_seconds,
-            most=self._limits.longest_pause_seconds,
-        )
+    def _hold(self, state: BreakerState) -> float:
+        """Under the lock: begin a pause without calls; returns its seconds."""
+        now = self._monotonic()
+        if self._state is BreakerState.CLOSED:
+            self._opened_at, self._probes = now, 0
+        else:
+            self._probes += 1
+        self._state, seconds = state, UNAUTHORIZED_PAUSE_SECONDS
+        if state is not BreakerState.UNAUTHORIZED:
+            seconds = growing_seconds(
+                self._probes + 1, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+            )
+        self._until = now + seconds
+        return seconds

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.errors import LineError
+from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.month import people_in
 from jobworker.line.today import midnight
@@ -41,7 +41,7 @@ class GroupSizes:
         self._now = now
         self._lock = threading.Lock()
         # Under _lock: the count, and until when LINE is not asked again.
-        self._known: OrderedDict[str, tuple[int | None, datetime]] = OrderedDict()
+        self._known = Latest[str, tuple[int | None, datetime]](MOST_KNOWN)
 
     def people(self, to: Any) -> int | None:
         """Return how many people a push to this chat reaches; None if it is not known."""
@@ -69,6 +69,3 @@ class GroupSizes:
     def _keep(self, to: str, people: int | None, until: datetime) -> None:
         with self._lock:
             self._known[to] = people, until
-            self._known.move_to_end(to)
-            if len(self._known) > MOST_KNOWN:
-                self._known.popitem(last=False)

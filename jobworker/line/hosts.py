@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlsplit
 
-from jobworker.line.breaker import LIMITS, Breaker, BreakerLimits, BreakerState
+from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.deadline import sent_at
 from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
 from jobworker.line.gate_order import TurnClass
@@ -48,14 +48,13 @@ class Hosts:
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
-        breaker_limits: BreakerLimits = LIMITS,
         figures: WorkerMetrics | None = None,
     ) -> Hosts:
         """Return the hosts of two bases; bases of the same host share its gate."""
         counts = figures or WorkerMetrics()
 
         def host(base: str, name: str) -> Host:
-            breaker = Breaker(limits=breaker_limits)
+            breaker = Breaker()
             gate = Gate(
                 interval_seconds,
                 concurrency=concurrency,

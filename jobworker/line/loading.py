@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pymongo
 
@@ -28,29 +27,18 @@ from linedesk.store.records.events import EVENT_ID
 log = logging.getLogger(__name__)
 
 START = "/v2/bot/chat/loading/start"
-
-
-@dataclass(frozen=True)
-class LoadingLimits:
-    """When the animation is shown, and the limits of its calls."""
-
-    after_seconds: float = 1.0
-    """How long a handler runs before it is shown. Most handlers take milliseconds."""
-    shown_seconds: int = 20
-    """The time requested from LINE: 5 to 60 in steps of five."""
-    again_seconds: float = 15.0
-    """Between two successful calls, so that a wait at the gate leaves no gap."""
-    read_seconds: float = 0.5
-    """For reading whether the user is a friend."""
-    call_seconds: float = 2.0
-    """For the call. An answer decided meanwhile waits until it has ended."""
-    quiet_seconds: float = 60.0
-    """No calls are made for this time after one without an answer, so they never open the
-    breaker.
-    """
-
-
-LIMITS = LoadingLimits()
+# How long a handler runs before it is shown. Most handlers take milliseconds.
+AFTER_SECONDS = 1.0
+# The time requested from LINE: 5 to 60 in steps of five.
+SHOWN_SECONDS = 20
+# Between two successful calls, so that a wait at the gate leaves no gap.
+AGAIN_SECONDS = 15.0
+# For reading whether the user is a friend.
+READ_SECONDS = 0.5
+# For the call. An answer decided meanwhile waits until it has ended.
+CALL_SECONDS = 2.0
+# No calls are made for this time after one without an answer, so they never open the breaker.
+QUIET_SECONDS = 60.0
 
 
 def may_be_shown(document: Document, call: HandlerContext) -> bool:
@@ -61,48 +49,28 @@ def may_be_shown(document: Document, call: HandlerContext) -> bool:
     return bool(is_active and has_chat) and call.token_seconds > 0
 
 
-def no_animation(_: Document, __: HandlerContext) -> Callable[[], None]:
-    """Replaces `LoadingAnimations.begin` if animations are off."""
-    return lambda: None
-
-
 class LoadingAnimations:
-    """The animations of all handlers. `load` reads a conversation."""
+    """The animations of all handlers, if they are on. `load` reads a conversation."""
 
     def __init__(
-        self,
-        line: Line,
-        *,
-        load: Callable[[Document], Conversation],
-        limits: LoadingLimits = LIMITS,
+        self, line: Line, *, load: Callable[[Document], Conversation], is_on: bool = True
     ) -> None:
         self.line = line
-        self.limits = limits
-        self._load = load
+        self.load = load
+        self._is_on = is_on
         self.young = Overdue(
-            limits.after_seconds, _Animation.due, later=line.later, monotonic=line.monotonic
+            AFTER_SECONDS, _Animation.due, later=line.later, monotonic=line.monotonic
         )
         # Replaced as a whole, by any thread.
         self.quiet_until = -math.inf
 
     def begin(self, document: Document, call: HandlerContext) -> Callable[[], None]:
         """Start for a handler; returns the function to call at its end, on its thread."""
-        if not may_be_shown(document, call):
-            return no_animation(document, call)
+        if not self._is_on or not may_be_shown(document, call):
+            return lambda: None
         animation = _Animation(document, call, self)
         self.young.begin(animation)
         return animation.end
-
-    def is_friend(self, document: Document) -> bool:
-        """Whether the user is known to be a friend; False if MongoDB does not answer in time."""
-        if document["event"].get("type") == "follow":
-            return True
-        try:
-            with pymongo.timeout(self.limits.read_seconds):
-                return self._load(document).friend is True
-        except StoreUnavailable as error:
-            log.info("no loading animation, MongoDB is away error=%s", error)
-            return False
 
 
 class _Animation(SideCall):
@@ -111,7 +79,7 @@ class _Animation(SideCall):
     """
 
     def __init__(self, document: Document, call: HandlerContext, all_: LoadingAnimations) -> None:
-        super().__init__(all_.line, START, call_seconds=all_.limits.call_seconds)
+        super().__init__(all_.line, START, call_seconds=CALL_SECONDS)
         self._document = document
         self._call = call
         self._all = all_
@@ -130,11 +98,22 @@ class _Animation(SideCall):
             self._line.step(self._ask_friend)
 
     def _ask_friend(self) -> None:
-        self._is_known_friend = self.is_wanted() and self._all.is_friend(self._document)
+        self._is_known_friend = self.is_wanted() and self._is_friend()
         if self._is_known_friend:
             super().enter()
         else:
             self.close()
+
+    def _is_friend(self) -> bool:
+        """Whether the user is known to be a friend; False if MongoDB does not answer in time."""
+        if self._document["event"].get("type") == "follow":
+            return True
+        try:
+            with pymongo.timeout(READ_SECONDS):
+                return self._all.load(self._document).friend is True
+        except StoreUnavailable as error:
+            log.info("no loading animation, MongoDB is away error=%s", error)
+            return False
 
     def is_wanted(self) -> bool:
         is_quiet = self._line.monotonic() < self._all.quiet_until
@@ -144,25 +123,22 @@ class _Animation(SideCall):
         pass
 
     def request(self) -> LineAnswer:
-        body = {
-            "chatId": self._document["event"]["source"]["userId"],
-            "loadingSeconds": self._all.limits.shown_seconds,
-        }
+        user = self._document["event"]["source"]["userId"]
+        body = {"chatId": user, "loadingSeconds": SHOWN_SECONDS}
         return self._line.client.post(
             START,
             body,
-            limit_seconds=self._call_seconds,
+            limit_seconds=CALL_SECONDS,
             key=self._document["key"],
             **{EVENT_ID: name_of(self._document)},
         )
 
     def answered(self, answer: LineAnswer | LineError) -> float | None:
-        limits = self._all.limits
         if is_verdict(answer):
-            return limits.again_seconds if answer.status < 300 else None
-        self._all.quiet_until = self._line.monotonic() + limits.quiet_seconds
+            return AGAIN_SECONDS if answer.status < 300 else None
+        self._all.quiet_until = self._line.monotonic() + QUIET_SECONDS
         log.info(
             "LINE refuses the loading animation, none is requested for a while seconds=%.0f",
-            limits.quiet_seconds,
+            QUIET_SECONDS,
         )
         return None

@@ -16,7 +16,6 @@ import json
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,6 +25,7 @@ from typing import Any
 import pymongo
 
 from jobworker.errors import LineError
+from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import Standing, TurnClass
 from jobworker.line.side_call import Line, NotCalled, SideCall, is_verdict
@@ -56,32 +56,19 @@ SUMMARY = "/v2/bot/group/{}/summary"
 KEEP_TRIES = 5
 MOST_WANTED = 1_000
 MOST_REMEMBERED = 10_000
-
-
-@dataclass(frozen=True)
-class ProfileLimits:
-    """The time limits of names, and the rate of names that no answer waits for."""
-
-    late_seconds: float = 30.0
-    """From this age of the event on, the bot answers without a name
-    (docs/explanation/design-notes.md).
-    """
-    first_pause_seconds: float = 0.5
-    """The pause before another try for a name that an answer waits for; longer with each try."""
-    later_seconds: float = 1.0
-    """The pause before each name that no answer waits for. By then the event's answer is sent, and
-    such names take at most a tenth of the gate's turns.
-    """
-    later_read_seconds: float = 0.5
-    """A send that arrives while the conversation is read before such a call waits this long."""
-    later_call_seconds: float = 2.0
-    """A send that arrives during such a call waits until it has ended."""
-    first_quiet_seconds: float = 60.0
-    """The pause after such a call without an answer; longer with each consecutive one."""
-    longest_quiet_seconds: float = 3600.0
-
-
-LIMITS = ProfileLimits()
+# From this age of the event on, the bot answers without a name (docs/explanation/design-notes.md).
+LATE_SECONDS = 30.0
+# The pause before another try for a name that an answer waits for; longer with each try.
+FIRST_PAUSE_SECONDS = 0.5
+# The pause before each name that no answer waits for. By then the event's answer is sent, and such
+# names take at most a tenth of the gate's turns.
+LATER_SECONDS = 1.0
+# A send that arrives while the conversation is read before such a call waits this long.
+LATER_READ_SECONDS = 0.5
+# A send that arrives during such a call waits until it has ended.
+LATER_CALL_SECONDS = 2.0
+# The pause after such a call without an answer; longer with each consecutive one.
+FIRST_QUIET_SECONDS, LONGEST_QUIET_SECONDS = 60.0, 3600.0
 
 
 def is_fresh(profile: Document | None, now: datetime) -> bool:
@@ -89,17 +76,10 @@ def is_fresh(profile: Document | None, now: datetime) -> bool:
     return profile is not None and now - profile["at"] < FRESH
 
 
-def has_time(
-    accepted: datetime,
-    now: datetime,
-    *,
-    turns_before: int,
-    turn_seconds: float,
-    late_seconds: float = LIMITS.late_seconds,
-) -> bool:
+def has_time(accepted: datetime, now: datetime, *, turns_before: int, turn_seconds: float) -> bool:
     """Whether the profile and then the reply would be in time, after that many turns of others."""
     left = (accepted + TOKEN_LIFE - now).total_seconds() * SHARE
-    is_late = now >= accepted + timedelta(seconds=late_seconds)
+    is_late = now >= accepted + timedelta(seconds=LATE_SECONDS)
     return not is_late and (turns_before + 2) * turn_seconds * SLOWER <= left
 
 
@@ -118,7 +98,6 @@ class ProfileFetch(SideCall):
         user_id: str,
         *,
         done: Callable[[Document | None], None],
-        limits: ProfileLimits = LIMITS,
     ) -> None:
         kind = document["event"]["source"].get("type")
         super().__init__(line, PATHS[kind if kind in ("group", "room") else "user"])
@@ -126,10 +105,9 @@ class ProfileFetch(SideCall):
         self._key = str(document["key"])
         self._parts = [user_id] if self.path == PATHS["user"] else [self._key, user_id]
         self._done = done
-        self._limits = limits
         self._failures = 0
         age = datetime.now(UTC) - document[ACCEPT_TIME]
-        self._late_seconds = limits.late_seconds - age.total_seconds()
+        self._late_seconds = LATE_SECONDS - age.total_seconds()
         left = min(TOKEN_LIFE - age, TOKEN_LIFE)
         self._token_end = line.monotonic() + left.total_seconds()
 
@@ -158,7 +136,6 @@ class ProfileFetch(SideCall):
             datetime.now(UTC),
             turns_before=self._line.gate.turns_before(self._ticket),
             turn_seconds=self._line.gate.turn_seconds,
-            late_seconds=self._limits.late_seconds,
         )
 
     def request(self) -> LineAnswer:
@@ -171,7 +148,7 @@ class ProfileFetch(SideCall):
         """A profile, none for a refusal, another try for a temporary error."""
         if not is_verdict(answer):
             self._failures += 1
-            return pause_seconds(self._failures, first=self._limits.first_pause_seconds)
+            return pause_seconds(self._failures, first=FIRST_PAUSE_SECONDS)
         if self.close():
             # A refused access token and a rate limit are unrelated to the user.
             self._done(None if answer.status in (401, 429) else profile_of(answer))
@@ -234,19 +211,16 @@ class LaterProfiles(SideCall):
     `want` and `forget`.
     """
 
-    def __init__(
-        self, line: Line, *, conversations: Conversations, limits: ProfileLimits = LIMITS
-    ) -> None:
+    def __init__(self, line: Line, *, conversations: Conversations) -> None:
         super().__init__(line, SUMMARY)
-        self._limits = limits
         self._conversations = conversations
         # Of the present turn: the name, and its conversation.
         self._asked: _Wanted | None = None
         self._read: Conversation | None = None
         self._lock = threading.Lock()
         # All below under _lock.
-        self._wanted: OrderedDict[tuple[str, str | None], _Wanted] = OrderedDict()
-        self._known: OrderedDict[tuple[str, str | None], datetime] = OrderedDict()
+        self._wanted: dict[tuple[str, str | None], _Wanted] = {}
+        self._known = Latest[tuple[str, str | None], datetime](MOST_REMEMBERED)
         self._is_asking = False
         # Of the call's thread; replaced as a whole.
         self._failures = 0
@@ -262,7 +236,7 @@ class LaterProfiles(SideCall):
             begins = bool(self._wanted) and not self._is_asking
             self._is_asking = self._is_asking or begins
         if begins:
-            self._line.later(self._limits.later_seconds, self.due)
+            self._line.later(LATER_SECONDS, self.due)
 
     def forget(self, conversation: str) -> None:
         """Write no name into a conversation whose personal data is about to be deleted."""
@@ -297,7 +271,7 @@ class LaterProfiles(SideCall):
         if self._asked is None:
             return False
         try:
-            with pymongo.timeout(self._limits.later_read_seconds):
+            with pymongo.timeout(LATER_READ_SECONDS):
                 self._read = self._conversations.with_people(self._asked.conversation)
         except StoreUnavailable as error:
             log.info("names are not fetched, MongoDB is away error=%s", error)
@@ -310,7 +284,7 @@ class LaterProfiles(SideCall):
         profile = self._read.profile_of(asked.member)
         with self._lock:
             if profile is not None and is_fresh(profile, datetime.now(UTC)):
-                self._remember(asked, profile["at"])
+                self._known[asked.name] = profile["at"]
                 return False
             # Not if it was forgotten since it was taken, which the reading may have missed.
             return self._wanted.get(asked.name) is asked
@@ -321,7 +295,7 @@ class LaterProfiles(SideCall):
         return self._line.client.get(
             self.path,
             *self._asked.parts,
-            limit_seconds=self._limits.later_call_seconds,
+            limit_seconds=LATER_CALL_SECONDS,
             key=self._asked.key,
         )
 
@@ -347,7 +321,7 @@ class LaterProfiles(SideCall):
         with self._lock:
             if self._asked is not None and self._wanted.get(self._asked.name) is self._asked:
                 del self._wanted[self._asked.name]
-        return self._limits.later_seconds
+        return LATER_SECONDS
 
     def _drop_all(self) -> None:
         with self._lock:
@@ -356,9 +330,7 @@ class LaterProfiles(SideCall):
     def _keep_quiet(self) -> None:
         self._failures += 1
         seconds = growing_seconds(
-            self._failures,
-            first=self._limits.first_quiet_seconds,
-            most=self._limits.longest_quiet_seconds,
+            self._failures, first=FIRST_QUIET_SECONDS, most=LONGEST_QUIET_SECONDS
         )
         self._quiet_until = time.monotonic() + seconds
         log.info("LINE returns no names, none are fetched for a while seconds=%.0f", seconds)
@@ -370,7 +342,7 @@ class LaterProfiles(SideCall):
             for _ in range(KEEP_TRIES):
                 if self._read is not None and self._write(asked.member, told, self._read):
                     with self._lock:
-                        self._remember(asked, told["at"])
+                        self._known[asked.name] = told["at"]
                     return
                 self._read = self._conversations.with_people(asked.conversation)
                 if not self._is_missing(asked):
@@ -384,12 +356,6 @@ class LaterProfiles(SideCall):
         is_new = member is not None and member not in read.members
         drop = next(iter(read.members)) if is_new and len(read.members) >= MOST_MEMBERS else None
         return self._conversations.keep_profile(read, member, profile, drop=drop)
-
-    def _remember(self, asked: _Wanted, at: datetime) -> None:
-        """Under the lock."""
-        self._known[asked.name] = at
-        while len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
 
 
 def _names_in(document: Document, *, sender: bool) -> list[_Wanted]:

@@ -106,13 +106,9 @@ class RateLimits:
         self,
         *,
         at_once: int = 1,
-        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
-        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._at_once = at_once
-        self._first_pause_seconds = first_pause_seconds
-        self._longest_pause_seconds = longest_pause_seconds
         self._monotonic = monotonic
         self._lock = threading.Lock()
         # All below under _lock, by endpoint.
@@ -125,14 +121,14 @@ class RateLimits:
         be.
 
         A caller that gets 0 makes its call next, and has it counted. The longest wait for the limit
-        alone is `longest_pause_seconds`; after that the caller has to ask again.
+        alone is LONGEST_PAUSE_SECONDS; after that the caller has to ask again.
         """
         with self._lock:
             now = self._monotonic()
             held = self._until.get(endpoint, 0.0) - now
             if held > 0:
                 return held
-            return min(self._bucket(endpoint, now).seconds(now), self._longest_pause_seconds)
+            return min(self._bucket(endpoint, now).seconds(now), LONGEST_PAUSE_SECONDS)
 
     def count(self, endpoint: str) -> None:
         """Count a call of the endpoint that is made now."""
@@ -183,7 +179,7 @@ class RateLimits:
         times = self._limited[endpoint] = self._limited.get(endpoint, 0) + 1
         # A Retry-After of 0 must not cause a hot loop.
         seconds = retry_after or growing_seconds(
-            times, first=self._first_pause_seconds, most=self._longest_pause_seconds
+            times, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
         )
         self._until[endpoint] = now + seconds
         return times, seconds

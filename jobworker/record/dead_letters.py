@@ -6,15 +6,13 @@ Writing a letter again leaves the first one. A replay is decided by the effect i
 from __future__ import annotations
 
 import logging
-import math
-import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pymongo
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
@@ -23,9 +21,10 @@ from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod, is_timer, is_who
 from jobworker.errors import MayArriveTwice
 from jobworker.metrics import GIVEN_UP, WorkerMetrics
 from jobworker.record.conversations import Decision
+from jobworker.record.looks import Look
 from linedesk.store.client import DURABLE, LOCAL, durable
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
-from linedesk.store.errors import QueueError, translate, translated, writing_one
+from linedesk.store.errors import translated, writing_one
 from linedesk.store.queue.replays import REFUSED, number_of, under_replay
 from linedesk.store.records.audit import DONE, AuditRecord
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
@@ -34,14 +33,10 @@ from linedesk.store.redaction import emptying, message_id_of
 
 log = logging.getLogger(__name__)
 
-# How often, and how long, MongoDB is asked for the number of letters.
-KEPT_EVERY_SECONDS = 5.0
 # The overview counts up to this number.
 MOST_COUNTED = 10_000
-KEPT_SECONDS = 2.0
 # Letters that are too old are announced this long before they are removed.
 NOTICE = timedelta(days=7)
-AGE_EVERY_SECONDS = 3600.0
 # The most ids in one row of `audit`.
 MOST_AT_ONCE = 1_000
 
@@ -131,81 +126,60 @@ class DeadLetters:
                 self._collection.update_one({"_id": letter["_id"]}, {"$set": changes})
 
 
-class KeptLetters:
-    """The number of letters, read from MongoDB periodically by one thread; unknown while MongoDB is
-    away.
-    """
+class KeptLetters(Look):
+    """The number of letters, for the figures; unknown while MongoDB is away."""
+
+    every_seconds = 5.0
+    limit_seconds = 2.0
 
     def __init__(self, collection: Collection[Any], figures: WorkerMetrics) -> None:
+        super().__init__()
         self._collection = collection
         self._figures = figures
-        self._asked_at = -math.inf
 
-    def look(self) -> None:
-        """Read the number, unless it was read recently; raises nothing."""
-        now = time.monotonic()
-        if now - self._asked_at < KEPT_EVERY_SECONDS:
-            return
-        self._asked_at = now
+    def act(self) -> bool:
         kept = left = None
-        try:
-            with pymongo.timeout(KEPT_SECONDS):
-                kept = self._collection.estimated_document_count()
-                left = self._collection.count_documents({REPLAYED_AT: None}, limit=MOST_COUNTED)
-        except PyMongoError:
-            # The figure is then unknown; the workers themselves report the outage.
-            pass
+        # The workers themselves report an outage.
+        with suppress(PyMongoError):
+            kept = self._collection.estimated_document_count()
+            left = self._collection.count_documents({REPLAYED_AT: None}, limit=MOST_COUNTED)
         self._figures.put({"dead_letters_kept": kept, "dead_letters_open": left})
+        return False
 
 
-class Ageing:
+class Ageing(Look):
     """Removes dead letters that were not replayed or dropped within so many days.
 
-    Belongs to one thread. Each is announced a week ahead, in `audit` and in the log. MongoDB then
+    Each is announced a week ahead, in `audit` and in the log. MongoDB then
     removes it by its `expiresAt`; a replay or a longer age clears that. The dispatcher itself
     removes nothing.
     """
 
-    def __init__(
-        self, database: Database[Any], *, days: int, most_at_once: int = MOST_AT_ONCE
-    ) -> None:
+    what = "ages of dead letters"
+    limit_seconds = 2.0
+
+    def __init__(self, database: Database[Any], *, days: int) -> None:
+        super().__init__()
         self._letters = database[DEADLETTERS].with_options(write_concern=DURABLE)
         self._audit = database[AUDIT].with_options(write_concern=DURABLE)
         self._days = days
-        self._most_at_once = most_at_once
-        self._look_at = -math.inf
 
-    def look(self) -> None:
-        """Announce the letters to be removed in a week, at most once an hour; raises nothing."""
-        if time.monotonic() < self._look_at:
-            return
-        self._look_at = time.monotonic() + AGE_EVERY_SECONDS
-        try:
-            with pymongo.timeout(KEPT_SECONDS):
-                announced = self._announce(datetime.now(UTC))
-        except PyMongoError as error:
-            found = translate(error)
-            reason = str(found) if isinstance(found, QueueError) else type(error).__name__
-            log.warning('ages of dead letters not checked reason="%s"', reason)
-        else:
-            if announced == self._most_at_once:
-                self._look_at = -math.inf
-
-    def _announce(self, now: datetime) -> int:
-        """Return how many there were, at most `most_at_once`."""
+    def act(self) -> bool:
+        """Announce the letters to be removed in a week, at most MOST_AT_ONCE."""
+        now = datetime.now(UTC)
         old = now - timedelta(days=self._days) + NOTICE
         self._letters.update_many(
             {EXPIRES_AT: {"$exists": True}, LAST_AT: {"$gte": old}}, {"$unset": {EXPIRES_AT: ""}}
         )
         left = {EXPIRES_AT: None, "replaying": None, REPLAYED_AT: None}
         rows = self._letters.find({LAST_AT: {"$lt": old}, **left}, {"_id": 1})
-        ids = [row["_id"] for row in rows.sort(LAST_AT, 1).limit(self._most_at_once)]
+        ids = [row["_id"] for row in rows.sort(LAST_AT, 1).limit(MOST_AT_ONCE)]
         if ids:
             self._audit.insert_one(self._row(ids, now))
             end = {"$set": {EXPIRES_AT: now + NOTICE}}
             self._letters.update_many({"_id": {"$in": ids}, **left}, end)
             log.warning("dead letters expire in a week letters=%d days=%d", len(ids), self._days)
-        return len(ids)
+        return len(ids) == MOST_AT_ONCE
 
     def _row(self, ids: list[str], now: datetime) -> Document:
         """An act in `audit`: stored before it is carried out."""

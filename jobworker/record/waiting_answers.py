@@ -7,18 +7,15 @@ epoch, so no crash loses or doubles it. After a day of waiting it becomes a dead
 from __future__ import annotations
 
 import logging
-import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
-import pymongo
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
-from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.errors import DuplicateKeyError
 
 from jobworker.effects import Send, SendMethod, of_effect
 from jobworker.record.conversations import (
@@ -28,10 +25,11 @@ from jobworker.record.conversations import (
     Decision,
     Outbound,
 )
+from jobworker.record.looks import Look
 from jobworker.record.record import epoch_of, unrecorded
 from linedesk.store.client import durable
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
-from linedesk.store.errors import QueueError, Replaced, StoreUnavailable, translated, writing_one
+from linedesk.store.errors import Replaced, StoreUnavailable, translated, writing_one
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import (
     ANSWERS,
@@ -59,8 +57,6 @@ NOT_FETCHED = "not fetched"
 MOST_BYTES = 2 * 1024 * 1024
 # A tap shortly before its token expires stays unanswered; the next one brings the answer.
 TOKEN_RESERVE = timedelta(seconds=3)
-LOOK_EVERY_SECONDS = 3600.0
-LOOK_SECONDS = 10.0
 # Conversations of one check; the next check follows at once if there are more.
 MOST_AT_ONCE = 500
 
@@ -328,42 +324,22 @@ def _is_old(name: str, entry: Any, before: datetime) -> bool:
     return can_be_offered(name) and isinstance(at, datetime) and at < before
 
 
-class AnswerAges:
-    """Ends entries that have waited for a tap longer than a day. Belongs to one thread.
+class AnswerAges(Look):
+    """Ends entries that have waited for a tap longer than a day.
 
     `add` takes over the outbox of a conversation that was adopted.
     """
 
-    def __init__(
-        self,
-        answers: WaitingAnswers,
-        add: Callable[[str, Outbound], None],
-        *,
-        kept_for: timedelta = KEPT_FOR,
-        every_seconds: float = LOOK_EVERY_SECONDS,
-    ) -> None:
+    what = "ages of waiting answers"
+
+    def __init__(self, answers: WaitingAnswers, add: Callable[[str, Outbound], None]) -> None:
+        super().__init__()
         self._answers = answers
         self._add = add
-        self._kept_for = kept_for
-        self._every_seconds = every_seconds
-        self._look_at = -math.inf
 
-    def look(self) -> None:
-        """Check, at most once an hour; raises nothing."""
-        if time.monotonic() < self._look_at or not self._answers.epoch:
-            return
-        self._look_at = time.monotonic() + self._every_seconds
-        try:
-            with pymongo.timeout(LOOK_SECONDS):
-                ended = self._end_old(datetime.now(UTC) - self._kept_for)
-        except (PyMongoError, QueueError) as error:
-            log.warning("ages of waiting answers not checked error=%s", type(error).__name__)
-        else:
-            if ended == MOST_AT_ONCE:
-                self._look_at = -math.inf
-
-    def _end_old(self, before: datetime) -> int:
+    def act(self) -> bool:
+        before = datetime.now(UTC) - KEPT_FOR
         ids = self._answers.with_old(before)
         for id_ in ids:
             self._add(id_, Outbound.of(self._answers.end_old(id_, before)))
-        return len(ids)
+        return len(ids) == MOST_AT_ONCE

@@ -13,7 +13,7 @@ from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
 from jobworker.errors import NoTimerHandler, WorkerAway
 from jobworker.handler_retry import Failure
-from jobworker.handlers import HandlerTry
+from jobworker.handlers import Handlers, HandlerTry
 from jobworker.remote.actions import INVALID, ActionClock, Replay
 from jobworker.remote.job import failure_of, job_of
 from jobworker.remote.leader import Workers
@@ -23,8 +23,8 @@ from linedesk.store.documents import conversation_id, name_of
 POISON = "took its worker down"
 
 
-class RemoteHandlers:
-    """See `jobworker.handlers.Handlers`. `handler_seconds` is HANDLER_LIMIT_SECONDS."""
+class RemoteHandlers(Handlers):
+    """The handlers in worker processes. `handler_seconds` is HANDLER_LIMIT_SECONDS."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RemoteHandlers:
 
     def rule_in(self, talk: Talk, event: Any) -> Rule | None:
         try:
-            return self.bot().rule_in(talk, event)
+            return super().rule_in(talk, event)
         except NoTimerHandler:
             # guard: timer-of-another-version -> never
             if any(bot.has_timer(event.name) for bot in self.workers.others()):

@@ -126,7 +126,7 @@ class Attempt:
 
 
 class Workers:
-    """All workers that the leader knows; `places` gets the limit of jobs at a time.
+    """All workers that the leader knows; `places` of `begin` gets the limit of jobs at a time.
 
     `control` has the versions of the bot that may get jobs; without it all may.
     """
@@ -135,7 +135,6 @@ class Workers:
         self,
         connect: MakeBroker,
         *,
-        places: Callable[[int], None],
         limits: LeaderLimits = LIMITS,
         control: Control | None = None,
     ) -> None:
@@ -145,7 +144,7 @@ class Workers:
         self._watch = BackgroundThread("workers", self._run)
         self.limits = limits
         self.epoch = 0
-        self._places = places
+        self._places: Callable[[int], None] = lambda jobs: None
         self._broker: Broker = connect(self._arrived, leader=True)
         self._lock = threading.Lock()
         # All below under _lock.
@@ -168,10 +167,10 @@ class Workers:
 
     # Starting and stopping.
 
-    def begin(self, epoch: int) -> None:
+    def begin(self, epoch: int, places: Callable[[int], None]) -> None:
         """Listen for workers; no job is handed out before one is there."""
-        self.epoch = epoch
-        self._places(0)
+        self.epoch, self._places = epoch, places
+        places(0)
         self._told_places = 0
         self._broker.start()
         self._watch.start()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
@@ -43,6 +42,18 @@ log = logging.getLogger(__name__)
 
 PATH = SendMethod.REPLY.path
 LABEL = "回答を見る"
+# How long before its end the token is used for the button, if the event is not decided.
+BEFORE_END_SECONDS = 10.0
+# The shortest time since the first handler's begin: most handlers take milliseconds.
+AFTER_SECONDS = 1.0
+# The pause after a call that got no verdict, or was held back.
+AGAIN_SECONDS = 0.5
+# How long before its end a token counts as too old to wait for.
+RESERVE_SECONDS = 2.0
+# For storing the try, since the gate is held meanwhile.
+NOTE_SECONDS = 2.0
+# For the call. A decision made meanwhile waits until it has ended.
+CALL_SECONDS = 4.0
 
 
 class SlowAnswers(Enum):
@@ -50,27 +61,6 @@ class SlowAnswers(Enum):
 
     PUSH = "push"
     BUTTON = "button"
-
-
-@dataclass(frozen=True)
-class ButtonLimits:
-    """When the button is shown, and its time limits."""
-
-    before_end_seconds: float = 10.0
-    """How long before its end the token is used for the button, if the event is not decided."""
-    after_seconds: float = 1.0
-    """The shortest time since the first handler's begin: most handlers take milliseconds."""
-    again_seconds: float = 0.5
-    """The pause after a call that got no verdict, or was held back."""
-    reserve_seconds: float = 2.0
-    """How long before its end a token counts as too old to wait for."""
-    note_seconds: float = 2.0
-    """For storing the try, since the gate is held meanwhile."""
-    call_seconds: float = 4.0
-    """For the call. A decision made meanwhile waits until it has ended."""
-
-
-LIMITS = ButtonLimits()
 
 
 def message_of(name: str) -> Document:
@@ -120,36 +110,19 @@ def may_be_offered(document: Document) -> bool:
     return is_active and has_token and can_be_offered(name_of(document))
 
 
-def no_button(
-    _: Document, __: AnswerState | None, *, has_sent: Callable[[], bool]
-) -> OfferedButton | None:
-    """Replaces `Buttons.begin` if buttons are off."""
-    return None
-
-
 class Buttons:
     """The buttons of all events."""
 
-    def __init__(
-        self,
-        line: Line,
-        *,
-        answers: WaitingAnswers,
-        slow_answers: SlowAnswers = SlowAnswers.BUTTON,
-        limits: ButtonLimits = LIMITS,
-    ) -> None:
+    def __init__(self, line: Line, answers: WaitingAnswers, slow_answers: SlowAnswers) -> None:
         self.line = line
         self.answers = answers
-        self.limits = limits
-        self.young = Overdue(limits.after_seconds, OfferedButton.begin, later=line.later)
+        self.young = Overdue(
+            AFTER_SECONDS, OfferedButton.begin, later=line.later, monotonic=line.monotonic
+        )
         self._is_on = slow_answers is SlowAnswers.BUTTON
 
     def begin(
-        self,
-        document: Document,
-        known: AnswerState | None,
-        *,
-        has_sent: Callable[[], bool],
+        self, document: Document, known: AnswerState | None, *, has_sent: Callable[[], bool]
     ) -> OfferedButton | None:
         """Note that an event's handler is called for the first time. None if it can have no button.
 
@@ -162,18 +135,6 @@ class Buttons:
         if self._is_on:
             self.young.begin(offered)
         return offered
-
-    def call(self, document: Document, attempt: int) -> LineAnswer:
-        """Make the call, under the gate. Raises LineError."""
-        name = name_of(document)
-        return self.line.client.post(
-            PATH,
-            {"messages": [message_of(name)], "replyToken": document["event"]["replyToken"]},
-            limit_seconds=self.limits.call_seconds,
-            key=document["key"],
-            attempt=attempt,
-            **{EVENT_ID: name},
-        )
 
 
 class OfferedButton(SideCall):
@@ -189,7 +150,7 @@ class OfferedButton(SideCall):
         *,
         has_sent: Callable[[], bool],
     ) -> None:
-        super().__init__(all_.line, PATH, call_seconds=all_.limits.call_seconds)
+        super().__init__(all_.line, PATH, call_seconds=CALL_SECONDS)
         self.document = document
         self._all = all_
         self._has_sent = has_sent
@@ -203,9 +164,8 @@ class OfferedButton(SideCall):
 
     def begin(self) -> None:
         """Let the clock wake it when the token is about to expire."""
-        limits = self._all.limits
-        seconds = max(self._token_seconds - limits.before_end_seconds, 0.0)
-        if self._token_seconds - seconds > limits.reserve_seconds:
+        seconds = max(self._token_seconds - BEFORE_END_SECONDS, 0.0)
+        if self._token_seconds - seconds > RESERVE_SECONDS:
             self._line.later(seconds, self.due)
 
     def end(self) -> ButtonShown:
@@ -224,14 +184,13 @@ class OfferedButton(SideCall):
 
     @property
     def _again_seconds(self) -> float | None:
-        limits = self._all.limits
-        return limits.again_seconds if self._token_seconds > limits.reserve_seconds else None
+        return AGAIN_SECONDS if self._token_seconds > RESERVE_SECONDS else None
 
     def standing(self) -> Standing:
         """It is an answer with a valid token until that is too old."""
         now = self._line.monotonic()
         return Standing(TurnClass.CHAT, now + PLACE_SECONDS).with_token(
-            now + self._token_seconds, reserve_seconds=self._all.limits.reserve_seconds
+            now + self._token_seconds, reserve_seconds=RESERVE_SECONDS
         )
 
     def is_wanted(self) -> bool:
@@ -239,7 +198,7 @@ class OfferedButton(SideCall):
         if self._token_seconds <= 0 or self._has_sent():
             return False
         try:
-            with pymongo.timeout(self._all.limits.note_seconds):
+            with pymongo.timeout(NOTE_SECONDS):
                 # guard: button-noted-first -> is_noted = True
                 is_noted = self._all.answers.offered(self.document)
         except (StoreUnavailable, WriteRefused) as error:
@@ -252,7 +211,15 @@ class OfferedButton(SideCall):
     def request(self) -> LineAnswer:
         """Show it."""
         self._calls += 1
-        return self._all.call(self.document, self._calls)
+        name = name_of(self.document)
+        return self._line.client.post(
+            PATH,
+            {"messages": [message_of(name)], "replyToken": self.document["event"]["replyToken"]},
+            limit_seconds=CALL_SECONDS,
+            key=self.document["key"],
+            attempt=self._calls,
+            **{EVENT_ID: name},
+        )
 
     def not_called(self, why: NotCalled) -> float | None:
         """It is tried again while the token is good."""
@@ -286,6 +253,4 @@ class OfferedButton(SideCall):
             self._all.answers.shown(self.document)
         except StoreUnavailable as error:
             log.info("button not recorded event_id=%s error=%s", name_of(self.document), error)
-            self._line.later(
-                self._all.limits.again_seconds, partial(self._line.step, self._note_shown)
-            )
+            self._line.later(AGAIN_SECONDS, partial(self._line.step, self._note_shown))

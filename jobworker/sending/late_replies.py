@@ -7,7 +7,7 @@ up: otherwise a user who writes 1,500 messages at once could use up a small plan
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from jobworker.latest import Latest
 
 # The limit of calls a day, and the share of the rest of the month.
 A_DAY = 20
@@ -36,7 +36,7 @@ class LateReplies:
         self.a_day = a_day
         self._day = ""
         self._paid = 0
-        self._used_up: OrderedDict[str, None] = OrderedDict()
+        self._used_up = Latest[str, None](MOST_KNOWN)
 
     def may_cost(self, conversation: str, day: str, left: int | None, people: int = 1) -> bool:
         """Whether one more may be called, which reaches so many people. `left` is the rest of the
@@ -61,8 +61,6 @@ class LateReplies:
         """Note from the conversation's document that its calls of the day are used up."""
         self._turn(day)
         self._used_up[conversation] = None
-        if len(self._used_up) > MOST_KNOWN:
-            self._used_up.popitem(last=False)
 
     def _turn(self, day: str) -> None:
         if day != self._day:

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from pymongo.database import Database
 
 from dispatcher.exit_reason import ExitReason
 from dispatcher.feed.change_stream import ChangeStreamFeed
@@ -21,8 +22,7 @@ from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits
 from dispatcher.timers import Timers, system_now
 from jobworker.assembly import BotWorker, LineSettings
-from jobworker.remote.broker import MakeBroker
-from jobworker.remote.leader import LeaderLimits
+from jobworker.remote.leader import LeaderLimits, Workers
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
@@ -35,6 +35,7 @@ from linedesk.runtime.signals import take_signals
 from linedesk.runtime.status_row import UP, started_by
 from linedesk.settings.settings import Settings, require, require_pika
 from linedesk.store.client import Client, connect
+from linedesk.store.control import Control
 from linedesk.store.documents import RECVQ
 from linedesk.store.errors import AccessRefused
 
@@ -87,10 +88,7 @@ def run_dispatcher(settings: Settings) -> int:
             now=now,
             timer_set=timers.set,
             registry=registry,
-            connect=_broker(settings) if is_remote else None,
-            leader_limits=leader_limits(settings.drain_seconds),
-            # The worker of `linedesk up` has the dispatcher's own bot.
-            confirms_bots=started_by(os.environ, parent=os.getppid()) != UP,
+            workers=_workers(settings, database) if is_remote else None,
             **tools,
         )
         desks.append(desk)
@@ -134,11 +132,17 @@ def leader_limits(drain_seconds: float) -> LeaderLimits:
     return LeaderLimits(stop_seconds=max(0.0, drain_seconds - THREADS_END_SECONDS))
 
 
-def _broker(settings: Settings) -> MakeBroker:
-    """Imported only when used: importing pika takes 0.1 s."""
+def _workers(settings: Settings, database: Database[Any]) -> Workers:
+    """The worker processes over RabbitMQ. pika is imported only when used: it takes 0.1 s."""
     from jobworker.remote.amqp import AmqpBroker
 
-    return partial(AmqpBroker, settings.amqp_urls, name="dispatcher")
+    # The worker of `linedesk up` has the dispatcher's own bot.
+    confirms_bots = started_by(os.environ, parent=os.getppid()) != UP
+    return Workers(
+        partial(AmqpBroker, settings.amqp_urls, name="dispatcher"),
+        limits=leader_limits(settings.drain_seconds),
+        control=Control(database) if confirms_bots else None,
+    )
 
 
 def run_until_end(

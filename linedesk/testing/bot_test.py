@@ -28,8 +28,7 @@ from jobworker.line.month import MonthlyQuota
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision
 from jobworker.record.waiting_answers import ButtonShown, fetched, kept
-from jobworker.sending.button import LIMITS as BUTTON_LIMITS
-from jobworker.sending.button import SlowAnswers, may_be_offered, message_of
+from jobworker.sending.button import BEFORE_END_SECONDS, SlowAnswers, may_be_offered, message_of
 from linedesk.contract import Following
 from linedesk.store.documents import Document, conversation_id, make_document, name_of
 from linedesk.store.limits import TOKEN_LIFE
@@ -246,7 +245,7 @@ class BotTest(People):
         is_shown = (
             self._slow_answers is SlowAnswers.BUTTON
             and may_be_offered(by_token)
-            and took >= TOKEN_LIFE - timedelta(seconds=BUTTON_LIMITS.before_end_seconds)
+            and took >= TOKEN_LIFE - timedelta(seconds=BEFORE_END_SECONDS)
         )
         if not is_shown:
             return self._record(document, decision, is_late=took >= TOKEN_LIFE)

@@ -17,7 +17,7 @@ from jobworker.effects import Call, SendMethod
 from jobworker.record.conversations import Conversations
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import WaitingAnswers
-from jobworker.sending.button import Buttons
+from jobworker.sending.button import OfferedButton
 from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linedesk.store.client import connect
@@ -60,7 +60,7 @@ POINTS = {
     "refused": lambda: before(Outbox, "_write_answer"),
     "cleared": lambda: after(Outbox, "_write_answer"),
     "button noted": lambda: after(WaitingAnswers, "offered"),
-    "button called": lambda: after(Buttons, "call"),
+    "button called": lambda: after(OfferedButton, "request"),
     "button shown": lambda: after(WaitingAnswers, "shown"),
     "noted as push": lambda: after(
         Conversations, "note_call", when=lambda _, id_, call, *more: as_push(call)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from jobworker import unsend as unsend_module
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
 from jobworker.record.conversations import Conversations, Decision
-from jobworker.unsend import Notes, Unsends, Unsent
+from jobworker.unsend import Unsends
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
@@ -248,8 +249,7 @@ def test_a_record_that_meets_the_unsend_carries_nothing_out_and_empties_the_copy
     bot.default()(lambda event, talk: talk.push("はい") if "message" in talk.raw else None)
     desk = room(bot)
     user = sim.add_user("花子")
-    notes = Notes(desk.database.conversations, epoch=lambda: 1)
-    notes.add(an_unsend(user.user_id, "m-8"), "m-8")
+    unsends_of(desk.database)._note(an_unsend(user.user_id, "m-8"), "m-8")
     message = stored(desk, a_message(user.user_id, "m-8"))
     desk.put_document(message)
     desk.until_quiet()
@@ -336,15 +336,15 @@ def test_an_unsend_is_finished_only_when_every_copy_is_empty(
 ) -> None:
     """MongoDB fails in the middle; the event stays unfinished and is carried out again."""
     failed = threading.Event()
-    empty = Notes.empty_letters
+    empty = Unsends._empty_letters
 
-    def once(self: Notes, id_: str, message_id: str) -> None:
+    def once(self: Unsends, id_: str, message_id: str) -> None:
         if not failed.is_set():
             failed.set()
             raise StoreUnavailable("planted")
         empty(self, id_, message_id)
 
-    monkeypatch.setattr(Notes, "empty_letters", once)
+    monkeypatch.setattr(Unsends, "_empty_letters", once)
     heard = Heard()
     desk = room(heard.bot)
     user = sim.add_user("花子").user_id
@@ -398,33 +398,39 @@ def test_no_text_of_an_unsent_message_is_logged(
 
 
 def test_a_conversation_keeps_the_last_hundred_and_each_once(database: Database[Any]) -> None:
-    notes = Notes(database.conversations, epoch=lambda: 1)
+    unsends = unsends_of(database)
     unsend = an_unsend("U-many", "-")
     for number in [*range(105), 104]:
-        notes.add(unsend, f"m{number}")
+        unsends._note(unsend, f"m{number}")
     found = database.conversations.find_one({"key": "U-many"})
     assert found["unsent"] == [f"m{number}" for number in range(5, 105)]
 
 
 def test_take_over_loads_the_latest_unsends_by_their_index(database: Database[Any]) -> None:
-    notes = Notes(database.conversations, epoch=lambda: 1)
+    earlier = unsends_of(database)
     for user in ("U-a", "U-b", "U-c"):
-        notes.add(an_unsend(user, "-"), f"of {user}")
+        earlier._note(an_unsend(user, "-"), f"of {user}")
     before = datetime.now(UTC) - timedelta(days=2)
     database.conversations.update_one({"key": "U-a"}, {"$set": {"unsentAt": before}})
 
+    unsends = unsends_of(database)
+    unsends.take_over()
+    covered = [user for user in ("U-a", "U-b") if unsends.covers(a_message(user, f"of {user}"))]
+    assert covered == ["U-b"]
     since = datetime.now(UTC) - timedelta(days=1)
-    assert notes.since(since) == [("main/U-b", ["of U-b"]), ("main/U-c", ["of U-c"])]
     plan = database.conversations.find({"unsentAt": {"$gte": since}}).explain()
     assert plan["executionStats"]["totalDocsExamined"] == 2
 
 
-def test_the_remembered_unsends_are_bounded_and_the_latest() -> None:
-    known = Unsent(most_known=10)
-    known.add("main/U1", [f"m{n}" for n in range(30)])
-    covered = [n for n in range(30) if known.covers(a_message("U1", f"m{n}"))]
+def test_the_remembered_unsends_are_bounded_and_the_latest(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsend_module, "MOST_KNOWN", 10)
+    unsends = unsends_of(database)
+    unsends.learn(a_message("U1", "-"), [f"m{n}" for n in range(30)])
+    covered = [n for n in range(30) if unsends.covers(a_message("U1", f"m{n}"))]
     assert covered == list(range(20, 30))
-    assert not known.covers(a_message("U2", "m29"))
+    assert not unsends.covers(a_message("U2", "m29"))
 
 
 def conversations_of(database: Database[Any], *, epoch: int = 1) -> Conversations:

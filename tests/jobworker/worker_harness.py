@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
@@ -22,12 +24,13 @@ from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.remote.broker import MakeBroker
 from jobworker.remote.leader import LIMITS as LIMITS_OF_WORKERS
-from jobworker.remote.leader import LeaderLimits
-from jobworker.sending.button import ButtonLimits, SlowAnswers
+from jobworker.remote.leader import LeaderLimits, Workers
+from jobworker.sending.button import SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
+from linedesk.store.control import Control
 from linedesk.store.documents import Document, make_document
 from linedesk.store.records.effects import WITH_OUTBOX, effects_of, place_of
 from linesim import Sim
@@ -39,7 +42,9 @@ SHORT_RETRIES = RetryLimits(first_pause_seconds=0.01)
 # More of the LineSettings: the button comes as soon as a handler has run for a moment.
 BUTTON_SOON: Mapping[str, Any] = {
     "slow_answers": SlowAnswers.BUTTON,
-    "button_limits": ButtonLimits(before_end_seconds=60.0, after_seconds=0.02, again_seconds=0.02),
+    "jobworker.sending.button.BEFORE_END_SECONDS": 60.0,
+    "jobworker.sending.button.AFTER_SECONDS": 0.02,
+    "jobworker.sending.button.AGAIN_SECONDS": 0.02,
 }
 
 
@@ -62,7 +67,7 @@ class Room:
     send_limits: SendLimits = SHORT_PAUSES
     retry_limits: RetryLimits = SHORT_RETRIES
     line: Mapping[str, Any] = field(default_factory=dict)
-    """More of the LineSettings."""
+    """More of the LineSettings, and constants of modules during the room, by their full names."""
     settings: Mapping[str, Any] | None = None
     """The bot's own; None for its defaults."""
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -84,6 +89,9 @@ class Room:
             later=lambda seconds, action: self.clock.later(seconds, action),
         )
         self._stopped = threading.Event()
+        self._constants = ExitStack()
+        for name in filter(lambda name: "." in name, self.line):
+            self._constants.enter_context(patch(name, self.line[name]))
         self._saver = threading.Thread(target=self._save, name="room-saver", daemon=True)
         self.desk = BotWorker(
             self.bot,
@@ -96,22 +104,31 @@ class Room:
                 reply_unknown=self.reply_unknown,
                 data_base=self.data_base,
                 send_limits=self.send_limits,
-                **self.line,
+                **{name: value for name, value in self.line.items() if "." not in name},
             ),
             tries=self.tries,
             retry_limits=self.retry_limits,
-            settings=self.settings,
+            settings=self._settings(),
             secrets=self.secrets,
             masked=self.masked,
             step=lambda step: self.pool.step(step),
             later=lambda seconds, action: self.clock.later(seconds, action),
             lease_is_fresh=lambda: self.lease_is_fresh(),
             places=lambda jobs: self.pool.allow(jobs),
-            connect=self.connect,
-            leader_limits=self.leader_limits,
-            confirms_bots=self.confirms_bots,
+            workers=self._workers(),
             registry=self.registry,
         )
+
+    def _settings(self) -> Mapping[str, Any]:
+        if self.settings is None:
+            return {} if self.bot is None else self.bot.settings
+        return self.settings
+
+    def _workers(self) -> Workers | None:
+        if self.connect is None:
+            return None
+        control = Control(self.database) if self.confirms_bots else None
+        return Workers(self.connect, limits=self.leader_limits, control=control)
 
     def __enter__(self) -> Room:
         self.clock.start()
@@ -130,6 +147,7 @@ class Room:
         self.clock.stop()
         self.clock.join(5)
         self.desk.close()
+        self._constants.close()
         assert not left
 
     def _save(self) -> None:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from pymongo.read_concern import ReadConcern
 from urllib3.util.ssl_ import create_urllib3_context
 
 from jobworker import handler_retry
-from jobworker.bot.content import ENDPOINT, ContentDownloads, ContentLimits, content_id
+from jobworker.bot.content import ENDPOINT, TRIES, ContentDownloads, content_id
 from jobworker.bot.talk import Talk
 from jobworker.errors import (
     BotError,
@@ -58,15 +57,22 @@ Rooms = Callable[..., Room]
 MEGABYTE = 1024 * 1024
 
 
-QUICK = ContentLimits(first_pause_seconds=0.01, longest_pause_seconds=0.02)
+QUICK = {
+    "jobworker.bot.content.FIRST_PAUSE_SECONDS": 0.01,
+    "jobworker.bot.content.LONGEST_PAUSE_SECONDS": 0.02,
+}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in QUICK.items():
+        monkeypatch.setattr(name, seconds)
 
 
 class Lone:
     """Contents by themselves, with a gate of their own."""
 
-    def __init__(
-        self, url: str, token: str, collection: Any, limits: ContentLimits = QUICK
-    ) -> None:
+    def __init__(self, url: str, token: str, collection: Any) -> None:
         def step(action: Callable[[], None]) -> None:
             threading.Thread(target=action).start()
 
@@ -86,7 +92,6 @@ class Lone:
             token,
             calls=self._calls,
             stopping=self.stopping,
-            limits=limits,
         )
 
     @property
@@ -388,16 +393,22 @@ def test_under_tls_the_server_has_to_prove_its_identity(
 
 
 @pytest.mark.parametrize(
-    ("short", "drips"), [({"read_seconds": 0.2}, 30.0), ({"download_seconds": 0.3}, 0.01)]
+    ("short", "drips"), [({"READ_SECONDS": 0.2}, 30.0), ({"DOWNLOAD_SECONDS": 0.3}, 0.01)]
 )
 def test_a_silent_or_dripping_answer_ends_in_time(
-    sim: Sim, database: Any, tmp_path: Path, short: dict[str, float], drips: float
+    sim: Sim,
+    database: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    short: dict[str, float],
+    drips: float,
 ) -> None:
     """Each read is limited, and the whole: pieces that arrive in time do not continue without
     limit.
     """
-    limits = replace(QUICK, tries=1, **short)
-    lone = Lone(sim.url, sim.token, database.calls, limits)
+    for name, value in {"TRIES": 1, **short}.items():
+        monkeypatch.setattr(f"jobworker.bot.content.{name}", value)
+    lone = Lone(sim.url, sim.token, database.calls)
     id_ = sent(sim)
     began = time.monotonic()
     sim.drip_next("content", drips)
@@ -414,7 +425,7 @@ def test_downloads_that_break_open_the_data_host_s_breaker_only(
     room: Rooms, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
 ) -> None:
     data_base = sim.url.replace("127.0.0.1", "localhost")
-    desk = room(Bot(), data_base=data_base, line={"content_limits": QUICK})
+    desk = room(Bot(), data_base=data_base)
     hosts = desk.desk.line.hosts
     for _ in range(4):
         hosts.data.breaker.failed("another")
@@ -526,10 +537,8 @@ def test_content_not_ready_or_failing_is_requested_again_by_another_try(
 ) -> None:
     user = sim.add_user("花子")
     sim.answer_next("content", 202, b"")
-    sim.answer_next("content", 503, times=QUICK.tries)
-    desk = room(
-        saving_bot(tmp_path / "v", ready_seconds=0.0), tries=1, line={"content_limits": QUICK}
-    )
+    sim.answer_next("content", 503, times=TRIES)
+    desk = room(saving_bot(tmp_path / "v", ready_seconds=0.0), tries=1)
     desk.send(sim.drafts.medium("video", user))
     desk.until_quiet()
     assert len(texts(sim, user)) == 1

@@ -14,7 +14,7 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
-from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
+from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.client import LineClient
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
@@ -316,10 +316,11 @@ def test_a_handler_may_make_the_probe(hand: Hand) -> None:
 # A whole jobworker against the simulator.
 
 
+BREAKER = "jobworker.line.breaker"
 SHORT = {
-    "breaker_limits": BreakerLimits(
-        first_pause_seconds=0.05, longest_pause_seconds=0.1, unauthorized_pause_seconds=0.1
-    )
+    f"{BREAKER}.FIRST_PAUSE_SECONDS": 0.05,
+    f"{BREAKER}.LONGEST_PAUSE_SECONDS": 0.1,
+    f"{BREAKER}.UNAUTHORIZED_PAUSE_SECONDS": 0.1,
 }
 
 
@@ -357,10 +358,12 @@ def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
 
 
 def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(room: Rooms, sim: Sim) -> None:
-    long = BreakerLimits(first_pause_seconds=3600.0, longest_pause_seconds=3600.0)
+    long = dict.fromkeys(
+        (f"{BREAKER}.FIRST_PAUSE_SECONDS", f"{BREAKER}.LONGEST_PAUSE_SECONDS"), 3600.0
+    )
     users = [sim.add_user(f"客{n}") for n in range(50)]
     sim.answer_next("push", 500, times=1000)
-    desk = room(a_bot(), line={"breaker_limits": long})
+    desk = room(a_bot(), line=long)
     for user in users[:20]:
         desk.says(user, "?")
     eventually(lambda: desk.desk.breaker.state is BreakerState.OPEN)
@@ -425,7 +428,7 @@ def test_a_refused_token_stops_the_channel_and_burns_nothing(
 
 
 def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(room: Rooms, sim: Sim) -> None:
-    limits = BreakerLimits(unauthorized_pause_seconds=1.5)
+    limits = {f"{BREAKER}.UNAUTHORIZED_PAUSE_SECONDS": 1.5}
     runs: list[str] = []
     bot = Bot()
 
@@ -435,7 +438,7 @@ def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(room: Rooms, sim:
         talk.reply(talk.api.get_profile(str(talk.user_id)).display_name)
 
     user = sim.add_user("花子")
-    desk = room(bot, tries=1, line={"breaker_limits": limits})
+    desk = room(bot, tries=1, line=limits)
     desk.desk.breaker.unauthorized()
     desk.says(user, "?")
     desk.until_quiet()

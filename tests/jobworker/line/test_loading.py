@@ -12,14 +12,9 @@ import pytest
 from jobworker.bot.talk import Talk
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.handler_context import Abandoned, HandlerContext
+from jobworker.line import loading
 from jobworker.line.answer import LineAnswer
-from jobworker.line.loading import (
-    LIMITS,
-    START,
-    LoadingAnimations,
-    LoadingLimits,
-    may_be_shown,
-)
+from jobworker.line.loading import START, LoadingAnimations, may_be_shown
 from jobworker.record.conversations import Conversation
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
@@ -76,9 +71,9 @@ def test_it_is_shown_where_a_user_waits_in_a_chat_that_can_show_it(
 
 
 def test_line_gets_a_number_of_seconds_that_it_accepts() -> None:
-    assert LIMITS.shown_seconds in range(5, 61, 5)
+    assert loading.SHOWN_SECONDS in range(5, 61, 5)
     # It is renewed before it ends, also where the call waits for its turn for a while.
-    assert LIMITS.again_seconds + LIMITS.call_seconds < LIMITS.shown_seconds
+    assert loading.AGAIN_SECONDS + loading.CALL_SECONDS < loading.SHOWN_SECONDS
 
 
 # By hand.
@@ -107,7 +102,7 @@ class Stage:
 
     def _post(self, path: str, body: dict[str, Any], **context: Any) -> LineAnswer:
         assert path == START
-        assert context == {"limit_seconds": LIMITS.call_seconds, "key": USER, "eventId": "01E"}
+        assert context == {"limit_seconds": loading.CALL_SECONDS, "key": USER, "eventId": "01E"}
         self.calls.append((self.hand.now, body))
         self.during()
         if isinstance(self.answer, LineError):
@@ -296,7 +291,7 @@ def test_a_call_that_fails_is_not_repeated(
     stage.begins()
     stage.hand.advance(2)
     assert len(stage.calls) == (1 if is_quiet else 2)
-    stage.hand.advance(LIMITS.quiet_seconds)
+    stage.hand.advance(loading.QUIET_SECONDS)
     calls = len(stage.calls)
     stage.begins()
     stage.hand.advance(2)
@@ -339,7 +334,10 @@ def test_a_stop_or_a_lost_lease_makes_no_call(stage: Stage) -> None:
 
 # The whole worker, against linesim.
 
-SOON = LoadingLimits(after_seconds=0.02, again_seconds=0.1)
+SOON = {
+    "jobworker.line.loading.AFTER_SECONDS": 0.02,
+    "jobworker.line.loading.AGAIN_SECONDS": 0.1,
+}
 
 
 class Slow:
@@ -374,7 +372,7 @@ def a_friend(desk: Room, sim: Sim) -> Any:
 
 
 def test_a_friend_sees_it_until_the_answer(room: Rooms, sim: Sim, slow: Slow) -> None:
-    desk = room(slow.bot, line={"loading_limits": SOON})
+    desk = room(slow.bot, line=SOON)
     user = a_friend(desk, sim)
     document = desk.says(user, "遅")
     eventually(lambda: len(loadings(sim, user)) >= 3)
@@ -396,7 +394,7 @@ def test_a_friend_sees_it_until_the_answer(room: Rooms, sim: Sim, slow: Slow) ->
 def test_neither_strangers_nor_groups_nor_quick_handlers_have_it(
     room: Rooms, sim: Sim, slow: Slow
 ) -> None:
-    desk = room(slow.bot, line={"loading_limits": SOON})
+    desk = room(slow.bot, line=SOON)
     friend, stranger = a_friend(desk, sim), sim.add_user("太郎")
     group = sim.add_group("皆", [friend, stranger])
     before = len(sim.calls_to("loading"))
@@ -414,7 +412,7 @@ def test_neither_strangers_nor_groups_nor_quick_handlers_have_it(
 
 
 def test_it_can_be_switched_off(room: Rooms, sim: Sim, slow: Slow) -> None:
-    on, off = ({"loading_limits": SOON, "loading_animation": one} for one in (True, False))
+    on, off = ({**SOON, "loading_animation": one} for one in (True, False))
     desk = room(slow.bot, line=off)
     user = a_friend(desk, sim)
     desk.says(user, "遅")
@@ -430,7 +428,7 @@ def test_it_can_be_switched_off(room: Rooms, sim: Sim, slow: Slow) -> None:
 
 
 def test_a_line_that_fails_on_it_costs_no_answer(room: Rooms, sim: Sim, slow: Slow) -> None:
-    desk = room(slow.bot, line={"loading_limits": SOON}, threads=8)
+    desk = room(slow.bot, line=SOON, threads=8)
     users = [a_friend(desk, sim) for _ in range(6)]
     sim.answer_next("loading", 500, times=100)
     for user in users:
@@ -452,7 +450,7 @@ def test_a_bot_of_the_sdk_shows_it_until_it_sends(room: Rooms, sim: Sim) -> None
             has_sent.set()
         assert may_end.wait(15)
 
-    desk = room(handler_of(handle), line={"loading_limits": SOON})
+    desk = room(handler_of(handle), line=SOON)
     user, other = a_friend(desk, sim), a_friend(desk, sim)
     desk.says(user, "遅")
     eventually(lambda: loadings(sim, user))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -14,10 +13,9 @@ import pytest
 from jobworker.bot.talk import Talk
 from jobworker.line import profiles
 from jobworker.line.answer import LineAnswer
-from jobworker.line.breaker import BreakerLimits, BreakerState
+from jobworker.line.breaker import BreakerState
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
-from jobworker.line.profiles import ProfileLimits, has_time, is_fresh, profile_of
-from jobworker.line.rate_limits import RateLimits
+from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import Conversations
 from linedesk import Bot
 from linedesk.console.conversation import (
@@ -33,17 +31,17 @@ from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
-SHORT_LIMITS = ProfileLimits(first_pause_seconds=0.01)
+PROFILES = "jobworker.line.profiles"
 SHORT = {
-    "breaker_limits": BreakerLimits(unauthorized_pause_seconds=0.01),
-    "rate_limits": partial(RateLimits, first_pause_seconds=0.001),
-    "profile_limits": SHORT_LIMITS,
+    "jobworker.line.breaker.UNAUTHORIZED_PAUSE_SECONDS": 0.01,
+    "jobworker.line.rate_limits.FIRST_PAUSE_SECONDS": 0.001,
+    f"{PROFILES}.FIRST_PAUSE_SECONDS": 0.01,
 }
 
 
 def limited(**limits: float) -> dict[str, Any]:
     """The settings of a room with some other limits of profiles."""
-    return {**SHORT, "profile_limits": replace(SHORT_LIMITS, **limits)}
+    return {**SHORT, **{f"{PROFILES}.{name.upper()}": one for name, one in limits.items()}}
 
 
 # Names that no answer waits for are asked for at once.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -256,11 +255,14 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_continue(
 
 
 def test_after_its_time_what_was_held_back_goes_out_once(room: Rooms, sim: Sim) -> None:
-    short = partial(RateLimits, first_pause_seconds=0.2, longest_pause_seconds=0.4)
+    short = {
+        "jobworker.line.rate_limits.FIRST_PAUSE_SECONDS": 0.2,
+        "jobworker.line.rate_limits.LONGEST_PAUSE_SECONDS": 0.4,
+    }
     users = [sim.add_user(f"客{n}") for n in range(10)]
     sim.answer_next("push", 429, BUSY, times=3)
     before = len(sim.calls)
-    desk = room(a_bot(), line={"rate_limits": short})
+    desk = room(a_bot(), line=short)
     for user in users:
         desk.says(user, "p")
     desk.until_quiet()

@@ -9,6 +9,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from jobworker.record import dead_letters
 from jobworker.record.dead_letters import NOTICE, Ageing
 from linedesk.store.documents import AUDIT, DEADLETTERS
 from linedesk.store.errors import UNAUTHORIZED
@@ -80,10 +81,11 @@ def test_a_longer_age_and_a_replay_keep_a_letter(letters: Database[Any]) -> None
 
 
 def test_more_than_an_audit_row_holds_are_announced_by_the_next_looks(
-    database: Database[Any],
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(dead_letters, "MOST_AT_ONCE", 2)
     database[DEADLETTERS].insert_many([a_letter(f"E{n}", days=100) for n in range(5)])
-    ageing = Ageing(database, days=DAYS, most_at_once=2)
+    ageing = Ageing(database, days=DAYS)
     for _ in range(5):
         ageing.look()
     assert len(expiring(database)) == 5
@@ -98,10 +100,10 @@ def test_mongodb_removes_what_was_announced(database: Database[Any]) -> None:
 def test_a_missing_right_is_logged_with_the_remedy(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(ageing: Ageing, now: datetime) -> int:
+    def refuse(ageing: Ageing) -> bool:
         raise OperationFailure("not authorized on line_bot", UNAUTHORIZED)
 
-    monkeypatch.setattr(Ageing, "_announce", refuse)
+    monkeypatch.setattr(Ageing, "act", refuse)
     Ageing(database, days=DAYS).look()
-    assert "ages of dead letters not checked" in caplog.text
+    assert "trying again later: ages of dead letters" in caplog.text
     assert "`linedesk init --users` gives each user the rights it needs" in caplog.text

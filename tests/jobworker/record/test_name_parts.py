@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
-from jobworker.record import name_parts
+from jobworker.record import looks, name_parts
 from jobworker.record.name_parts import NameParts
 from linedesk import Bot
 from linedesk.console.conversation import by_name
@@ -42,10 +42,13 @@ def naming_bot() -> Bot:
     return bot
 
 
-def test_a_database_of_an_older_release_is_filled_in_bit_by_bit(database: Database[Any]) -> None:
+def test_a_database_of_an_older_release_is_filled_in_bit_by_bit(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_parts, "MOST_AT_ONCE", 2)
     nameless = [{"_id": f"main/U{n}"} for n in range(2, 6)]
     database[CONVERSATIONS].insert_many([USER, GROUP, *nameless])
-    parts = NameParts(database, most_at_once=2)
+    parts = NameParts(database)
     assert found(database, "ハナ") == []
     for _ in range(4):
         parts.look()
@@ -69,7 +72,7 @@ def test_a_missing_index_is_left_alone_and_the_next_look_is_later(
         database[CONVERSATIONS].create_index(NAME_PARTS, name=NAME_PARTS)
     parts.look()
     assert found(database, "ナコ") == []
-    monkeypatch.setattr(name_parts.time, "monotonic", lambda: 10.0**9)
+    monkeypatch.setattr(looks.time, "monotonic", lambda: 10.0**9)
     parts.look()
     assert found(database, "ナコ") == ["main/U1"]
 

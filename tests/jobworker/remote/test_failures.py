@@ -570,7 +570,7 @@ def test_a_message_that_is_taken_back_while_its_job_is_out_is_not_answered(house
     gate.until_reached()
     # Another process of the same term notes it; this one meets it as it records.
     unsends = room.desk._worker.parts.unsends
-    unsends._notes.add(document, said["message"]["id"])
+    unsends._note(document, said["message"]["id"])
     gate.open()
     room.until_quiet()
     assert house.texts(user) == []

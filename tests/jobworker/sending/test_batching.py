@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ import pytest
 import linesim
 from jobworker.effects import SendMethod
 from jobworker.line import month, quota
-from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
@@ -347,8 +345,8 @@ def test_a_rate_limit_of_multicasts_loses_and_doubles_nothing(
 ) -> None:
     users = friends(database, sim, 6)
     sim.answer_next("multicast", 429, {"message": "The API rate limit has been exceeded."}, times=2)
-    limits = partial(RateLimits, first_pause_seconds=0.05)
-    carried_out(database, sim, line={"rate_limits": limits})
+    limits = {"jobworker.line.rate_limits.FIRST_PAUSE_SECONDS": 0.05}
+    carried_out(database, sim, line=limits)
     assert [texts(sim, user) for user in users] == [["同じ"]] * 6
 
 

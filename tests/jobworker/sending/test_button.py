@@ -16,6 +16,7 @@ import linesim
 from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.line.client import LineClient
+from jobworker.record import waiting_answers
 from jobworker.record.conversations import Conversation, Conversations, Decision
 from jobworker.record.waiting_answers import (
     MOST_BYTES,
@@ -26,8 +27,7 @@ from jobworker.record.waiting_answers import (
 )
 from jobworker.sending import button
 from jobworker.sending.button import (
-    LIMITS,
-    Buttons,
+    OfferedButton,
     SlowAnswers,
     may_be_offered,
     message_of,
@@ -127,7 +127,7 @@ def test_line_takes_its_message_and_it_goes_out_ten_seconds_before_the_end() -> 
     assert len(template["text"]) <= 160
     assert len(template["actions"][0]["label"]) <= 20
     assert len(data_of("x" * 100)) <= 300
-    assert LIMITS.before_end_seconds == 10
+    assert button.BEFORE_END_SECONDS == 10
 
 
 # The decision of the event.
@@ -495,7 +495,7 @@ def test_where_line_refuses_the_button_the_answer_comes_by_itself(
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
     sim.answer_next("reply", status, body, times=1 if status == 400 else 1000)
     desk.says(user, "遅")
-    eventually(lambda: sim.calls_to("reply")[-1].status == status)
+    eventually(lambda: [one.status for one in sim.calls_to("reply")][-1:] == [status])
     slow.may_end.set()
     desk.until_decided()
     sim.clear_faults()
@@ -569,9 +569,11 @@ def test_an_event_that_is_decided_while_its_button_waits_for_a_turn_has_none(
     room: Rooms, sim: Sim, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted, may_go = threading.Event(), threading.Event()
-    offered = Buttons.call
+    offered = OfferedButton.request
     calls: list[str] = []
-    monkeypatch.setattr(Buttons, "call", lambda *args: calls.append("call") or offered(*args))
+    monkeypatch.setattr(
+        OfferedButton, "request", lambda *args: calls.append("call") or offered(*args)
+    )
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
     is_fresh = iter([True])
 
@@ -710,7 +712,7 @@ def test_a_successor_brings_the_answer_once(
 ) -> None:
     user = sim.add_user("花子")
     event = dies(point, user, way="slow")
-    later = {**BUTTON_SOON, "button_limits": LIMITS}
+    later = {"slow_answers": SlowAnswers.BUTTON}
     desk = room(slow.bot, epoch=2, line=BUTTON_SOON if is_slow else later)
     event["message"]["text"] = "遅"
     before = len(sim.calls_to("reply"))
@@ -776,7 +778,7 @@ def test_an_answer_not_fetched_within_its_time_is_a_dead_letter(
         first.until_quiet()
         tap(first, sim, other)
         first.until_quiet()
-    moment = {**BUTTON_SOON, "answers_kept_for": timedelta(0)}
+    moment = {**BUTTON_SOON, "jobworker.record.waiting_answers.KEPT_FOR": timedelta(0)}
     desk = room(slow.bot, epoch=2, line=moment)
     eventually(lambda: desk.letters())
     desk.until_quiet()
@@ -803,7 +805,8 @@ def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_again(
     def end_it_before(self: Conversations, document: Any, *args: Any, **more: Any) -> Any:
         if not ended:
             ages = desk.desk.answer_ages
-            ages._kept_for, ages._look_at = timedelta(0), 0.0
+            monkeypatch.setattr(waiting_answers, "KEPT_FOR", timedelta(0))
+            ages._look_at = 0.0
             ages.look()
             ended.append(True)
         return record(self, document, *args, **more)

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +22,6 @@ import linesim
 from jobworker.bot.talk import Talk
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.line import client as line_client
-from jobworker.line.breaker import BreakerLimits
-from jobworker.line.rate_limits import RateLimits
 from jobworker.line.side_call import Line
 from jobworker.record.conversations import FIRST_NUMBER, Conversations, Noted
 from jobworker.sending import conversation_outbox, outbox
@@ -129,8 +126,8 @@ def plan_earlier(sim: Sim, way: str, accepted: bool | None) -> None:
 
 
 SHORT = {
-    "breaker_limits": BreakerLimits(unauthorized_pause_seconds=0.02),
-    "rate_limits": partial(RateLimits, first_pause_seconds=0.01),
+    "jobworker.line.breaker.UNAUTHORIZED_PAUSE_SECONDS": 0.02,
+    "jobworker.line.rate_limits.FIRST_PAUSE_SECONDS": 0.01,
 }
 
 
