@@ -21,6 +21,7 @@ from typing import Any
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError
+from urllib3.util import Url, wait_for_read
 from urllib3.util.ssl_ import create_urllib3_context
 
 # The limit for the name, all of its addresses and the connection to one of them.
@@ -30,15 +31,15 @@ _call = threading.local()
 
 
 @contextmanager
-def within(seconds: float, *, step_seconds: float = math.inf) -> Iterator[float]:
-    """Limit all sending and receiving of the thread; returns the monotonic deadline.
+def within(seconds: float, *, step_seconds: float = math.inf) -> Iterator[None]:
+    """Limit all sending and receiving of the thread.
 
     Work that exceeds it, and a single step longer than `step_seconds`, raises TimeoutError.
     """
     _call.deadline = time.monotonic() + seconds
     _call.step_seconds = step_seconds
     try:
-        yield _call.deadline
+        yield
     finally:
         _call.deadline = None
 
@@ -126,7 +127,9 @@ def _close_left(made: SimpleQueue[socket.socket | Exception]) -> None:
             left.close()
 
 
-class _Connecting(HTTPConnection):
+class TimedHTTPConnection(HTTPConnection):
+    """urllib3's connection, on timed sockets."""
+
     def __init__(self, *args: Any, connect_seconds: float = CONNECT_SECONDS, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._connect_seconds = connect_seconds
@@ -141,12 +144,54 @@ class _Connecting(HTTPConnection):
         return timed
 
 
-class TimedHTTPConnection(_Connecting):
-    """urllib3's connection, on timed sockets."""
-
-
-class TimedHTTPSConnection(_Connecting, HTTPSConnection):
+class TimedHTTPSConnection(TimedHTTPConnection, HTTPSConnection):
     """urllib3's TLS connection, on timed sockets."""
+
+
+class IdleSockets:
+    """Timed sockets to one host, of which at most `most` stay open unused; for any thread."""
+
+    def __init__(self, base: Url, *, most: int) -> None:
+        at: dict[str, Any] = {"host": (base.host or "").strip("[]"), "timeout": CONNECT_SECONDS}
+        self._connection: Callable[[], HTTPConnection] = (
+            partial(TimedHTTPSConnection, **at, port=base.port or 443, ssl_context=_tls_context())
+            if base.scheme == "https"
+            else partial(TimedHTTPConnection, **at, port=base.port or 80)
+        )
+        self._lock = threading.Lock()
+        # Both under _lock.
+        self._most = most
+        self._idle: list[socket.socket] = []
+
+    def take(self) -> socket.socket:
+        """Return the one that was used last, or connect. Raises HTTPError, OSError."""
+        while True:
+            with self._lock:
+                sock = self._idle.pop() if self._idle else None
+            if sock is None:
+                connection = self._connection()
+                connection.connect()
+                return connection.sock
+            # A server sends nothing by itself, so what there is to read is its end.
+            # guard: idle-one-has-not-ended -> body
+            if not wait_for_read(sock, timeout=0.0):
+                return sock
+            sock.close()
+
+    def give_back(self, sock: socket.socket) -> None:
+        """Keep a socket whose last answer was read to its end."""
+        with self._lock:
+            if len(self._idle) < self._most:
+                self._idle.append(sock)
+                return
+        sock.close()
+
+    def close(self) -> None:
+        """Close the idle ones, and from now on each one that is given back."""
+        with self._lock:
+            self._most = 0
+            while self._idle:
+                self._idle.pop().close()
 
 
 class TimedHTTPPool(HTTPConnectionPool):

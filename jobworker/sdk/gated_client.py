@@ -16,19 +16,21 @@ from typing import Any
 
 from linebot.v3.messaging import ApiClient as SdkApiClient
 from linebot.v3.messaging import ApiException, Configuration
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from jobworker.effects import SendMethod
 from jobworker.errors import GateClosed
 from jobworker.handler_context import HandlerContext, current_call
 from jobworker.line.answer import LineAnswer, is_no_verdict, reason_of
 from jobworker.line.call_log import CallLog
-from jobworker.line.client import CALL_SECONDS, NEVER_LEFT, tell
+from jobworker.line.client import CALL_SECONDS, tell
 from jobworker.line.deadline import make_timed, within
 from jobworker.line.hosts import Host, Hosts
 from jobworker.line.rate_limits import RateLimits
 from linedesk.store.records.calls import CallRecord
 
+# urllib3's errors for a request that was never sent.
+NEVER_LEFT = (NewConnectionError, ConnectTimeoutError)
 # The SDK reads a whole photo or video before it returns.
 DATA_CALL_SECONDS = 30.0
 # POSTs that read, show or set, by the templates of their paths: made twice they have the same

@@ -6,11 +6,15 @@ import json
 import logging
 import math
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +22,12 @@ from linebot.v3.messaging import ApiException, MessagingApi
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from urllib3.exceptions import HTTPError
+from urllib3.util.ssl_ import create_urllib3_context
 
 from jobworker.assembly import LineSettings
 from jobworker.errors import NotSent, OutcomeUnknown
 from jobworker.line import client as client_module
+from jobworker.line import deadline
 from jobworker.line.breaker import Breaker
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient, answer_or_error
@@ -46,6 +52,7 @@ class Wire:
     answers: list[Callable[[socket.socket], None]]
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
+    ended: int = 0
 
 
 def says(raw: bytes) -> Callable[[socket.socket], None]:
@@ -86,6 +93,7 @@ def wire() -> Iterator[Callable[..., Wire]]:
                 while request := _read_request(connection):
                     wire.requests.append(request)
                     wire.answers[min(len(wire.requests), len(wire.answers)) - 1](connection)
+            wire.ended += 1
 
         def accept(listener: socket.socket, wire: Wire) -> None:
             while True:
@@ -100,10 +108,12 @@ def wire() -> Iterator[Callable[..., Wire]]:
                 threads.append(thread)
                 thread.start()
 
-        def make(*answers: Callable[[socket.socket], None]) -> Wire:
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        def make(*answers: Callable[[socket.socket], None], host: str = "127.0.0.1") -> Wire:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = stack.enter_context(socket.create_server((host, 0), family=family))
             stack.callback(lambda: listener.shutdown(socket.SHUT_RDWR))
-            made = Wire(f"http://127.0.0.1:{listener.getsockname()[1]}", list(answers))
+            named = f"[{host}]" if ":" in host else host
+            made = Wire(f"http://{named}:{listener.getsockname()[1]}", list(answers))
             thread = threading.Thread(target=accept, args=(listener, made), daemon=True)
             thread.start()
             return made
@@ -146,6 +156,34 @@ def line(calls: CallLog) -> Iterator[Callable[..., LineClient]]:
 OK = answer(b"{}", "x-line-request-id: r-1")
 
 
+class Echo(BaseHTTPRequestHandler):
+    """Answers with the retry key of the request, on connections that it keeps."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        key = self.headers["X-Line-Retry-Key"].encode()
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.wfile.write(answer(key))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def serve_http(tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A server of `Echo`; its port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
 def test_japanese_travels_as_utf_8(wire: Any, line: Any) -> None:
     server = wire(says(OK))
     got = line(server.url).post(PUSH, {"messages": [{"type": "text", "text": "やあ😀"}]})
@@ -154,6 +192,77 @@ def test_japanese_travels_as_utf_8(wire: Any, line: Any) -> None:
     assert "やあ😀".encode() in body
     assert b"content-type: application/json; charset=utf-8" in head.lower()
     assert f"Authorization: Bearer {TOKEN}".encode() in head
+
+
+def test_requests_have_these_headers_and_no_others(wire: Any, line: Any) -> None:
+    server = wire(says(OK))
+    client = line(f"{server.url}/line/")
+    client.post(PUSH, {"to": "U1"}, retry_key="k-1")
+    client.get("/v2/bot/profile/{}", "U1")
+    host = server.url.removeprefix("http://")
+    common = [
+        f"Host: {host}",
+        "Accept-Encoding: identity",
+        f"Authorization: Bearer {TOKEN}",
+        "User-Agent: linedesk",
+    ]
+    of_post = [
+        "Content-Length: 11",
+        "Content-Type: application/json; charset=utf-8",
+        "X-Line-Retry-Key: k-1",
+    ]
+    written = [request.decode().split("\r\n\r\n") for request in server.requests]
+    lines = [(*head.split("\r\n"), body) for head, body in written]
+    assert [(first, sorted(headers), body) for first, *headers, body in lines] == [
+        (f"POST /line{PUSH} HTTP/1.1", sorted(common + of_post), '{"to":"U1"}'),
+        ("GET /line/v2/bot/profile/U1 HTTP/1.1", sorted(common), ""),
+    ]
+
+
+def test_a_request_leaves_in_one_piece(line: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        calling = pool.submit(line(f"http://127.0.0.1:{listener.getsockname()[1]}").post, PUSH, {})
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(65536).endswith(b"\r\n\r\n{}")
+            connection.sendall(OK)
+        assert calling.result().status == 200
+
+
+def test_an_ipv6_address_is_a_host(wire: Any, line: Any) -> None:
+    server = wire(says(OK), host="::1")
+    assert line(server.url).post(PUSH, {}).status == 200
+    assert f"Host: {server.url.removeprefix('http://')}".encode() in server.requests[0]
+
+
+def test_a_proxy_of_the_environment_is_not_asked(
+    wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, proxy = wire(says(OK)), wire(says(OK))
+    monkeypatch.setenv("http_proxy", proxy.url)
+    monkeypatch.setenv("HTTP_PROXY", proxy.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert line(server.url).post(PUSH, {}).status == 200
+    assert proxy.connections == 0
+
+
+def test_under_tls_a_server_that_is_not_trusted_gets_no_request(
+    certificate: tuple[Path, Path], wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its certificate must be signed by one that is trusted, and name the host."""
+    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    of_server.load_cert_chain(*certificate)
+    trusting = create_urllib3_context()
+    trusting.load_verify_locations(certificate[0])
+    trusting.sslsocket_class = deadline.TimedTlsSocket
+    with serve_http(of_server) as port:
+        with pytest.raises(NotSent):
+            line(f"https://localhost:{port}").post(PUSH, {})
+        monkeypatch.setattr(deadline, "_tls_context", lambda: trusting)
+        with pytest.raises(NotSent):
+            line(f"https://127.0.0.1:{port}").post(PUSH, {})
+        client = line(f"https://localhost:{port}")
+        assert [client.post(PUSH, {}, retry_key=key).text for key in "ab"] == ["a", "b"]
 
 
 def test_a_retry_key_goes_along_only_where_given(wire: Any, line: Any) -> None:
@@ -215,6 +324,85 @@ def test_a_kept_connection_that_line_closed_meanwhile_is_an_unknown_outcome(
     assert isinstance(answer_or_error(lambda: client.post(PUSH, {})), OutcomeUnknown)
     assert client.post(PUSH, {}).status == 200
     assert server.connections == 2
+
+
+def test_a_connection_that_line_closed_while_it_was_idle_is_not_used(wire: Any, line: Any) -> None:
+    closed = threading.Event()
+
+    def answer_and_close(connection: socket.socket) -> None:
+        connection.sendall(OK)
+        hang_up(connection)
+        closed.set()
+
+    server = wire(says(OK), answer_and_close, says(OK))
+    client = line(server.url)
+    assert [client.post(PUSH, {}).status for _ in range(2)] == [200, 200]
+    assert closed.wait(10)
+    assert client.post(PUSH, {}).status == 200
+    assert (len(server.requests), server.connections) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(answer(b"{}", "Connection: close"), id="close"),
+        pytest.param(OK.replace(b"HTTP/1.1", b"HTTP/1.0"), id="HTTP/1.0"),
+        pytest.param(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", id="not the answer itself"),
+    ],
+)
+def test_a_connection_whose_next_answer_may_be_another_one_is_not_used_again(
+    wire: Any, line: Any, raw: bytes
+) -> None:
+    server = wire(says(raw), says(OK))
+    client = line(server.url)
+    client.post(PUSH, {})
+    assert client.post(PUSH, {}).status == 200
+    assert server.connections == 2
+
+
+def test_the_answer_follows_a_100(wire: Any, line: Any) -> None:
+    server = wire(says(b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"no", status="400 Bad")))
+    assert (line(server.url).post(PUSH, {}).status, server.connections) == (400, 1)
+
+
+def test_a_refusal_before_the_whole_request_is_read_counts(line: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        client = line(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        calling = pool.submit(client.post, PUSH, {"messages": ["あ" * 8_000_000]})
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(answer(b"", status="413 Large"))
+        assert calling.result().status == 413
+
+
+def test_calls_at_a_time_get_their_own_answers_on_connections_of_their_own(line: Any) -> None:
+    with serve_http() as port, ThreadPoolExecutor(4) as pool:
+        client = line(f"http://127.0.0.1:{port}")
+        keys = [f"k-{number}" for number in range(200)]
+        assert list(pool.map(lambda key: client.post(PUSH, {}, retry_key=key).text, keys)) == keys
+
+
+@pytest.mark.parametrize("kept", [4, 1])
+def test_no_more_connections_stay_open_than_threads_call(
+    wire: Any, calls: CallLog, kept: int
+) -> None:
+    """The last one to come back is closed, and so is each at the end."""
+    together = threading.Barrier(2)
+
+    def at_once(connection: socket.socket) -> None:
+        together.wait(10)
+        connection.sendall(OK)
+
+    server = wire(at_once, at_once, says(OK), says(OK))
+    client = LineClient(server.url, TOKEN, connections=kept, calls=calls)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: client.post(PUSH, {}), range(2)))
+    eventually(lambda: server.ended == 2 - min(kept, 2))
+    client.close()
+    eventually(lambda: server.ended == 2)
+    assert client.post(PUSH, {}).status == 200
+    eventually(lambda: server.ended == 3)
 
 
 def test_no_listener_means_not_sent(line: Any) -> None:
