@@ -1,8 +1,8 @@
 """Reports of a process to its service manager by systemd's protocol, and its sockets.
 
 `ServiceManager` implements sd_notify(3). systemd's variables are removed from the environment when
-they are read, so children do not report or listen in this process's name. A process to which MongoDB refuses access
-exits slowly, so systemd never reaches its start limit.
+they are read, so children do not report or listen in this process's name. A process to which
+MongoDB refuses access exits slowly, so systemd never reaches its start limit.
 """
 
 from __future__ import annotations
