@@ -20,7 +20,13 @@ from jobworker.bot.timers import Timers, checked_name
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import BotError, TalkEnded
 from jobworker.line.month import MonthlyQuota
-from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
+from jobworker.record.conversations import (
+    MOST_MEMBERS,
+    Conversation,
+    Decision,
+    as_bson,
+    from_bson,
+)
 from linedesk.store.documents import Document, key_of, name_of, text_of
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS
 from linedesk.store.records.answers import ANSWERS
@@ -75,7 +81,7 @@ class Talk:
         self._member = self.user_id if apart else None
         self._ended = False
         self._conversation: Conversation | None = None
-        self._before: Document = {}
+        self._before: Mapping[str, bytes] = {}
         self._sends: list[Send] = []
         self._timers = Timers(
             event_id=self.event_id,
@@ -283,14 +289,15 @@ class Talk:
             read_n = self._conversation.n
             self._conversation.states = without_empty(self._conversation.states)
             now = self._conversation.fields()
-            # Compared by repr, since True == 1 here and not in MongoDB.
-            before = self._before
-            changes = {name: now[name] for name in now if repr(now[name]) != repr(before[name])}
+            # As BSON, since True == 1 here and not in MongoDB.
+            changed = [name for name in now if now[name] != self._before[name]]
+            changes = {name: from_bson(now[name]) for name in changed}
+            before = {name: from_bson(self._before[name]) for name in changed}
+            # guard: changed-names-are-cut-anew
+            if names_in(before) != names_in(changes):
+                gone.append(NAME_PARTS)
             if "members" in changes:
                 changes |= _one_by_one("members", before["members"], changes.pop("members"), gone)
-            # guard: changed-names-are-cut-anew
-            if names_in(before) != names_in(now):
-                gone.append(NAME_PARTS)
             if self.forgot and self._conversation.answers:
                 changes[ANSWERS] = {}
         sends = [send.as_document() for send in self._sends]
@@ -385,7 +392,7 @@ def _one_by_one(name: str, before: Document, now: Document, gone: list[str]) -> 
     if not now or any("." in key or key.startswith("$") for key in {*before, *now}):
         return {name: now}
     gone += [f"{name}.{key}" for key in before if key not in now]
-    new = (key for key in now if repr(now[key]) != repr(before.get(key)))
+    new = (key for key in now if as_bson(now[key]) != as_bson(before.get(key)))
     return {f"{name}.{key}": now[key] for key in new}
 
 

@@ -9,7 +9,6 @@ is checked whether MongoDB can store the decision.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import logging
 import threading
@@ -32,7 +31,7 @@ from jobworker.effects import Call, is_timer, numbered
 from jobworker.errors import BotError
 from jobworker.record.group_commit import GroupCommit
 from jobworker.record.record import APPLIED, epoch_of, n_of, still, unrecorded, update_of
-from linedesk.store.client import durable
+from linedesk.store.client import aware_options, durable
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.limits import MOST_LEVELS, nests_deeper
@@ -51,6 +50,7 @@ log = logging.getLogger(__name__)
 # An effect and its place in the outbox.
 Placed = tuple[str, Document]
 
+OPTIONS = aware_options()
 SETTLE_TRIES = 5
 # Conversations whose number of names is known.
 MOST_COUNTED = 20_000
@@ -100,9 +100,11 @@ class Conversation:
         """Return the profile of a member, or of the user or group of the conversation."""
         return self.profile if member is None else self.members.get(member)
 
-    def fields(self) -> Document:
-        """Return a copy of the fields that a handler may change."""
-        return {name: copy.deepcopy(getattr(self, name)) for name in self.FIELDS}
+    def fields(self) -> dict[str, bytes]:
+        """Return the fields that a handler may change, each as BSON. Raises BotError for a value
+        that MongoDB cannot hold.
+        """
+        return {name: as_bson(getattr(self, name)) for name in self.FIELDS}
 
 
 @dataclass(frozen=True)
@@ -665,14 +667,24 @@ def checked(decision: Decision) -> Decision:
         raise BotError(
             f"state or messages nested deeper than {MOST_LEVELS} levels", reason=NOT_STORABLE
         )
-    try:
-        size = len(bson.encode({"changes": decision.changes, "effects": decision.effects}))
-    except (BSONError, OverflowError, TypeError, ValueError) as error:
-        raise BotError(
-            f"state or messages that MongoDB cannot hold: {error}", reason=NOT_STORABLE
-        ) from error
+    size = len(as_bson({"changes": decision.changes, "effects": decision.effects}))
     if size > MOST_RECORD_BYTES:
         raise BotError(
             f"{size} bytes of state and messages, at most {MOST_RECORD_BYTES}", reason=NOT_STORABLE
         )
     return decision
+
+
+def as_bson(value: Any) -> bytes:
+    """Return a value as BSON. Raises BotError if MongoDB cannot hold it."""
+    try:
+        return bson.encode({"": value})
+    except (BSONError, OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise BotError(
+            f"state or messages that MongoDB cannot hold: {error}", reason=NOT_STORABLE
+        ) from error
+
+
+def from_bson(raw: bytes) -> Any:
+    """Return a new copy of the value of `as_bson`."""
+    return bson.decode(raw, OPTIONS)[""]

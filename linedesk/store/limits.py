@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -38,7 +37,14 @@ MOST_USERS = 500
 
 def nests_deeper(value: Any, levels: int) -> bool:
     """Whether a value has more than `levels` levels of objects and lists; checks no deeper."""
-    if not isinstance(value, (Mapping, list, tuple)):
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
         return False
-    parts = value.values() if isinstance(value, Mapping) else value
-    return levels == 0 or any(nests_deeper(part, levels - 1) for part in parts)
+    if levels == 0:
+        return True
+    # A generator takes twice as long, on the way of every decision.
+    for part in value:  # noqa: SIM110
+        if nests_deeper(part, levels - 1):
+            return True
+    return False
