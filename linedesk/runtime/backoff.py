@@ -1,10 +1,8 @@
-"""Pauses before a retry, by tenacity's arithmetic."""
+"""Pauses before a retry."""
 
 from __future__ import annotations
 
 import random
-
-from tenacity import RetryCallState, wait_exponential, wait_random_exponential
 
 
 def pause_seconds(failures: int, *, first: float = 0.1, most: float = 5.0) -> float:
@@ -12,7 +10,7 @@ def pause_seconds(failures: int, *, first: float = 0.1, most: float = 5.0) -> fl
 
     Uniformly distributed between 0 and `first` doubled with each failure, never above `most`.
     """
-    return float(wait_random_exponential(multiplier=first, max=most)(_after(failures)))
+    return random.uniform(0.0, _longest(failures, first, most))
 
 
 def growing_seconds(failures: int, *, first: float, most: float) -> float:
@@ -20,11 +18,9 @@ def growing_seconds(failures: int, *, first: float, most: float) -> float:
 
     `first` doubled with each failure, up to `most`, less a fifth of it at random.
     """
-    longest = float(wait_exponential(multiplier=first, max=most)(_after(failures)))
-    return longest * random.uniform(0.8, 1.0)
+    return _longest(failures, first, most) * random.uniform(0.8, 1.0)
 
 
-def _after(failures: int) -> RetryCallState:
-    state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
-    state.attempt_number = failures
-    return state
+def _longest(failures: int, first: float, most: float) -> float:
+    # A float has no room for the doublings of a long outage.
+    return min(most, first * 2.0 ** min(failures - 1, 100))
