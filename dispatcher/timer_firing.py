@@ -29,7 +29,7 @@ from linedesk.runtime.clock import boottime
 from linedesk.store.client import DURABLE, LOCAL
 from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.errors import StoreUnavailable, translated
-from linedesk.store.insert import Stored, insert_documents
+from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import EVERY_SECONDS, Guard
 from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 from linedesk.store.spool.drain import NEVER_TAKEN
@@ -145,13 +145,13 @@ class TimerFiring:
             return sum(self._set_aside(fired[place].as_read, reason) for place in refused)
         now = self._now()
         for place, timer in enumerate(fired):
-            if place not in stored.duplicate_indexes:
+            if place not in stored:
                 late = (now - timer.run_at).total_seconds()
                 self._figures.observe_fired(late)
                 log.info("timer fired event_id=%s late_ms=%.0f", timer.event_id, late * 1000)
         return self._change([_moved_on(timer) for timer in fired])
 
-    def _insert(self, documents: Sequence[RawBSONDocument], read_at: float) -> Stored:
+    def _insert(self, documents: Sequence[RawBSONDocument], read_at: float) -> frozenset[int]:
         with self._inserting(sum(len(document.raw) for document in documents)):
             # guard: old-rows-are-read-again
             if boottime() - read_at > FRESH_SECONDS:

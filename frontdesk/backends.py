@@ -28,7 +28,7 @@ from linedesk.store.errors import (
 )
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
-from linedesk.store.redaction import redacted, unsent_id_of
+from linedesk.store.redaction import unsent_id_of
 from linedesk.store.replica_set import is_not_initiated
 from linedesk.store.spool.spool import Spool
 from linedesk.store.spool.spool_file import Key, keys_of
@@ -67,8 +67,7 @@ class Recvq:
         """Store all documents on a journalled majority; returns the places of duplicates."""
         size = sum(len(document.raw) for document in documents)
         with self._not_stored(), self._guard.inserting(size):
-            stored = insert_documents(self._collection, documents, timeout_seconds=timeout_seconds)
-        return stored.duplicate_indexes
+            return insert_documents(self._collection, documents, timeout_seconds=timeout_seconds)
 
     def probe(self) -> None:
         """Check that MongoDB answers, and that recvq is capped, has its index and has room.
@@ -130,7 +129,7 @@ class SpoolStore:
         with _spool_errors():
             self._writer.append(documents)
             for message_id in filter(None, map(unsent_id_of, documents)):
-                self._writer.redact(message_id, redacted)
+                self._writer.redact(message_id)
         return ()
 
     def probe(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +31,9 @@ from frontdesk.store_choice import (
     Stores,
     StoreState,
 )
-from linedesk.runtime.liveness import moment
-from linedesk.store.spool.drain import Drain, oldest_seconds
+from linedesk.runtime.backoff import growing_seconds
+from linedesk.runtime.liveness import ThreadActivity, moment
+from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import SpoolContents
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class GroupCommit:
         held = self.held
         if self._spool is None or (self._stores.recvq.is_open and not held.documents):
             return None
-        seconds = round(oldest_seconds(held), 1)
+        seconds = round(held.oldest_seconds, 1)
         return {"documents": held.documents, "bytes": held.bytes, "oldestSeconds": seconds}
 
     @property
@@ -143,8 +143,8 @@ class GroupCommit:
     @property
     def hanging(self) -> str | None:
         """A text for operators: the thread that exceeds all time limits; None if there is none."""
-        hanging = next(filter(None, (runner.hanging for runner in self._runners)), None)
-        return hanging or (None if self._drain is None else self._drain.hanging)
+        hanging = next(filter(None, (one.activity.stalled() for one in self._runners)), None)
+        return hanging or (None if self._drain is None else self._drain.stalled())
 
     @property
     def dead(self) -> bool:
@@ -157,7 +157,7 @@ class GroupCommit:
         if self._drain is not None:
             self._drain.start()
         for runner in self._runners:
-            runner.task = asyncio.create_task(self._run(runner), name=runner.thread.name)
+            runner.task = asyncio.create_task(self._run(runner), name=runner.name)
             runner.task.add_done_callback(_log_unforeseen_end)
         await asyncio.gather(*(runner.answered() for runner in self._runners))
 
@@ -202,7 +202,7 @@ class GroupCommit:
                 task.cancel()
             await asyncio.wait([task], timeout=self._limits.stop_seconds)
         # A call that exceeds its own time-out must not delay the end of the loop.
-        runner.thread.end(wait=task is None or (task.done() and not task.cancelled()))
+        runner.end(wait=task is None or (task.done() and not task.cancelled()))
 
     # --- one store's calls
 
@@ -225,10 +225,10 @@ class GroupCommit:
         stores, queue = self._stores, runner.queue
         try:
             if isinstance(work, Insert):
-                insert = runner.thread.call(runner.insert, work.documents, work.seconds)
+                insert = runner.call(runner.insert, work.documents, work.seconds)
                 stores.inserted(queue, await insert)
             else:
-                await runner.thread.call(runner.probe)
+                await runner.call(runner.probe)
                 stores.probed(queue)
         except KeysSpooled as spooled:
             stores.keys_spooled(spooled.keys, time.monotonic())
@@ -318,9 +318,9 @@ class _Runner:
         self.queue = queue
         self.insert = insert
         self.probe = probe
-        self.thread = CallingThread(
-            f"frontdesk-commit-{name}", hanging_seconds=limits.hanging_seconds
-        )
+        self.name = f"frontdesk-commit-{name}"
+        self.activity = ThreadActivity(self.name, limit_seconds=limits.hanging_seconds)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
         self.task: asyncio.Task[None] | None = None
         self.wake, self.stop = asyncio.Event(), asyncio.Event()
         self.first_probe = asyncio.Event()
@@ -337,10 +337,6 @@ class _Runner:
         return f"{self.queue.name} away since {moment(self._away_since)}: {reason}"
 
     @property
-    def hanging(self) -> str | None:
-        return f"a call of {self.queue.name} hangs" if self.thread.hangs else None
-
-    @property
     def dead(self) -> bool:
         return self.task is not None and self.task.done() and not self.stop.is_set()
 
@@ -351,13 +347,32 @@ class _Runner:
         except TimeoutError:
             log.warning('store has not answered yet store="%s"', self.queue.name)
 
+    async def call(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """Make a blocking call; every error becomes NotStored, except KeysSpooled."""
+        self.activity.busy()
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, call, *arguments)
+        except (NotStored, KeysSpooled):
+            raise
+        except Exception as error:
+            # An error of one group must not stop the next one.
+            log.exception("storing failed")
+            raise NotStored("storing failed") from error
+        finally:
+            self.activity.idle()
+
+    def end(self, *, wait: bool) -> None:
+        """End the thread after the call under way."""
+        self._thread.shutdown(wait=wait, cancel_futures=True)
+
     async def pause(self) -> None:
         """Let a failed store rest before the next probe; a stop ends the pause."""
         if self.queue.failures:
-            longest = self._limits.first_pause_seconds * 2 ** min(self.queue.failures, 10)
-            longest = min(longest, self._limits.longest_pause_seconds)
+            first, most = self._limits.first_pause_seconds, self._limits.longest_pause_seconds
+            seconds = growing_seconds(self.queue.failures, first=first, most=most)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.stop.wait(), random.uniform(0.5, 1.0) * longest)
+                await asyncio.wait_for(self.stop.wait(), seconds)
 
     async def gather(self) -> None:
         """Wait briefly for the next requests of answered clients; a stop or an outage ends the
@@ -382,41 +397,6 @@ class _Runner:
             self._away_since = datetime.now(UTC)
         words = 'store unavailable store="%s" reason="%s" detail="%s"'
         log.warning(words, self.queue.name, reason, reason.detail)
-
-
-class CallingThread:
-    """Makes blocking calls, one at a time, for the event loop that owns it."""
-
-    def __init__(self, name: str, *, hanging_seconds: float) -> None:
-        self.name = name
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._hanging_seconds = hanging_seconds
-        self._called_at: float | None = None
-
-    @property
-    def hangs(self) -> bool:
-        """Whether the call under way exceeds every time limit."""
-        called_at = self._called_at
-        return called_at is not None and time.monotonic() - called_at > self._hanging_seconds
-
-    async def call(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """Return the call's result; every error becomes NotStored, except KeysSpooled."""
-        loop = asyncio.get_running_loop()
-        self._called_at = time.monotonic()
-        try:
-            return await loop.run_in_executor(self._thread, call, *arguments)
-        except (NotStored, KeysSpooled):
-            raise
-        except Exception as error:
-            # An error of one group must not stop the next one.
-            log.exception("storing failed")
-            raise NotStored("storing failed") from error
-        finally:
-            self._called_at = None
-
-    def end(self, *, wait: bool) -> None:
-        """End the thread after the call under way."""
-        self._thread.shutdown(wait=wait, cancel_futures=True)
 
 
 def _log_unforeseen_end(task: asyncio.Task[None]) -> None:

@@ -21,7 +21,6 @@ from linedesk.runtime.metrics import (
     Refusals,
 )
 from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
-from linedesk.store.spool.drain import oldest_seconds
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +125,7 @@ class FrontdeskMetrics(Metrics):
             lambda: {
                 "spool_documents": store.held.documents,
                 "spool_bytes": store.held.bytes,
-                "spool_oldest_seconds": oldest_seconds(store.held),
+                "spool_oldest_seconds": store.held.oldest_seconds,
                 "spool_available": store.no_spool is None,
                 "spool_max_bytes": max_bytes,
                 "spooled_events": store.spooled_events,

@@ -102,7 +102,7 @@ def serve(
             tls=certificate.context if certificate else None,
             figures=figures,
             service=service,
-            hanging=lambda: store.hanging or guard.hanging,
+            hanging=lambda: store.hanging or guard.stalled(),
         )
         row = StatusRow(
             client[database][STATUS],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pymongo
@@ -16,40 +15,31 @@ from linedesk.store.errors import StoreUnavailable, translated
 DUPLICATE_KEY = 11000
 
 
-@dataclass(frozen=True)
-class Stored:
-    """The result of one insert: all of its documents are in recvq now."""
-
-    inserted: int
-    duplicates: int
-    duplicate_indexes: frozenset[int] = frozenset()
-    """The indexes, from 0, of the documents that were stored before."""
-
-
 def insert_documents(
     collection: Collection[Any],
     documents: Sequence[Mapping[str, Any]],
     *,
     timeout_seconds: float,
-) -> Stored:
+) -> frozenset[int]:
     """Store the documents on a journalled majority; an existing eventId counts as stored.
 
-    Raises StoreUnavailable if MongoDB did not confirm all of them within `timeout_seconds`. Some
-    may be stored nevertheless; storing them again is safe.
+    Returns the indexes, from 0, of the documents that were stored before. Raises StoreUnavailable
+    if MongoDB did not confirm all of them within `timeout_seconds`. Some may be stored
+    nevertheless; storing them again is safe.
     """
     if not documents:
-        return Stored(0, 0)
+        return frozenset()
     durable = collection.with_options(write_concern=DURABLE)
     with translated(), pymongo.timeout(timeout_seconds):
         try:
             durable.insert_many(documents, ordered=False)
         except BulkWriteError as error:
             return _settle(error)
-    return Stored(len(documents), 0)
+    return frozenset()
 
 
-def _settle(error: BulkWriteError) -> Stored:
-    """Separate duplicates from failures.
+def _settle(error: BulkWriteError) -> frozenset[int]:
+    """Separate duplicates, whose indexes are returned, from failures.
 
     A duplicate counts as stored only if the same reply carries no writeConcernError: the first
     copy may not be majority-committed yet, and `insert_one` would hide that (architecture: step 2).
@@ -60,5 +50,4 @@ def _settle(error: BulkWriteError) -> Stored:
     if failures or details["writeConcernErrors"]:
         codes = {e["code"] for e in failures + details["writeConcernErrors"]}
         raise StoreUnavailable(f"insert not confirmed, codes {sorted(codes)}") from error
-    indexes = frozenset(e["index"] for e in details["writeErrors"])
-    return Stored(details["nInserted"], len(indexes), indexes)
+    return frozenset(e["index"] for e in details["writeErrors"])

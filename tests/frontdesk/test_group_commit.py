@@ -619,7 +619,7 @@ def test_an_insert_beyond_every_limit_is_reported_as_hanging_until_it_ends() -> 
         one = await ask(store, "a")
         await insert.group()
         told = await asyncio.to_thread(eventually, lambda: store.hanging)
-        assert told == "a call of MongoDB hangs"
+        assert told == "the thread frontdesk-commit-recvq hangs"
         insert.let_go()
         await one
         assert store.hanging is None

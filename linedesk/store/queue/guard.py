@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,16 +52,17 @@ class Guard(BackgroundThread):
         self,
         database: Database[Any],
         *,
-        usage: RecvqUsage | None = None,
         every_seconds: float = EVERY_SECONDS,
-        hanging_seconds: float = HANGING_SECONDS,
     ) -> None:
-        super().__init__("guard", self._run)
-        self._usage = usage or RecvqUsage(database)
+        super().__init__("guard", self._run, limit_seconds=HANGING_SECONDS)
+        self._usage = RecvqUsage(database)
         self._every_seconds = every_seconds
-        self._hanging_seconds = hanging_seconds
-        self._looked_at = time.monotonic()
-        self._refused: str | None = None
+        self.refused: str | None = None
+        """Why MongoDB refuses the user, safe to show to clients; None after a successful check.
+
+        It stays while MongoDB does not answer: after a refused password the driver waits for the
+        server's next heartbeat.
+        """
         self._looking = threading.Lock()  # held for a whole check: guards _usage
         self._counting = threading.Lock()  # guards all below
         self._wrong: str | None = NOT_LOOKED_AT
@@ -75,22 +75,6 @@ class Guard(BackgroundThread):
         """Why recvq accepts no inserts, safe to show to clients; None while it does."""
         with self._counting:
             return self._closed_to(0)
-
-    @property
-    def refused(self) -> str | None:
-        """Why MongoDB refuses the user, safe to show to clients; None after a successful check.
-
-        It stays while MongoDB does not answer: after a refused password the driver waits for the
-        server's next heartbeat.
-        """
-        return self._refused
-
-    @property
-    def hanging(self) -> str | None:
-        """A message if its thread has ended unexpectedly, or if a check exceeds all limits."""
-        runs = self.dead or (self.alive and not self._stop.is_set())
-        stands = runs and time.monotonic() - self._looked_at > self._hanging_seconds
-        return "the check of recvq hangs" if stands else None
 
     @property
     def share(self) -> float | None:
@@ -146,13 +130,13 @@ class Guard(BackgroundThread):
             with translated():
                 reach = self._usage.measure(patient=patient)
         except WrongCollection as error:
-            self._refused = None
+            self.refused = None
             self._is_wrong(str(error))
         except AccessRefused as error:
-            self._refused = str(error)
+            self.refused = str(error)
             raise
         else:
-            self._refused = None
+            self.refused = None
             self._reaches(reach, ended)
 
     @property
@@ -197,9 +181,10 @@ class Guard(BackgroundThread):
     def _run(self) -> None:
         failed = False
         while not self._stop.is_set():
-            self._looked_at = time.monotonic()
+            self.activity.busy()
             failed = not self._try_to_look(failed)
             self._stop.wait(self._every_seconds)
+        self.activity.idle()
 
     def _try_to_look(self, failed: bool) -> bool:
         try:

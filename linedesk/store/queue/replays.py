@@ -112,9 +112,9 @@ class Replays:
         with self._guard.inserting(len(bson.encode(document))):
             if not self._begin(letter):
                 return False
-            stored = insert_documents(self._recvq, [document], timeout_seconds=INSERT_SECONDS)
+            known = insert_documents(self._recvq, [document], timeout_seconds=INSERT_SECONDS)
         # guard: refused-under-this-name
-        if stored.duplicates and self._was_refused(document):
+        if known and self._was_refused(document):
             self._mark(letter, {})
             return False
         self._end(letter)

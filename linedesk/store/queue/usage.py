@@ -105,12 +105,12 @@ class Sum:
     due_at: float = 0.0
     """When the whole sum may be made again, to exclude documents finished since."""
 
-    def serves(self, behind: int, newest: int, few: int = FEW) -> bool:
+    def serves(self, behind: int, newest: int) -> bool:
         """Whether adding the newer documents is enough, instead of a new sum.
 
         The result includes documents finished since: it may be too high, and is never too low.
         """
-        return self.behind <= behind <= self.upto <= newest and newest - behind > few
+        return self.behind <= behind <= self.upto <= newest and newest - behind > FEW
 
 
 @dataclass(frozen=True)
@@ -185,16 +185,10 @@ class RecvqUsage:
         self,
         database: Database[Any],
         *,
-        few: int = FEW,
-        rest: float = REST,
-        sum_seconds: float = SUM_SECONDS,
         read_seconds: float = READ_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._few = few
-        self._rest = rest
-        self._sum_seconds = sum_seconds
         self._read_seconds = read_seconds
         self._monotonic = monotonic
         # Not on a majority: unconfirmed inserts take space already.
@@ -285,12 +279,12 @@ class RecvqUsage:
         if behind is None:
             self._sum = None
             return None
-        if known is None or not known.serves(behind, newest, self._few):
+        if known is None or not known.serves(behind, newest):
             return self._whole(behind, newest, patient=patient)
         if patient and time.monotonic() >= known.due_at:
             return self._whole(behind, newest, patient=patient)
         total = known.bytes + self._bytes_behind(known.upto, newest)
-        if newest - known.upto > self._few:
+        if newest - known.upto > FEW:
             self._sum = Sum(known.behind, newest, total, known.due_at)
         return total
 
@@ -313,7 +307,7 @@ class RecvqUsage:
                 raise
             return None
         took = time.monotonic() - began
-        self._sum = Sum(behind, newest, total, began + took * (1 + self._rest))
+        self._sum = Sum(behind, newest, total, began + took * (1 + REST))
         return total
 
     def _bytes_behind(self, behind: int, newest: int) -> int:
@@ -335,7 +329,7 @@ class RecvqUsage:
         rows = self._recvq.aggregate(
             [{"$limit": count}, BYTES],
             hint={"$natural": -1},
-            maxTimeMS=int(self._sum_seconds * 1000),
+            maxTimeMS=int(SUM_SECONDS * 1000),
         )
         return sum(int(row["bytes"]) for row in rows)
 

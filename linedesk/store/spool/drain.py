@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from linedesk.store.collections import check_recvq
 from linedesk.store.documents import RECVQ, name_of
 from linedesk.store.errors import QueueError, StoreUnavailable
 from linedesk.store.insert import insert_documents
-from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.spool.drain_lock import STILL_SECONDS, DrainLock
 from linedesk.store.spool.spool import Batch, Spool, SpoolContents
 
@@ -73,31 +71,24 @@ class Drain(BackgroundThread):
         inserting: Callable[[int], AbstractContextManager[None]] = lambda size: nullcontext(),
         limits: DrainLimits | None = None,
     ) -> None:
-        super().__init__("spool-drain", self._run)
+        limits = limits or DrainLimits()
+        super().__init__("spool-drain", self._run, limit_seconds=limits.still_seconds)
         self._spool = spool
         self._database = database
         self._inserting = inserting
-        self._limits = limits = limits or DrainLimits()
+        self._limits = limits
         lock = Path(f"{spool.path}-drain")
         self._turn = DrainLock(lock, still_seconds=limits.still_seconds)
-        self._session: _DrainSession | None = None
-        self._held = SpoolContents()
+        # Of the session, from the first batch until the spool is empty; monotonic times.
+        self._began_at: float | None = None
+        self._moved_at = self._reported_at = 0.0
+        self._moved = 0
+        self.held = SpoolContents()
+        """The spool's contents at the last check, at most a second ago unless its disk hangs."""
         self._checked = False
         self._failures = 0
         self._reason: str | None = None
         self._wake = threading.Event()
-        self._stepped_at = time.monotonic()
-
-    @property
-    def held(self) -> SpoolContents:
-        """The spool's contents at the last check, at most a second ago unless its disk hangs."""
-        return self._held
-
-    @property
-    def hanging(self) -> str | None:
-        """A message if a step exceeds all time limits."""
-        stands = self.alive and time.monotonic() - self._stepped_at > self._limits.still_seconds
-        return "the spool's drain hangs" if stands else None
 
     def wake(self) -> None:
         """Check now: documents were spooled."""
@@ -111,20 +102,23 @@ class Drain(BackgroundThread):
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                self._stepped_at = time.monotonic()
+                self.activity.busy()
                 self._wake.clear()
                 self._step()
         finally:
+            self.activity.idle()
             self._turn.end()
             self._spool.close()
 
     def _step(self) -> None:
         try:
-            self._held = self._spool.held()
-            if not self._held.documents:
+            self.held = self._spool.held()
+            if not self.held.documents:
                 self._settle()
             elif self._turn.taken():
-                self._move()
+                # Halved with each failure: a whole batch may need more room or time than there is.
+                most = BATCH_BYTES >> self._failures
+                self._move(documents=self._limits.batch_documents, max_bytes=most)
                 self._failures, self._reason = 0, None
                 return
         except AWAY as error:
@@ -132,19 +126,18 @@ class Drain(BackgroundThread):
             return
         self._wake.wait(self._limits.look_seconds)
 
-    def _move(self) -> None:
+    def _move(self, *, documents: int, max_bytes: int) -> None:
         """Move the oldest documents to recvq.
 
         A retry begins with the same document, so the order never changes: stored documents are
-        skipped, and the rest follows.
+        skipped, and the rest follows. If MongoDB will never take one of them, the oldest is moved
+        alone or set apart: no document may block those behind it.
         """
         if not self._checked:
             # An insert into a missing recvq would create an uncapped one.
             check_recvq(self._database)
             self._checked = True
-        # Halved with each failure: a whole batch may need more room or time than there is.
-        max_bytes = BATCH_BYTES >> self._failures
-        batch = self._spool.oldest(documents=self._limits.batch_documents, max_bytes=max_bytes)
+        batch = self._spool.oldest(documents=documents, max_bytes=max_bytes)
         # guard: removal-after-majority ->
         #     self._spool.remove(batch)
         #     self._insert(batch)
@@ -153,45 +146,44 @@ class Drain(BackgroundThread):
         except REFUSED as error:
             if not _never_taken(error, batch):
                 raise
-            self._move_first()
-            return
-        self._spool.remove(batch)
-        self._progress(batch)
-
-    def _move_first(self) -> None:
-        """Move one document alone, or set it apart: no document may block those behind it."""
-        batch = self._spool.oldest(documents=1, max_bytes=0)
-        try:
-            self._insert(batch)
-        except REFUSED as error:
-            if not _never_taken(error, batch):
-                raise
+            if len(batch.bsons) > 1:
+                self._move(documents=1, max_bytes=0)
+                return
             reason = str(error) if isinstance(error, QueueError) else type(error).__name__
             self._spool.set_apart(batch, reason=reason)
             words = 'spooled document refused by mongodb and set apart event_id=%s reason="%s"'
             log.error(words, _event_id(batch), reason)  # noqa: TRY400  # no text of the document
         else:
             self._spool.remove(batch)
-        self._progress(batch)
+        self._progress(len(batch.bsons))
 
     def _insert(self, batch: Batch) -> None:
         documents = [RawBSONDocument(data) for data in batch.bsons]
         with self._inserting(sum(len(data) for data in batch.bsons)):
             insert_documents(self._database[RECVQ], documents, timeout_seconds=INSERT_SECONDS)
 
-    def _progress(self, batch: Batch) -> None:
-        if self._session is None:
-            self._session = _DrainSession(self._held)
-        self._session.drained(len(batch.bsons), self._held)
+    def _progress(self, documents: int) -> None:
+        """Log the begin of a session, and each REPORT_SECONDS how far it is."""
+        self._moved_at, held = time.monotonic(), self.held
+        if self._began_at is None:
+            self._began_at = self._reported_at = self._moved_at
+            self._moved = 0
+            words = "draining spool documents=%d oldest_seconds=%.0f"
+            log.info(words, held.documents, held.oldest_seconds)
+        self._moved += documents
+        if self._moved_at - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = self._moved_at
+            left = held.documents - documents
+            log.info("still draining spool drained=%d left=%d", self._moved, left)
 
     def _settle(self) -> None:
         """End a session once the spool was empty for a whole interval."""
-        session = self._session
-        if session and session.quiet_seconds >= self._limits.look_seconds:
-            self._session = None
-            session.end()
+        began, last = self._began_at, self._moved_at
+        if began is not None and time.monotonic() - last >= self._limits.look_seconds:
+            self._began_at = None
+            log.info("spool is empty documents=%d seconds=%.1f", self._moved, last - began)
             self._spool.tidy()
-        if self._session is None:
+        if self._began_at is None:
             self._turn.end()
 
     def _pause(self, error: Exception) -> None:
@@ -200,51 +192,12 @@ class Drain(BackgroundThread):
         self._checked = False
         self._failures += 1
         reason = str(error) if isinstance(error, QueueError) else type(error).__name__
-        if self._held.documents and reason != self._reason:
+        if self.held.documents and reason != self._reason:
             self._reason = reason
-            waiting = self._held.documents
+            waiting = self.held.documents
             log.warning('spool waits documents=%d reason="%s"', waiting, reason)
         first, most = self._limits.first_pause_seconds, self._limits.longest_pause_seconds
         self._stop.wait(growing_seconds(self._failures, first=first, most=most))
-
-
-def oldest_seconds(held: SpoolContents) -> float:
-    """The age of the oldest spooled document since it was accepted; 0 for an empty spool."""
-    if held.oldest is None:
-        return 0.0
-    accepted = None
-    with suppress(BSONError):
-        accepted = held.oldest.get(ACCEPT_TIME)
-    if not isinstance(accepted, datetime):
-        return 0.0
-    age = datetime.now(UTC) - accepted.replace(tzinfo=UTC)
-    return max(0.0, age.total_seconds())
-
-
-class _DrainSession:
-    """The log lines of a session, from the first batch until the spool is empty."""
-
-    def __init__(self, held: SpoolContents) -> None:
-        self._began = self._last = self._reported = time.monotonic()
-        self._documents = 0
-        age = oldest_seconds(held)
-        log.info("draining spool documents=%d oldest_seconds=%.0f", held.documents, age)
-
-    @property
-    def quiet_seconds(self) -> float:
-        return time.monotonic() - self._last
-
-    def drained(self, documents: int, held: SpoolContents) -> None:
-        self._documents += documents
-        self._last = time.monotonic()
-        if self._last - self._reported >= REPORT_SECONDS:
-            self._reported = self._last
-            left = held.documents - documents
-            log.info("still draining spool drained=%d left=%d", self._documents, left)
-
-    def end(self) -> None:
-        seconds = self._last - self._began
-        log.info("spool is empty documents=%d seconds=%.1f", self._documents, seconds)
 
 
 def _never_taken(error: Exception, batch: Batch) -> bool:

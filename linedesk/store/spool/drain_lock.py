@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from linedesk.store.errors import SpoolUnavailable
-from linedesk.store.spool.spool_file import folder_held, identity, identity_of
+from linedesk.store.spool.spool_file import folder_held, identity
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class DrainLock:
     def _still_mine(self) -> bool:
         assert self._lock is not None
         # guard: lock-still-mine
-        if identity_of(self._lock) != identity(self._path):
+        if identity(self._lock) != identity(self._path):
             self.end()
             return False
         os.utime(self._lock)
@@ -80,7 +80,7 @@ class DrainLock:
             self._seen, self._seen_at = touched, now
         elif now - self._seen_at > self._still_seconds:
             with suppress(FileNotFoundError), folder_held(self._path):
-                if identity_of(lock) == identity(self._path):
+                if identity(lock) == identity(self._path):
                     self._path.unlink()
                     words = "spool's drain makes no progress, taking over seconds=%.0f"
                     log.warning(words, now - self._seen_at)

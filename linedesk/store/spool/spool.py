@@ -9,16 +9,19 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import bson
+from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from linedesk.store.documents import Document
 from linedesk.store.errors import SpoolDamaged, SpoolUnavailable
+from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.redaction import redacted
 from linedesk.store.spool import spool_file
 from linedesk.store.spool.spool_file import Identity, Key, Row, SpoolLimits, as_row, keys_of
 
@@ -42,6 +45,16 @@ class SpoolContents:
     bytes: int = 0
     oldest: RawBSONDocument | None = None
 
+    @property
+    def oldest_seconds(self) -> float:
+        """The age of the oldest document since it was accepted; 0 if there is none."""
+        accepted = None
+        with suppress(BSONError):
+            accepted = self.oldest.get(ACCEPT_TIME) if self.oldest is not None else None
+        if not isinstance(accepted, datetime):
+            return 0.0
+        return max(0.0, (datetime.now(UTC) - accepted.replace(tzinfo=UTC)).total_seconds())
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -49,7 +62,7 @@ class Batch:
 
     bsons: tuple[bytes, ...]
     last: int
-    file: Identity
+    file: Identity | None
 
 
 class Spool:
@@ -65,17 +78,14 @@ class Spool:
         path: Path,
         *,
         max_bytes: int,
-        part_bytes: int = PART_BYTES,
-        turn_seconds: float = TURN_SECONDS,
     ) -> None:
         self.path = path
-        self._part_bytes = part_bytes
-        self._turn_seconds = turn_seconds
         self._limits = SpoolLimits(max_bytes)
         self._connection: sqlite3.Connection | None = None
         self._file: Identity | None = None
         self._version: int | None = None
-        self._empty = True
+        self.seen_empty = True
+        """Whether the spool was empty at the last `keys_held`, or could never be read."""
         self._wrote_at = 0.0
 
     def probe(self) -> None:
@@ -92,7 +102,7 @@ class Spool:
         """Append all documents in their order, synced to the disk."""
         rows = [as_row(document) for document in documents]
         for _ in range(REPLACED_TIMES):
-            for part in _parts(rows, self._part_bytes):
+            for part in _parts(rows):
                 self._append(part)
             # Documents in a file that was set aside in the meantime would be lost.
             # guard: spool-still-there -> body
@@ -107,20 +117,15 @@ class Spool:
         It is cheap while the spool is empty and unchanged: SQLite's `data_version` shows writes of
         other connections, so this connection must not write itself.
         """
-        with self._reading() as connection:
+        with self._translated() as connection:
             self._look_whether_empty(connection)
-            if self._empty:
+            if self.seen_empty:
                 return frozenset()
             return frozenset(key for key in keys_of(documents) if _holds(connection, key))
 
-    @property
-    def seen_empty(self) -> bool:
-        """Whether the spool was empty at the last `keys_held`, or could never be read."""
-        return self._empty
-
     def held(self) -> SpoolContents:
         """The current contents."""
-        with self._reading() as connection:
+        with self._translated() as connection:
             documents, size = connection.execute("SELECT documents, bytes FROM totals").fetchone()
             oldest = connection.execute("SELECT bson FROM spool ORDER BY n LIMIT 1").fetchone()
         if oldest is None:
@@ -133,8 +138,8 @@ class Spool:
         """The oldest documents, up to these limits, but at least one if there is any."""
         rows: list[tuple[int, bytes]] = []
         size = 0
-        with self._reading() as connection:
-            file = self._identity()
+        with self._translated() as connection:
+            file = self._file
             query = "SELECT n, bson FROM spool ORDER BY n LIMIT ?"
             for n, data in connection.execute(query, (documents,)):
                 size += len(data)
@@ -150,23 +155,23 @@ class Spool:
         """
         with self._writing() as connection:
             # guard: batch-of-this-file -> body
-            if self._identity() == batch.file:
+            if self._file == batch.file:
                 _remove(connection, batch.last)
 
     def set_apart(self, batch: Batch, *, reason: str) -> None:
         """Keep a batch that MongoDB will never take in the table `refused` of the same file."""
         with self._writing() as connection:
-            if self._identity() == batch.file:
+            if self._file == batch.file:
                 connection.execute(SET_APART, (reason, batch.last))
                 _remove(connection, batch.last)
 
-    def redact(self, message_id: str, redact: Callable[[Document], Document]) -> int:
-        """Replace each document of that message by `redact(document)`; returns the number."""
+    def redact(self, message_id: str) -> int:
+        """Empty each document of that message; returns the number."""
         with self._writing() as connection:
             query = "SELECT n, bson FROM spool WHERE message_id = ?"
             found = connection.execute(query, (message_id,)).fetchall()
             for n, data in found:
-                emptied = bson.encode(redact(bson.decode(data)))
+                emptied = bson.encode(redacted(bson.decode(data)))
                 connection.execute("UPDATE spool SET bson = ? WHERE n = ?", (emptied, n))
                 connection.execute(GROW, (0, len(emptied) - len(data)))
         return len(found)
@@ -201,11 +206,7 @@ class Spool:
         [version] = connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             found = connection.execute("SELECT 1 FROM spool LIMIT 1").fetchone()
-            self._empty, self._version = found is None, version
-
-    def _identity(self) -> Identity:
-        assert self._file is not None
-        return self._file
+            self.seen_empty, self._version = found is None, version
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -218,14 +219,9 @@ class Spool:
 
     def _let_others_write(self) -> None:
         # A connection that writes again at once can lock the others out until they time out.
-        left = self._wrote_at + self._turn_seconds - time.monotonic()
+        left = self._wrote_at + TURN_SECONDS - time.monotonic()
         if left > 0:
             threading.Event().wait(left)
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._translated() as connection:
-            yield connection
 
     @contextmanager
     def _translated(self) -> Iterator[sqlite3.Connection]:
@@ -254,10 +250,10 @@ class Spool:
         return self._connection
 
 
-def _parts(rows: Sequence[Row], part_bytes: int) -> Iterator[Sequence[Row]]:
+def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     begin = size = 0
     for place, row in enumerate(rows):
-        if size and size + len(row.bson) > part_bytes:
+        if size and size + len(row.bson) > PART_BYTES:
             yield rows[begin:place]
             begin, size = place, 0
         size += len(row.bson)

@@ -100,18 +100,12 @@ class SpoolLimits:
         return (self.max_bytes - self.log_bytes) // PAGE_BYTES
 
 
-def identity(path: Path) -> Identity | None:
-    """The file with this name; None if there is none."""
+def identity(file: Path | int) -> Identity | None:
+    """The file with this name or descriptor; None if there is none."""
     try:
-        found = os.stat(path)
+        found = os.stat(file)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
-
-
-def identity_of(descriptor: int) -> Identity:
-    """The file of an open descriptor."""
-    found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
 
 

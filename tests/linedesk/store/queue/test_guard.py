@@ -27,6 +27,7 @@ from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, StoreUnavailable
 from linedesk.store.limits import ORDER_SLACK
+from linedesk.store.queue import usage
 from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
 from linedesk.store.queue.usage import CAPPED_POSITION_LOST, RecvqUsage
 from tests.dispatcher.faults import failing
@@ -90,9 +91,9 @@ def finish(database: Database[Any], after: Any) -> None:
     )
 
 
-def looked(database: Database[Any], **limits: float) -> Guard:
-    """A guard that has checked once; `limits` are those of its gauge."""
-    guard = Guard(database, usage=RecvqUsage(database, **limits))  # type: ignore[arg-type]
+def looked(database: Database[Any]) -> Guard:
+    """A guard that has checked once."""
+    guard = Guard(database)
     guard.look()
     return guard
 
@@ -180,11 +181,13 @@ def test_large_documents_between_small_ones_are_not_overlooked(recvq: Database[A
 
 
 def test_thousands_behind_are_added_up_and_continued_from_there(
-    recvq: Database[Any],
+    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(usage, "FEW", 500)
+    monkeypatch.setattr(usage, "REST", 1e9)
     ids = fill(recvq, sizes_of(CAPPED // 2, each=1_000))
     finish(recvq, ids[0])
-    guard = looked(recvq, few=500, rest=1e9)
+    guard = looked(recvq)
     assert guard.share == pytest.approx(0.5, abs=0.03)
     for share_then in (0.6, 0.7):
         fill(recvq, sizes_of(CAPPED // 10, each=700))
@@ -213,13 +216,14 @@ def test_what_comes_in_while_it_adds_up_hides_nothing_old(
 
 
 def test_a_sum_that_takes_too_long_counts_all_as_unread(
-    recvq: Database[Any], caplog: pytest.LogCaptureFixture
+    recvq: Database[Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(usage, "SUM_SECONDS", 0.02)
     ids = fill(recvq, sizes_of(CAPPED // 2, each=2_000))
     finish(recvq, ids[len(ids) // 2])
     slow = {"blockConnection": True, "blockTimeMS": 200, "namespace": f"{recvq.name}.recvq"}
     with failing(recvq.client, ["aggregate"], **slow):
-        assert looked(recvq, sum_seconds=0.02).share == pytest.approx(0.5, abs=0.01)
+        assert looked(recvq).share == pytest.approx(0.5, abs=0.01)
     assert "takes too long documents" in caplog.text
 
 
@@ -276,11 +280,12 @@ def test_a_converted_recvq_has_lost_its_index_and_is_closed(recvq: Database[Any]
 
 
 def test_a_recvq_made_anew_is_measured_anew(
-    recvq: Database[Any],
+    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(usage, "FEW", 10)
     ids = fill(recvq, sizes_of(CAPPED * 8 // 10, each=LARGE))
     finish(recvq, ids[0])
-    guard = looked(recvq, few=10)
+    guard = looked(recvq)
     recvq.drop_collection("recvq")
     create_collections(recvq, capped_bytes=CAPPED)
     finish(recvq, fill(recvq, [SMALL] * 20)[0])
@@ -319,12 +324,10 @@ def test_it_warns_closes_and_opens_with_one_line_each(
 def test_a_guard_whose_check_fails_keeps_its_last_result(
     recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = RecvqUsage(recvq)
-    guard = Guard(recvq, usage=usage)
-    guard.look()
+    guard = looked(recvq)
     away = connect("mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1)
     with away:
-        monkeypatch.setattr(usage, "measure", RecvqUsage(away["nowhere"]).measure)
+        monkeypatch.setattr(guard._usage, "measure", RecvqUsage(away["nowhere"]).measure)
         with pytest.raises(StoreUnavailable):
             guard.look()
     assert guard.closed is None
@@ -508,7 +511,8 @@ def test_what_is_larger_than_the_room_left_is_refused_and_what_fits_is_not(
 def test_a_look_that_never_ends_is_noticed(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard = Guard(database, hanging_seconds=0.1)
+    guard = Guard(database)
+    guard.activity.limit_seconds = 0.1
     end, looking = threading.Event(), threading.Event()
 
     def look() -> None:
@@ -516,13 +520,13 @@ def test_a_look_that_never_ends_is_noticed(
         end.wait(20)
 
     monkeypatch.setattr(guard, "look", look)
-    assert guard.hanging is None
+    assert guard.stalled() is None
     guard.start()
     try:
         assert looking.wait(10)
-        assert eventually(lambda: guard.hanging) == "the check of recvq hangs"
+        assert eventually(guard.stalled) == "the thread guard hangs"
     finally:
         guard.stop()
         end.set()
         guard.join()
-    assert guard.hanging is None
+    assert guard.stalled() is None

@@ -12,7 +12,6 @@ from pymongo.database import Database
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import DEADLETTERS, RECVQ, Document
 from linedesk.store.errors import RecvqClosed, StoreUnavailable
-from linedesk.store.insert import Stored
 from linedesk.store.queue import replays
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.replays import Replays, effect_again, event_again, replay_name
@@ -100,7 +99,7 @@ def test_of_two_operators_with_the_same_letter_one_replays_it(
 def test_after_a_crash_before_the_insert_the_next_replay_takes_the_same_number(
     database: Database[Any], letter: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*_: Any, **__: Any) -> Stored:
+    def die(*_: Any, **__: Any) -> frozenset[int]:
         raise StoreUnavailable("planted")
 
     with monkeypatch.context() as patched:
@@ -141,7 +140,7 @@ def test_a_process_frozen_before_the_insert_adds_nothing(
     """Another process completes the replay before the first one continues."""
     insert = replays.insert_documents
 
-    def frozen(*given: Any, **named: Any) -> Stored:
+    def frozen(*given: Any, **named: Any) -> frozenset[int]:
         monkeypatch.setattr(replays, "insert_documents", insert)
         begun = read(database)
         assert replays_of(database).replay(begun, again(begun))

@@ -21,7 +21,7 @@ from linedesk.setup.collections import create_collections
 from linedesk.store.errors import RecvqClosed, SpoolUnavailable, StoreUnavailable
 from linedesk.store.insert import insert_documents
 from linedesk.store.spool import drain as drain_module
-from linedesk.store.spool.drain import Drain, DrainLimits, oldest_seconds
+from linedesk.store.spool.drain import Drain, DrainLimits
 from linedesk.store.spool.drain_lock import DrainLock
 from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
@@ -242,7 +242,7 @@ def test_bytes_that_only_resemble_a_document_block_no_others_as_the_oldest(
     broken[4] = 0xEE
     in_file(path, "UPDATE spool SET bson = ? WHERE n = 1", bytes(broken))
     with draining(path, database) as drain:
-        assert oldest_seconds(spool.held()) == 0
+        assert spool.held().oldest_seconds == 0
         eventually(lambda: stored(database) == ["b"])
         eventually(lambda: "spool is empty" in caplog.text)
         assert drain.alive
@@ -322,13 +322,13 @@ def test_a_step_that_never_ends_is_noticed(
 
     monkeypatch.setattr(spool, "held", look)
     drain = Drain(spool, database, limits=replace(QUICK, still_seconds=0.1))
-    assert drain.hanging is None
+    assert drain.stalled() is None
     drain.start()
     try:
         assert looking.wait(10)
-        assert eventually(lambda: drain.hanging) == "the spool's drain hangs"
+        assert eventually(drain.stalled) == "the thread spool-drain hangs"
     finally:
         drain.stop()
         end.set()
         drain.join(10)
-    assert drain.hanging is None
+    assert drain.stalled() is None
