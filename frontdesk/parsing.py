@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -20,7 +20,7 @@ from bson.raw_bson import RawBSONDocument
 
 from frontdesk.errors import BadRequest, TooLarge
 from linedesk.store.documents import make_document
-from linedesk.store.limits import MOST_LEVELS, MOST_WRAPPED_BYTES
+from linedesk.store.limits import MOST_LEVELS, MOST_WRAPPED_BYTES, nests_deeper
 
 Event = dict[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -113,8 +113,9 @@ def encode_events(
     `body` is the source of the events: a body with few brackets cannot be deeply nested. Raises
     BadRequest for values that BSON cannot hold, TooLarge for a document over MongoDB's limit.
     """
-    if body.count(b"{") + body.count(b"[") > MOST_LEVELS:
-        _check_nesting(events)
+    brackets = body.count(b"{") + body.count(b"[")
+    if brackets > MOST_LEVELS and any(nests_deeper(event, MOST_LEVELS) for event in events):
+        raise BadRequest("an event is nested too deep")
     return [_encode(event, channel, accept_time) for event in events]
 
 
@@ -144,18 +145,3 @@ def _without_surrogates(event: Event) -> Event:
     text = json.dumps(event, ensure_ascii=False)
     replaced: Event = json.loads(_SURROGATE.sub("\ufffd", text))
     return replaced
-
-
-def _check_nesting(events: Iterable[Event]) -> None:
-    level: list[Any] = list(events)
-    for _ in range(MOST_LEVELS):
-        level = [child for parent in level for child in _children(parent)]
-        if not level:
-            return
-    raise BadRequest("an event is nested too deep")
-
-
-def _children(value: dict[str, Any] | list[Any]) -> list[Any]:
-    """The values directly inside that are themselves objects or lists."""
-    values = value.values() if isinstance(value, dict) else value
-    return [inner for inner in values if isinstance(inner, (dict, list))]

@@ -26,7 +26,7 @@ from linedesk.store.client import DURABLE, LOCAL, durable
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
 from linedesk.store.errors import translated, writing_one
 from linedesk.store.queue.replays import REFUSED, number_of, under_replay
-from linedesk.store.records.audit import DONE, AuditRecord
+from linedesk.store.records.audit import DONE, begun_row, ended
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import CARRIED_OUT, EXPIRES_AT, LAST_AT, REPLAYED_AT, row_of
 from linedesk.store.redaction import emptying, message_id_of
@@ -183,16 +183,15 @@ class Ageing(Look):
 
     def _row(self, ids: list[str], now: datetime) -> Document:
         """An act in `audit`: stored before it is carried out."""
-        return AuditRecord(
+        row = begun_row(
             at=now,
             by="linedesk",
             via="dispatcher",
             act="expire",
             on=ids,
             why=f"older than {self._days} days; gone after {now + NOTICE:%Y-%m-%d %H:%M} UTC",
-            outcome=DONE,
-            ended_at=now,
-        ).to_document()
+        )
+        return {**row, **ended(DONE, now)}
 
 
 NO_LETTER = f"{REFUSED}it asks for a send or timer, and no dead letter under replay has one"

@@ -40,7 +40,7 @@ from linedesk.store.documents import (
     name_of,
 )
 from linedesk.store.errors import QueueError, RecvqClosed, SetupError, StoreUnavailable, translated
-from linedesk.store.records.audit import DONE, AuditRecord
+from linedesk.store.records.audit import DONE, begun_row, ended
 from linedesk.store.records.effects import CALL, EFFECT_ID, OUTBOX, SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.waits import Why, code_of, reason
@@ -83,7 +83,7 @@ class Audit:
         self._end(id_, DONE)
 
     def _begin(self, act: str, on: str | list[str], why: str) -> ObjectId:
-        row = AuditRecord(
+        row = begun_row(
             at=datetime.now(UTC),
             by=self._by,
             via=self._via,
@@ -94,14 +94,14 @@ class Audit:
         id_ = ObjectId()
         # guard: audit-row-first
         with translated():
-            self._rows.insert_one({"_id": id_, **row.to_document()})
+            self._rows.insert_one({"_id": id_, **row})
         return id_
 
     def _end(self, id_: ObjectId, outcome: str) -> None:
         try:
             with translated():
-                ended = AuditRecord.end(outcome, datetime.now(UTC))
-                self._rows.update_one({"_id": id_}, {"$set": ended})
+                changes = ended(outcome, datetime.now(UTC))
+                self._rows.update_one({"_id": id_}, {"$set": changes})
         except QueueError as error:
             # The act is done: only its row stays as begun.
             log.warning("end of an act not written id=%s error=%s", id_, type(error).__name__)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gettext as catalogues
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -87,20 +86,3 @@ def of_environment() -> str | None:
     if name not in LANGUAGES:
         raise UnknownLanguage(name)
     return name
-
-
-def of_browser(accept_language: str) -> str:
-    """The language of LANGUAGES that a browser prefers, by its Accept-Language (RFC 9110, 12.5.4).
-
-    A range that cannot be read counts as absent.
-    """
-    best, weight = DEFAULT, 0.0
-    for part in accept_language.split(","):
-        found = re.fullmatch(
-            r"\s*([A-Za-z]+)(?:-[\w-]+)?\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?", part
-        )
-        if found is None or (name := found[1].lower()) not in LANGUAGES:
-            continue
-        if (wanted := float(found[2] or 1)) > weight:
-            best, weight = name, wanted
-    return best

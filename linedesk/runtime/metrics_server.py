@@ -30,23 +30,16 @@ JOIN_SECONDS = 1.0
 
 
 @contextmanager
-def serve_metrics(
-    registry: CollectorRegistry,
-    host: str,
-    port: int | None,
-    *,
-    retry_seconds: float = RETRY_SECONDS,
-) -> Iterator[None]:
+def serve_metrics(registry: CollectorRegistry, host: str, port: int | None) -> Iterator[None]:
     """Answer GET /metrics until the end of the context; without a port, do nothing.
 
     The answer has the metrics of the registry, of the process and of Python. Raises nothing: an
-    address in use is logged once and tried again every `retry_seconds`.
+    address in use is logged once and tried again every RETRY_SECONDS.
     """
     if port is None:
         yield
         return
-    everything = _with_process_metrics(registry)
-    server = MetricsServer(everything, host, port, retry_seconds=retry_seconds)
+    server = MetricsServer(_with_process_metrics(registry), host, port)
     server.start()
     try:
         yield
@@ -67,16 +60,8 @@ def _with_process_metrics(registry: CollectorRegistry) -> CollectorRegistry:
 class MetricsServer(BackgroundThread):
     """Serves `host` and `port` until it is stopped, as soon as the address is free."""
 
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        host: str,
-        port: int,
-        *,
-        retry_seconds: float = RETRY_SECONDS,
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
         super().__init__("metrics", self._run)
-        self._retry_seconds = retry_seconds
         self._registry = registry
         self._address = host, port
 
@@ -92,7 +77,7 @@ class MetricsServer(BackgroundThread):
                     reason = str(error.strerror).partition(" (")[0]
                     log.error(words, host, port, reason)  # noqa: TRY400  # expected
                 is_logged = True
-                self._stop.wait(self._retry_seconds)
+                self._stop.wait(RETRY_SECONDS)
                 continue
             thread.name = "metrics-http"
             log.info("metrics served host=%s port=%d", *server.server_address[:2])

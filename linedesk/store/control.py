@@ -58,6 +58,15 @@ class Scope:
             raise NotAScope(words)
         return cls(channel, key or None)
 
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Scope | None:
+        """The scope of a pause's row; None if the row is incomplete."""
+        scope = cls(row.get("channel"), row.get("key"))
+        channel, key = scope.channel, scope.key
+        named = all(one is None or (isinstance(one, str) and one) for one in (channel, key))
+        is_whole = named and (channel is not None or key is None)
+        return scope if is_whole and row.get("_id") == scope.id else None
+
     def __str__(self) -> str:
         return "/".join(filter(None, (self.channel, self.key))) or ALL
 
@@ -83,10 +92,8 @@ class Pause:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Pause | None:
         """The pause in a row; None if the row is incomplete."""
-        if row.get("act") != PAUSE or "channel" not in row or "key" not in row:
-            return None
-        scope = Scope(row["channel"], row["key"])
-        if not _is_whole(scope) or row.get("_id") != scope.id:
+        scope = Scope.of_row(row)
+        if scope is None or row.get("act") != PAUSE or not {"channel", "key"} <= row.keys():
             return None
         at = row.get("at")
         return cls(
@@ -111,8 +118,8 @@ class Drop:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Drop | None:
         """The drop in a row; None if it has none, or an incomplete one."""
-        scope, drop = Scope(row.get("channel"), row.get("key")), row.get(DROP)
-        if not isinstance(drop, Mapping) or not _is_whole(scope) or row.get("_id") != scope.id:
+        scope, drop = Scope.of_row(row), row.get(DROP)
+        if scope is None or not isinstance(drop, Mapping):
             return None
         at = drop.get("at")
         return cls(scope, str(drop.get("by") or ""), at) if isinstance(at, datetime) else None
@@ -121,6 +128,11 @@ class Drop:
     def cause(self) -> str:
         """The cause of its dead letters."""
         return f"dropped by {self.by}"
+
+
+def _scopes_over(channel: Any, key: Any) -> tuple[tuple[Any, Any], ...]:
+    """The scopes that include a conversation, as channel and key, the widest first."""
+    return (None, None), (channel, None), (channel, key)
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,7 @@ class Pauses:
 
     def drop_of(self, channel: Any, key: Any, stored_at: datetime) -> Drop | None:
         """The drop that covers an event; None for one that was stored after the orders."""
-        scopes = ((None, None), (channel, None), (channel, key)) if self.drops else ()
+        scopes = _scopes_over(channel, key) if self.drops else ()
         found = (self._drops.get(scope) for scope in scopes)
         return next((one for one in found if one is not None and stored_at <= one.at), None)
 
@@ -149,10 +161,7 @@ class Pauses:
 
     def covers(self, channel: Any, key: Any) -> bool:
         """Whether the conversation is paused, by any scope."""
-        scopes = self._scopes
-        if not scopes:
-            return False
-        return (None, None) in scopes or (channel, None) in scopes or (channel, key) in scopes
+        return bool(self.rows) and not self._scopes.isdisjoint(_scopes_over(channel, key))
 
     def covering(self, channel: Any, key: Any) -> list[Pause]:
         """The pauses that cover a conversation, the widest first."""
@@ -219,13 +228,6 @@ class Orders:
 
     pauses: Pauses = NO_PAUSES
     releases: tuple[Release, ...] = ()
-
-
-def _is_whole(scope: Scope) -> bool:
-    """Whether both are names or absent, and no key is without its channel."""
-    channel, key = scope.channel, scope.key
-    named = all(one is None or (isinstance(one, str) and one) for one in (channel, key))
-    return named and (channel is not None or key is None)
 
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from linedesk.store.documents import Document
+from linedesk.store.documents import Document, text_of
 
 # The fields that identify a message; all other fields, also future ones, are content.
 KEPT = ("type", "id")
@@ -40,19 +40,11 @@ def emptying(document: Mapping[str, Any], *, at: str = "") -> Document:
 
 def message_id_of(document: Mapping[str, Any]) -> str | None:
     """The id of the message in a document or edited by it; None without one."""
-    return _text(document, "message", "id")
+    return text_of(document, "event", "message", "id")
 
 
 def unsent_id_of(document: Mapping[str, Any]) -> str | None:
     """The id of the message that a document unsends; None for other events."""
-    event = document.get("event")
-    if not isinstance(event, Mapping) or event.get("type") != "unsend":
+    if text_of(document, "event", "type") != "unsend":
         return None
-    return _text(document, "unsend", "messageId")
-
-
-def _text(document: Mapping[str, Any], part: str, name: str) -> str | None:
-    event = document.get("event")
-    inner = event.get(part) if isinstance(event, Mapping) else None
-    value = inner.get(name) if isinstance(inner, Mapping) else None
-    return value if isinstance(value, str) and value else None
+    return text_of(document, "event", "unsend", "messageId")

@@ -8,6 +8,7 @@ own pages. It also chooses the language of each request.
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -18,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from linedesk.console.web.auth import Doorkeeper, Turns
-from linedesk.runtime.language import gettext, language, mark, of_browser, speaking
+from linedesk.runtime.language import DEFAULT, LANGUAGES, gettext, language, mark, speaking
 from linedesk.runtime.metrics import Refusals
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -218,3 +219,20 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def of_browser(accept_language: str) -> str:
+    """The language of LANGUAGES that a browser prefers, by its Accept-Language (RFC 9110, 12.5.4).
+
+    A range that cannot be read counts as absent.
+    """
+    best, weight = DEFAULT, 0.0
+    for part in accept_language.split(","):
+        found = re.fullmatch(
+            r"\s*([A-Za-z]+)(?:-[\w-]+)?\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?", part
+        )
+        if found is None or (name := found[1].lower()) not in LANGUAGES:
+            continue
+        if (wanted := float(found[2] or 1)) > weight:
+            best, weight = name, wanted
+    return best

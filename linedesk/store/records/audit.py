@@ -4,7 +4,6 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,35 +13,17 @@ ENDED_AT: Final = "endedAt"
 PAUSING = ("pause", "resume", "resume and drop")
 
 
-@dataclass(frozen=True)
-class AuditRecord:
-    """One action."""
+def begun_row(
+    *, at: datetime, by: str, via: str, act: str, on: str | list[str], why: str
+) -> dict[str, Any]:
+    """The row of an action before it is done.
 
-    at: datetime
-    by: str
-    via: str
-    """The operator's interface: page or command; dispatcher for its own actions."""
-    act: str
-    on: str | list[str]
-    why: str
-    outcome: str = BEGUN
-    ended_at: datetime | None = None
+    `via` is the operator's interface: page or command; dispatcher for its own actions.
+    """
+    told = {"at": at, "by": by, "via": via, "act": act, "on": on, "why": why}
+    return {**told, "outcome": BEGUN}
 
-    def to_document(self) -> dict[str, Any]:
-        """The row in `audit`; without the fields of the end until it has ended."""
-        ended = {} if self.ended_at is None else {ENDED_AT: self.ended_at}
-        return {
-            "at": self.at,
-            "by": self.by,
-            "via": self.via,
-            "act": self.act,
-            "on": self.on,
-            "why": self.why,
-            "outcome": self.outcome,
-            **ended,
-        }
 
-    @classmethod
-    def end(cls, outcome: str, at: datetime) -> dict[str, Any]:
-        """The fields that complete it."""
-        return {"outcome": outcome, ENDED_AT: at}
+def ended(outcome: str, at: datetime) -> dict[str, Any]:
+    """The fields that complete it."""
+    return {"outcome": outcome, ENDED_AT: at}

@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from linedesk.store.documents import text_of
+
 UNSENT_AT: Final = "unsentAt"
 """When a message of it was last unsent."""
 NAME_PARTS: Final = "nameParts"
@@ -24,25 +26,20 @@ MOST_WANTED: Final = 12
 
 def own_name(conversation: Mapping[str, Any]) -> str | None:
     """The user's or group's own name in LINE, if known."""
-    return _name_in(conversation.get("profile"))
+    return text_of(conversation, "profile", "displayName")
 
 
 def member_names(conversation: Mapping[str, Any]) -> dict[str, str]:
     """The known names in LINE of the group's members, by their ids."""
     members = conversation.get("members")
     found = members.items() if isinstance(members, Mapping) else ()
-    return {user: name for user, told in found if (name := _name_in(told))}
+    return {user: name for user, told in found if (name := text_of(told, "displayName"))}
 
 
 def names_in(conversation: Mapping[str, Any]) -> list[str]:
     """All names for searching the conversation, its own first."""
     own = own_name(conversation)
     return [*([own] if own else []), *member_names(conversation).values()]
-
-
-def _name_in(profile: Any) -> str | None:
-    name = profile.get("displayName") if isinstance(profile, Mapping) else None
-    return name if isinstance(name, str) and name else None
 
 
 def folded(text: str) -> str:

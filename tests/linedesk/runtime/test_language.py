@@ -13,13 +13,13 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
+from linedesk.console.web.gatekeeping import of_browser
 from linedesk.runtime.language import (
     FOLDER,
     VARIABLE,
     UnknownLanguage,
     gettext,
     language,
-    of_browser,
     of_environment,
     speaking,
 )

@@ -134,11 +134,12 @@ def test_a_port_that_is_taken_is_logged_once_and_served_when_it_is_free(
         return start(*given)
 
     monkeypatch.setattr(metrics_server, "start_http_server", counted)
+    monkeypatch.setattr(metrics_server, "RETRY_SECONDS", 0.05)
     caplog.set_level(logging.INFO)
     with ExitStack() as ended:
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
-            served = serve_metrics(CollectorRegistry(), "127.0.0.1", port, retry_seconds=0.05)
+            served = serve_metrics(CollectorRegistry(), "127.0.0.1", port)
             ended.enter_context(served)
             eventually(lambda: len(attempts) > 3)
         eventually(lambda: answers(port))
