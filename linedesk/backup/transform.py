@@ -18,6 +18,7 @@ from dispatcher.timer_rows import BrokenRow, fired_timer
 from jobworker.bot.states import STATE_TIMER
 from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
+from linedesk.console.reading import effects_with_tries
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,
@@ -42,7 +43,6 @@ from linedesk.store.records.effects import (
     SEND,
     TRIED_AT,
     effects_of,
-    effects_with_tries,
     place_of,
 )
 from linedesk.store.records.events import EVENT_ID

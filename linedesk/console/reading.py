@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,15 @@ from pymongo.read_concern import ReadConcern
 
 from linedesk.store.documents import BATCHES, Document
 from linedesk.store.records import batches
-from linedesk.store.records.effects import effects_with_tries
+from linedesk.store.records.effects import (
+    BATCH,
+    CALL,
+    MEMBERS,
+    RETRY_KEY,
+    SEND,
+    TRIED_AT,
+    effects_of,
+)
 
 
 def reported(database: Database[Any], name: str) -> Collection[Document]:
@@ -55,3 +63,36 @@ def outbox_of(database: Database[Any], conversation: Mapping[str, Any]) -> list[
         return database[BATCHES].find_one(batches.ready(id_), {"_id": 1}) is not None
 
     return [effect for _, effect in effects_with_tries(conversation, is_ready=is_ready)]
+
+
+def effects_with_tries(
+    conversation: Mapping[str, Any], *, is_ready: Callable[[str], bool]
+) -> list[tuple[str, Document]]:
+    """Like `effects_of`, each send with its try of unknown outcome, as in a dead letter.
+
+    `triedAt` and `as` are None without such a try. `retryKey` is the key that repeats the try; it
+    is None if the send was sent together with others. `is_ready` returns whether a document in
+    `batches` is ready; it is called for claims only.
+    """
+    call = conversation.get(CALL)
+    if not isinstance(call, Mapping) or not isinstance(call.get(MEMBERS), list):
+        call = {}
+    counts = BATCH not in call or is_ready(call[BATCH])
+    members = call.get(MEMBERS, ()) if counts else ()
+    return [
+        (place, _told(effect, call if place in members else None))
+        for place, effect in effects_of(conversation)
+    ]
+
+
+def _told(effect: Document, call: Mapping[str, Any] | None) -> Document:
+    """A send with its try; other effects, and entries typed in a shell, unchanged."""
+    if not isinstance(effect, Mapping) or effect.get("type") != SEND:
+        return effect
+    untried = {TRIED_AT: None, "as": None, **effect}
+    if call is None:
+        return untried
+    is_alone = BATCH not in call and len(call[MEMBERS]) == 1
+    key = (call.get("key") or effect.get(RETRY_KEY)) if is_alone else None
+    way = "multicast" if BATCH in call else call.get("as")
+    return {**untried, TRIED_AT: call.get("at"), "as": way, RETRY_KEY: key}

@@ -14,11 +14,11 @@ from pymongo.database import Database
 
 from linedesk.backup.export import export_to
 from linedesk.cli import main
+from linedesk.console.reading import effects_with_tries
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_document
-from linedesk.store.records.effects import effects_with_tries
 from tests.acceptance.backup_bots import keeper, texts
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually

@@ -17,7 +17,7 @@ A claim counts only while its document in `batches` is ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any, Final
 
@@ -61,36 +61,3 @@ def effects_of(conversation: Mapping[str, Any]) -> list[tuple[str, Document]]:
     outbox = conversation.get(OUTBOX)
     # Other values, typed in a shell, are ignored.
     return sorted(outbox.items(), key=itemgetter(0)) if isinstance(outbox, Mapping) else []
-
-
-def effects_with_tries(
-    conversation: Mapping[str, Any], *, is_ready: Callable[[str], bool]
-) -> list[tuple[str, Document]]:
-    """Like `effects_of`, each send with its try of unknown outcome, as in a dead letter.
-
-    `triedAt` and `as` are None without such a try. `retryKey` is the key that repeats the try; it
-    is None if the send was sent together with others. `is_ready` returns whether a document in
-    `batches` is ready; it is called for claims only.
-    """
-    call = conversation.get(CALL)
-    if not isinstance(call, Mapping) or not isinstance(call.get(MEMBERS), list):
-        call = {}
-    counts = BATCH not in call or is_ready(call[BATCH])
-    members = call.get(MEMBERS, ()) if counts else ()
-    return [
-        (place, _told(effect, call if place in members else None))
-        for place, effect in effects_of(conversation)
-    ]
-
-
-def _told(effect: Document, call: Mapping[str, Any] | None) -> Document:
-    """A send with its try; other effects, and entries typed in a shell, unchanged."""
-    if not isinstance(effect, Mapping) or effect.get("type") != SEND:
-        return effect
-    untried = {TRIED_AT: None, "as": None, **effect}
-    if call is None:
-        return untried
-    is_alone = BATCH not in call and len(call[MEMBERS]) == 1
-    key = (call.get("key") or effect.get(RETRY_KEY)) if is_alone else None
-    way = "multicast" if BATCH in call else call.get("as")
-    return {**untried, TRIED_AT: call.get("at"), "as": way, RETRY_KEY: key}

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,11 @@ from linedesk.store.spool.spool import Batch, Spool, SpoolContents
 log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 10.0
+LOOK_SECONDS = 1.0
+# The pauses after failures in a row.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 3.0
 INSERT_SECONDS = 2.0
+BATCH_DOCUMENTS = 500
 BATCH_BYTES = 4 * 1024 * 1024
 
 # The codes by which MongoDB 6.0 permanently rejects a document: too large (2 and 10334), nested too
@@ -42,18 +45,6 @@ NEVER_TAKEN = frozenset({BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE})
 
 AWAY = (QueueError, PyMongoError, BSONError)
 REFUSED = (BSONError, OperationFailure, StoreUnavailable)
-
-
-@dataclass(frozen=True)
-class DrainLimits:
-    """Intervals, batch sizes and pauses of the drain."""
-
-    look_seconds: float = 1.0
-    first_pause_seconds: float = 0.1
-    longest_pause_seconds: float = 3.0
-    batch_documents: int = 500
-    still_seconds: float = STILL_SECONDS
-    """After this time in one step it counts as hanging, and another process takes over."""
 
 
 class Drain(BackgroundThread):
@@ -69,16 +60,12 @@ class Drain(BackgroundThread):
         database: Database[Any],
         *,
         inserting: Callable[[int], AbstractContextManager[None]] = lambda size: nullcontext(),
-        limits: DrainLimits | None = None,
     ) -> None:
-        limits = limits or DrainLimits()
-        super().__init__("spool-drain", self._run, limit_seconds=limits.still_seconds)
+        super().__init__("spool-drain", self._run, limit_seconds=STILL_SECONDS)
         self._spool = spool
         self._database = database
         self._inserting = inserting
-        self._limits = limits
-        lock = Path(f"{spool.path}-drain")
-        self._turn = DrainLock(lock, still_seconds=limits.still_seconds)
+        self._turn = DrainLock(Path(f"{spool.path}-drain"))
         # Of the session, from the first batch until the spool is empty; monotonic times.
         self._began_at: float | None = None
         self._moved_at = self._reported_at = 0.0
@@ -118,13 +105,13 @@ class Drain(BackgroundThread):
             elif self._turn.taken():
                 # Halved with each failure: a whole batch may need more room or time than there is.
                 most = BATCH_BYTES >> self._failures
-                self._move(documents=self._limits.batch_documents, max_bytes=most)
+                self._move(documents=BATCH_DOCUMENTS, max_bytes=most)
                 self._failures, self._reason = 0, None
                 return
         except AWAY as error:
             self._pause(error)
             return
-        self._wake.wait(self._limits.look_seconds)
+        self._wake.wait(LOOK_SECONDS)
 
     def _move(self, *, documents: int, max_bytes: int) -> None:
         """Move the oldest documents to recvq.
@@ -179,7 +166,7 @@ class Drain(BackgroundThread):
     def _settle(self) -> None:
         """End a session once the spool was empty for a whole interval."""
         began, last = self._began_at, self._moved_at
-        if began is not None and time.monotonic() - last >= self._limits.look_seconds:
+        if began is not None and time.monotonic() - last >= LOOK_SECONDS:
             self._began_at = None
             log.info("spool is empty documents=%d seconds=%.1f", self._moved, last - began)
             self._spool.tidy()
@@ -196,7 +183,7 @@ class Drain(BackgroundThread):
             self._reason = reason
             waiting = self.held.documents
             log.warning('spool waits documents=%d reason="%s"', waiting, reason)
-        first, most = self._limits.first_pause_seconds, self._limits.longest_pause_seconds
+        first, most = FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
         self._stop.wait(growing_seconds(self._failures, first=first, most=most))
 
 

@@ -26,9 +26,8 @@ class DrainLock:
     complete one more step before it notices. Two processes that drain must therefore be harmless.
     """
 
-    def __init__(self, path: Path, *, still_seconds: float = STILL_SECONDS) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._still_seconds = still_seconds
         self._lock: int | None = None
         self._seen: int | None = None
         self._seen_at = 0.0
@@ -78,7 +77,7 @@ class DrainLock:
         touched, now = os.fstat(lock).st_mtime_ns, time.monotonic()
         if touched != self._seen:
             self._seen, self._seen_at = touched, now
-        elif now - self._seen_at > self._still_seconds:
+        elif now - self._seen_at > STILL_SECONDS:
             with suppress(FileNotFoundError), folder_held(self._path):
                 if identity(lock) == identity(self._path):
                     self._path.unlink()

@@ -280,23 +280,23 @@ def folder_held(path: Path) -> Iterator[int]:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SpoolUnavailable(REASONS[sqlite3.SQLITE_CANTOPEN], _detail(path, error)) from error
+    deadline, pause = time.monotonic() + SETUP_SECONDS, threading.Event()
     try:
-        _lock(folder, path)
+        while not _locked(folder):
+            if time.monotonic() > deadline:
+                raise SpoolUnavailable("the spool is being opened elsewhere", str(path))
+            pause.wait(0.01)
         yield folder
     finally:
         os.close(folder)
 
 
-def _lock(folder: int, path: Path) -> None:
-    deadline, pause = time.monotonic() + SETUP_SECONDS, threading.Event()
-    while True:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise SpoolUnavailable("the spool is being opened elsewhere", str(path)) from None
-            pause.wait(0.01)
+def _locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _set_aside(path: Path, why: str) -> None:

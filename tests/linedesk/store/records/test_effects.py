@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from linedesk.console.reading import effects_with_tries
 from linedesk.store.documents import Document
-from linedesk.store.records.effects import effects_of, effects_with_tries, place_of
+from linedesk.store.records.effects import effects_of, place_of
 
 AT = datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)
 FIRST, SECOND, THIRD = (place_of(7, number) for number in (9, 10, 11))

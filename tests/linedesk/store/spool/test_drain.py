@@ -8,7 +8,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from linedesk.setup.collections import create_collections
 from linedesk.store.errors import RecvqClosed, SpoolUnavailable, StoreUnavailable
 from linedesk.store.insert import insert_documents
 from linedesk.store.spool import drain as drain_module
-from linedesk.store.spool.drain import Drain, DrainLimits
+from linedesk.store.spool import drain_lock
+from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.drain_lock import DrainLock
 from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
@@ -44,7 +44,11 @@ def spool(path: Path) -> Iterator[Spool]:
     spool.close()
 
 
-QUICK = DrainLimits(look_seconds=0.05, first_pause_seconds=0.01, longest_pause_seconds=0.05)
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(drain_module, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(drain_module, "LONGEST_PAUSE_SECONDS", 0.05)
 
 
 @contextmanager
@@ -52,10 +56,9 @@ def draining(
     path: Path,
     database: Database[Any],
     inserting: Inserting = lambda size: nullcontext(),
-    limits: DrainLimits = QUICK,
 ) -> Iterator[Drain]:
     spool = Spool(path, max_bytes=64 * MEGABYTE)
-    drain = Drain(spool, database, inserting=inserting, limits=limits)
+    drain = Drain(spool, database, inserting=inserting)
     drain.start()
     try:
         yield drain
@@ -75,11 +78,12 @@ def in_file(path: Path, statement: str, *given: Any) -> Any:
 
 
 def test_what_is_spooled_arrives_in_order_as_it_was(
-    spool: Spool, path: Path, database: Database[Any]
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents = [raw(str(number), key=f"U{number % 5}") for number in range(100)]
     spool.append(documents)
-    with draining(path, database, limits=replace(QUICK, batch_documents=7)) as drain:
+    monkeypatch.setattr(drain_module, "BATCH_DOCUMENTS", 7)
+    with draining(path, database) as drain:
         eventually(lambda: not spool.held().documents)
         eventually(lambda: not drain.held.documents)
     assert list(database["recvq"].find()) == [
@@ -183,9 +187,9 @@ def test_one_process_drains_and_another_takes_over(
 
 
 def test_a_drain_frozen_amid_a_batch_is_replaced_and_doubles_nothing(
-    spool: Spool, path: Path, database: Database[Any]
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hasty = replace(QUICK, still_seconds=0.2)
+    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.2)
     frozen, goes_on = threading.Event(), threading.Event()
 
     @contextmanager
@@ -197,7 +201,7 @@ def test_a_drain_frozen_amid_a_batch_is_replaced_and_doubles_nothing(
     spool.append([raw("a"), raw("b")])
     with draining(path, database, freezing) as first:
         assert frozen.wait(10)
-        with draining(path, database, limits=hasty):
+        with draining(path, database):
             eventually(lambda: stored(database) == ["a", "b"])
             eventually(lambda: not spool.held().documents)
         # No process drains new documents, and the thawed one may only remove the documents it had
@@ -299,10 +303,11 @@ def test_the_end_is_logged_even_if_the_file_cannot_be_tidied(
 
 
 def test_what_comes_while_it_drains_goes_behind(
-    spool: Spool, path: Path, database: Database[Any]
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.append([raw(f"{number:03}") for number in range(10)])
-    with draining(path, database, limits=replace(QUICK, batch_documents=3)) as drain:
+    monkeypatch.setattr(drain_module, "BATCH_DOCUMENTS", 3)
+    with draining(path, database) as drain:
         for number in range(10, 60):
             spool.append([raw(f"{number:03}")])
             drain.wake()
@@ -321,7 +326,8 @@ def test_a_step_that_never_ends_is_noticed(
         return held
 
     monkeypatch.setattr(spool, "held", look)
-    drain = Drain(spool, database, limits=replace(QUICK, still_seconds=0.1))
+    drain = Drain(spool, database)
+    drain.activity.limit_seconds = 0.1
     assert drain.stalled() is None
     drain.start()
     try:

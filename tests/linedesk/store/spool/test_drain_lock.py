@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from linedesk.store.spool import drain_lock
 from linedesk.store.spool.drain_lock import DrainLock
 from tests.linedesk.store.spool.test_spool import ROOT
 from tests.waiting import eventually
@@ -62,9 +63,10 @@ def test_it_passes_on_when_its_owner_is_killed(path: Path) -> None:
 
 
 def test_it_passes_on_when_its_owner_is_frozen_and_the_owner_notices(
-    path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine, third = DrainLock(path, still_seconds=0.2), DrainLock(path, still_seconds=0.2)
+    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.2)
+    mine, third = DrainLock(path), DrainLock(path)
     with Owner(path) as owner:
         assert owner.taken()
         owner.process.send_signal(signal.SIGSTOP)
@@ -78,8 +80,9 @@ def test_it_passes_on_when_its_owner_is_frozen_and_the_owner_notices(
         assert owner.taken()
 
 
-def test_a_holder_that_renews_it_keeps_it(path: Path) -> None:
-    mine, other = DrainLock(path), DrainLock(path, still_seconds=0.0)
+def test_a_holder_that_renews_it_keeps_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.0)
+    mine, other = DrainLock(path), DrainLock(path)
     for _ in range(20):
         assert mine.taken()
         assert not other.taken()
