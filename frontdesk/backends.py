@@ -137,19 +137,17 @@ class SpoolStore:
         with _spool_errors():
             self._writer.probe()
 
-    def before(self, insert: InsertCall) -> InsertCall:
-        """Wrap this insert into recvq: while the spool holds a document with one of the keys, the
-        insert stores nothing and raises KeysSpooled.
+    def insert_behind(
+        self, insert: InsertCall, documents: Documents, timeout_seconds: float
+    ) -> Collection[int]:
+        """An insert into recvq: while the spool holds a document with one of the keys, it stores
+        nothing and raises KeysSpooled.
         """
-
-        def insert_behind(documents: Documents, timeout_seconds: float) -> Collection[int]:
-            spooled = self._keys_spooled(documents)
-            # guard: behind-the-spool
-            if spooled:
-                raise KeysSpooled(spooled)
-            return insert(documents, timeout_seconds)
-
-        return insert_behind
+        spooled = self._keys_spooled(documents)
+        # guard: behind-the-spool
+        if spooled:
+            raise KeysSpooled(spooled)
+        return insert(documents, timeout_seconds)
 
     def close(self) -> None:
         """Close both connections; they must not be used afterwards."""

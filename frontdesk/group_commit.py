@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from frontdesk.backends import Recvq, SpoolStore
@@ -96,7 +97,7 @@ class GroupCommit:
         self._runners = [self._recvq]
         if spool is not None:
             assert stores.spool is not None
-            self._recvq.insert = spool.before(recvq.insert)
+            self._recvq.insert = partial(spool.insert_behind, recvq.insert)
             self._recvq.start_seconds = limits.start_recvq_seconds
             self._runners.append(_Runner("spool", stores.spool, spool.insert, spool.probe, limits))
         self._spool, self._drain = spool, drain
