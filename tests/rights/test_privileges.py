@@ -46,7 +46,7 @@ from linedesk.store.errors import UNAUTHORIZED, AccessRefused, WrongCollection, 
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import Neighbours
-from linedesk.store.queue.usage import Reach, RecvqUsage
+from linedesk.store.queue.usage import RecvqUsage
 from linedesk.store.replica_set import require_replica_set
 from tests.rights.conftest import CAPPED_MB, Guarded
 from tests.waiting import eventually
@@ -401,30 +401,19 @@ def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Databas
             make_feed("oplog", client, LINE_BOT).open(Timestamp(1, 1))
 
 
-class AnyUsage(RecvqUsage):
-    """Measures as another user, from when it is said."""
-
-    def __init__(self, database: Database[Any]) -> None:
-        self.of = RecvqUsage(database)
-
-    def measure(self, *, patient: bool) -> Reach:
-        return self.of.measure(patient=patient)
-
-
 def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
     guarded: Guarded, frontdesk: Database[Any]
 ) -> None:
     """After the refusal the driver asks the server nothing for a while, as if it were away."""
     wrong = replace(Uri.parse(guarded.uri_of("frontdesk")), password="wrong-one")
     with backends.connect_storage(str(wrong)) as client:
-        usage = AnyUsage(client[LINE_BOT])
-        guard = Guard(client[LINE_BOT], usage=usage)
+        guard = Guard(client[LINE_BOT])
         with pytest.raises(AccessRefused):
             guard.look()
         with pytest.raises(NotStored, match="refuses the user") as unavailable:
             backends.Recvq(client[LINE_BOT], guard, probe_seconds=0.1).probe()
     assert "Timeout" in unavailable.value.detail
-    usage.of = RecvqUsage(frontdesk)
+    guard._usage = RecvqUsage(frontdesk)
     guard.look()
     assert guard.refused is None
 
