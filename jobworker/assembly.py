@@ -362,6 +362,7 @@ class BotWorker:
         """Write the last rows and close the connections, after the threads have ended."""
         if self._workers is not None:
             self._workers.close()
+        self.outbox.close()
         self.rows.stop()
         self.rows.join(CLOSE_SECONDS)
         self.line.close()

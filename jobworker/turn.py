@@ -271,7 +271,7 @@ class Turn:
         if not self._job.again or self._memo.checked:
             return None
         if self._parts.outbox.has_adopted(self._id):
-            conversation = self._parts.conversations.load(self._document)
+            conversation = self._parts.conversations.read(self._document)
         else:
             conversation = self._adopt()
         if self.name in conversation.applied:
@@ -458,7 +458,8 @@ class Turn:
         """MongoDB refuses the record: write the dead letters outside of it."""
         memo = self._memo
         self.run.error = type(error).__name__
-        if (found := self._found_applied(self._load().applied)) is not None:
+        applied = self._parts.conversations.read(self._document).applied
+        if (found := self._found_applied(applied)) is not None:
             return found
         letters = memo.decision.given_up.effects if memo.decision is not None else []
         if not letters:
@@ -490,19 +491,27 @@ class Turn:
             # Before the record: a profile read earlier is not written afterwards.
             parts.names.forget(self._id)
         messages = _messages_of(memo, document)
-        recorded = parts.conversations.record(
-            document,
-            decision,
-            unsaved=self._job.unsaved(),
-            message_id=messages.pop(self.name),
-            gathered=messages,
-            adopted=parts.outbox.has_adopted(self._id),
-        )
+        message_id = messages.pop(self.name)
+        # After a failure its call might have been stored with it.
+        effects = () if memo.store_failures else parts.conversations.placed(decision.effects)
+        with parts.outbox.at_once(self._id, effects) as at_once:
+            recorded = parts.conversations.record(
+                document,
+                decision,
+                unsaved=self._job.unsaved(),
+                message_id=message_id,
+                gathered=messages,
+                adopted=parts.outbox.has_adopted(self._id),
+                noted=None if at_once is None else at_once.noted,
+            )
+            if recorded.is_noted and at_once is not None:
+                parts.outbox.begin(at_once)
         if recorded.outdated:
             return self._changed()
         if recorded.unsent:
             return self._found_unsent()
-        parts.outbox.add(self._id, recorded.outbox)
+        if not recorded.is_noted:
+            parts.outbox.add(self._id, recorded.outbox)
         if recorded.adopted is not None:
             found = self._found_applied(recorded.adopted["applied"])
             if isinstance(found, Wait):
@@ -594,7 +603,7 @@ class Turn:
         if len(heard) == 1:
             unsends.met(heard[0])
             return self._finish(UNHEARD)
-        unsends.learn(self._document, self._load().unsent)
+        unsends.learn(self._document, self._parts.conversations.read(self._document).unsent)
         memo.decision = None
         if memo.has_sent:
             # Its own sends would be made once more.

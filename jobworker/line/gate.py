@@ -140,6 +140,30 @@ class Gate:
         if not may_wait:
             ticket.refused(ticket)
 
+    def take(self, ticket: Ticket) -> bool:
+        """Give a new ticket a turn now if no other waits and the interval is over. It is for
+        `holding`, or has to be given back.
+        """
+        with self._lock:
+            now = self._monotonic()
+            if self._order.waiting or self._next_start - self._lead_seconds > now or self._is_away:
+                return False
+            self._order.enter(ticket, now=now, away=False)
+            if not self._order.arm():
+                self._order.cancel(ticket)
+                return False
+            self._grant()
+            return True
+
+    def give_back(self, ticket: Ticket) -> None:
+        """End a turn in which LINE was not called."""
+        self._leave(ticket, began=None)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether LINE must not be called for now, or only to test it."""
+        return self._is_away
+
     def move(self, ticket: Ticket, standing: Standing) -> None:
         """Give a ticket the better of its present standing and `standing`."""
         with self._lock:
@@ -226,6 +250,10 @@ class Gate:
                 raise GateClosed("no turn at the gate: the process is stopping")
             raise LineAway("LINE is not called for now")
         return ticket
+
+    @property
+    def _is_away(self) -> bool:
+        return self.is_closed or self._held_seconds() > 0 or self._is_probed()
 
     def _arm(self) -> float | None:
         """Under the lock: return in how many seconds a thread has to serve; None if none has to."""

@@ -14,7 +14,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 import bson
+import pymongo
 from bson.errors import BSONError
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
@@ -29,7 +30,8 @@ from pymongo.errors import DuplicateKeyError
 
 from jobworker.effects import Call, is_timer, numbered
 from jobworker.errors import BotError
-from jobworker.record.group_commit import GroupCommit
+from jobworker.record.cache import ConversationCache
+from jobworker.record.group_commit import GroupCommit, GroupUpdate
 from jobworker.record.record import APPLIED, epoch_of, n_of, still, unrecorded, update_of
 from linedesk.store.client import aware_options, durable
 from linedesk.store.documents import Document, conversation_id, name_of
@@ -38,6 +40,8 @@ from linedesk.store.limits import MOST_LEVELS, nests_deeper
 from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.conversations import NAME_PARTS
 from linedesk.store.records.effects import (
+    CALL,
+    OUTBOX,
     OUTBOX_PAIRS,
     WITH_OUTBOX,
     effects_of,
@@ -52,6 +56,11 @@ Placed = tuple[str, Document]
 
 OPTIONS = aware_options()
 SETTLE_TRIES = 5
+# The fields that a decision may depend on.
+FOR_DECISIONS = (
+    *("profile", "friend", "state", "until", "data", "members", "states"),
+    *("n", ANSWERS),
+)
 # Conversations whose number of names is known.
 MOST_COUNTED = 20_000
 FIRST_NUMBER = 0
@@ -80,7 +89,7 @@ class Conversation:
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Answers that wait for a tap, or did (`linedesk.store.records.answers`)."""
 
-    FIELDS = ("profile", "friend", "state", "until", "data", "members", "states")
+    FIELDS = FOR_DECISIONS[:-2]
 
     @classmethod
     def from_document(cls, id_: str, document: Mapping[str, Any] | None) -> Conversation:
@@ -158,6 +167,8 @@ class Recorded:
     """Nothing is recorded: the conversation was read before its last record."""
     along: bool = False
     """It was found done, including the names passed along."""
+    is_noted: bool = False
+    """Its call is stored with it."""
 
     @property
     def is_ours(self) -> bool:
@@ -200,6 +211,42 @@ class Outbound:
             log.exception("broken call left in the outbox conversation=%s", conversation["_id"])
             call = None
         return cls(effects_of(conversation), call)
+
+
+@dataclass(frozen=True)
+class NotedCall:
+    """A call that can follow its record at once, and is stored with it: no write between them."""
+
+    effects: Sequence[Placed]
+    """All effects of the record, with their places."""
+    call: Call
+    seconds: float
+    """How long the write may take; afterwards the record is made without the call."""
+
+
+class EndTakenAlong:
+    """The end of a conversation's last call, as part of another update; `left` is None if it is
+    durable already.
+    """
+
+    def __init__(self, left: GroupUpdate | None) -> None:
+        self.is_durable = False
+        """To be set if the update is."""
+        self._at = None if left is None else left.condition["call.at"]
+        self.gone: Document = {} if left is None else {**left.update["$unset"]}
+        """The paths of the sends that leave the outbox by it."""
+        self.gone.pop(CALL, None)
+
+    def no_other_call(self, stray: datetime | None = None) -> Document:
+        """The condition that no call is stored but the ended one, and one that was written late."""
+        return {"call.at": {"$in": [None, self._at, stray]}}
+
+    def joined(self, update: Document) -> Document:
+        """Return an update that sets `call`, with the end."""
+        # guard: ends-join-the-record -> return update
+        return (
+            {**update, "$unset": {**update.get("$unset", {}), **self.gone}} if self.gone else update
+        )
 
 
 class Noted(Enum):
@@ -278,20 +325,50 @@ class Conversations:
     the conversation has a higher epoch.
     """
 
-    def __init__(self, collection: Collection[Any]) -> None:
+    def __init__(
+        self, collection: Collection[Any], *, cache: ConversationCache | None = None
+    ) -> None:
         self._collection = durable(collection)
         self._together = GroupCommit(self._collection)
+        self._cache = cache or ConversationCache()
         self._names = NameCounts()
         self.epoch = 0
         self._numbers = itertools.count(FIRST_NUMBER)
 
     def load(self, document: Mapping[str, Any]) -> Conversation:
-        """Return the conversation of a recvq document."""
+        """Return the conversation of a recvq document, for a decision; a copy in memory may have
+        it. Names in `applied` and `unsent` are not loaded.
+        """
+        id_ = conversation_id(document)
+        changes = self._cache.changes
+        found = self._cache.get(id_)
+        if found is None:
+            with translated():
+                found = self._collection.find_one({"_id": id_}, FOR_DECISIONS)
+            if found is None:
+                # Not made yet: no names of events are removed for some time.
+                self._names.learn(id_, 0)
+                found = {}
+            fields = {name: found[name] for name in FOR_DECISIONS if name in found}
+            n = n_of({"n": fields.pop("n", 0)})
+            self._cache.put(id_, fields, n, changes=changes)
+        return Conversation.from_document(id_, found)
+
+    def read(self, document: Mapping[str, Any]) -> Conversation:
+        """Return the conversation of a recvq document as MongoDB has it now."""
         id_ = conversation_id(document)
         with translated():
             hidden = {"outbox": 0, NAME_PARTS: 0}
             found = self._collection.find_one({"_id": id_}, hidden)
         return Conversation.from_document(id_, found)
+
+    def forget(self, id_: str) -> None:
+        """Read it again before its next decision: it was changed, or may have been."""
+        self._cache.forget(id_)
+
+    def placed(self, effects: Iterable[Document]) -> list[Placed]:
+        """Return effects with their places in the outbox."""
+        return [(self.next_place(), one) for one in effects]
 
     def record(
         self,
@@ -302,6 +379,7 @@ class Conversations:
         message_id: str | None,
         gathered: Mapping[str, str | None] = MappingProxyType({}),
         adopted: bool = True,
+        noted: NotedCall | None = None,
     ) -> Recorded:
         """Decide the event permanently.
 
@@ -314,26 +392,56 @@ class Conversations:
         last one is not recorded: right after an election reads may lag behind. `gathered` names the
         events decided together with this one, with the ids of their messages. If any of them is
         applied or unsent, nothing is recorded.
+
+        With `noted` it is recorded together with that call if possible, so that LINE can be called
+        at once.
         """
+        id_ = conversation_id(document)
+        try:
+            recorded = self._recorded(
+                document, decision, unsaved, message_id, gathered, adopted, noted
+            )
+        except BaseException:
+            self._cache.forget(id_)
+            raise
+        if recorded.is_ours and not recorded.outdated:
+            self._cache.recorded(id_, decision.changes, decision.gone)
+        else:
+            self._cache.forget(id_)
+        return recorded
+
+    def _recorded(
+        self,
+        document: Mapping[str, Any],
+        decision: Decision,
+        unsaved: Sequence[str],
+        message_id: str | None,
+        gathered: Mapping[str, str | None],
+        adopted: bool,
+        noted: NotedCall | None,
+    ) -> Recorded:
         id_, names = conversation_id(document), [name_of(document), *gathered]
         message_ids = [one for one in (message_id, *gathered.values()) if one is not None]
         condition = self._undecided(id_, names, message_ids)
         n = decision.read_n
         if n is None and decision.sets_timers:
-            n = n_of(self._read(id_))
+            n = self._cache.n_of(id_)
+            n = n_of(self._read(id_)) if n is None else n
         # guard: applied-along -> applied = names
         applied = [*unsaved, *names]
-        for _ in range(SETTLE_TRIES):
+        for tries in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
-            # Behind the places of a record that came in between.
-            places = [self.next_place() for _ in wanted.effects]
-            effects = list(zip(places, wanted.effects, strict=True))
             # guard: number-of-the-record -> as_read = condition
             as_read = {**condition, **still(n)}
-            update = self._update_of(document, wanted, effects, applied)
             try:
-                if adopted and self._written_together(as_read, update):
-                    return Recorded(effects)
+                if not tries:
+                    effects = self.placed(wanted.effects) if noted is None else noted.effects
+                    update = self._update_of(document, wanted, effects, applied)
+                    if self._written_together(as_read, update, adopted=adopted, noted=noted):
+                        return Recorded(effects, is_noted=noted is not None)
+                # Behind the places of a record that came in between.
+                effects = self.placed(wanted.effects)
+                update = self._update_of(document, wanted, effects, applied)
                 before = self._write(as_read, update)
             except DuplicateKeyError:
                 found = self._read(id_)
@@ -376,12 +484,48 @@ class Conversations:
             )
         return before or {}
 
-    def _written_together(self, condition: Document, update: Document) -> bool:
-        """Record it in a conversation of this epoch whose outbox is known in memory; returns
-        whether that is certain.
+    def _written_together(
+        self,
+        condition: Document,
+        update: Document,
+        *,
+        adopted: bool,
+        noted: NotedCall | None,
+    ) -> bool:
+        """Record it with others in one command; returns whether that is certain.
+
+        Then the whole outbox of the conversation is known in memory.
         """
-        there_already = {name: part for name, part in update.items() if name != "$setOnInsert"}
-        return self._together.update({**condition, "epoch": self.epoch}, there_already)
+        if adopted:
+            condition = {**condition, "epoch": self.epoch}
+            update = {name: part for name, part in update.items() if name != "$setOnInsert"}
+        else:
+            # guard: outbox-is-empty
+            condition = {**condition, OUTBOX: {"$in": [None, {}]}}
+        if noted is None:
+            return self._together.update(condition, update, upsert=not adopted)
+        with self._with_end(condition["_id"]) as end:
+            condition |= end.no_other_call()  # guard: no-call-stands
+            call = noted.call.as_document()
+            update = {**update, "$set": {**update["$set"], CALL: call}}
+            # guard: ends-join-the-record
+            update = end.joined(update)
+            with pymongo.timeout(noted.seconds):
+                end.is_durable = self._together.update(
+                    condition, update, upsert=not adopted, seconds=noted.seconds
+                )
+            return end.is_durable
+
+    @contextmanager
+    def _with_end(self, id_: str) -> Iterator[EndTakenAlong]:
+        """The end of an earlier call that is not durable yet, for a write that takes it along."""
+        left = self._together.take(id_)
+        end = EndTakenAlong(left)
+        try:
+            yield end
+        finally:
+            if left is not None:
+                self._together.took(id_, left, is_durable=end.is_durable)
 
     def _update_of(
         self,
@@ -454,6 +598,8 @@ class Conversations:
                 return bool(self._collection.update_one(condition, update).matched_count)
         except WriteRefused:
             return False
+        finally:
+            self.forget(read.id)
 
     def adopt(self, id_: str, document: Mapping[str, Any] | None = None) -> Document:
         """Set the epoch and return the conversation: no predecessor can write it from then on.
@@ -511,44 +657,91 @@ class Conversations:
     # The outbox.
 
     def note_call(
-        self, id_: str, call: Call, late: LateCall | None = None, *, seconds: float | None = None
+        self,
+        id_: str,
+        call: Call,
+        late: LateCall | None = None,
+        *,
+        seconds: float | None = None,
+        instead: Call | None = None,
     ) -> Noted:
-        """Store the call that is made next, and count it if it is a late reply.
+        """Store the call that is made next, and count it if it is a late reply. `instead` is one
+        that is stored and was not made.
 
         A stored call remains: another one of this process may be under way, and this write may be
         late. A call unknown in memory was itself written late, and is replaced. A `pymongo.timeout`
         around it should have these `seconds`.
         """
-        first, stray = call.members[0], None
-        noted = {"$set": {"call": call.as_document()}}
+        with self._with_end(id_) as end:
+            stray = None if instead is None else instead.at
+            noted = self._noted(id_, call, late, end, seconds, stray)
+            end.is_durable = noted is Noted.NOTED
+            return noted
+
+    def _noted(
+        self,
+        id_: str,
+        call: Call,
+        late: LateCall | None,
+        end: EndTakenAlong,
+        seconds: float | None,
+        stray: datetime | None,
+    ) -> Noted:
+        first = call.members[0]
+        condition: Document = {"_id": id_, "epoch": self.epoch, **there([first])}
+        update: Any = {"$set": {CALL: call.as_document()}}
+        # guard: ends-join-the-note
+        update = end.joined(update)
         # The update that counts a late reply cannot be repeated.
         if late is None and self._together.update(
-            self._may_call(id_, first), noted, seconds=seconds
+            {**condition, **end.no_other_call(stray)}, update, seconds=seconds
         ):
             return Noted.NOTED
-        update: Document | list[Document] = noted
+        if late is not None:
+            condition |= late.condition
+            update = [{"$set": {CALL: {"$literal": call.as_document()}, **late.count}}]
+            update += [{"$unset": list(end.gone)}] if end.gone else []
         for _ in range(SETTLE_TRIES):
-            condition = self._may_call(id_, first, stray)
-            if late is not None:
-                condition |= late.condition
-                update = [{"$set": {"call": {"$literal": call.as_document()}, **late.count}}]
             with writing_one():
-                if self._collection.update_one(condition, update).matched_count:
+                free = end.no_other_call(stray)
+                if self._collection.update_one({**condition, **free}, update).matched_count:
                     return Noted.NOTED
             found = self._refuse_successor(id_)
             if first not in (found.get("places") or ()):
                 return Noted.GONE
             if late is not None and late.is_used_up(found):
                 return Noted.TOO_MANY_LATE
-            stray = (found.get("call") or {}).get("at")
+            stray = (found.get(CALL) or {}).get("at")
         raise StoreUnavailable("the call is not written down: it may be waiting for a majority")
 
-    def _may_call(self, id_: str, first: str, stray: datetime | None = None) -> Document:
-        """The condition for noting a call that begins with the send at `first`."""
-        condition = {"_id": id_, "epoch": self.epoch, **there([first])}
-        # guard: no-call-stands
-        condition["call.at"] = {"$in": [None, stray]}
-        return condition
+    def end_later(self, id_: str, call: Call) -> bool:
+        """Leave the end of a call that LINE has accepted to the next command. False if too many
+        are left.
+
+        A process that dies first leaves a call of unknown outcome, whose token or key proves it.
+        """
+        gone = dict.fromkeys((f"outbox.{place}" for place in call.members), "")
+        condition = {"_id": id_, "epoch": self.epoch, "call.at": call.at}
+        return self._together.leave(id_, condition, {"$unset": {CALL: "", **gone}})
+
+    def has_end(self, id_: str) -> bool:
+        """Whether the end of a call is not durable yet."""
+        return self._together.has_left(id_)
+
+    def write_ends(self) -> bool:
+        """Write the ends that are left; returns whether there are new ones."""
+        return self._together.write_left(self._write_end)
+
+    def _write_end(self, end: GroupUpdate) -> None:
+        id_, gone = end.condition["_id"], EndTakenAlong(end).gone
+        mine = {"_id": id_, "epoch": self.epoch}
+        with writing_one():
+            if self._collection.update_one(end.condition, end.update).matched_count:
+                return
+            # It was written already, or another call has replaced its own.
+            if self._collection.update_one(mine, {"$unset": gone}).matched_count:
+                return
+        self._refuse_successor(id_)
 
     def end_call(
         self, id_: str, call: Call, *, done: Sequence[str] = (), used_up: Sequence[str] = ()
@@ -584,9 +777,12 @@ class Conversations:
         answer = f"{ANSWERS}.{name}"
         condition = {"_id": id_, "epoch": self.epoch, **there([place]), answer: {"$exists": True}}
         update = {"$set": {answer: entry}, "$unset": {f"outbox.{place}": ""}}
-        with writing_one():
-            if self._collection.update_one(condition, update).matched_count:
-                return True
+        try:
+            with writing_one():
+                if self._collection.update_one(condition, update).matched_count:
+                    return True
+        finally:
+            self.forget(id_)
         return place not in (self._refuse_successor(id_).get("places") or ())
 
     def _end(self, id_: str, call: Call | None, places: Iterable[str], update: Document) -> None:

@@ -3,40 +3,60 @@
 Each has a condition of its own and changes one document. MongoDB reports how many of a command's
 updates matched, but not which. The answer is therefore certain for all of them or for none. A
 caller without a certain answer repeats its update by itself, which has to be harmless.
+
+The driver does not repeat a command itself: MongoDB would keep a note of each update for that,
+which costs as much as a small update. Instead a command without an answer is repeated here as a
+whole, since all of its updates are conditional.
+
+An update may also be left for the next command, if no thread waits for it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from bson.errors import BSONError
-from pymongo import UpdateOne
+import bson
+from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
-from pymongo.errors import BulkWriteError, DocumentTooLarge, PyMongoError, WriteError
+from pymongo.errors import DocumentTooLarge, PyMongoError, WriteError, WTimeoutError
 
 from linedesk.store.documents import Document
-from linedesk.store.errors import StoreUnavailable, writing_one
+from linedesk.store.errors import StoreUnavailable, WriteRefused, is_transient, writing_one
 
 # With more, the first of them would wait for the last.
 MOST_TOGETHER = 50
+# MongoDB takes 48 MB in a command.
+MOST_BYTES = 16 * 1024 * 1024
+# With more, the threads of further ones wait.
+MOST_LEFT = 1000
+DUPLICATE_KEY = 11000
+W_TIMEOUT = 64
 
 
-class _Waiting:
-    """One update under way; its thread sleeps until `done` is released."""
+class GroupUpdate:
+    """One update; a thread that waits for it sleeps until `done` is released."""
 
-    __slots__ = ("condition", "done", "error", "is_certain", "leads", "update")
+    __slots__ = (
+        *("condition", "done", "error", "is_alone", "is_certain", "leads"),
+        *("raw", "update", "users"),
+    )
 
-    def __init__(self, condition: Document, update: Document) -> None:
+    def __init__(self, condition: Document, update: Document, *, upsert: bool = False) -> None:
         self.condition = condition
         self.update = update
+        self.raw = RawBSONDocument(bson.encode({"q": condition, "u": update, "upsert": upsert}))
         self.done = threading.Lock()
         self.done.acquire()
         self.leads = False
         self.is_certain = False
         self.error: Exception | None = None
+        # Of one that was left: who writes it by other means now, and whether it met no match.
+        self.users = 0
+        self.is_alone = False
 
 
 class GroupCommit:
@@ -49,34 +69,42 @@ class GroupCommit:
     def __init__(self, collection: Collection[Any]) -> None:
         self._collection = collection
         self._lock = threading.Lock()
-        # Both under _lock.
-        self._waiting: deque[_Waiting] = deque()
+        # All under _lock.
+        self._waiting: deque[GroupUpdate] = deque()
+        self._left: dict[str, GroupUpdate] = {}
         self._is_under_way = False
 
     def update(
-        self, condition: Document, update: Document, *, seconds: float | None = None
+        self,
+        condition: Document,
+        update: Document,
+        *,
+        upsert: bool = False,
+        seconds: float | None = None,
     ) -> bool:
-        """Return whether a document certainly matched and was updated; False: the result is
-        unknown.
+        """Return whether a document certainly matched and was updated, or was inserted; False: the
+        result is unknown.
 
         It waits for others at most `seconds`; a `pymongo.timeout` around it limits its own command.
         Raises StoreUnavailable, and WriteRefused if MongoDB refuses this update.
         """
-        one = _Waiting(condition, update)
+        with writing_one():
+            return self._update(GroupUpdate(condition, update, upsert=upsert), seconds)
+
+    def _update(self, one: GroupUpdate, seconds: float | None = None) -> bool:
         with self._lock:
             self._waiting.append(one)
             one.leads = not self._is_under_way
             self._is_under_way = True
         if not one.leads and not one.done.acquire(timeout=-1 if seconds is None else seconds):
-            self._leave(one)
+            self._give_up(one)
         if one.leads:
             self._lead()
         if one.error is not None:
-            with writing_one():
-                raise one.error
+            raise one.error
         return one.is_certain
 
-    def _leave(self, one: _Waiting) -> None:
+    def _give_up(self, one: GroupUpdate) -> None:
         """Its time is over. Raises StoreUnavailable, unless its answer or its turn has come."""
         with self._lock:
             if one.done.acquire(blocking=False):
@@ -85,15 +113,75 @@ class GroupCommit:
                 self._waiting.remove(one)
         raise StoreUnavailable("other writes take too long")
 
+    # Updates that no thread waits for, at most one a document.
+
+    def leave(self, id_: str, condition: Document, update: Document) -> bool:
+        """Leave an update for the next command; False if there is no room."""
+        one = GroupUpdate(condition, update)
+        with self._lock:
+            has_room = len(self._left) < MOST_LEFT and id_ not in self._left
+            if has_room:
+                self._left[id_] = one
+        return has_room
+
+    def has_left(self, id_: str) -> bool:
+        """Whether an update of this document is left, and not known to be durable."""
+        return id_ in self._left
+
+    def take(self, id_: str) -> GroupUpdate | None:
+        """Return the update that is left of a document, for another one of it to take along. It
+        has to be given back by `took`.
+        """
+        with self._lock:
+            one = self._left.get(id_)
+            if one is not None:
+                one.users += 1
+            return one
+
+    def took(self, id_: str, one: GroupUpdate, *, is_durable: bool) -> None:
+        """Its changes are durable, or still left."""
+        with self._lock:
+            one.users -= 1
+            if is_durable and self._left.get(id_) is one:
+                del self._left[id_]
+
+    def write_left(self, alone: Callable[[GroupUpdate], None]) -> bool:
+        """Write all updates that are left; `alone` writes one that did not match in a command.
+
+        Returns whether there are new ones. Raises StoreUnavailable; then some are still left.
+        """
+        refused: WriteRefused | None = None
+        for id_ in list(self._left):
+            one = self.take(id_)
+            if one is None:
+                continue
+            is_durable = False
+            try:
+                if one.is_alone or not self.update(one.condition, one.update):
+                    alone(one)
+                is_durable = True
+            except WriteRefused as error:
+                # Its document's own trouble.
+                refused = error
+            finally:
+                self.took(id_, one, is_durable=is_durable)
+        if refused is not None:
+            raise refused
+        return bool(self._left)
+
+    # A command.
+
     def _lead(self) -> None:
         """Send the waiting updates, and let the next thread lead."""
         with self._lock:
-            count = min(len(self._waiting), MOST_TOGETHER)
-            together = [self._waiting.popleft() for _ in range(count)]
+            together = self._next()
+            free = (one for one in self._left.values() if not (one.users or one.is_alone))
+            left = list(islice(free, MOST_TOGETHER))
         try:
-            self._send(together)
+            self._send([*together, *left])
         finally:
             with self._lock:
+                self._settle_left(left)
                 self._is_under_way = bool(self._waiting)
                 if self._waiting:
                     self._waiting[0].leads = True
@@ -101,30 +189,74 @@ class GroupCommit:
                 for one in together:
                     one.done.release()
 
-    def _send(self, together: Sequence[_Waiting]) -> None:
-        wanted = [UpdateOne(one.condition, one.update) for one in together]
+    def _next(self) -> list[GroupUpdate]:
+        """Under the lock: take the first waiting updates, as far as they fit into a command."""
+        together: list[GroupUpdate] = []
+        size = 0
+        while self._waiting and len(together) < MOST_TOGETHER:
+            size += len(self._waiting[0].raw.raw)
+            if together and size > MOST_BYTES:
+                break
+            together.append(self._waiting.popleft())
+        return together
+
+    def _settle_left(self, left: Sequence[GroupUpdate]) -> None:
+        """Under the lock."""
+        for one in left:
+            id_ = one.condition["_id"]
+            if one.is_certain and self._left.get(id_) is one:
+                del self._left[id_]
+            # Otherwise it would make every further command uncertain.
+            one.is_alone = one.error is None or isinstance(one.error, WriteError)
+            one.error = None
+
+    def _send(self, sent: Sequence[GroupUpdate]) -> None:
         try:
-            matched = self._collection.bulk_write(wanted, ordered=False).matched_count
-        except BulkWriteError as error:
-            matched = self._take_errors(together, error)
-        except (BSONError, DocumentTooLarge):
-            # One of them cannot be encoded, and the driver does not report which.
+            answer = self._answer(sent)
+        except DocumentTooLarge:
+            # One of them, and the driver does not report which.
             return
         except PyMongoError as error:
-            for one in together:
+            for one in sent:
                 one.error = error
             return
-        taken = [one for one in together if one.error is None]
+        is_there_already = set[int]()
+        for found in answer.get("writeErrors", ()):
+            if found["code"] == DUPLICATE_KEY:
+                is_there_already.add(found["index"])
+            else:
+                told = WriteError(found.get("errmsg", ""), found["code"], found)
+                sent[found["index"]].error = told
+        if "writeConcernError" in answer:
+            # None of them is known to be on a majority.
+            for one in sent:
+                one.error = one.error or WTimeoutError("not on a majority")
+        taken = [
+            one for n, one in enumerate(sent) if one.error is None and n not in is_there_already
+        ]
         # guard: certain-of-all-or-none -> for one in taken:
-        for one in taken if matched == len(taken) else ():
+        for one in taken if answer["n"] == len(taken) else ():
             one.is_certain = True
 
-    def _take_errors(self, together: Sequence[_Waiting], error: BulkWriteError) -> int:
-        """Report the errors to the refused updates; returns how many others matched."""
-        for found in error.details["writeErrors"]:
-            together[found["index"]].error = WriteError(found["errmsg"], found["code"], found)
-        if error.details["writeConcernErrors"]:
-            # None of them is known to be on a majority.
-            for one in together:
-                one.error = one.error or StoreUnavailable("WTimeoutError")
-        return int(error.details["nMatched"])
+    def _answer(self, sent: Sequence[GroupUpdate]) -> Mapping[str, Any]:
+        """Return MongoDB's answer to the command; without one it is sent once more."""
+
+        def command() -> Mapping[str, Any]:
+            return self._collection.database.command(
+                {
+                    "update": self._collection.name,
+                    "updates": [one.raw for one in sent],
+                    "ordered": False,
+                    "writeConcern": self._collection.write_concern.document,
+                }
+            )
+
+        # guard: uncertain-group-again -> return command()
+        try:
+            answer = command()
+        except PyMongoError as error:
+            if error.timeout or not is_transient(error):
+                raise
+            return command()
+        code = answer.get("writeConcernError", {}).get("code", W_TIMEOUT)
+        return answer if code == W_TIMEOUT else command()

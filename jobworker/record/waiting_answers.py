@@ -7,7 +7,8 @@ epoch, so no crash loses or doubles it. After a day of waiting it becomes a dead
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -228,14 +229,14 @@ class WaitingAnswers:
         }
         update = {"$set": {f"{ANSWERS}.{name}": entry}}
         for _ in range(SETTLE_TRIES):
-            with writing_one():
+            with self._changing(id_):
                 if self._collection.update_one(condition, update).matched_count:
                     return True
             if self._read(id_) is not None:
                 return False
             fresh = {**unrecorded(document), "epoch": self.epoch, ANSWERS: {name: entry}}
             try:
-                with writing_one():
+                with self._changing(id_):
                     self._collection.insert_one({"_id": id_, **fresh})
             except DuplicateKeyError:
                 # Another first event of the conversation came in between.
@@ -247,7 +248,7 @@ class WaitingAnswers:
         """Note that LINE has shown the button; harmless once the event is decided."""
         id_, state = conversation_id(document), f"{ANSWERS}.{name_of(document)}.{STATE}"
         offered = {"_id": id_, **self._mine, state: AnswerState.OFFERED.value}
-        with writing_one():
+        with self._changing(id_):
             update = {"$set": {state: AnswerState.SHOWN.value}}
             if self._collection.update_one(offered, update).matched_count:
                 return
@@ -292,13 +293,22 @@ class WaitingAnswers:
             # A tap that is being decided on the old state is decided again.
             # guard: ended-answers-are-counted
             update["$inc"] = {"n": 1}
-        with writing_one():
+        with self._changing(id_):
             ended: Document | None = self._collection.find_one_and_update(
                 condition, update, return_document=ReturnDocument.AFTER
             )
         if ended is not None and letters:
             log.warning("answers not fetched conversation=%s answers=%d", id_, len(letters))
         return ended or found
+
+    @contextmanager
+    def _changing(self, id_: str) -> Iterator[None]:
+        """Around the write of a conversation."""
+        try:
+            with writing_one():
+                yield
+        finally:
+            self._conversations.forget(id_)
 
     @property
     def _mine(self) -> Document:

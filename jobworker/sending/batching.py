@@ -119,12 +119,18 @@ class Batching:
         """
         if (
             not go.is_new
+            or go.is_noted
+            or self._rows.has_end(box.id)
             or go.call.way is not SendMethod.PUSH
             or self._line.rate_limits.seconds(MULTICAST)
         ):
             return None
         left = self._quota.left
-        others = company_of(box, self._boxes.waiting.values(), boottime())
+        others = [
+            one
+            for one in company_of(box, self._boxes.waiting.values(), boottime())
+            if not self._rows.has_end(one.id)
+        ]
         # The rest of the month is for those that have waited longest.
         others = others if left is None else others[: max(0, left - 1)]
         return Company.of([box, *others]) if others else None

@@ -39,6 +39,8 @@ class SendLimits:
 
     note_seconds: float = 2.0
     """For storing a try, since the gate is held meanwhile. It usually takes milliseconds."""
+    end_seconds: float = 0.1
+    """How long the end of a call that LINE has accepted waits for another write to travel with."""
     first_pause_seconds: float = 0.5
     """The pause before the second try; it grows with each further one."""
     longest_pause_seconds: float = 60.0
@@ -76,6 +78,8 @@ class SendLimits:
     """
 
 
+# A call that is stored and not made is stored anew after that: its time counts as that of its try.
+NOTED_FOR = timedelta(minutes=1)
 # The reason for operators why a call rests whose endpoint is held back.
 RATE_LIMITED = "LINE takes no more such calls for now (its rate limit)"
 
@@ -133,10 +137,12 @@ class PutBack:
 
 @dataclass(frozen=True)
 class Go:
-    """Call LINE after storing the call; `is_new` means that it is not stored yet."""
+    """Call LINE after storing the call; `is_new` means that it was not made yet."""
 
     call: Call
     is_new: bool
+    is_noted: bool = False
+    """Whether a new call is stored already."""
     late_on: str = ""
     """The day for which it counts as a late reply, which costs a push."""
 
@@ -198,7 +204,7 @@ class Caller(ABC):
     | the endpoint is held back (429), until a reply becomes a push at the latest | RESTING |
     | the call cannot be stored in time; LINE was not called, so it is new again | RESTING |
     | its first send has left the outbox | as below |
-    | stored, but the lease is stale | WAITING; in memory there is no call |
+    | stored, but the lease is stale | WAITING; it was not made, and stays stored |
     | stored, but the process stops | the same, and the call is removed durably |
     | LINE has it | BUSY until it is out of the outbox, then as below |
     | again | BUSY until the answer's changes are durable, then RESTING, or WAITING at once |
@@ -212,7 +218,9 @@ class Caller(ABC):
         self.reason: str | None = None
         """Why it rests, as a text for operators; None while it waits for a turn or is called."""
         self.call: Call | None = None
-        """The call that is stored in MongoDB."""
+        """The call that is stored in MongoDB, and made or about to be made."""
+        self.noted_call: Call | None = None
+        """A call that is stored in MongoDB as well, and was not made yet."""
         self.calls = 0
         """How many times LINE was called since a send left."""
         self.was_tried = False
@@ -241,6 +249,10 @@ class Caller(ABC):
     def begin(self, now: float) -> Enter | None:
         """There is something to send."""
         return self._wait(now) if self.state is CallState.IDLE else None
+
+    def take_turn(self, ticket: Ticket) -> None:
+        """There is something to send, and a turn for it at once."""
+        self.state, self._ticket = CallState.WAITING, ticket
 
     def wake(self, rest: Rest, now: float) -> Enter | None:
         """End that rest; ignored if it was given up meanwhile, even if it rests again."""
@@ -303,6 +315,7 @@ class Caller(ABC):
     def noted(self, go: Go) -> None:
         """The call is stored in MongoDB."""
         self.call, self.was_tried = go.call, not go.is_new
+        self.noted_call = None
 
     def not_noted(self, error: StoreUnavailable) -> Rest | MakeLetters:
         """The call could not be stored in time."""
@@ -312,7 +325,7 @@ class Caller(ABC):
     def called_off(self, go: Go) -> None:
         """LINE was not called, so a call that was stored for this turn does not count."""
         if go.is_new:
-            self.call = None
+            self.call, self.noted_call = None, go.call
 
     def calling(self) -> None:
         """LINE is called now."""
@@ -368,6 +381,7 @@ class Caller(ABC):
     def settled(self) -> None:
         """Sends have left: the counts of the remaining ones begin again."""
         self.call, self.calls, self.was_tried = None, 0, False
+        self.noted_call = None
         self._given_up = None
         self._failures, self._unanswered, self._over_quota = 0, 0, 0
 
@@ -576,7 +590,7 @@ class ConversationOutbox(Caller):
         now = first.now(boottime)
         if self.call is None:
             cause = self._given_up or expired(first.send, now)
-            go = Go(self._next_call(boottime, now), is_new=True)
+            go = self._noted_before(boottime, now) or Go(self._next_call(boottime, now), True)
         else:
             cause = self._given_up or outlived(self.call, now)
             go = Go(self.call, is_new=False)
@@ -636,6 +650,7 @@ class ConversationOutbox(Caller):
         """
         return (
             self.call is None
+            and self.noted_call is None
             and self.chat.startswith(USER)
             and self.sends[0].travels_to(self.chat)
             and not any(_is_alone(one.send) for one in self.together())
@@ -643,6 +658,17 @@ class ConversationOutbox(Caller):
             and self.body is not None
             and not any(one.token_lives(boottime) for one in self.sends)
         )
+
+    def _noted_before(self, boottime: float, now: datetime) -> Go | None:
+        """The call that is stored already, if it is still right."""
+        call = self.noted_call
+        if call is None or now - call.at > NOTED_FOR:
+            return None
+        members = self.members(call)
+        lives = any(one.send.token == call.token and one.token_lives(boottime) for one in members)
+        if len(members) < len(call.members) or (call.way is SendMethod.REPLY and not lives):
+            return None
+        return Go(call, is_new=True, is_noted=True)
 
     def _next_call(self, boottime: float, now: datetime) -> Call:
         run = self.together(boottime)

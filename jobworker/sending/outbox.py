@@ -13,8 +13,9 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -38,6 +39,7 @@ from jobworker.record.conversations import (
     Conversations,
     LateCall,
     Noted,
+    NotedCall,
     Outbound,
     Placed,
 )
@@ -75,8 +77,8 @@ from jobworker.sending.verdict import (
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.clock import boottime
 from linedesk.store.documents import Document
-from linedesk.store.errors import StoreUnavailable, WriteRefused
-from linedesk.store.records.effects import EFFECT_ID
+from linedesk.store.errors import QueueError, StoreUnavailable, WriteRefused
+from linedesk.store.records.effects import EFFECT_ID, SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER
 
@@ -91,6 +93,19 @@ KEPT_GONE = 20_000
 LOOKED_AT = 500
 
 Action = Callable[[], None]
+
+
+@dataclass(eq=False)
+class AtOnce:
+    """A call that can follow the record of its sends at once."""
+
+    box: ConversationOutbox
+    noted: NotedCall
+    ticket: Ticket | None
+    """With a turn at the gate; None if one is reserved."""
+    is_begun: bool = False
+
+
 Pause = Callable[[StoreUnavailable], float]
 """The pause before a write is repeated that MongoDB did not confirm."""
 
@@ -139,6 +154,9 @@ class Outbox:
         self._ends = LineEnds(limits)
         self._count = 0
         self._size = 0
+        # Conversations whose next call was stored with its record, until its turn at the gate.
+        self._reserved: set[str] = set()
+        self._ends_are_left = False
         # Timers on their way to `schedule`, by conversation and place.
         self._timers: set[tuple[str, str]] = set()
         # The effects carried out recently, by conversation and place.
@@ -194,6 +212,83 @@ class Outbox:
         """
         with self._lock:
             return id_ in self._adopted
+
+    @contextmanager
+    def at_once(self, id_: str, effects: Sequence[Placed]) -> Iterator[AtOnce | None]:
+        """The call for these effects if it can follow their record at once, else None: nothing else
+        waits for the conversation, and a turn is free or one of the few reserved ones.
+        """
+        found = self._at_once(id_, effects)
+        try:
+            yield found
+        finally:
+            if found is not None and not found.is_begun:
+                with self._lock:
+                    self._reserved.discard(id_)
+                if found.ticket is not None:
+                    self._line.gate.give_back(found.ticket)
+
+    def _at_once(self, id_: str, effects: Sequence[Placed]) -> AtOnce | None:
+        gate = self._line.gate
+        if not all(one["type"] == SEND and TRIED_AT not in one for _, one in effects):
+            return None
+        with self._lock:
+            if not effects or id_ in self._boxes or gate.is_away:
+                return None
+            if not gate.interval_seconds and len(self._reserved) >= 2 * gate.concurrency:
+                return None
+            box = ConversationOutbox(id_, self._limits, self._ends, self._take_turn)
+            made = Moment(datetime.now(UTC), boottime())
+            for place, effect in effects:
+                box.append(self._pending(box, place, effect, made))
+            plan = box.plan(made.boottime, self._line.rate_limits.seconds, self._budget(box))
+            if not isinstance(plan, Go) or plan.late_on:
+                return None
+            if plan.call.way is SendMethod.PUSH and self._groups.is_due(box.sends[0].send.to):
+                return None
+            ticket = None
+            if gate.interval_seconds:
+                ticket = Ticket(box.standing(time.monotonic()))
+                if not gate.take(ticket):
+                    return None
+            else:
+                self._reserved.add(id_)
+        noted = NotedCall(effects, plan.call, self._limits.note_seconds)
+        return AtOnce(box, noted, ticket)
+
+    def begin(self, now: AtOnce) -> None:
+        """Its record is durable, with the call: call LINE."""
+        now.is_begun = True
+        box, ticket = now.box, now.ticket
+        with self._lock:
+            self._note_adopted(box.id)
+            # Otherwise its outbox was read meanwhile, with the call.
+            is_new = box.id not in self._boxes
+            if is_new:
+                self._boxes[box.id] = box
+                self._count += len(box.sends)
+                self._size += box.size
+                box.noted_call = now.noted.call
+            if is_new and ticket is not None:
+                box.take_turn(ticket)
+            enter = box.begin(time.monotonic()) if is_new and ticket is None else None
+            if not is_new:
+                self._reserved.discard(box.id)
+        self._do(box, enter)
+        if ticket is not None:
+            self._line.step(partial(self._take_turn, box, ticket))
+
+    def close(self) -> None:
+        """At a clean stop: write which calls have ended, and which were not made."""
+        with self._lock:
+            not_made = [(box.id, box.noted_call) for box in self._boxes.values() if box.noted_call]
+        try:
+            with pymongo.timeout(self._limits.note_seconds):
+                for id_, call in not_made:
+                    self._conversations.end_call(id_, call)
+                self._conversations.write_ends()
+        except QueueError as error:
+            log.warning("ends of calls not written at the stop error=%s", error)
 
     def waits_for_room(self, id_: str, resume: Action) -> bool:
         """Whether the conversation's outbox is full; then `resume` is called once it is not."""
@@ -337,16 +432,20 @@ class Outbox:
         box = self._boxes.get(id_)
         if (id_, place) in self._gone or (box is not None and place in box.places):
             return
-        send = Send.from_document(effect)
         if box is None:
             box = ConversationOutbox(id_, self._limits, self._ends, self._take_turn)
-            self._boxes[id_] = box
-        made = Moment(datetime.now(UTC), boottime())
-        standing = standing_of(send, id_, self._limits, now=time.monotonic(), at=made.at)
-        one = PendingSend(place, send, standing, made, len(bson.encode(effect)))
+        one = self._pending(box, place, effect, Moment(datetime.now(UTC), boottime()))
+        self._boxes[id_] = box
         follow.append(partial(self._do, box, box.append(one)))
         self._count += 1
         self._size += one.size
+
+    def _pending(
+        self, box: ConversationOutbox, place: str, effect: Document, made: Moment
+    ) -> PendingSend:
+        send = Send.from_document(effect)
+        standing = standing_of(send, box.id, self._limits, now=time.monotonic(), at=made.at)
+        return PendingSend(place, send, standing, made, len(bson.encode(effect)))
 
     def _begin(self, id_: str, outbound: Outbound) -> Action:
         """Let the conversation wait for its turn if it has sends and does not wait yet."""
@@ -403,8 +502,10 @@ class Outbox:
             case MakeLetters(cause, places, ticket):
                 if ticket is not None:
                     self._line.gate.cancel(ticket)
-                call = box.call
-                self._line.step(partial(self._make_letters, box, places, cause, call, unknown=call))
+                call, stored = box.call, box.call or box.noted_call
+                self._line.step(
+                    partial(self._make_letters, box, places, cause, stored, unknown=call)
+                )
             case PutBack(place):
                 self._line.step(partial(self._put_back, box, place))
 
@@ -421,6 +522,7 @@ class Outbox:
         with self._lock:
             if not box.turn(ticket):
                 return None
+            self._reserved.discard(box.id)
             plan = box.plan(boottime(), self._line.rate_limits.seconds, self._budget(box))
             company = self._batching.company(box, plan) if isinstance(plan, Go) else None
             tickets = [one.take_along() for one in company.boxes[1:]] if company else []
@@ -467,14 +569,16 @@ class Outbox:
 
     def _note(self, box: ConversationOutbox, go: Go) -> Action | None:
         """Store the call before LINE is called; returns what follows if that fails."""
-        if not go.is_new:
+        if not go.is_new or go.is_noted:
             box.noted(go)
             return None
         late = LateCall(go.late_on, self._late.a_day) if go.late_on else None
         try:
             seconds = self._limits.note_seconds
             with pymongo.timeout(seconds):
-                noted = self._conversations.note_call(box.id, go.call, late, seconds=seconds)
+                noted = self._conversations.note_call(
+                    box.id, go.call, late, seconds=seconds, instead=box.noted_call
+                )
         except WriteRefused as error:
             # No call without its note; as a dead letter it makes room for those behind it.
             return partial(self._do, box, MakeLetters(str(error), box.given_up_places()))
@@ -557,9 +661,29 @@ class Outbox:
         elif outcome.ending is SendVerdict.DEAD:
             unknown = call if outcome.stands else None
             self._make_letters(box, outcome.refused, outcome.cause, call, unknown=unknown)
+        elif outcome.ending is SendVerdict.SENT and self._end_later(box, call):
+            self._leave(box, call.members)
         else:
             settle = partial(self._remove, box, call)
             self._settle(box, settle, "send not removed")
+
+    def _end_later(self, box: ConversationOutbox, call: Call) -> bool:
+        """Leave the end of a call that LINE has accepted to the next write; False if too many are
+        left.
+        """
+        if not self._conversations.end_later(box.id, call):
+            return False
+        with self._lock:
+            is_first, self._ends_are_left = not self._ends_are_left, True
+        if is_first:
+            written = partial(self._by_step, self._write_ends, "ends of calls not written")
+            self._line.later(self._limits.end_seconds, written)
+        return True
+
+    def _write_ends(self) -> None:
+        with self._lock:
+            self._ends_are_left = False
+        self._conversations.write_ends()
 
     def _write_answer(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> Action:
         """Make the answer's changes durable before another try."""
@@ -646,6 +770,7 @@ class Outbox:
             self._count -= before[0] - len(box.sends)
             self._size -= before[1] - box.size
             self._remember(box.id, places)
+            self._reserved.discard(box.id)
             if box.sends:
                 step = box.begin(time.monotonic())
             else:

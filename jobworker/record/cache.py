@@ -1,0 +1,134 @@
+"""The conversations used last, as BSON, so that a decision does not begin with a read.
+
+The holder of the epoch is the only process that writes them, and it keeps this copy as it writes.
+A change by hand is noticed at the next record if it increments `n`: the record asks for the `n` on
+which its decision is based. Any other change is seen after KEPT_SECONDS.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+
+from linedesk.store.client import aware_options
+from linedesk.store.documents import Document
+
+KEPT_SECONDS = 10.0
+"""How long after it was read from MongoDB."""
+MOST_BYTES = 64 * 1024 * 1024
+# Of an entry besides its BSON.
+OVERHEAD_BYTES = 400
+OPTIONS = aware_options()
+
+
+@dataclass(slots=True)
+class _Entry:
+    n: int
+    raw: bytes
+    read_at: float
+
+
+class ConversationCache:
+    """Copies of conversations by id, bounded in bytes; those used last remain."""
+
+    def __init__(
+        self,
+        *,
+        most_bytes: int = MOST_BYTES,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most_bytes = most_bytes
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        # All under _lock.
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._bytes = 0
+        self._changes = 0
+
+    @property
+    def changes(self) -> int:
+        """How many changes were made; a copy that was read before the last one is not kept."""
+        return self._changes
+
+    def n_of(self, id_: str) -> int | None:
+        """The number of records of a conversation; None if it is not kept."""
+        with self._lock:
+            entry = self._entry(id_)
+            return None if entry is None else entry.n
+
+    def get(self, id_: str) -> Document | None:
+        """Return a copy of a conversation's fields; None if it is not kept."""
+        with self._lock:
+            entry = self._entry(id_)
+        return None if entry is None else {**bson.decode(entry.raw, OPTIONS), "n": entry.n}
+
+    def put(self, id_: str, fields: Mapping[str, Any], n: int, *, changes: int) -> None:
+        """Keep what was read after that number of changes."""
+        raw = bson.encode(fields)
+        with self._lock:
+            # guard: read-before-a-change -> if True:
+            if changes == self._changes:
+                self._put(id_, _Entry(n, raw, self._monotonic()))
+
+    def recorded(self, id_: str, changes: Mapping[str, Any], gone: Iterable[str]) -> None:
+        """A record has changed these paths, and incremented `n`."""
+        with self._lock:
+            self._changes += 1
+            entry = self._entry(id_)
+            if entry is None:
+                return
+            raw = entry.raw
+            if changes or gone:
+                raw = bson.encode(_changed(bson.decode(raw, OPTIONS), changes, gone))
+            self._put(id_, _Entry(entry.n + 1, raw, entry.read_at))
+
+    def forget(self, id_: str) -> None:
+        """It has changed otherwise, or may have."""
+        with self._lock:
+            self._changes += 1
+            self._remove(id_)
+
+    def _entry(self, id_: str) -> _Entry | None:
+        entry = self._entries.get(id_)
+        # guard: cached-again
+        if entry is not None and self._monotonic() - entry.read_at > KEPT_SECONDS:
+            self._remove(id_)
+            return None
+        if entry is not None:
+            self._entries.move_to_end(id_)
+        return entry
+
+    def _put(self, id_: str, entry: _Entry) -> None:
+        self._remove(id_)
+        self._entries[id_] = entry
+        self._bytes += len(entry.raw) + OVERHEAD_BYTES
+        while self._bytes > self._most_bytes:
+            self._remove(next(iter(self._entries)))
+
+    def _remove(self, id_: str) -> None:
+        entry = self._entries.pop(id_, None)
+        if entry is not None:
+            self._bytes -= len(entry.raw) + OVERHEAD_BYTES
+
+
+def _changed(fields: Document, changes: Mapping[str, Any], gone: Iterable[str]) -> Document:
+    """Return the fields after an update; a path has one or two steps."""
+    for path in gone:
+        name, _, part = path.partition(".")
+        if part:
+            fields.get(name, {}).pop(part, None)
+        else:
+            fields.pop(name, None)
+    for path, value in changes.items():
+        name, _, part = path.partition(".")
+        if part:
+            fields.setdefault(name, {})[part] = value
+        else:
+            fields[name] = value
+    return fields
