@@ -574,6 +574,7 @@ class Turn:
 
     def _changed(self) -> Wait:
         """The decision is based on an older state of the conversation: decide again."""
+        self._parts.conversations.forget(self._id)
         self._memo.decision = None
         return self._again(Why.CONVERSATION_CHANGED)
 

@@ -433,15 +433,15 @@ class Conversations:
             wanted = decision if n is None else decision.as_record(n + 1)
             # guard: number-of-the-record -> as_read = condition
             as_read = {**condition, **still(n)}
+            # Behind the places of a record that came in between.
+            placed = noted.effects if noted is not None and not tries else None
+            effects = self.placed(wanted.effects) if placed is None else placed
+            update = self._update_of(document, wanted, effects, applied)
             try:
-                if not tries:
-                    effects = self.placed(wanted.effects) if noted is None else noted.effects
-                    update = self._update_of(document, wanted, effects, applied)
-                    if self._written_together(as_read, update, adopted=adopted, noted=noted):
-                        return Recorded(effects, is_noted=noted is not None)
-                # Behind the places of a record that came in between.
-                effects = self.placed(wanted.effects)
-                update = self._update_of(document, wanted, effects, applied)
+                if not tries and self._written_together(
+                    as_read, update, adopted=adopted, noted=noted
+                ):
+                    return Recorded(effects, is_noted=noted is not None)
                 before = self._write(as_read, update)
             except DuplicateKeyError:
                 found = self._read(id_)
@@ -525,7 +525,7 @@ class Conversations:
             yield end
         finally:
             if left is not None:
-                self._together.took(id_, left, is_durable=end.is_durable)
+                self._together.took(left, is_durable=end.is_durable)
 
     def _update_of(
         self,
@@ -722,7 +722,7 @@ class Conversations:
         """
         gone = dict.fromkeys((f"outbox.{place}" for place in call.members), "")
         condition = {"_id": id_, "epoch": self.epoch, "call.at": call.at}
-        return self._together.leave(id_, condition, {"$unset": {CALL: "", **gone}})
+        return self._together.leave(condition, {"$unset": {CALL: "", **gone}})
 
     def has_end(self, id_: str) -> bool:
         """Whether the end of a call is not durable yet."""

@@ -71,7 +71,8 @@ class GroupCommit:
         self._lock = threading.Lock()
         # All under _lock.
         self._waiting: deque[GroupUpdate] = deque()
-        self._left: dict[str, GroupUpdate] = {}
+        # By the `_id` in their condition.
+        self._left: dict[Any, GroupUpdate] = {}
         self._is_under_way = False
 
     def update(
@@ -115,20 +116,20 @@ class GroupCommit:
 
     # Updates that no thread waits for, at most one a document.
 
-    def leave(self, id_: str, condition: Document, update: Document) -> bool:
+    def leave(self, condition: Document, update: Document) -> bool:
         """Leave an update for the next command; False if there is no room."""
-        one = GroupUpdate(condition, update)
+        id_, one = condition["_id"], GroupUpdate(condition, update)
         with self._lock:
             has_room = len(self._left) < MOST_LEFT and id_ not in self._left
             if has_room:
                 self._left[id_] = one
         return has_room
 
-    def has_left(self, id_: str) -> bool:
+    def has_left(self, id_: Any) -> bool:
         """Whether an update of this document is left, and not known to be durable."""
         return id_ in self._left
 
-    def take(self, id_: str) -> GroupUpdate | None:
+    def take(self, id_: Any) -> GroupUpdate | None:
         """Return the update that is left of a document, for another one of it to take along. It
         has to be given back by `took`.
         """
@@ -138,12 +139,17 @@ class GroupCommit:
                 one.users += 1
             return one
 
-    def took(self, id_: str, one: GroupUpdate, *, is_durable: bool) -> None:
+    def took(self, one: GroupUpdate, *, is_durable: bool) -> None:
         """Its changes are durable, or still left."""
         with self._lock:
             one.users -= 1
-            if is_durable and self._left.get(id_) is one:
-                del self._left[id_]
+            if is_durable:
+                self._is_durable(one)
+
+    def _is_durable(self, one: GroupUpdate) -> None:
+        id_ = one.condition["_id"]
+        if self._left.get(id_) is one:
+            del self._left[id_]
 
     def write_left(self, alone: Callable[[GroupUpdate], None]) -> bool:
         """Write all updates that are left; `alone` writes one that did not match in a command.
@@ -164,7 +170,7 @@ class GroupCommit:
                 # Its document's own trouble.
                 refused = error
             finally:
-                self.took(id_, one, is_durable=is_durable)
+                self.took(one, is_durable=is_durable)
         if refused is not None:
             raise refused
         return bool(self._left)
@@ -203,9 +209,8 @@ class GroupCommit:
     def _settle_left(self, left: Sequence[GroupUpdate]) -> None:
         """Under the lock."""
         for one in left:
-            id_ = one.condition["_id"]
-            if one.is_certain and self._left.get(id_) is one:
-                del self._left[id_]
+            if one.is_certain:
+                self._is_durable(one)
             # Otherwise it would make every further command uncertain.
             one.is_alone = one.error is None or isinstance(one.error, WriteError)
             one.error = None

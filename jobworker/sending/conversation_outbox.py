@@ -590,7 +590,7 @@ class ConversationOutbox(Caller):
         now = first.now(boottime)
         if self.call is None:
             cause = self._given_up or expired(first.send, now)
-            go = self._noted_before(boottime, now) or Go(self._next_call(boottime, now), True)
+            go = self._new_call(boottime, now)
         else:
             cause = self._given_up or outlived(self.call, now)
             go = Go(self.call, is_new=False)
@@ -659,16 +659,13 @@ class ConversationOutbox(Caller):
             and not any(one.token_lives(boottime) for one in self.sends)
         )
 
-    def _noted_before(self, boottime: float, now: datetime) -> Go | None:
-        """The call that is stored already, if it is still right."""
-        call = self.noted_call
-        if call is None or now - call.at > NOTED_FOR:
-            return None
-        members = self.members(call)
-        lives = any(one.send.token == call.token and one.token_lives(boottime) for one in members)
-        if len(members) < len(call.members) or (call.way is SendMethod.REPLY and not lives):
-            return None
-        return Go(call, is_new=True, is_noted=True)
+    def _new_call(self, boottime: float, now: datetime) -> Go:
+        """The next call: the one that is stored already, if it would be the same."""
+        call, noted = self._next_call(boottime, now), self.noted_call
+        if noted is None or now - noted.at > NOTED_FOR:
+            return Go(call, is_new=True)
+        is_same = replace(noted, at=call.at, key=call.key) == call
+        return Go(noted, is_new=True, is_noted=True) if is_same else Go(call, is_new=True)
 
     def _next_call(self, boottime: float, now: datetime) -> Call:
         run = self.together(boottime)

@@ -47,6 +47,16 @@ def after(owner: type, name: str, *, when: Callable[..., bool] = lambda *args: T
     setattr(owner, name, then)
 
 
+def not_at_once() -> None:
+    """Calls are stored by writes of their own."""
+    setattr(Outbox, "_at_once", lambda *args: None)  # noqa: B010
+
+
+def ends_stay() -> None:
+    """Ends stay in memory."""
+    setattr(Outbox, "_write_ends", lambda *args: None)  # noqa: B010
+
+
 def as_push(call: Call) -> bool:
     return call.way is SendMethod.PUSH
 
@@ -54,9 +64,10 @@ def as_push(call: Call) -> bool:
 POINTS = {
     "recorded": lambda: after(Conversations, "record"),
     "entered": lambda: after(Schedule, "enter"),
-    "noted": lambda: after(Conversations, "note_call"),
+    "noted": lambda: (not_at_once(), after(Conversations, "note_call")),
     "called": lambda: after(Outbox, "_post"),
-    "answered": lambda: before(Conversations, "end_call"),
+    "answered": lambda: before(Conversations, "end_later"),
+    "end left": lambda: (ends_stay(), after(Conversations, "end_later")),
     "refused": lambda: before(Outbox, "_write_answer"),
     "cleared": lambda: after(Outbox, "_write_answer"),
     "button noted": lambda: after(WaitingAnswers, "offered"),

@@ -538,8 +538,8 @@ def test_names_applied_along_with_a_record_of_unknown_outcome_are_not_applied_ag
         write(conversations, *args)
         raise DuplicateKeyError("as its repetition meets it")
 
-    def uncertain(conversations: Conversations, *args: Any) -> bool:
-        together(conversations, *args)
+    def uncertain(conversations: Conversations, *args: Any, **more: Any) -> bool:
+        together(conversations, *args, **more)
         return False
 
     said = [*(f"{n}" for n in range(40)), "名", "一", "二", "三", "四"]
@@ -827,9 +827,9 @@ def test_a_conversation_deleted_between_read_and_write_continues_its_count(
     mine, together = of_epoch(database, 2), Conversations._written_together
     record(mine, first, a_timer(first, 10))
 
-    def emptied(conversations: Conversations, *args: Any) -> bool:
+    def emptied(conversations: Conversations, *args: Any, **more: Any) -> bool:
         database[CONVERSATIONS].delete_many({})
-        return together(conversations, *args)
+        return together(conversations, *args, **more)
 
     monkeypatch.setattr(Conversations, "_written_together", emptied)
     ((_, effect),) = record(mine, second, a_timer(second, 10)).outbox.effects

@@ -12,7 +12,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from jobworker.record.group_commit import GroupCommit
+from jobworker.record.group_commit import GroupCommit, GroupUpdate
 from linedesk.store.client import durable
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from tests.waiting import eventually
@@ -26,18 +26,20 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[int] = []
         self.go_on = threading.Event()
-        self.fails: Exception | None = None
-        bulk_write = Collection.bulk_write
+        self.fails: list[Exception] = []
+        command = Database.command
 
-        def held(collection: Collection[Any], wanted: Any, **more: Any) -> Any:
-            self.commands.append(len(wanted))
+        def held(database: Database[Any], wanted: Any, **more: Any) -> Any:
+            if "updates" not in wanted:
+                return command(database, wanted, **more)
+            self.commands.append(len(wanted["updates"]))
             if len(self.commands) == 1:
                 assert self.go_on.wait(15)
-            elif self.fails is not None:
-                raise self.fails
-            return bulk_write(collection, wanted, **more)
+            elif self.fails:
+                raise self.fails.pop()
+            return command(database, wanted, **more)
 
-        monkeypatch.setattr(Collection, "bulk_write", held)
+        monkeypatch.setattr(Database, "command", held)
 
 
 @pytest.fixture
@@ -104,15 +106,28 @@ def test_a_refusal_of_mongodb_reaches_only_its_caller(ask: Ask, held: Held) -> N
     assert answers[2].result(15)
 
 
-def test_an_update_that_cannot_be_encoded_fails_no_other(ask: Ask, held: Held) -> None:
-    """Nothing is certain, so each repeats its own, and the one that is broken meets its error."""
-    answers = [ask(1), ask(2, {"$set": {"text": object()}})]
+def test_an_update_that_cannot_be_encoded_fails_no_other(
+    ask: Ask, held: Held, group: GroupCommit
+) -> None:
+    answers = [ask(1), ask(2)]
+    with pytest.raises(WriteRefused):
+        group.update({"_id": 3}, {"$set": {"text": object()}})
     held.go_on.set()
-    assert [one.result(15) for one in answers] == [False, False]
+    assert [one.result(15) for one in answers] == [True, True]
 
 
-def test_a_lost_connection_is_reported_to_all(ask: Ask, held: Held) -> None:
-    held.fails = AutoReconnect("away")
+def test_a_command_without_an_answer_is_repeated(
+    ask: Ask, held: Held, collection: Collection[Any]
+) -> None:
+    held.fails = [AutoReconnect("away")]
+    answers = [ask(1), ask(2)]
+    held.go_on.set()
+    assert [one.result(15) for one in answers] == [True, True]
+    assert held.commands == [1, 2, 2]
+
+
+def test_an_outage_is_reported_to_all(ask: Ask, held: Held) -> None:
+    held.fails = [AutoReconnect("away"), AutoReconnect("away")]
     answers = [ask(1), ask(2)]
     held.go_on.set()
     for one in answers:
@@ -133,10 +148,63 @@ def test_one_that_has_no_time_is_not_sent_any_more(
 
 
 def test_the_next_one_is_sent_after_an_error_too(ask: Ask, held: Held, group: GroupCommit) -> None:
-    held.fails = AutoReconnect("away")
+    held.fails = [AutoReconnect("away"), AutoReconnect("away")]
     lost = ask(1)
     held.go_on.set()
     with pytest.raises(StoreUnavailable):
         lost.result(15)
-    held.fails = None
     assert group.update({"_id": 2}, {"$inc": {"n": 1}})
+
+
+# Updates that nobody waits for.
+
+
+def left_alone(_: GroupUpdate) -> None:
+    raise AssertionError("nothing is uncertain")
+
+
+def test_an_update_that_is_left_travels_with_the_next_command(
+    group: GroupCommit, collection: Collection[Any]
+) -> None:
+    assert group.leave({"_id": 1}, {"$inc": {"n": 1}})
+    assert group.has_left(1)
+    assert collection.find_one({"_id": 1, "n": 0})
+    assert group.update({"_id": 2}, {"$inc": {"n": 1}})
+    assert not group.has_left(1)
+    assert [one["n"] for one in collection.find({"_id": {"$in": [1, 2]}})] == [1, 1]
+
+
+def test_a_thousand_are_left_and_written_together(
+    group: GroupCommit, held: Held, collection: Collection[Any]
+) -> None:
+    held.go_on.set()
+    collection.insert_many([{"_id": n, "n": 0} for n in range(10, 1001)])
+    assert all(group.leave({"_id": n}, {"$inc": {"n": 1}}) for n in range(1000))
+    assert not group.leave({"_id": 1000}, {"$inc": {"n": 1}})
+    assert not group.write_left(left_alone)
+    assert sum(held.commands) == 1000
+    assert len(held.commands) < 50
+
+
+def test_one_that_does_not_match_makes_no_other_command_uncertain(
+    group: GroupCommit, collection: Collection[Any]
+) -> None:
+    alone = list[Any]()
+    group.leave({"_id": 77}, {"$inc": {"n": 1}})
+    assert not group.update({"_id": 1}, {"$inc": {"n": 1}})
+    assert group.update({"_id": 2}, {"$inc": {"n": 1}})
+    assert not group.write_left(lambda one: alone.append(one.condition["_id"]))
+    assert alone == [77]
+    assert not group.has_left(77)
+
+
+def test_one_that_mongodb_does_not_confirm_stays_left(group: GroupCommit, held: Held) -> None:
+    held.go_on.set()
+    group.update({"_id": 1}, {"$inc": {"n": 1}})
+    group.leave({"_id": 2}, {"$inc": {"n": 1}})
+    held.fails = [AutoReconnect("away"), AutoReconnect("away")]
+    with pytest.raises(StoreUnavailable):
+        group.write_left(left_alone)
+    assert group.has_left(2)
+    assert not group.write_left(left_alone)
+    assert not group.has_left(2)

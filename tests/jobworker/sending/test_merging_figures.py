@@ -118,14 +118,16 @@ def test_a_push_that_finds_no_company_is_not_waited_with(
     user = sim.add_user("花子")
     waits(database, user)
     noted: dict[str, Any] = {}
-    note_call = talking.desk.outbox._conversations.note_call
+    conversations = talking.desk.outbox._conversations
+    together = conversations._written_together
 
-    def note(id_: str, call: Any, *more: Any, **bounds: Any) -> Any:
-        found = database.conversations.find_one({"_id": id_})
-        noted[call.key] = found["outbox"][call.members[0]]["retryKey"]
-        return note_call(id_, call, *more, **bounds)
+    def written(condition: Any, update: Any, **more: Any) -> Any:
+        for path, effect in update["$set"].items():
+            if path.startswith("outbox."):
+                noted[effect["retryKey"]] = effect["retryKey"]
+        return together(condition, update, **more)
 
-    talking.desk.outbox._conversations.note_call = note  # type: ignore[method-assign]
+    conversations._written_together = written  # type: ignore[method-assign]
     talking.put(sim.drafts.text(user, "お知らせ"))
     eventually(lambda: texts(sim, user) == ["始まります"])
     talking.until_quiet()
