@@ -492,8 +492,9 @@ class Turn:
             parts.names.forget(self._id)
         messages = _messages_of(memo, document)
         message_id = messages.pop(self.name)
-        # After a failure its call might have been stored with it.
-        effects = () if memo.store_failures else parts.conversations.placed(decision.effects)
+        # After a failure its call may be stored with it.
+        alone = memo.store_failures > 0
+        effects = () if alone else parts.conversations.placed(decision.effects)
         with parts.outbox.at_once(self._id, effects) as at_once:
             recorded = parts.conversations.record(
                 document,
@@ -503,6 +504,7 @@ class Turn:
                 gathered=messages,
                 adopted=parts.outbox.has_adopted(self._id),
                 noted=None if at_once is None else at_once.noted,
+                alone=alone,
             )
             if recorded.is_noted and at_once is not None:
                 parts.outbox.begin(at_once)

@@ -380,6 +380,7 @@ class Conversations:
         gathered: Mapping[str, str | None] = MappingProxyType({}),
         adopted: bool = True,
         noted: NotedCall | None = None,
+        alone: bool = False,
     ) -> Recorded:
         """Decide the event permanently.
 
@@ -394,12 +395,13 @@ class Conversations:
         applied or unsent, nothing is recorded.
 
         With `noted` it is recorded together with that call if possible, so that LINE can be called
-        at once.
+        at once. `alone` shares no command with other conversations, which would wait if MongoDB
+        does not confirm this one.
         """
         id_ = conversation_id(document)
         try:
             recorded = self._recorded(
-                document, decision, unsaved, message_id, gathered, adopted, noted
+                document, decision, unsaved, message_id, gathered, adopted, noted, alone
             )
         except BaseException:
             self._cache.forget(id_)
@@ -419,6 +421,7 @@ class Conversations:
         gathered: Mapping[str, str | None],
         adopted: bool,
         noted: NotedCall | None,
+        alone: bool,
     ) -> Recorded:
         id_, names = conversation_id(document), [name_of(document), *gathered]
         message_ids = [one for one in (message_id, *gathered.values()) if one is not None]
@@ -438,7 +441,7 @@ class Conversations:
             effects = self.placed(wanted.effects) if placed is None else placed
             update = self._update_of(document, wanted, effects, applied)
             try:
-                if not tries and self._written_together(
+                if not (tries or alone) and self._written_together(
                     as_read, update, adopted=adopted, noted=noted
                 ):
                     return Recorded(effects, is_noted=noted is not None)

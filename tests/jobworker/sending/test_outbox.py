@@ -23,7 +23,7 @@ from jobworker.bot.talk import Talk
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.line import client as line_client
 from jobworker.line.side_call import Line
-from jobworker.record.conversations import FIRST_NUMBER, Conversations, Noted
+from jobworker.record.conversations import FIRST_NUMBER, Conversations
 from jobworker.sending import conversation_outbox, outbox
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
@@ -769,15 +769,18 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
             released.wait(10)
             session.abort_transaction()
 
-    holder, note_call = threading.Thread(target=hold), Conversations.note_call
+    desk.says(slow, "?")
+    desk.until_quiet()
+    holder, together = threading.Thread(target=hold), Conversations._written_together
 
-    def note(self: Conversations, id_: str, *more: Any, **bounds: Any) -> Noted:
-        if slow.user_id in id_ and not locked.is_set():
+    def written(self: Conversations, condition: Any, *more: Any, **bounds: Any) -> bool:
+        if slow.user_id in condition["_id"] and not locked.is_set():
+            assert bounds["noted"] is not None
             holder.start()
             assert locked.wait(5)
-        return note_call(self, id_, *more, **bounds)
+        return together(self, condition, *more, **bounds)
 
-    monkeypatch.setattr(Conversations, "note_call", note)
+    monkeypatch.setattr(Conversations, "_written_together", written)
     desk.says(slow, "?")
     assert locked.wait(5)
     started = time.monotonic()
@@ -788,7 +791,7 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
     holder.join(5)
     desk.until_quiet()
     assert took < 3
-    assert texts(sim, slow) == ["はい"]
+    assert texts(sim, slow) == ["はい", "はい"]
 
 
 def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(room: Rooms, sim: Sim) -> None:
