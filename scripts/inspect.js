@@ -359,6 +359,7 @@ var linedesk = (() => {
       "linedesk.dead(10)               the newest dead letters",
       "story and user show the users' messages with { text: true } as a second argument.",
       "`linedesk status` reports problems and what to do.",
+      "A change of a conversation by hand increments its n in the same update: $inc: { n: 1 }",
       "",
       "views for find(): v_answers, v_calls, v_deadletters, v_events, v_held, v_outbox, v_timers, v_waiting",
       "  db.v_events.find().sort({ $natural: -1 }).limit(20)",

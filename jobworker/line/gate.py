@@ -146,7 +146,7 @@ class Gate:
         """
         with self._lock:
             now = self._monotonic()
-            if self._order.waiting or self._next_start - self._lead_seconds > now or self._is_away:
+            if self._order.waiting or self._next_start - self._lead_seconds > now or self.is_away:
                 return False
             self._order.enter(ticket, now=now, away=False)
             if not self._order.arm():
@@ -162,7 +162,12 @@ class Gate:
     @property
     def is_away(self) -> bool:
         """Whether LINE must not be called for now, or only to test it."""
-        return self._is_away
+        return self.is_closed or self._held_seconds() > 0 or self._is_probed()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no ticket waits, and the next one gets a turn at once."""
+        return self._order.state is GateState.FREE and not self._order.waiting
 
     def move(self, ticket: Ticket, standing: Standing) -> None:
         """Give a ticket the better of its present standing and `standing`."""
@@ -250,10 +255,6 @@ class Gate:
                 raise GateClosed("no turn at the gate: the process is stopping")
             raise LineAway("LINE is not called for now")
         return ticket
-
-    @property
-    def _is_away(self) -> bool:
-        return self.is_closed or self._held_seconds() > 0 or self._is_probed()
 
     def _arm(self) -> float | None:
         """Under the lock: return in how many seconds a thread has to serve; None if none has to."""

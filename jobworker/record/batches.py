@@ -51,12 +51,6 @@ class Batches:
         self._collection = durable(database[CONVERSATIONS])
         self._conversations = conversations
 
-    def has_end(self, id_: str) -> bool:
-        """Whether the end of a conversation's last call is not durable yet: then no send of it can
-        be claimed.
-        """
-        return self._conversations.has_end(id_)
-
     def open(self, key: str, at: datetime) -> None:
         """Begin a batch, before any send is claimed for it."""
         try:

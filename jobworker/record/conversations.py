@@ -239,11 +239,11 @@ class EndTakenAlong:
 
     def no_other_call(self, stray: datetime | None = None) -> Document:
         """The condition that no call is stored but the ended one, and one that was written late."""
+        # guard: no-call-stands -> return {}
         return {"call.at": {"$in": [None, self._at, stray]}}
 
     def joined(self, update: Document) -> Document:
         """Return an update that sets `call`, with the end."""
-        # guard: ends-join-the-record -> return update
         return (
             {**update, "$unset": {**update.get("$unset", {}), **self.gone}} if self.gone else update
         )
@@ -508,7 +508,7 @@ class Conversations:
         if noted is None:
             return self._together.update(condition, update, upsert=not adopted)
         with self._with_end(condition["_id"]) as end:
-            condition |= end.no_other_call()  # guard: no-call-stands
+            condition |= end.no_other_call()
             call = noted.call.as_document()
             update = {**update, "$set": {**update["$set"], CALL: call}}
             # guard: ends-join-the-record

@@ -54,7 +54,7 @@ class GroupUpdate:
         self.leads = False
         self.is_certain = False
         self.error: Exception | None = None
-        # Of one that was left: who writes it by other means now, and whether it met no match.
+        # Of one that was left: other updates that take it along now, and whether it has no match.
         self.users = 0
         self.is_alone = False
 

@@ -65,6 +65,8 @@ class Boxes:
     """Under the lock: the same for a conversation that is not in memory yet."""
     make_letters: Callable[..., None]
     """Like the outbox's own: `(box, places, cause, call, unknown=…)`."""
+    has_end: Callable[[str], bool]
+    """Whether the end of a conversation's last call is not durable yet: none of it is claimed."""
     until_confirmed: Callable[[Callable[[], Action | None], str], None]
     """Repeat it until MongoDB has confirmed it; then run what follows."""
 
@@ -120,7 +122,7 @@ class Batching:
         if (
             not go.is_new
             or go.is_noted
-            or self._rows.has_end(box.id)
+            or self._boxes.has_end(box.id)
             or go.call.way is not SendMethod.PUSH
             or self._line.rate_limits.seconds(MULTICAST)
         ):
@@ -129,7 +131,7 @@ class Batching:
         others = [
             one
             for one in company_of(box, self._boxes.waiting.values(), boottime())
-            if not self._rows.has_end(one.id)
+            if not self._boxes.has_end(one.id)
         ]
         # The rest of the month is for those that have waited longest.
         others = others if left is None else others[: max(0, left - 1)]

@@ -176,6 +176,7 @@ class Outbox:
                 leave=self._leave,
                 gone=self._remember,
                 make_letters=self._make_letters,
+                has_end=lambda id_: self._conversations.has_end(id_),
                 until_confirmed=self._until_confirmed,
             ),
             line=line,
@@ -244,7 +245,10 @@ class Outbox:
             plan = box.plan(made.boottime, self._line.rate_limits.seconds, self._budget(box))
             if not isinstance(plan, Go) or plan.late_on:
                 return None
-            if plan.call.way is SendMethod.PUSH and self._groups.is_due(box.sends[0].send.to):
+            if plan.call.way is not SendMethod.REPLY and (
+                # It may find company at the gate.
+                not gate.is_idle or self._groups.is_due(box.sends[0].send.to)
+            ):
                 return None
             ticket = None
             if gate.interval_seconds:

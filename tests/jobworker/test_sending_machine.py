@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ from jobworker.line.client import tell
 from jobworker.line.gate import Gate
 from jobworker.line.rate_limits import RateLimits
 from jobworker.line.side_call import Line
-from jobworker.record.conversations import LateCall, Noted, Outbound
+from jobworker.record.conversations import LateCall, Noted, Outbound, Placed
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.store.documents import Document
@@ -105,6 +106,8 @@ class World:
         self.steps.clear()
         self.timers.clear()
         self.closed = False
+        # The ends that only the process knows, by conversation.
+        self.left: dict[str, Call] = {}
         self.breaker = Breaker(monotonic=lambda: self.now)
         self.rate_limits = RateLimits(monotonic=lambda: self.now)
         self.gate = Gate(
@@ -165,16 +168,36 @@ class World:
 
     def sends(self, id_: str) -> list[tuple[str, Document]]:
         """The sends of a conversation, in order."""
-        effects = sorted(self.waiting[id_].items())
+        ended = self.left[id_].members if id_ in self.left else ()
+        effects = [one for one in sorted(self.waiting[id_].items()) if one[0] not in ended]
         return [(place, one) for place, one in effects if one["type"] == "send"]
 
-    def note_call(self, id_: str, call: Call, late: LateCall | None, *, seconds: float) -> Noted:
+    def record(self, id_: str, effects: Sequence[Placed], call: Call | None) -> bool:
+        """Whether the call is stored with it: no other one stands."""
+        if call is not None:
+            self._end_left(id_)
+            if is_noted := id_ not in self.noted:
+                self.noted[id_] = call
+        for place, effect in effects:
+            self.waiting[id_][place] = copy.deepcopy(effect)
+        return call is not None and is_noted
+
+    def note_call(
+        self,
+        id_: str,
+        call: Call,
+        late: LateCall | None,
+        *,
+        seconds: float,
+        instead: Call | None,
+    ) -> Noted:
         def note() -> Noted:
             if call.members[0] not in self.waiting[id_]:
                 return Noted.GONE
             if late is not None and self.paid_late[id_] >= late.most:
                 return Noted.TOO_MANY_LATE
             self.paid_late[id_] += late is not None
+            self._end_left(id_)
             self.noted[id_] = call
             return Noted.NOTED
 
@@ -199,6 +222,29 @@ class World:
                 self.waiting[id_][place]["token"] = None
 
         self.write(end, id_)
+
+    def end_later(self, id_: str, call: Call) -> bool:
+        assert id_ not in self.left, "two ends of one conversation"
+        self.left[id_] = call
+        return True
+
+    def has_end(self, id_: str) -> bool:
+        return id_ in self.left
+
+    def write_ends(self) -> None:
+        for id_ in list(self.left):
+            self.write(partial(self._end_left, id_), id_)
+
+    def _end_left(self, id_: str) -> None:
+        call = self.left.get(id_)
+        if call is None:
+            return
+        assert self._is_noted(id_, call), "its call was replaced before its end"
+        del self.noted[id_]
+        for place in call.members:
+            effect = self.waiting[id_].pop(place)
+            assert effect["id"] in self.heard, "removed before it was carried out"
+        del self.left[id_]
 
     def give_up(self, id_: str, letters: Mapping[str, Document], call: Call | None) -> None:
         def give_up() -> None:
@@ -331,8 +377,14 @@ class Machine(RuleBasedStateMachine):
             place = place_of(1, len(self.known))
             recorded.append((place, effect))
             self.known[effect["id"]] = id_
-            self.world.waiting[id_][place] = copy.deepcopy(effect)
-        self.world.outbox.add(id_, Outbound(recorded))
+        outbox = self.world.outbox
+        with outbox.at_once(id_, recorded) as at_once:
+            call = None if at_once is None else at_once.noted.call
+            is_noted = self.world.record(id_, recorded, call)
+            if at_once is not None and is_noted:
+                outbox.begin(at_once)
+        if not is_noted:
+            outbox.add(id_, Outbound(recorded))
 
     def _record(self, id_: str, age: int | None, count: int) -> None:
         world = self.world

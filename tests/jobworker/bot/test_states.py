@@ -253,8 +253,8 @@ def test_a_time_out_that_finds_another_state_does_nothing(room: MakeRoom, sim: S
     """A state that an operator or `forget` has cleared meanwhile is not left once more."""
     shop, user = room(an_order()), sim.add_user("花子")
     hears(shop, user, "注文")
-    id_ = {"key": user.user_id}
-    shop.database.conversations.update_one(id_, {"$set": {"state": "asking_how_many"}})
+    by_hand = {"$set": {"state": "asking_how_many"}, "$inc": {"n": 1}}
+    shop.database.conversations.update_one({"key": user.user_id}, by_hand)
     ring(shop, rows(shop)[0])
     assert shop.conversation(user.user_id)["state"] == "asking_how_many"
     assert texts(shop, user) == ["何にしますか？"]
@@ -346,7 +346,9 @@ def test_in_private_a_member_s_place_is_the_conversation_s(room: MakeRoom, sim: 
 def test_forget_empties_state_and_data_and_ends_the_state_s_time(room: MakeRoom, sim: Sim) -> None:
     shop, user = room(an_order()), sim.add_user("花子")
     hears(shop, user, "注文")
-    shop.database.conversations.update_one({"key": user.user_id}, {"$set": {"data.what": "お茶"}})
+    shop.database.conversations.update_one(
+        {"key": user.user_id}, {"$set": {"data.what": "お茶"}, "$inc": {"n": 1}}
+    )
     shop.send(sim.drafts.unfollow(user))
     shop.until_quiet()
     found = shop.conversation(user.user_id)

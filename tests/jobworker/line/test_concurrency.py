@@ -373,7 +373,10 @@ def test_only_the_probe_is_called_until_line_answers_it(
     slow_sim.answer_next("push", 500, times=4)
     users = [slow_sim.add_user(f"客{n}") for n in range(40)]
     desk = room(a_bot("push"), sim=slow_sim, threads=24, line={"concurrency": 20, **SHORT})
-    for user in users:
+    for user in users[:20]:
+        desk.says(user, "はい")
+    eventually(lambda: desk.desk.breaker.state is not BreakerState.CLOSED)
+    for user in users[20:]:
         desk.says(user, "はい")
     desk.until_quiet()
     calls = slow_sim.calls

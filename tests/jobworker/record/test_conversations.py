@@ -13,16 +13,21 @@ from typing import Any
 import bson
 import pytest
 from bson import ObjectId
+from pymongo.collection import Collection
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.effects import Call, SendMethod
+from jobworker.record.cache import KEPT_SECONDS, ConversationCache
 from jobworker.record.conversations import (
     FIRST_NUMBER,
     MOST_MEMBERS,
+    Conversation,
     Conversations,
     Decision,
+    LateCall,
     Noted,
+    NotedCall,
     Outbound,
     Recorded,
 )
@@ -578,7 +583,7 @@ def test_a_try_not_known_to_be_written_down_calls_nothing(
     before = len(sim.calls)
     with Room(broken_database, sim, bot) as room:
         room.says(user, "一")
-        eventually(lambda: caplog.text.count("not decided, trying again") > 1)
+        eventually(lambda: "call not recorded, waiting" in caplog.text)
         assert len(sim.calls) == before
         fail(breakable, "off")
         room.until_quiet()
@@ -759,3 +764,153 @@ def test_of_two_overlapping_records_at_once_one_is_kept(
         assert sorted(answer.is_ours for answer in answers) == [False, True]
         applied = stored(database)["applied"]
         assert (applied.count(a), applied.count(b)) == (1, 1)
+
+
+# A call that is stored with its record, and the end of the last one.
+
+
+def noted(conversations: Conversations, *names: str, **fields: Any) -> NotedCall:
+    placed = conversations.placed([effect(name) for name in names])
+    members = [place for place, _ in placed]
+    return NotedCall(placed, a_call(*members, **fields), seconds=2.0)
+
+
+def end_of(database: Db, mine: Conversations) -> NotedCall:
+    """LINE has accepted the call of E1, and its end is not durable."""
+    first = noted(mine, "E1/0", at=datetime.now(UTC) - timedelta(seconds=1))
+    recorded = record(mine, document("E1"), deciding("E1/0"), adopted=False, noted=first)
+    assert recorded.is_noted
+    assert mine.end_later("main/U1", first.call)
+    assert ids_in(stored(database)) == ["E1/0"]
+    return first
+
+
+def test_a_record_with_a_call_takes_the_end_of_the_last_one_along(
+    database: Db, mine: Conversations
+) -> None:
+    end_of(database, mine)
+    second = noted(mine, "E2/0")
+    assert record(mine, document("E2"), deciding("E2/0"), noted=second).is_noted
+    found = stored(database)
+    assert ids_in(found) == ["E2/0"]
+    assert tuple(found["call"]["members"]) == second.call.members
+    assert not mine.has_end("main/U1")
+    assert not mine.write_ends()
+    assert stored(database)["call"] == found["call"]
+
+
+def test_a_note_of_a_call_takes_the_end_of_the_last_one_along(
+    database: Db, mine: Conversations
+) -> None:
+    end_of(database, mine)
+    recorded = record(mine, document("E2"), deciding("E2/0"))
+    assert not recorded.is_noted
+    call = a_call(*places(recorded))
+    assert mine.note_call("main/U1", call) is Noted.NOTED
+    found = stored(database)
+    assert ids_in(found) == ["E2/0"]
+    assert tuple(found["call"]["members"]) == call.members
+
+
+def test_a_late_reply_takes_the_end_along_too(database: Db, mine: Conversations) -> None:
+    end_of(database, mine)
+    recorded = record(mine, document("E2"), deciding("E2/0"))
+    late = LateCall("2026-11-27", 1)
+    assert mine.note_call("main/U1", a_call(*places(recorded)), late) is Noted.NOTED
+    found = stored(database)
+    assert (ids_in(found), found["late"]["calls"]) == (["E2/0"], 1)
+
+
+def test_the_end_of_a_replaced_call_removes_its_sends_only(
+    database: Db, mine: Conversations
+) -> None:
+    first = end_of(database, mine)
+    other = {**first.call.as_document(), "at": datetime.now(UTC)}
+    database.conversations.update_one({}, {"$set": {"call": other}})
+    mine.write_ends()
+    found = stored(database)
+    assert (ids_in(found), "call" in found) == ([], True)
+
+
+def test_no_record_with_a_call_replaces_one_that_stands(database: Db, mine: Conversations) -> None:
+    first = noted(mine, "E1/0")
+    record(mine, document("E1"), deciding("E1/0"), adopted=False, noted=first)
+    recorded = record(mine, document("E2"), deciding("E2/0"), noted=noted(mine, "E2/0"))
+    assert not recorded.is_noted
+    found = stored(database)
+    assert ids_in(found) == ["E1/0", "E2/0"]
+    assert tuple(found["call"]["members"]) == first.call.members
+
+
+def test_a_first_record_with_a_call_waits_behind_what_a_predecessor_left(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    record(of_epoch(1), document("E1"), deciding("E1/0"))
+    mine = of_epoch(2)
+    second = noted(mine, "E2/0")
+    recorded = record(mine, document("E2"), deciding("E2/0"), adopted=False, noted=second)
+    assert not recorded.is_noted
+    assert recorded.adopted is not None
+    assert [one["id"] for _, one in recorded.outbox.effects] == ["E1/0", "E2/0"]
+    assert "call" not in stored(database)
+
+
+def test_a_change_by_hand_is_seen(database: Db) -> None:
+    """At once if it increments `n`, and otherwise after ten seconds."""
+    now = [0.0]
+    mine = Conversations(database.conversations, cache=ConversationCache(monotonic=lambda: now[0]))
+    mine.epoch = 5
+    record(mine, document("E1"), deciding(state="asked"), adopted=False)
+
+    def decides(name: str) -> bool:
+        read_n = mine.load(document(name)).n
+        decision = Decision({"data": {"by": name}}, [], read_n)
+        return not record(mine, document(name), decision).outdated
+
+    assert mine.load(document("E2")).state == "asked"
+    database.conversations.update_one({}, {"$set": {"state": "by hand"}, "$inc": {"n": 1}})
+    assert not decides("E2")
+    assert mine.load(document("E2")).state == "by hand"
+    assert decides("E2")
+    database.conversations.update_one({}, {"$set": {"state": "by hand again"}})
+    assert mine.load(document("E3")).state == "by hand"
+    now[0] = KEPT_SECONDS + 1
+    assert mine.load(document("E3")).state == "by hand again"
+    assert decides("E3")
+    assert stored(database)["state"] == "by hand again"
+
+
+def test_what_was_read_before_a_change_is_not_kept(database: Db, mine: Conversations) -> None:
+    record(mine, document("E1"), deciding(state="asked"), adopted=False)
+    find_one, id_ = Collection.find_one, "main/U1"
+
+    def find(collection: Any, *args: Any, **more: Any) -> Any:
+        found = find_one(collection, *args, **more)
+        if not asked:
+            asked.append(True)
+            profile = {"displayName": "花子"}
+            assert mine.keep_profile(Conversation(id_, n=1), None, profile)
+        return found
+
+    asked: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Collection, "find_one", find)
+        assert mine.load(document("E2")).profile is None
+    assert mine.load(document("E2")).profile == {"displayName": "花子"}
+
+
+def test_a_copy_follows_the_records(database: Db, mine: Conversations) -> None:
+    """Whatever path they change, a copy is what MongoDB has."""
+    changes = [
+        Decision({"state": "a", "data": {"x": [1, {"y": None}]}}, []),
+        Decision({"members.U2": {"displayName": "次郎"}, "answers.E1": {"state": "taken"}}, []),
+        Decision({"members.U3": {"displayName": "三郎"}, "until": datetime.now(UTC)}, []),
+        Decision({"state": None}, [], gone=["members.U2", "answers.E1", "nameParts"]),
+    ]
+    mine.load(document("E0"))
+    for number, decision in enumerate(changes, 1):
+        record(mine, document(f"E{number}"), decision, adopted=number > 1)
+        assert mine._cache.get("main/U1") is not None
+        kept, read = mine.load(document("E9")), mine.read(document("E9"))
+        assert (kept.fields(), kept.n) == (read.fields(), read.n)
+        assert kept.answers == read.answers

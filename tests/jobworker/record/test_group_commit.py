@@ -156,7 +156,7 @@ def test_the_next_one_is_sent_after_an_error_too(ask: Ask, held: Held, group: Gr
     assert group.update({"_id": 2}, {"$inc": {"n": 1}})
 
 
-# Updates that nobody waits for.
+# Updates for which no thread waits.
 
 
 def left_alone(_: GroupUpdate) -> None:
