@@ -87,7 +87,9 @@ def test_a_profile_is_fetched_once_a_day(room: Rooms, sim: Sim, named: Bot) -> N
     assert kept["displayName"] == "花子"
     assert isinstance(kept["at"], datetime)
     yesterday = datetime.now(UTC) - timedelta(days=1, seconds=1)
-    desk.database.conversations.update_one({}, {"$set": {"profile.at": yesterday}})
+    desk.database.conversations.update_one(
+        {}, {"$set": {"profile.at": yesterday}, "$inc": {"n": 1}}
+    )
     desk.says(user, "?")
     desk.until_quiet()
     assert fetched(sim, user) == 2
@@ -192,7 +194,9 @@ def test_an_old_name_stays_known_while_line_is_away(room: Rooms, sim: Sim, named
     desk.says(user, "?")
     desk.until_quiet()
     yesterday = datetime.now(UTC) - timedelta(days=2)
-    desk.database.conversations.update_one({}, {"$set": {"profile.at": yesterday}})
+    desk.database.conversations.update_one(
+        {}, {"$set": {"profile.at": yesterday}, "$inc": {"n": 1}}
+    )
     sim.answer_next("profile", 401)
     desk.says(user, "?")
     desk.until_quiet()
