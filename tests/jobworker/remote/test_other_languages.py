@@ -141,7 +141,7 @@ def test_stored_values_that_json_has_no_form_for_pass_a_program_unchanged(
         room.says(user, "a")
         room.until_quiet()
         place = {"_id": room.conversation(user.user_id)["_id"]}
-        room.database.conversations.update_one(place, {"$set": {"data": stored}})
+        room.database.conversations.update_one(place, {"$set": {"data": stored}, "$inc": {"n": 1}})
         room.says(user, "b")
         room.until_quiet()
     found = room.conversation(user.user_id)["data"]

@@ -108,7 +108,7 @@ def test_an_unfollow_removes_what_is_personal(room: Room, sim: Sim) -> None:
     room.says(user, "やあ")
     room.until_quiet()
     room.database.conversations.update_one(
-        {"key": user.user_id}, {"$set": {"state": "a", "data": {"tel": "1"}}}
+        {"key": user.user_id}, {"$set": {"state": "a", "data": {"tel": "1"}}, "$inc": {"n": 1}}
     )
     room.send(sim.drafts.unfollow(user))
     room.until_quiet()
