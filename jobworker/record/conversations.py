@@ -732,7 +732,7 @@ class Conversations:
         return self._together.has_left(id_)
 
     def write_ends(self) -> bool:
-        """Write the ends that are left; returns whether there are new ones."""
+        """Write the ends that are left; returns whether some still are."""
         return self._together.write_left(self._write_end)
 
     def _write_end(self, end: GroupUpdate) -> None:

@@ -13,6 +13,7 @@ An update may also be left for the next command, if no thread waits for it.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +58,11 @@ class GroupUpdate:
         # Of one that was left: other updates that take it along now, and whether it has no match.
         self.users = 0
         self.is_alone = False
+
+    @classmethod
+    def nothing(cls) -> GroupUpdate:
+        """One that changes nothing, for a command of what is left."""
+        return cls({}, {})
 
 
 class GroupCommit:
@@ -152,10 +158,15 @@ class GroupCommit:
             del self._left[id_]
 
     def write_left(self, alone: Callable[[GroupUpdate], None]) -> bool:
-        """Write all updates that are left; `alone` writes one that did not match in a command.
-
-        Returns whether there are new ones. Raises StoreUnavailable; then some are still left.
+        """Write the updates that are left and that no other one takes along; `alone` writes one
+        that did not match in a command. Returns whether some are still left, as they are also if
+        it raises StoreUnavailable.
         """
+        with self._lock:
+            commands = math.ceil(len(self._left) / MOST_TOGETHER)
+        for _ in range(commands):
+            with writing_one():
+                self._update(GroupUpdate.nothing())
         refused: WriteRefused | None = None
         for id_ in list(self._left):
             one = self.take(id_)
@@ -163,9 +174,9 @@ class GroupCommit:
                 continue
             is_durable = False
             try:
-                if one.is_alone or not self.update(one.condition, one.update):
+                if one.is_alone and one.users == 1:
                     alone(one)
-                is_durable = True
+                    is_durable = True
             except WriteRefused as error:
                 # Its document's own trouble.
                 refused = error
@@ -184,7 +195,7 @@ class GroupCommit:
             free = (one for one in self._left.values() if not (one.users or one.is_alone))
             left = list(islice(free, MOST_TOGETHER))
         try:
-            self._send([*together, *left])
+            self._send(together, left)
         finally:
             with self._lock:
                 self._settle_left(left)
@@ -215,14 +226,17 @@ class GroupCommit:
             one.is_alone = one.error is None or isinstance(one.error, WriteError)
             one.error = None
 
-    def _send(self, sent: Sequence[GroupUpdate]) -> None:
+    def _send(self, together: Sequence[GroupUpdate], left: Sequence[GroupUpdate]) -> None:
+        sent = [*(one for one in together if one.update), *left]
+        if not sent:
+            return
         try:
             answer = self._answer(sent)
         except DocumentTooLarge:
             # One of them, and the driver does not report which.
             return
         except PyMongoError as error:
-            for one in sent:
+            for one in (*together, *left):
                 one.error = error
             return
         is_there_already = set[int]()

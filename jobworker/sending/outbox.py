@@ -677,17 +677,22 @@ class Outbox:
         """
         if not self._conversations.end_later(box.id, call):
             return False
+        self._write_ends_soon()
+        return True
+
+    def _write_ends_soon(self) -> None:
         with self._lock:
             is_first, self._ends_are_left = not self._ends_are_left, True
         if is_first:
             written = partial(self._by_step, self._write_ends, "ends of calls not written")
             self._line.later(self._limits.end_seconds, written)
-        return True
 
     def _write_ends(self) -> None:
         with self._lock:
             self._ends_are_left = False
-        self._conversations.write_ends()
+        # Another write takes one along, and may fail.
+        if self._conversations.write_ends():
+            self._write_ends_soon()
 
     def _write_answer(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> Action:
         """Make the answer's changes durable before another try."""

@@ -231,9 +231,10 @@ class World:
     def has_end(self, id_: str) -> bool:
         return id_ in self.left
 
-    def write_ends(self) -> None:
+    def write_ends(self) -> bool:
         for id_ in list(self.left):
             self.write(partial(self._end_left, id_), id_)
+        return False
 
     def _end_left(self, id_: str) -> None:
         call = self.left.get(id_)
