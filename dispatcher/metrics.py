@@ -1,15 +1,12 @@
 """A dispatcher's figures: its metrics and their sources. None of them asks MongoDB.
 
-The pool's own counts are only read here, once a second, so that no document pays for it.
+The pool's own counts are only read, once a second, so that no document pays for it.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry
 
@@ -23,7 +20,6 @@ from linedesk.runtime.metrics import (
     MetricsSnapshots,
     Values,
 )
-from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.queue.usage import Depth
 
 OF_PROCESS = (
@@ -111,74 +107,29 @@ DEPTH = (
 TABLE = (*OF_PROCESS, *IN_HAND, *DEPTH)
 
 
-@dataclass(frozen=True)
-class InHand:
-    """The pool's figures at one moment."""
-
-    documents: int = 0
-    """Documents read and unfinished, without those in `held`."""
-    window: int = 0
-    """From the oldest of them to the newest that was read; reading pauses at the pool's bound."""
-    held: tuple[int, int] = (0, 0)
-    """The number of keys with documents in `held`, and of those documents."""
-    taken: int = 0
-    """Documents read since the start."""
-    decided: int = 0
-    """Documents decided since the start, including those of `held`."""
-    paused: int = 0
-    """Keys paused by an operator that have work."""
-    deferred: int = 0
-    """Keys whose first document was tried and waits for its next try."""
-    saving: int = 0
-    """Keys that wait for a save of progress."""
-    holding: int = 0
-    """Keys with documents that are moving to `held`."""
-    pauses: Pauses = NO_PAUSES
-    """The pauses in force."""
-
-
 class DispatcherMetrics(Metrics):
-    """The figures of one process. A standby reports only that it does not lead."""
+    """The figures of one process. A standby reports only that it does not lead.
+
+    `leads` returns whether the process holds the lease.
+    """
 
     def __init__(
         self, registry: CollectorRegistry | None = None, *, leads: Callable[[], bool]
     ) -> None:
         super().__init__(TABLE, registry)
         self.put(_none_of(IN_HAND))
-        self._leads = leads
+        self.set("leading", leads)
+        self.leads = leads
         self._snapshots = MetricsSnapshots(self.registry)
-        self._looking = threading.Lock()  # for one reading at a time
-        self._counts: Callable[[], Values] | None = None
 
     @property
     def latest(self) -> MetricsSnapshot:
         """The figures of the last reading."""
         return self._snapshots.latest
 
-    @property
-    def leads(self) -> bool:
-        """Whether the process holds the lease."""
-        return self._leads()
-
-    def begin(
-        self,
-        in_hand: Callable[[], InHand],
-        busy: Callable[[], tuple[int, int, int]],
-        lost_history: Callable[[], int],
-    ) -> None:
-        """The process is active: from now on these are read, too, from any thread.
-
-        `busy` returns the numbers of threads, of busy threads, and of threads ever abandoned.
-        """
-        self._counts = lambda: _values(in_hand(), *busy(), lost_history())
-
     def look(self) -> MetricsSnapshot:
-        """Read all current figures; from any thread."""
-        with self._looking:
-            self.set("leading", self._leads())
-            if self._counts is not None:
-                self.put(self._counts())
-            return self._snapshots.take()
+        """Read all current figures; by one thread at a time."""
+        return self._snapshots.take()
 
     def know(self, depth: Depth | None) -> None:
         """Set the last measurement of the backlog; None if it is not known any more."""
@@ -187,31 +138,6 @@ class DispatcherMetrics(Metrics):
 
 def _none_of(figures: Iterable[Figure]) -> Values:
     return dict.fromkeys(figure.name for figure in figures)
-
-
-def _values(now: InHand, threads: int, busy: int, abandoned: int, lost_history: int) -> Values:
-    held_keys, held_documents = now.held
-    pauses = now.pauses.ages(datetime.now(UTC))
-    return {
-        "read_documents": now.taken,
-        "finished_documents": now.decided,
-        "in_hand_documents": now.documents,
-        "window_documents": now.window,
-        "held_documents": held_documents,
-        "held_keys": held_keys,
-        "waiting_keys": {
-            "paused": now.paused,
-            "again": now.deferred,
-            "save": now.saving,
-            "held": now.holding,
-        },
-        "pauses": {kind: len(ages) for kind, ages in pauses.items()},
-        "oldest_pause_seconds": {kind: max(ages, default=0.0) for kind, ages in pauses.items()},
-        "threads": threads,
-        "busy_threads": busy,
-        "abandoned_threads": abandoned,
-        "lost_history": lost_history,
-    }
 
 
 OF_TIMERS = (

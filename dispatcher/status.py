@@ -82,7 +82,7 @@ class StatusLine:
 
     def state(self) -> str:
         """Return whether it works or waits for a known reason."""
-        return WORKING if self._figures.leads and self._reason.fresh() is None else WAITING
+        return WORKING if self._figures.leads() and self._reason.fresh() is None else WAITING
 
     def words(self) -> str:
         """Return the wait reasons first, then the figures of the last reading."""
@@ -113,7 +113,7 @@ class StatusLine:
         return {BROKER: broker, WORKERS: [dict(one) for one in self._worker.workers()]}
 
     def _leading(self) -> str:
-        if self._figures.leads:
+        if self._figures.leads():
             return f"holds the lease since {moment(self._began_at)}"
         return "cannot renew the lease"
 
@@ -189,7 +189,7 @@ class BacklogProbe(BackgroundThread):
                 self._figures.know(None)
             if (now := time.monotonic()) >= self._note_at:
                 self._note_at = max(self._note_at + self._limits.history_seconds, now)
-                if self._figures.leads:
+                if self._figures.leads():
                     # First, because the row would create an uncapped `history` after a drop.
                     self._tried("collections not checked", self._neighbours.look)
                     self._tried("history not written", self._note)
@@ -296,7 +296,7 @@ class StatusReporter:
         stalled: Callable[[], str | None],
     ) -> None:
         """The process is active; `about` is part of the row, `stalled` returns its hanging part."""
-        self.figures.begin(view.in_hand, view.busy, reader.lost_history)
+        self.figures.ask(lambda: {**view.in_hand(), "lost_history": reader.lost_history()})
         self._status_line = status_line = StatusLine(
             self.figures, view, reader.reason, worker, components, about=about
         )

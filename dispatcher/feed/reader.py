@@ -16,7 +16,6 @@ from bson.timestamp import Timestamp
 
 from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedItem, FeedLimits, PositionLost, RecvqGone
 from dispatcher.feed.heartbeat import Heartbeat, Stalled
-from dispatcher.feed.recovery import SCANNING, Recovery
 from dispatcher.feed.rescan import Rescan, ScanPass
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
@@ -31,6 +30,7 @@ ROOM_SECONDS = 0.2
 FINISH_LOOK_SECONDS = 0.05
 
 OPENING = "opening the feed"
+SCANNING = "scanning recvq"
 
 
 class ReaderState(Enum):
@@ -193,7 +193,6 @@ class FeedReader(BackgroundThread):
         self._has_room = has_room
         self._heartbeat = heartbeat
         self._limits = limits
-        self._recovery = Recovery(rescan, pool, saver)
         self._machine = ReaderMachine(token, healthy_seconds=limits.healthy_seconds)
         self.reason = WaitReason(renew_seconds=limits.renew_seconds)
         """Why the feed delivers no documents at present, if there is a known reason."""
@@ -266,14 +265,37 @@ class FeedReader(BackgroundThread):
         self._pool.forget_token()
 
     def _scan(self) -> None:
+        """Scan recvq for documents that may be unfinished (G9).
+
+        A kill may end each step. The token is therefore forgotten durably first, and every later
+        step checks the present state.
+        """
+        if not self._saver.save():
+            raise StoreUnavailable("the lost position could not be forgotten durably")
+        began, cause = time.monotonic(), self._machine.cause
+        # One step under the pool's lock: documents that finish during the scan must not look new to
+        # it.
+        after = self._pool.begin_scan()
+        log.info("scanning recvq after=%s", after)
         try:
-            start = self._recovery.scan(self._machine.cause, take=self._take, is_over=self._is_over)
+            start = self._rescan.scan(after, self._take, self._is_over)
         except WrongCollection:
             if self._finish():
                 raise
             return
-        if start is not None:
-            self._machine.scanned(start)
+        if start is None:
+            return
+        log.log(
+            logging.INFO if cause is None else logging.WARNING,
+            "recvq scanned, streaming from %s documents=%d new=%d seconds=%.1f after=%s cause=%s",
+            start.operation_time,
+            start.taken,
+            start.new,
+            time.monotonic() - began,
+            after,
+            cause or "first start",
+        )
+        self._machine.scanned(start)
 
     def _is_over(self) -> bool:
         """Asked at each row of a scan: it may take long until the first document is handed over."""

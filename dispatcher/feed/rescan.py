@@ -46,6 +46,9 @@ class ScanPass:
 
     operation_time: Timestamp
     seen: OrderedDict[Any, None] = field(default_factory=OrderedDict)
+    taken: int = 0
+    """The documents handed over by this pass and those before it, and how many of them were new."""
+    new: int = 0
     read: int = 0
     last: Any = None
     started: float = field(default_factory=time.monotonic)
@@ -96,6 +99,8 @@ class Rescan:
     ) -> ScanPass | None:
         """Pass every document that may be unfinished to `take`, until a pass is short enough.
 
+        `take` returns whether the document was new.
+
         Returns the last pass: stream from its `operation_time` and drop the ids it has `seen`.
         Returns None if `stopped` returned True; it is asked at each document read, and at each one
         counted on the way back to the start. Raises StoreUnavailable: a new scan loses no document;
@@ -135,6 +140,8 @@ class Rescan:
             #     with self._client.start_session(causal_consistency=False) as session:
             with self._client.start_session(causal_consistency=True) as session:
                 one = ScanPass(self._time(session))
+                if before is not None:
+                    one.taken, one.new = before.taken, before.new
                 # Behind the time: the stream has every later drop.
                 # guard: checked-behind-the-time
                 check_recvq(self._collection.database)
@@ -148,7 +155,8 @@ class Rescan:
                         continue
                     one.note(document["_id"])
                     if before is None or document["_id"] not in before.seen:
-                        take(document)
+                        one.taken += 1
+                        one.new += take(document)
                 # guard: time-before-scan ->
                 #     one.operation_time = self._time(session)
                 #     return one

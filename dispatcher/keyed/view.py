@@ -23,7 +23,6 @@ from dispatcher.keyed.queues import (
 )
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
-from dispatcher.metrics import InHand
 from linedesk.store.documents import Document
 from linedesk.store.queue.usage import FeedPosition, accepted_at
 from linedesk.store.records.events import EVENT_ID
@@ -61,24 +60,36 @@ class PoolView:
         self._queues = queues
         self._suspects = suspects
 
-    def in_hand(self) -> InHand:
-        """The current figures."""
-        queues = self._queues
+    def in_hand(self) -> dict[str, Any]:
+        """The current values of `dispatcher.metrics.IN_HAND`, but for the feed's."""
+        queues, threads = self._queues, self._threads.useful
         with self._lock:
             unsaved = queues.count(KeyState.UNSAVED)
             holding = sum(queue.moving for queue in queues.in_state(KeyState.UNSAVED))
-            return InHand(
-                documents=queues.tracker.unfinished,
-                window=len(queues.tracker),
-                held=(queues.held_keys, queues.held_documents),
-                taken=queues.taken,
-                decided=queues.decided_documents,
-                paused=queues.count(KeyState.PAUSED),
-                deferred=queues.count(KeyState.DEFERRED),
-                saving=unsaved - holding,
-                holding=holding,
-                pauses=queues.pauses,
-            )
+            counts = {
+                "read_documents": queues.taken,
+                "finished_documents": queues.decided_documents,
+                "in_hand_documents": queues.tracker.unfinished,
+                "window_documents": len(queues.tracker),
+                "held_documents": queues.held_documents,
+                "held_keys": queues.held_keys,
+                "waiting_keys": {
+                    "paused": queues.count(KeyState.PAUSED),
+                    "again": queues.count(KeyState.DEFERRED),
+                    "save": unsaved - holding,
+                    "held": holding,
+                },
+            }
+            pauses = queues.pauses
+        paused = pauses.ages(datetime.now(UTC))
+        return {
+            **counts,
+            "pauses": {kind: len(ages) for kind, ages in paused.items()},
+            "oldest_pause_seconds": {kind: max(ages, default=0.0) for kind, ages in paused.items()},
+            "threads": len(threads),
+            "busy_threads": sum(thread.since is not None for thread in threads),
+            "abandoned_threads": self._threads.ever_abandoned,
+        }
 
     def standing(self, ids: Sequence[Any]) -> FeedPosition:
         """Return which of these documents are not read yet, and the other parts of the backlog."""
@@ -109,12 +120,6 @@ class PoolView:
         known = [accepted_at(head.document) for head in heads if head is not None]
         oldest = min(known, default=None) if len(known) == len(heads) else None
         return sum(queue.held for queue in found), oldest
-
-    def busy(self) -> tuple[int, int, int]:
-        """Return the numbers of threads, of busy threads, and of threads ever abandoned."""
-        useful = self._threads.useful
-        busy = sum(thread.since is not None for thread in useful)
-        return len(useful), busy, self._threads.ever_abandoned
 
     # For the row in `status`.
 

@@ -11,6 +11,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from dispatcher.feed.feed import STEP_SECONDS, FeedItem, PositionLost, RecvqGone
+from dispatcher.keyed.pool import Pool
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import Document, make_document, name_of
 from linedesk.store.records.waits import Why
@@ -219,3 +220,9 @@ class Holder:
 def numbered(count: int, *, keys: int = 1, prefix: str = "e") -> list[Document]:
     """Documents e0, e1, ... dealt out to the keys in turn."""
     return [document(f"{prefix}{n}", user=f"U{n % keys}") for n in range(count)]
+
+
+def figures_of(pool: Pool, *names: str) -> tuple[Any, ...]:
+    """These of a pool's current figures."""
+    figures = pool.view.in_hand()
+    return tuple(figures[name] for name in names)

@@ -32,7 +32,7 @@ class Told:
         self.status_line = StatusLine(
             self.figures, view, self.reason, self.worker, [], about={"feed": "memory", "epoch": 7}
         )
-        self.figures.begin(view.in_hand, view.busy, lambda: self.lost)
+        self.figures.ask(lambda: {**view.in_hand(), "lost_history": self.lost})
 
     def words(self) -> list[str]:
         self.figures.look()
@@ -70,7 +70,7 @@ def test_an_active_dispatcher_reports_its_pool_s_counts(pool_of: MakePool) -> No
     held.wait_until_held("e0")
     desk.put(document("last", user="U0"))
     told.lost = 2
-    eventually(lambda: desk.pool.view.in_hand().decided == 4)
+    eventually(lambda: desk.pool.view.in_hand()["finished_documents"] == 4)
     found = told.figures.look().figures
     assert {name: found[name] for name in map(figure_name, (f.name for f in IN_HAND))} == {
         "readDocuments": 6,

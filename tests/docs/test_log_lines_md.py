@@ -102,7 +102,7 @@ VARIED: dict[tuple[str, str], Callable[[], list[str]]] = {
 # Where the level is not the method's name.
 CHOSEN = {
     ("dispatcher/control.py", "orders not read"): ("WARNING", "ERROR"),
-    ("dispatcher/feed/recovery.py", "recvq scanned"): ("INFO", "WARNING"),
+    ("dispatcher/feed/reader.py", "recvq scanned"): ("INFO", "WARNING"),
     ("dispatcher/timers.py", "timers cannot be fired"): ("WARNING", "ERROR"),
 }
 # It calls `log.warning` or `log.error` by this name.

@@ -110,7 +110,7 @@ def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> 
     group.members.extend((user.user_id, other.user_id))
     desk = room(gatherer.bot)
     say(desk, user, "一", "二", chat=group)
-    eventually(lambda: desk.pool.view.in_hand().deferred == 1)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["again"] == 1)
     assert gatherer.seen == []
     if what == "sticker":
         desk.send(sim.drafts.sticker(user, chat=group))
@@ -474,7 +474,7 @@ def test_messages_of_a_predecessor_are_gathered_again_without_a_wait(
     user, gatherer = sim.add_user("花子"), Gatherer()
     first = room(gatherer.bot)
     documents = say(first, user, "一", "二")
-    eventually(lambda: first.pool.view.in_hand().deferred == 1)
+    eventually(lambda: first.pool.view.in_hand()["waiting_keys"]["again"] == 1)
     assert database.conversations.count_documents({}) == 0
     second = room(gatherer.bot, epoch=2)
     with second.desk.gate.turn():
@@ -570,9 +570,9 @@ def test_a_pause_while_they_gather_is_obeyed(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2)
     desk = room(gatherer.bot)
     say(desk, user, "一", "二")
-    eventually(lambda: desk.pool.view.in_hand().deferred == 1)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["again"] == 1)
     desk.pool.obey(Pauses((Pause(Scope(CHANNEL)),)))
-    eventually(lambda: desk.pool.view.in_hand().paused == 1)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["paused"] == 1)
     say(desk, user, "三")
     assert gatherer.seen == []
     desk.pool.obey(NO_PAUSES)

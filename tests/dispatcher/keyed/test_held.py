@@ -27,7 +27,7 @@ from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import Begin, Dispatch
-from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
+from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, figures_of, numbered
 from tests.dispatcher.faults import failing
 from tests.dispatcher.leader_terms import Ahead, Gates, Process
 from tests.waiting import eventually
@@ -74,16 +74,16 @@ def test_a_long_waiting_document_is_held_and_progress_continues(
     assert {(row["channel"], row["key"], row["why"]["code"]) for row in rows} == {
         ("main", "U1", "deferred")
     }
-    assert running.dispatcher.pool.view.in_hand().held == (1, 5)
+    assert figures_of(running.dispatcher.pool, "held_keys", "held_documents") == (1, 5)
     assert worker.decided == ["other"]
     # Later documents queue up behind it.
     store(database, document("later", "U1"))
-    eventually(lambda: running.dispatcher.pool.view.in_hand().taken == 7)
+    eventually(lambda: running.dispatcher.pool.view.in_hand()["read_documents"] == 7)
     gates.release()
     eventually(lambda: len(worker.by_key["U1"]) == 6)
     assert worker.by_key["U1"] == [*(f"s{n}" for n in range(5)), "later"]
     eventually(lambda: held(database) == [])
-    assert running.dispatcher.pool.view.in_hand().held == (0, 0)
+    assert figures_of(running.dispatcher.pool, "held_keys", "held_documents") == (0, 0)
     running.end()
 
 
@@ -227,7 +227,7 @@ def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
     eventually(lambda: len(worker.decided) == 3)
     assert one.saver.save()
     assert (worker.decided, held(database)) == (["e0", "e1", "e2"], [])
-    assert one.pool.view.in_hand().held == (0, 0)
+    assert figures_of(one.pool, "held_keys", "held_documents") == (0, 0)
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -252,17 +252,17 @@ def test_documents_decided_together_while_they_are_being_held_leave_nothing_behi
     def decided_meanwhile(snapshot: Any) -> None:
         if snapshot.rows and before:
             slow.let_go()
-            eventually(lambda: one.pool.view.in_hand().decided == 3)
+            eventually(lambda: one.pool.view.in_hand()["finished_documents"] == 3)
         save(snapshot)
 
     monkeypatch.setattr(one.progress, "save", decided_meanwhile)
     assert one.hold()
     slow.let_go()
-    eventually(lambda: one.saver.save() and one.pool.view.in_hand().decided == 6)
+    eventually(lambda: one.saver.save() and one.pool.view.in_hand()["finished_documents"] == 6)
     assert together[0] == ["e0", "e1", "e2"]
     assert [name for names in together for name in names] == [f"e{n}" for n in range(6)]
     eventually(lambda: one.saver.save() and not held(database))
-    assert one.pool.view.in_hand().held == (0, 0)
+    assert figures_of(one.pool, "held_keys", "held_documents") == (0, 0)
 
 
 def test_a_document_moved_to_held_is_not_gathered_by_one_before_it(
@@ -288,7 +288,7 @@ def test_a_document_moved_to_held_is_not_gathered_by_one_before_it(
     one.put(*numbered(4)[1:], first=1)
     one.hold_until(4)
     one.pool.obey(NO_PAUSES)
-    eventually(lambda: one.saver.save() and one.pool.view.in_hand().decided == 4)
+    eventually(lambda: one.saver.save() and one.pool.view.in_hand()["finished_documents"] == 4)
     assert together == [["e0"], ["e1", "e2", "e3"]]
     eventually(lambda: one.saver.save() and not held(database))
 
@@ -372,7 +372,7 @@ def test_a_predecessor_can_neither_hold_nor_take_out(
     first.hold_until(1)
     # It decides `a`, and is frozen before it has said so; and another one waits.
     gates.release()
-    eventually(lambda: first.pool.view.in_hand().held == (0, 0))
+    eventually(lambda: figures_of(first.pool, "held_keys", "held_documents") == (0, 0))
     gates.closed.add("U1")
     first.put(document("b", "U1"), first=1)
     eventually(lambda: gates.deferred)
@@ -425,7 +425,7 @@ def test_at_most_so_many_are_decided_and_not_yet_out_of_held(
     gates.release()
     assert one.pool.urgent.wait(15)
     eventually(lambda: len(worker.decided) == MOST_UNSAVED)
-    assert one.pool.view.in_hand().held == (1, MOST_UNSAVED * 2)
+    assert figures_of(one.pool, "held_keys", "held_documents") == (1, MOST_UNSAVED * 2)
     assert one.saver.save()
     assert database[HELD].count_documents({}) == MOST_UNSAVED * 2
 
@@ -669,7 +669,9 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
         return decide
 
     def is_done(one: Process) -> bool:
-        return one.tracker.passed >= len(documents) and one.pool.view.in_hand().held == (0, 0)
+        return one.tracker.passed >= len(documents) and figures_of(
+            one.pool, "held_keys", "held_documents"
+        ) == (0, 0)
 
     pauses, scopes = NO_PAUSES, [Scope(), Scope("main"), *(Scope("main", f"U{n}") for n in (0, 1))]
     done = False

@@ -91,7 +91,7 @@ def test_a_running_job_continues_and_the_next_waits(pool_of: MakePool) -> None:
     slow.let_go()
     desk.put(document("other", "U1"))
     eventually(lambda: sorted(worker.decided) == ["e0", "other"])
-    eventually(lambda: desk.pool.view.in_hand().paused == 1)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["paused"] == 1)
     desk.pool.obey(NO_PAUSES)
     desk.wait_until_idle()
     assert worker.decided[2:] == ["e1"]
@@ -111,7 +111,9 @@ def test_a_key_paused_while_it_waits_for_a_thread_gets_none(pool_of: MakePool, s
     expected = ["busy"] if scope == "all" else ["busy", "elsewhere"]
     eventually(lambda: worker.decided == expected)
     desk.put(document("new", "U1"))
-    eventually(lambda: desk.pool.view.in_hand().paused == (2 if scope == "all" else 1))
+    eventually(
+        lambda: desk.pool.view.in_hand()["waiting_keys"]["paused"] == (2 if scope == "all" else 1)
+    )
     desk.pool.obey(paused("third", "main/U7"))
     desk.wait_until_idle()
     assert [name for name in worker.by_key["U1"] if name != "elsewhere"] == ["e1", "new"]
@@ -188,7 +190,7 @@ def test_a_paused_key_is_held_and_progress_continues(
     assert one.saver.save()
     assert one.tracker.after == given[-1]["_id"]
     assert {(row["key"], row["why"]["code"]) for row in held(database)} == {("U0", "paused")}
-    assert one.pool.view.in_hand().paused == 1
+    assert one.pool.view.in_hand()["waiting_keys"]["paused"] == 1
     # Later documents queue up behind it, whether it is held by then or not.
     one.put(document("late", "U0"), first=len(given))
     one.pool.obey(NO_PAUSES)
@@ -240,7 +242,7 @@ def test_a_key_may_be_resumed_while_its_documents_are_on_their_way_into_held(
         patch.setattr(one.progress, "save", resumed_meanwhile)
         assert one.hold()
     if again:
-        assert one.pool.view.in_hand().paused == 1
+        assert one.pool.view.in_hand()["waiting_keys"]["paused"] == 1
         assert worker.decided == []
         one.pool.obey(NO_PAUSES)
     eventually(lambda: one.saver.save() and len(worker.decided) == 5)
@@ -353,11 +355,11 @@ def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
     decide.wait_until_deferred("e0")
     desk.pool.obey(paused("main/U0"))
     until_given_up(desk, "e0")
-    eventually(lambda: desk.pool.view.in_hand().paused == 1)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["paused"] == 1)
     assert (decide.given_up, decide.entered) == (["e0"], ["e0"])
     # It also stays if the first one never ran.
     until_given_up(desk, "e1")
-    eventually(lambda: desk.pool.view.in_hand().paused == 1)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["paused"] == 1)
     assert (decide.given_up, decide.entered) == (["e0", "e1"], ["e0"])
     desk.pool.obey(NO_PAUSES)
     desk.wait_until_idle()
@@ -412,7 +414,7 @@ def test_of_a_paused_key_that_is_held_only_the_first_is_read_and_given_up(
     second = begin(database, decide, epoch=3, pauses=paused("all"))
     until_given_up(second, "e0")
     assert second.saver.save()
-    eventually(lambda: second.pool.view.in_hand().paused == 1)
+    eventually(lambda: second.pool.view.in_hand()["waiting_keys"]["paused"] == 1)
     assert (decide.given_up, decide.entered) == (["e0"], [])
     assert [name_of(row["document"]) for row in held(database)] == ["e1", "e2"]
     assert not second.pool.give_up("main", "U0", "gone")

@@ -348,7 +348,7 @@ def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) 
     desk.pool.saved(plan)
     # It covered 50, so as many more may be decided.
     eventually(lambda: len(worker.by_key["U0"]) == MOST_UNSAVED + 50)
-    eventually(lambda: desk.pool.view.in_hand().saving == 1)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
     assert desk.pool.urgent.is_set(), "the key waits for the next save"
     assert len(worker.by_key["U0"]) == MOST_UNSAVED + 50
     desk.save()
@@ -563,16 +563,16 @@ def test_a_job_waits_for_enough_documents_behind_it(pool_of: MakePool) -> None:
         desk.put(document(f"e{n}"))
     desk.wait_until_idle()
     assert gatherer.decided == [["e0", "e1", "e2"]]
-    assert desk.pool.view.in_hand().decided == 3
+    assert desk.pool.view.in_hand()["finished_documents"] == 3
 
 
 def test_documents_of_an_earlier_process_wait_until_all_are_read(pool_of: MakePool) -> None:
     gatherer = Gatherer(until=0)
     desk = pool_of(gatherer, suspects=CrashSuspects(most=100))
     desk.put(document("e0"), document("e1"), again=True)
-    eventually(lambda: desk.pool.view.in_hand().deferred == 1)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["again"] == 1)
     desk.put(document("other", "U2"), again=True)
-    eventually(lambda: desk.pool.view.in_hand().deferred == 2)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["again"] == 2)
     assert gatherer.decided == []
     desk.pool.move("all is read")
     desk.wait_until_idle()

@@ -15,7 +15,6 @@ from dispatcher.keyed.queues import MOST_UNSAVED, KeyQueue, KeyQueues, QueuedJob
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Threads
 from dispatcher.keyed.view import MOST_WAITING, PoolView
-from dispatcher.metrics import InHand
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker, Slot
 from linedesk.contract import Job, JobResult, Wait
@@ -23,10 +22,12 @@ from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import DeskOfPool
-from tests.dispatcher.fakes import Holder, document, numbered
+from tests.dispatcher.fakes import Holder, document, figures_of, numbered
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
+BUSY = ("threads", "busy_threads", "abandoned_threads")
+COUNTS = ("read_documents", "finished_documents", "in_hand_documents", "window_documents")
 
 
 class Parking:
@@ -67,18 +68,18 @@ def test_a_document_read_and_not_decided_is_in_hand(pool_of: MakePool) -> None:
     held = Holder("e0")
     desk = pool_of(held)
     desk.put(*numbered(10, keys=5))
-    eventually(lambda: desk.pool.view.in_hand().documents == 2)
+    eventually(lambda: desk.pool.view.in_hand()["in_hand_documents"] == 2)
     # The second document of the held key waits behind it; all others are decided.
-    assert desk.pool.view.in_hand() == InHand(documents=2, window=10, taken=10, decided=8)
+    assert figures_of(desk.pool, *COUNTS) == (10, 8, 2, 10)
     held.let_go()
     desk.wait_until_idle()
-    assert desk.pool.view.in_hand() == InHand(taken=10, decided=10)
+    assert figures_of(desk.pool, *COUNTS) == (10, 10, 0, 0)
 
 
 def test_a_heartbeat_is_never_in_hand_and_no_event(pool_of: MakePool) -> None:
     desk = pool_of(lambda job: JobResult.DONE)
     desk.pool.put_finished({"_id": 1, "heartbeat": True}, None)
-    assert desk.pool.view.in_hand() == InHand()
+    assert figures_of(desk.pool, *COUNTS) == (0, 0, 0, 0)
 
 
 def test_unfinished_documents_are_counted_in_the_order_of_the_window() -> None:
@@ -138,7 +139,7 @@ def test_a_busy_thread_reports_whether_it_runs_a_handler_a_job_or_a_step(pool_of
 
     desk = pool_of(decide)
     assert desk.pool.view.doing() == []
-    assert desk.pool.view.busy() == (4, 0, 0)
+    assert figures_of(desk.pool, *BUSY) == (4, 0, 0)
     desk.put(document("long", user="U7"))
     assert entered.wait(15)
     desk.pool.step(step)
@@ -155,7 +156,7 @@ def test_a_busy_thread_reports_whether_it_runs_a_handler_a_job_or_a_step(pool_of
     assert first["arrivedAt"] <= first["since"]
     assert (second["doing"], second["eventId"], second["key"]) == ("step", None, None)
     assert first["since"] <= second["since"] <= datetime.now(UTC)
-    assert desk.pool.view.busy() == (4, 2, 0)
+    assert figures_of(desk.pool, *BUSY) == (4, 2, 0)
     end.set()
     assert ended.wait(15)
     assert desk.pool.view.doing()[0]["doing"] == "job", "its handler is over, its record is not"
@@ -183,11 +184,11 @@ def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:
         "try": 0,
         "trySince": None,
     }
-    assert desk.pool.view.in_hand().deferred == 1
+    assert desk.pool.view.in_hand()["waiting_keys"]["again"] == 1
     decide.deferred["e0"].resume()
     desk.wait_until_idle()
     assert waiting(desk) == []
-    assert desk.pool.view.in_hand().deferred == 0
+    assert desk.pool.view.in_hand()["waiting_keys"]["again"] == 0
 
 
 def test_of_many_keys_the_longest_waiting_are_reported(pool_of: MakePool) -> None:
@@ -199,7 +200,7 @@ def test_of_many_keys_the_longest_waiting_are_reported(pool_of: MakePool) -> Non
 
     desk = pool_of(decide, threads=2)
     desk.put(*numbered(len(names), keys=len(names)))
-    eventually(lambda: desk.pool.view.in_hand().deferred == len(names))
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["again"] == len(names))
     assert [name for name, _ in waiting(desk)] == names[:MOST_WAITING]
     parking.deferred["e0"].resume()
     again.wait_until_held("e0")
@@ -254,25 +255,25 @@ def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
     comes.join(15)
     held.let_go()
     desk.wait_until_idle()
-    assert desk.pool.view.in_hand().decided == 4
+    assert desk.pool.view.in_hand()["finished_documents"] == 4
 
 
 def test_a_key_that_waits_for_a_save_is_reported(pool_of: MakePool) -> None:
     desk = pool_of(lambda job: JobResult.DONE)
     desk.put(*numbered(MOST_UNSAVED + 2))
-    eventually(lambda: desk.pool.view.in_hand().saving == 1)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
     assert waiting(desk) == [(f"e{MOST_UNSAVED}", "not_saved")]
     desk.save()
     desk.wait_until_idle()
-    assert desk.pool.view.in_hand().saving == 0
+    assert desk.pool.view.in_hand()["waiting_keys"]["save"] == 0
 
 
 def test_a_paused_key_and_the_pauses_in_force_are_reported(pool_of: MakePool) -> None:
     desk = pool_of(lambda job: JobResult.DONE)
     desk.pool.obey(Pauses((Pause(Scope("main", "U0")),)))
     desk.put(*numbered(4, keys=2))
-    eventually(lambda: desk.pool.view.in_hand().decided == 2)
-    assert desk.pool.view.in_hand().paused == 1
+    eventually(lambda: desk.pool.view.in_hand()["finished_documents"] == 2)
+    assert desk.pool.view.in_hand()["waiting_keys"]["paused"] == 1
     assert waiting(desk) == [("e0", "paused")]
     assert desk.pool.view.paused() == [{"channel": "main", "key": "U0"}]
     desk.pool.obey(Pauses())

@@ -599,7 +599,7 @@ def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: 
     assert room.unfinished == 5
     # A job that waits for a worker is not deferred, so time alone does not move it out of the
     # window.
-    assert room.pool.view.in_hand().deferred == 0
+    assert room.pool.view.in_hand()["waiting_keys"]["again"] == 0
     house.worker(script.bot)
     room.until_quiet()
     for user in users:
