@@ -37,7 +37,7 @@ from linedesk.runtime.garbage import spare_the_collector
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE
-from linedesk.store.documents import PROGRESS, RECVQ, Document
+from linedesk.store.documents import PROGRESS, RECVQ, SCHEMA, Document
 from linedesk.store.records.waits import Why
 
 KEYS = 1_000
@@ -178,7 +178,9 @@ class Bench:
         id_, token = self._first
         row = {"feed": "changestream", "token": token, "after": id_, "finished": [], "passed": 0}
         self._database[PROGRESS].replace_one(
-            {"_id": DISPATCHER}, {**row, "ring": [None] * 1_000, "epoch": 0}, upsert=True
+            {"_id": DISPATCHER},
+            {**row, "ring": [None] * 1_000, "epoch": 0, "schema": SCHEMA},
+            upsert=True,
         )
 
     def _wait_until(self, reached: Callable[[Any], bool]) -> None:

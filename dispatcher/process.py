@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
@@ -16,7 +17,6 @@ from pymongo.database import Database
 
 from dispatcher.control import CONTROL_SECONDS, ControlReader
 from dispatcher.delayed_calls import DelayedCalls
-from dispatcher.exit_reason import ExitReason, death_of, ending_of
 from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
@@ -24,21 +24,28 @@ from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import PACE_SECONDS, QUIET_SECONDS, Saver
-from dispatcher.keyed.suspects import StartCounter
+from dispatcher.keyed.starts import StartCounter
 from dispatcher.keyed.threads import Thread
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
-from dispatcher.startup_wait import Interrupted, StartupWait
 from dispatcher.status import REPORTING_LIMITS, ReportingLimits, StatusReporter
-from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, STEP_SECONDS, Watchdog
+from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, STEP_SECONDS, WAITING, Watchdog
 from linedesk.contract import MakeWorker
+from linedesk.runtime.backoff import pause_seconds
+from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema
 from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import PROGRESS, RECVQ
-from linedesk.store.errors import AccessRefused, OtherSchema, Replaced, StoreUnavailable
+from linedesk.store.errors import (
+    AccessRefused,
+    OtherSchema,
+    Replaced,
+    StoreUnavailable,
+    WrongCollection,
+)
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import Neighbours
 from linedesk.store.replica_set import require_replica_set
@@ -52,6 +59,30 @@ CLOSE_SECONDS = 5.0
 END_SECONDS = 150.0
 
 TAKING_OVER = "taking over"
+
+Found = TypeVar("Found")
+
+
+class ExitReason(Enum):
+    """Why a dispatcher ended; the command line turns it into an exit code."""
+
+    STOPPED = "stopped"
+    STUCK = "stuck"
+    """A thread did not end within the drain, or too many handlers never returned."""
+    REPLACED = "replaced"
+    REFUSED = "refused"
+    """MongoDB refuses the user: a new start may read another password."""
+    WRONG_RECVQ = "wrong recvq"
+    """recvq is missing, not capped or without its index: the operator has to act first."""
+    FAILED = "failed"
+
+
+class Interrupted(Exception):
+    """A signal came, or a thread died, before the dispatcher had begun."""
+
+    def __init__(self, ending: ExitReason) -> None:
+        super().__init__(ending.value)
+        self.ending = ending
 
 
 @dataclass(frozen=True)
@@ -115,7 +146,9 @@ class Dispatcher:
         self._report = self.reporter.report
         # Whether no job can have caused the end of a thread.
         self._is_explained = True
-        self._startup_wait = StartupWait(inbox, self._report)
+        # Before it begins: why it waits, and what was reported last.
+        self._reason = WaitReason()
+        self._told = ""
         self._delayed_calls = DelayedCalls()
         self._guard = Guard(database)
         self._neighbours = Neighbours(database)
@@ -137,12 +170,10 @@ class Dispatcher:
 
     def _live(self) -> ExitReason:
         try:
-            self._startup_wait.until_available(
+            self._ask(
                 lambda: require_replica_set(self._database.client), "asking for the replica set"
             )
-            self._startup_wait.until_available(
-                lambda: require_schema(self._database), "asking for the schema"
-            )
+            self._ask(lambda: require_schema(self._database), "asking for the schema")
             self._wait_for_lease()
             self._lease.start()
             self._take_over()
@@ -158,38 +189,75 @@ class Dispatcher:
         self._begin()
         return self._end(self._supervise())
 
+    def _ask(
+        self, action: Callable[[], Found], doing: str = TAKING_OVER, *, state: str = STARTING
+    ) -> Found:
+        """Return the action's result once MongoDB is available; meanwhile `doing` is reported.
+
+        Raises Interrupted once `inbox` has a message.
+        """
+        failures = 0
+        self._tell(doing, state)
+        while True:
+            self._report.beat()
+            try:
+                found = action()
+            except StoreUnavailable as error:
+                failures += 1
+                log.warning("taking over, trying again error=%s", error)
+                self._reason.set(AWAY)
+                self._tell(self._reason.fresh() or AWAY, WAITING)
+                self._pause(pause_seconds(failures))
+            else:
+                self._reason.set(None)
+                return found
+
+    def _tell(self, words: str, state: str) -> None:
+        """Report only changes: a standby asks for the lease several times a second."""
+        if words != self._told:
+            self._told = words
+            self._report.waiting(words, state=state)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait until the time is over. Raises Interrupted once `inbox` has a message."""
+        try:
+            message = self._inbox.get(timeout=seconds)
+        except Empty:
+            return
+        raise Interrupted(ending_of(message))
+
     def _thread_died(self, args: threading.ExceptHookArgs) -> None:
         """A dead thread stops the process: its work would otherwise stop unnoticed."""
         # An event's job ran there, or it took all memory.
-        is_at_a_job = isinstance(args.thread, Thread) and args.thread.is_at_a_job
+        is_at_a_job = isinstance(args.thread, Thread) and args.thread.job is not None
         self._is_explained &= not (is_at_a_job or isinstance(args.exc_value, MemoryError))
         self._inbox.put(death_of(args))
 
     def _wait_for_lease(self) -> None:
         """Acquire the lease; wait as a standby while another process holds it."""
         doing, state = "asking for the lease", STARTING
-        while not self._startup_wait.until_available(self._lease.try_acquire, doing, state=state):
+        while not self._ask(self._lease.try_acquire, doing, state=state):
             standby = f"standby, {self._lease.held_by} holds the lease"
             if doing != standby:
                 doing, state = standby, STANDBY
                 log.info("standby: %s holds the lease", self._lease.held_by)
                 self._report.standby(doing)
-            self._startup_wait.pause(STANDBY_SECONDS)
+            self._pause(STANDBY_SECONDS)
         log.info("lease acquired epoch=%d", self._lease.epoch)
 
     def _take_over(self) -> None:
         """Take over, progress first: that sets the epoch, so a predecessor is refused. No step
         takes longer with more effects to send.
         """
-        self._startup_wait.until_available(self._neighbours.look, TAKING_OVER)
+        self._ask(self._neighbours.look)
         progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
-        start = self._startup_wait.until_available(progress.take_over, TAKING_OVER)
+        start = self._ask(progress.take_over)
         token = self._token_of(start)
         self._starts = self._make_starts(progress, start)
-        keys = self._startup_wait.until_available(progress.held.all_keys, TAKING_OVER)
+        keys = self._ask(progress.held.all_keys)
         # No older than our own write: pauses are known before any decision.
         control = Control(self._database, seen=progress.held.time)
-        pauses = self._startup_wait.until_available(control.read, TAKING_OVER)
+        pauses = self._ask(control.read)
         self.pool = self._make_pool(start, progress.held, keys, pauses)
         self._components.append(
             ControlReader(
@@ -207,10 +275,8 @@ class Dispatcher:
             pace_seconds=self._limits.pace_seconds,
             quiet_seconds=self._limits.quiet_seconds,
         )
-        self._startup_wait.until_available(
-            lambda: self._worker.take_over(self._lease.epoch), TAKING_OVER
-        )
-        epoch_began = self._startup_wait.until_available(self._history.now, TAKING_OVER)
+        self._ask(lambda: self._worker.take_over(self._lease.epoch))
+        epoch_began = self._ask(self._history.now)
         self.reader = self._make_reader(token, epoch_began)
         self.watchdog = self._make_watchdog()
 
@@ -265,7 +331,8 @@ class Dispatcher:
         seconds = self._starts.back_off_seconds
         if seconds:
             log.error("the process died many times in a row, waiting seconds=%.1f", seconds)
-            self._startup_wait.pause(seconds, f"waiting {seconds:.0f} s, the process keeps dying")
+            self._tell(f"waiting {seconds:.0f} s, the process keeps dying", WAITING)
+            self._pause(seconds)
 
     def _recvq_closed(self) -> str | None:
         """Return why recvq takes no heartbeat now; raises StoreUnavailable."""
@@ -304,7 +371,7 @@ class Dispatcher:
             self._components,
             self._neighbours,
             about={**self._about, "feed": self._feed.name, "epoch": self._lease.epoch},
-            stalled=self.stalled,
+            stalled=self.watchdog.stalled,
         )
         log.info("ready feed=%s threads=%d", self._feed.name, self._limits.threads)
 
@@ -321,20 +388,16 @@ class Dispatcher:
                 continue
             return ending_of(message)
 
-    def stalled(self) -> str | None:
-        """A text for the watchdog: the part that hangs unexpectedly; None if there is none."""
-        return self.watchdog.stalled()
-
     def _end(self, ending: ExitReason) -> ExitReason:
         """Stop reading, drain until one deadline, save, and give back the lease."""
-        self._say_stopping(self.pool.under_way)
+        self._say_stopping(self.pool.threads.busy)
         deadline = time.monotonic() + self._limits.drain_seconds
         for component in self._components:
             component.stop()
         self.reader.stop()
         self._worker.stop()
         self.pool.stop()
-        stuck = self.pool.join(deadline)
+        stuck = self.pool.threads.join(deadline)
         self.reader.join(CLOSE_SECONDS)
         for component in self._components:
             component.join(CLOSE_SECONDS)
@@ -347,7 +410,7 @@ class Dispatcher:
             self._starts.explain()
         elif ending is not ExitReason.FAILED or self._is_explained:
             self._starts.end()
-        if stuck or self.pool.abandoned():
+        if stuck or self.pool.threads.abandoned():
             # A thread may be calling LINE, even an abandoned one. A standby takes over once this
             # process has ended or its lease has expired.
             self._lease.abandon()
@@ -377,3 +440,34 @@ class Dispatcher:
             self._lease.release()
         except (StoreUnavailable, AccessRefused) as error:
             log.warning("lease not released, it expires by itself error=%s", error)
+
+
+def ending_of(message: int | BaseException) -> ExitReason:
+    """Return the ending for a message of the inbox: a signal's number or an error."""
+    if isinstance(message, int):
+        log.info("stopping signal=%d", message)
+        return ExitReason.STOPPED
+    if isinstance(message, Replaced):
+        log.error("replaced by another dispatcher, stopping error=%s", message)
+        return ExitReason.REPLACED
+    if isinstance(message, AccessRefused):
+        return ExitReason.REFUSED
+    if isinstance(message, WrongCollection):
+        return ExitReason.WRONG_RECVQ
+    return ExitReason.FAILED
+
+
+def death_of(args: threading.ExceptHookArgs) -> BaseException:
+    """Return a dead thread's error for the inbox; logs it if no later place does."""
+    error = args.exc_value or RuntimeError("a thread ended without an error")
+    name = args.thread.name if args.thread else "?"
+    if isinstance(error, AccessRefused):
+        log.error('mongodb refuses the dispatcher thread=%s reason="%s"', name, error)
+    elif isinstance(error, WrongCollection):
+        log.error(
+            'recvq cannot be read, stopping; start again after the repair reason="%s"',
+            error,
+        )
+    elif not isinstance(error, Replaced):
+        log.critical("thread died thread=%s", name, exc_info=error)
+    return error

@@ -113,7 +113,8 @@ class Timers(BackgroundThread):
         )
         self._trouble = Trouble(longest_pause_seconds=limits.longest_pause_seconds)
         self._most = limits.batch_rows
-        self._steps = ClockSteps(limits.step_back_seconds)
+        # How far the clock is ahead of the monotonic one.
+        self._ahead = -math.inf
         # At the start, too: the clock may have been ahead when its predecessor fired timers.
         self._must_bring_back = True
         self._wake = threading.Event()
@@ -196,7 +197,7 @@ class Timers(BackgroundThread):
             with self._lock:
                 due_at = self._due_at
             now = self._now()
-            if self._steps.back(now):
+            if self._was_set_back(now):
                 self._must_bring_back = True
                 return
             left = math.inf if due_at is None else (due_at - now).total_seconds()
@@ -208,6 +209,16 @@ class Timers(BackgroundThread):
                 self._look_ahead()
             else:
                 self._wake.wait(min(left - ahead, self._limits.clock_seconds))
+
+    def _was_set_back(self, now: datetime) -> bool:
+        """Whether the clock has fallen behind the monotonic one since the last call."""
+        ahead, before = now.timestamp() - time.monotonic(), self._ahead
+        if ahead >= before - self._limits.step_back_seconds:
+            self._ahead = max(ahead, before)
+            return False
+        log.info("clock was set back seconds=%.1f", before - ahead)
+        self._ahead = ahead
+        return True
 
     def _look_ahead(self) -> None:
         self.activity.busy()
@@ -257,22 +268,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OperationFailure):
         return f"MongoDB error {error.code}"
     return str(error) if isinstance(error, QueueError) else type(error).__name__
-
-
-class ClockSteps:
-    """Detects a clock that was set back, by comparison with the monotonic clock."""
-
-    def __init__(self, step_back_seconds: float) -> None:
-        self._step_back_seconds = step_back_seconds
-        self._ahead: float | None = None
-
-    def back(self, now: datetime) -> bool:
-        """Whether the clock has fallen behind since the last call."""
-        ahead = now.timestamp() - time.monotonic()
-        before = ahead if self._ahead is None else self._ahead
-        if ahead < before - self._step_back_seconds:
-            log.info("clock was set back seconds=%.1f", before - ahead)
-            self._ahead = ahead
-            return True
-        self._ahead = max(ahead, before)
-        return False

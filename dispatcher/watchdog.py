@@ -92,10 +92,10 @@ class Watchdog:
     @property
     def blames_no_job(self) -> bool:
         """Whether the last check found a stall, and no job hangs."""
-        return self._said is not None and not any(one.is_at_a_job for one in self._late())
+        return self._said is not None and not any(one.job is not None for one in self._late())
 
     def _late(self) -> list[Thread]:
-        return self._pool.hanging(self._handler_seconds, self._step_seconds)
+        return self._pool.threads.hanging(self._handler_seconds, self._step_seconds)
 
     def _abandon_overdue(self) -> None:
         for thread in self._pool.abandon_overdue(self._handler_seconds):
@@ -111,7 +111,7 @@ class Watchdog:
             self._pool.wait(run.job, wait)
 
     def _has_threads_left(self) -> bool:
-        lost = self._pool.abandoned()
+        lost = self._pool.threads.abandoned()
         if len(lost) < self._threads:
             return True
         log.error("as many handlers hang as there are threads, stopping threads=%d", len(lost))

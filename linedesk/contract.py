@@ -4,11 +4,13 @@ other.
 Each side uses only this module and does not import the other. Both run in one process. Two parts
 could not be sent to another machine as data: `Job` is an object with methods (`begin_handler`,
 `resume`), and `Job.memo` holds the worker's own state between two runs. `JobResult` and `GiveUp`
-are data. There are no locks here; each side has its own.
+are data. `HandlerCall` has the one lock that both sides use.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,23 +49,51 @@ class Wait:
         return cls(reason(why, seconds, **values), seconds)
 
 
-class HandlerCall(Protocol):
-    """One call of the bot's handler: it returns or is abandoned, whichever happens first."""
+class HandlerCall:
+    """One call of the bot's handler, which ends once: it returns or is abandoned.
 
-    @property
-    def is_abandoned(self) -> bool:
+    `limit_seconds` is its time limit; None for the limit of all handlers.
+    """
+
+    __slots__ = ("_action", "_claim", "is_abandoned", "limit_seconds", "since")
+
+    def __init__(self, limit_seconds: float | None = None) -> None:
+        self.since = time.monotonic()
+        self.limit_seconds = limit_seconds
+        self.is_abandoned = False
         """Whether it was abandoned; another run then decides."""
-        ...
-
-    def when_abandoned(self, action: Callable[[], object]) -> None:
-        """Call `action` once it is abandoned, or at once; it must be quick and take no lock."""
-        ...
+        self._action: Callable[[], object] | None = None
+        # Acquired once and never released: only one of the two ends succeeds.
+        self._claim = threading.Lock()
 
     def end(self) -> bool:
         """Report that the handler returned; False if it was abandoned before: then it decides
         nothing.
         """
-        ...
+        return self._claim.acquire(blocking=False)
+
+    def abandon(self) -> bool:
+        """Abandon the call; False if it has returned."""
+        # guard: one-end-of-a-handler
+        if not self._claim.acquire(blocking=False):
+            return False
+        self.is_abandoned = True
+        if self._action is not None:
+            self._action()
+        return True
+
+    def when_abandoned(self, action: Callable[[], object]) -> None:
+        """Call `action` once it is abandoned, or at once, possibly twice; it must be quick and take
+        no lock.
+        """
+        self._action = action
+        if self.is_abandoned:
+            action()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has returned or was abandoned."""
+        return self._claim.locked()
 
 
 @dataclass(frozen=True)

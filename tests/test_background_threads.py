@@ -145,7 +145,7 @@ class OfPool:
         self.start, self.stop = pool.start, pool.stop
 
     def join(self, timeout_seconds: float) -> bool:
-        return not self._pool.join(time.monotonic() + timeout_seconds)
+        return not self._pool.threads.join(time.monotonic() + timeout_seconds)
 
 
 Life = BackgroundThread | OfPool

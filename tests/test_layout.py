@@ -59,7 +59,7 @@ FLOORS = {
         ("progress",),
         ("keyed",),
         ("feed",),
-        ("exit_reason", "control", "watchdog", "status", "startup_wait", "timers"),
+        ("control", "watchdog", "status", "timers"),
         ("process",),
     ),
     "linesim": (("model",), ("people",), ("judge",), ("http",)),

@@ -18,9 +18,9 @@ from dispatcher.feed.feed import (
     RecvqGone,
     gone_by_rename,
     patiently,
+    sorted_out,
 )
 from linedesk.store.documents import Document
-from linedesk.store.errors import translate
 
 # Each insert into a full capped collection also causes a delete, which this stream leaves out. The
 # server filters in the oplog itself, so no other change can enlarge an event beyond 16 MB.
@@ -65,7 +65,7 @@ class ChangeStreamFeed:
         try:
             change = self._stream.try_next()
         except PyMongoError as error:
-            raise _sorted_out(error) from error
+            raise sorted_out(error, LOST_CODES) from error
         if change is None:
             return None
         if change["operationType"] != "insert":
@@ -93,7 +93,7 @@ class ChangeStreamFeed:
                     **where,
                 )
         except PyMongoError as error:
-            raise _sorted_out(error) from error
+            raise sorted_out(error, LOST_CODES) from error
 
 
 def _gone(change: Mapping[str, Any], recvq: str) -> RecvqGone:
@@ -104,10 +104,3 @@ def _gone(change: Mapping[str, Any], recvq: str) -> RecvqGone:
 
 def _full_name(namespace: Mapping[str, str]) -> str:
     return f"{namespace['db']}.{namespace['coll']}"
-
-
-def _sorted_out(error: PyMongoError) -> Exception:
-    """Return HistoryLost if the token is lost; StoreUnavailable if opening again may help."""
-    if isinstance(error, OperationFailure) and error.code in LOST_CODES:
-        return PositionLost(f"MongoDB error {error.code}")
-    return translate(error)

@@ -7,19 +7,20 @@ positions.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import pymongo
 from bson.timestamp import Timestamp
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import RENEW_SECONDS
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
+from linedesk.store.errors import translate
 
 # The longest wait of one step for a new document, so that a stop takes effect within a second.
 STEP_SECONDS = 0.5
@@ -72,6 +73,16 @@ def gone_by_rename(before: str, after: str, recvq: str) -> RecvqGone:
     """Return the effect of a rename that removes or replaces recvq. All names are full names."""
     # convertToCapped copies into another collection and renames that.
     return RecvqGone(f"renamed to {after}" if before == recvq else "replaced")
+
+
+def sorted_out(error: PyMongoError, lost: Container[int | None]) -> Exception:
+    """Return PositionLost if the code is one of `lost`: no such token ever works again.
+
+    Otherwise StoreUnavailable if opening again may help.
+    """
+    if isinstance(error, OperationFailure) and error.code in lost:
+        return PositionLost(f"MongoDB error {error.code}")
+    return translate(error)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 from pymongo import CursorType
 from pymongo.cursor import Cursor
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import PyMongoError
 
 from dispatcher.feed.feed import (
     OPEN_SECONDS,
@@ -23,10 +23,11 @@ from dispatcher.feed.feed import (
     RecvqGone,
     gone_by_rename,
     patiently,
+    sorted_out,
 )
 from linedesk.store.client import MAJORITY, Client
 from linedesk.store.documents import RECVQ, Document
-from linedesk.store.errors import StoreUnavailable, translate
+from linedesk.store.errors import StoreUnavailable
 
 # CappedPositionLost: the cursor's entry was truncated while the cursor waited.
 LOST_CODES = frozenset({136})
@@ -98,7 +99,7 @@ class OplogFeed:
             # Only now that the cursor is open: a find is not sent before its first `next`.
             self._refuse_gap(after)
         except PyMongoError as error:
-            raise _sorted_out(error) from error
+            raise sorted_out(error, LOST_CODES) from error
         self._token = after
 
     def _refuse_gap(self, after: Timestamp) -> None:
@@ -132,7 +133,7 @@ class OplogFeed:
         try:
             entry = next(self._cursor, None)
         except PyMongoError as error:
-            raise _sorted_out(error) from error
+            raise sorted_out(error, LOST_CODES) from error
         if entry is None and not self._cursor.alive:
             # A tailable cursor on an empty range is dead at once (SERVER-13955).
             raise StoreUnavailable("the cursor on the oplog ended")
@@ -167,13 +168,6 @@ def _refuse_removal(entry: Mapping[str, Any], namespace: str) -> None:
         raise RecvqGone("dropped")
     if namespace in (command.get("renameCollection"), command.get("to")):
         raise gone_by_rename(command["renameCollection"], command["to"], namespace)
-
-
-def _sorted_out(error: PyMongoError) -> Exception:
-    """Return HistoryLost if the position is lost; StoreUnavailable if opening again may help."""
-    if isinstance(error, OperationFailure) and error.code in LOST_CODES:
-        return PositionLost(f"MongoDB error {error.code}")
-    return translate(error)
 
 
 def _before(time: Timestamp) -> Timestamp:

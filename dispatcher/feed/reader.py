@@ -1,4 +1,4 @@
-"""The thread that owns the feed, and the state machine that decides its next step.
+"""The thread that owns the feed.
 
 It opens the feed, reads it into the pool and opens it again after failures. It scans recvq for
 documents that a feed has lost.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Container
-from enum import Enum
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -33,139 +32,12 @@ OPENING = "opening the feed"
 SCANNING = "scanning recvq"
 
 
-class ReaderState(Enum):
-    """The reader's next step."""
-
-    SCANNING = "scanning"
-    """There is no position: scan all of recvq that may be unfinished."""
-    OPENING = "opening"
-    """Open the feed at the position, or at the start of the scan."""
-    READING = "reading"
-    """Read the feed."""
-    BACKOFF = "backing off"
-    """Pause, longer after each failure."""
-    STOPPED = "stopped"
-
-
-class ReaderMachine:
-    """The reader's next step and the facts it depends on: no threads, no I/O, no clock.
-
-    The reader carries out `state` and reports the result by calling a method. Each cell is the next
-    state; an empty cell cannot happen. RESUME is the next state after a pause: SCANNING without a
-    position, else OPENING.
-
-    | event | SCANNING | OPENING | READING | BACKOFF |
-    | --- | --- | --- | --- | --- |
-    | scanned | OPENING | | | |
-    | opened | | READING | | |
-    | delivered | SCANNING | | READING | |
-    | moved | | | READING | |
-    | lost | | BACKOFF | BACKOFF | |
-    | unavailable | BACKOFF | BACKOFF | BACKOFF | |
-    | stalled | | | BACKOFF | |
-    | paused | | | | RESUME |
-    | stopped | STOPPED | STOPPED | STOPPED | STOPPED |
-    """
-
-    def __init__(self, token: Any, *, healthy_seconds: float = FeedLimits.healthy_seconds) -> None:
-        self.token = token
-        """Where the feed continues; None without a position."""
-        self.start: ScanPass | None = None
-        """The scan after which the feed has to begin; None once it was opened there."""
-        self.seen: Container[Any] = ()
-        """Ids that the last scan met: the stream delivers them once more."""
-        self.cause: PositionLost | None = None
-        """Why the next scan is needed; None at the very first start."""
-        self.losses = 0
-        """How many times the position was lost."""
-        self.failures = 0
-        """The number of failures in short succession, which determines the pause."""
-        self.is_mute = False
-        """It was opened and delivered no heartbeat: the next opening needs no pause."""
-        self._healthy_seconds = healthy_seconds
-        self._is_silent = True
-        # When the feed was opened; None after that was counted.
-        self._opened_at: float | None = None
-        self.state = self._resume()
-
-    @property
-    def reads(self) -> bool:
-        """Whether the feed is open."""
-        return self.state is ReaderState.READING
-
-    def scanned(self, start: ScanPass) -> None:
-        """All documents of recvq that may be unfinished were handed over."""
-        self._go(ReaderState.OPENING, ReaderState.SCANNING)
-        self.start = start
-
-    def opened(self, now: float) -> None:
-        """The feed is open, at the token or at the start of the scan."""
-        self._go(ReaderState.READING, ReaderState.OPENING)
-        if self.start is not None:
-            self.seen, self.start, self.cause = self.start.seen, None, None
-        self._opened_at = now
-
-    def answered(self) -> bool:
-        """The feed answered a read; returns whether it had failed before."""
-        is_news, self._is_silent = self._is_silent and self.failures > 0, False
-        return is_news
-
-    def delivered(self, token: Any) -> None:
-        """The feed or a scan delivered a document; without a token the position stays."""
-        self._go(self.state, ReaderState.SCANNING, ReaderState.READING)
-        self.is_mute = False
-        if token is not None:
-            self.token = token
-
-    def moved(self, token: Any) -> None:
-        """The feed delivered no document, and its position is `token`."""
-        self._go(self.state, ReaderState.READING)
-        self.token = token
-
-    def lost(self, cause: PositionLost, now: float) -> None:
-        """The feed cannot continue from its token."""
-        self._fail(now, ReaderState.OPENING, ReaderState.READING)
-        self.token, self.seen = None, ()
-        self.cause = cause
-        self.losses += 1
-
-    def unavailable(self, now: float) -> None:
-        """The present step failed and may be tried again."""
-        self._fail(now, ReaderState.SCANNING, ReaderState.OPENING, ReaderState.READING)
-
-    def stalled(self, now: float) -> None:
-        """The feed is open but does not deliver a document that is known to be stored."""
-        self._fail(now, ReaderState.READING)
-        self.is_mute = True
-
-    def paused(self) -> None:
-        """The pause after a failure is over."""
-        self._go(self._resume(), ReaderState.BACKOFF)
-
-    def stopped(self) -> None:
-        """The end; no step follows."""
-        self.state = ReaderState.STOPPED
-
-    def _resume(self) -> ReaderState:
-        return ReaderState.SCANNING if self.token is None else ReaderState.OPENING
-
-    def _fail(self, now: float, *before: ReaderState) -> None:
-        self._go(ReaderState.BACKOFF, *before)
-        # A scan is valid for one opening only: the next one may forget the ids it has `seen`.
-        self.start, self._is_silent = None, True
-        opened_at, self._opened_at = self._opened_at, None
-        if opened_at is not None and now - opened_at > self._healthy_seconds:
-            self.failures = 0
-        self.failures += 1
-
-    def _go(self, after: ReaderState, *before: ReaderState) -> None:
-        if self.state not in before:
-            raise RuntimeError(f"not while {self.state.value}")
-        self.state = after
-
-
 class FeedReader(BackgroundThread):
-    """Reads the feed into the pool until it is stopped; `ReaderMachine` decides each step.
+    """Reads the feed into the pool until it is stopped.
+
+    A pause follows each failure, whatever failed. Then the feed is opened at the last token that it
+    delivered. Without one recvq is scanned, and the feed is opened behind the scan: once, since a
+    later opening would need another scan.
 
     `token` is the saved position of a predecessor in this feed, None without one. `epoch_began` is
     the server's time of the takeover: a predecessor may have decided documents stored before it.
@@ -193,7 +65,21 @@ class FeedReader(BackgroundThread):
         self._has_room = has_room
         self._heartbeat = heartbeat
         self._limits = limits
-        self._machine = ReaderMachine(token, healthy_seconds=limits.healthy_seconds)
+        # Where the feed continues; None without a position.
+        self._token = token
+        # Ids that the last scan met: the stream delivers them once more.
+        self._seen: Container[Any] = ()
+        # Why the next scan is needed; None at the very first start.
+        self._cause: PositionLost | None = None
+        self._losses = 0
+        # The number of failures in short succession, which determines the pause.
+        self._failures = 0
+        self.opened_at: float | None = None
+        """Monotonic time when the feed was opened; None since its last failure."""
+        # Whether it has answered no read since the last failure.
+        self._is_silent = True
+        # It was opened and delivered no heartbeat: opening it again explains no silence.
+        self._is_mute = False
         self.reason = WaitReason(renew_seconds=limits.renew_seconds)
         """Why the feed delivers no documents at present, if there is a known reason."""
         self.delivered_at = time.monotonic()
@@ -203,76 +89,78 @@ class FeedReader(BackgroundThread):
         """Return how long the feed has delivered nothing, without a known reason."""
         return time.monotonic() - max(self.delivered_at, self.reason.renewed_at)
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether the feed is open."""
-        return self._machine.reads
-
     def lost_history(self) -> int:
         """How many times the feed lost its position since the start of the process."""
-        return self._machine.losses
+        return self._losses
 
     def _run(self) -> None:
-        steps = {
-            ReaderState.SCANNING: self._scan,
-            ReaderState.OPENING: self._open,
-            ReaderState.READING: self._read,
-            ReaderState.BACKOFF: self._back_off,
-        }
         try:
             while not self._stop.is_set():
-                self._do(steps[self._machine.state])
+                self._try()
         finally:
-            self._machine.stopped()
             self._feed.close()
 
-    def _do(self, step: Callable[[], None]) -> None:
+    def _try(self) -> None:
         try:
-            step()
+            self._follow()
         except PositionLost as error:
-            self._feed.close()
-            if isinstance(error, RecvqGone):
-                in_hand, after = self._pool.standing()
-                told = (
-                    'recvq is gone, its documents are finished first how="%s" in_hand=%d after=%s'
-                )
-                log.error(told, error, in_hand, after)  # noqa: TRY400
-                if not self._finish():
-                    return
-            self._machine.lost(error, time.monotonic())
-            self._forget_position(error)
+            self._lose(error)
         except Stalled as error:
-            self._machine.stalled(time.monotonic())
-            self._fails(error, None)
+            self._is_mute = True
+            self._fail(error, None)
         except StoreUnavailable as error:
-            self._machine.unavailable(time.monotonic())
-            self._fails(error, AWAY)
+            self._fail(error, AWAY)
 
-    def _fails(self, error: StoreUnavailable, why: str | None) -> None:
+    def _follow(self) -> None:
+        """Open the feed and read it until the stop; every failure raises."""
+        start = self._scan() if self._token is None else None
+        if not self._stop.is_set():
+            self._open(start)
+        while not self._stop.is_set():
+            self._read()
+
+    def _fail(self, error: StoreUnavailable, why: str | None) -> None:
         self.reason.set(why)
         log.warning("feed unavailable, opening it again error=%s", error)
+        self._pause()
 
-    def _back_off(self) -> None:
-        self._stop.wait(self._limits.pause_seconds(self._machine.failures))
-        self._machine.paused()
+    def _pause(self) -> None:
+        """Wait before the next try, longer after each failure in short succession."""
+        opened_at, self.opened_at = self.opened_at, None
+        if opened_at is not None and time.monotonic() - opened_at > self._limits.healthy_seconds:
+            self._failures = 0
+        self._failures += 1
+        self._is_silent = True
+        self._stop.wait(self._limits.pause_seconds(self._failures))
 
     # Lost positions, and a recvq that is gone.
 
-    def _forget_position(self, cause: PositionLost) -> None:
+    def _lose(self, error: PositionLost) -> None:
+        """The feed cannot continue from its token."""
+        self._feed.close()
+        if isinstance(error, RecvqGone):
+            in_hand, after = self._pool.standing()
+            told = 'recvq is gone, its documents are finished first how="%s" in_hand=%d after=%s'
+            log.error(told, error, in_hand, after)
+            if not self._finish():
+                return
         name = self._feed.name
-        log.info("feed lost its position, scanning recvq feed=%s cause=%s", name, cause)
+        log.info("feed lost its position, scanning recvq feed=%s cause=%s", name, error)
+        self._token, self._seen, self._cause = None, (), error
+        self._losses += 1
         self.reason.set(SCANNING)
         self._pool.forget_token()
+        self._pause()
 
-    def _scan(self) -> None:
-        """Scan recvq for documents that may be unfinished (G9).
+    def _scan(self) -> ScanPass | None:
+        """Scan recvq for documents that may be unfinished (G9); None if stopped before the end.
 
         A kill may end each step. The token is therefore forgotten durably first, and every later
         step checks the present state.
         """
         if not self._saver.save():
             raise StoreUnavailable("the lost position could not be forgotten durably")
-        began, cause = time.monotonic(), self._machine.cause
+        began, cause = time.monotonic(), self._cause
         # One step under the pool's lock: documents that finish during the scan must not look new to
         # it.
         after = self._pool.begin_scan()
@@ -282,9 +170,9 @@ class FeedReader(BackgroundThread):
         except WrongCollection:
             if self._finish():
                 raise
-            return
+            return None
         if start is None:
-            return
+            return None
         log.log(
             logging.INFO if cause is None else logging.WARNING,
             "recvq scanned, streaming from %s documents=%d new=%d seconds=%.1f after=%s cause=%s",
@@ -295,7 +183,7 @@ class FeedReader(BackgroundThread):
             after,
             cause or "first start",
         )
-        self._machine.scanned(start)
+        return start
 
     def _is_over(self) -> bool:
         """Asked at each row of a scan: it may take long until the first document is handed over."""
@@ -316,17 +204,18 @@ class FeedReader(BackgroundThread):
 
     # Opening.
 
-    def _open(self) -> None:
-        if not self._machine.is_mute and self.reason.text != AWAY:
+    def _open(self, start: ScanPass | None) -> None:
+        if not self._is_mute and self.reason.text != AWAY:
             self.reason.set(OPENING)
-        if (start := self._machine.start) is not None:
+        if start is not None:
             self._feed.open_at(start.operation_time)
             self._pool.end_scan()
+            self._seen, self._cause = start.seen, None
         else:
-            self._feed.open(self._machine.token)
-        self._machine.opened(time.monotonic())
+            self._feed.open(self._token)
+        self.opened_at = time.monotonic()
         self._heartbeat.heard()
-        if not self._machine.is_mute:
+        if not self._is_mute:
             # The outage is over: the feed now has its full time to deliver.
             self.reason.set(OPENING)
 
@@ -336,7 +225,7 @@ class FeedReader(BackgroundThread):
         while not self._may_read():
             if self._stop.is_set():
                 return False
-        self._delivers(None, SCANNING)
+        self._delivers(SCANNING)
         return self._enter(document, None, again=True)
 
     def _enter(self, document: Document, token: Any, *, again: bool) -> bool:
@@ -345,8 +234,8 @@ class FeedReader(BackgroundThread):
             return False
         return self._pool.put(document, token, again=again)
 
-    def _delivers(self, token: Any, why: str | None) -> None:
-        self._machine.delivered(token)
+    def _delivers(self, why: str | None) -> None:
+        self._is_mute = False
         self.delivered_at = time.monotonic()
         self.reason.set(why)
 
@@ -368,17 +257,21 @@ class FeedReader(BackgroundThread):
             return
         item = self._ask()
         if item is None:
-            self._machine.moved(self._feed.token)
-            self._pool.move(self._machine.token)
-            self._be_quiet()
+            self._token = self._feed.token
+            self._pool.move(self._token)
+            self._heartbeat.quiet()
+            self.reason.set(self._heartbeat.refused)
             return
         self._heartbeat.heard()
         document, token, stored_at = item
-        self._delivers(token, None)
+        if token is not None:
+            # Of several documents at one place the last one has it.
+            self._token = token
+        self._delivers(None)
         if not has_a_place(document):
             log.error("not a front desk document, skipped id=%s", document["_id"])
             self._pool.move(token)
-        elif document["_id"] in self._machine.seen:
+        elif document["_id"] in self._seen:
             self._pool.move(token)
         else:
             self._enter(document, token, again=stored_at <= self._epoch_began)
@@ -389,11 +282,7 @@ class FeedReader(BackgroundThread):
         took = time.monotonic() - began
         if took > self._limits.slow_read_seconds:
             log.warning("the server answered the feed late seconds=%.1f", took)
-        if self._machine.answered():
+        if self._is_silent and self._failures:
             log.info("feed delivers again feed=%s", self._feed.name)
+        self._is_silent = False
         return item
-
-    def _be_quiet(self) -> None:
-        """The work while the feed is quiet; raises StoreUnavailable."""
-        self._heartbeat.quiet()
-        self.reason.set(self._heartbeat.refused)

@@ -116,18 +116,6 @@ class Rescan:
             log.info("recvq scanned, scanning again for newer ones documents=%d", one.read)
             before, after = one, one.last
 
-    def _complain_if_gone(self, after: Any) -> None:
-        try:
-            found = self._collection.find_one({"_id": after}, {"_id": 1})
-        except PyMongoError as error:
-            raise translate(error) from error
-        if found is None:
-            log.error(
-                "the last finished document is no longer in recvq: recvq was made again, "
-                "or documents were overwritten before they were handled after=%s",
-                after,
-            )
-
     def _pass(
         self,
         after: Any,
@@ -145,8 +133,6 @@ class Rescan:
                 # Behind the time: the stream has every later drop.
                 # guard: checked-behind-the-time
                 check_recvq(self._collection.database)
-                if before is None and after is not None:
-                    self._complain_if_gone(after)
                 for document in self._documents(after, session, stopped):
                     if stopped():
                         return None
@@ -185,7 +171,14 @@ class Rescan:
 
         None if `after` is not in recvq. Transfers only `_id`s, from the newest backwards.
         """
-        if after is None or self._collection.find_one({"_id": after}, session=session) is None:
+        if after is None:
+            return None
+        if self._collection.find_one({"_id": after}, {"_id": 1}, session=session) is None:
+            log.error(
+                "the last finished document is no longer in recvq: recvq was made again, "
+                "or documents were overwritten before they were handled after=%s",
+                after,
+            )
             return None
         newest_first = self._collection.find(
             {}, {"_id": 1}, show_record_id=True, session=session

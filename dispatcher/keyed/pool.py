@@ -13,23 +13,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import bson
 
 from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
-from dispatcher.keyed.queues import KeyQueue, KeyQueues, Load, QueuedJob, Run, SavePlan
+from dispatcher.keyed.queues import KeyQueues, Load, QueuedJob, Run
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.keyed.view import PoolView
 from dispatcher.progress.held import HeldKey, HeldStore
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker
 from linedesk.contract import Following, GiveUp, JobResult, Step, Wait
 from linedesk.store.control import NO_PAUSES, RELEASED, Drop, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.waits import Why
 
 log = logging.getLogger(__name__)
 LOAD_AGAIN_SECONDS = 1.0
@@ -75,7 +75,8 @@ class Pool:
         self._later = later
         self._held = held
         self._now = now
-        self._threads = Threads(threads, self._work)
+        self.threads = Threads(threads, self._work)
+        """Of these the pool alone abandons any."""
         self.changed = threading.Event()
         """Set when there may be progress to save."""
         self.urgent = threading.Event()
@@ -84,14 +85,13 @@ class Pool:
         self._room = threading.Condition(self._lock)
         # All below under _lock.
         self._tracker = tracker
-        self._suspects = suspects or CrashSuspects()
         self._queues = KeyQueues(
             tracker,
             owner=self,
             pauses=pauses,
+            most_jobs=threads - 1,
             most_slow=max(1, threads // SLOW_PART),
-            found=self._suspects.found,
-            lines_up=self._suspects.lines_up,
+            suspects=suspects,
             held_bound=bound,
         )
         self._policy = HoldPolicy(
@@ -104,18 +104,16 @@ class Pool:
         self._idle: list[Thread] = []
         self._wait_for_room = 0
         self._stopped = False
-        self._most_jobs = self._threads_for_jobs
         self._scanning = False
-        self.view = PoolView(self._queues, self._threads, self._suspects, lock=self._lock)
+        self.view = PoolView(self._queues, self.threads, lock=self._lock)
         for key in held_keys:
-            self._suspects.meet_held((key.channel, key.key))
             self._queues.put_held(key)
 
     # The pool's life.
 
     def start(self) -> None:
         """Start the threads."""
-        self._threads.start()
+        self.threads.start()
 
     def stop(self) -> None:
         """Begin no new job or step; may be called twice, and before `start`."""
@@ -126,10 +124,6 @@ class Pool:
         for thread in idle:
             thread.wake.set()
 
-    def join(self, deadline: float) -> list[str]:
-        """Wait for the threads until the monotonic deadline; returns what the remaining ones do."""
-        return self._threads.join(deadline)
-
     def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
         """Abandon the threads whose handler exceeds its limit, and replace them.
 
@@ -137,52 +131,28 @@ class Pool:
         have to be resumed.
         """
         with self._lock:
-            lost = self._defer_lost(self._threads.abandon_overdue(limit_seconds))
-        self._replace(lost)
+            lost = self._defer_lost(self.threads.abandon_overdue(limit_seconds))
+        # A new thread takes work at once, under the lock.
+        self.threads.replace(lost)
         return lost
 
     def _defer_lost(self, lost: list[Thread]) -> list[Thread]:
-        """Under the lock; `_replace` must follow without it."""
+        """Under the lock; `Threads.replace` must follow without it."""
         for thread in lost:
             assert isinstance(thread.work, Run), "only a handler is abandoned"
-            self._suspects.end(thread.work.queue.key, decided=False)
             self._queues.abandoned(thread.work)
         return lost
-
-    def _replace(self, lost: Sequence[Thread]) -> None:
-        # A new thread takes work at once, under the lock.
-        for thread in lost:
-            self._threads.replace(thread)
-
-    def abandoned(self) -> list[str]:
-        """Return the jobs of abandoned threads that have still not returned."""
-        return [thread.doing for thread in self._threads.abandoned]
-
-    def busy_longer_than(self, seconds: float) -> list[str]:
-        """Return the work of the threads that have been at one job or step for longer than that."""
-        return [thread.doing for thread in self._threads.busy_longer_than(seconds)]
-
-    def hanging(self, limit_seconds: float, step_seconds: float) -> list[Thread]:
-        """Return the threads that exceed the limits of handlers and steps.
-
-        `limit_seconds` applies to handlers without a limit of their own.
-        """
-        return self._threads.hanging(limit_seconds, step_seconds)
-
-    def under_way(self) -> int:
-        """How many threads are working on a job or step."""
-        return len(self._threads.busy_longer_than(0))
 
     @property
     def suspects_are_through(self) -> bool:
         """Whether all events that may have killed an earlier process are decided."""
         with self._lock:
-            return self._suspects.are_through
+            return self._queues.suspects.are_through
 
     def end_proof(self) -> None:
         """Others may run beside the suspect that is to be proved."""
         with self._lock:
-            self._suspects.end_proof()
+            self._queues.suspects.end_proof()
             self._signal()
 
     # Intake.
@@ -208,17 +178,11 @@ class Pool:
         # The encoded size: documents arrive decoded.
         size = len(bson.encode(document))
         with self._lock:
-            is_first = again and self._queues.get(key) is None
             now = time.monotonic()
             job = self._queues.put(document, token, key=key, size=size, again=again, now=now)
-            if job is None:
-                return False
-            if not again:
-                self._all_is_read()
-            elif is_first:
-                self._suspects.meet(key)
-            self._signal()
-        return True
+            if job is not None:
+                self._signal()
+        return job is not None
 
     def _is_held(self, key: Any, id_: Any) -> bool:
         """Whether a document that a scan met is in `held`; the ring forgets old ones.
@@ -226,7 +190,8 @@ class Pool:
         Raises StoreUnavailable.
         """
         with self._lock:
-            may_be = self._queues.may_hold(key)
+            queue = self._queues.get(key)
+            may_be = queue is not None and queue.held > 0
         return may_be and self._held is not None and self._held.has(id_)
 
     def put_finished(self, document: Document, token: Any) -> None:
@@ -248,7 +213,7 @@ class Pool:
         """The feed's position is `token`, without new documents before it."""
         with self._lock:
             self._tracker.move(token)
-            self._all_is_read()
+            self._queues.all_is_read()
             self._signal()
 
     def forget_token(self) -> None:
@@ -275,7 +240,7 @@ class Pool:
     def allow(self, jobs: int) -> None:
         """Limit the number of jobs at a time; the number of threads limits it, too."""
         with self._lock:
-            self._most_jobs = min(self._threads_for_jobs, jobs)
+            self._queues.most_jobs = min(self._threads_for_jobs, jobs)
             self._signal()
 
     def step(self, step: Step) -> None:
@@ -295,8 +260,7 @@ class Pool:
     def following(self, job: QueuedJob) -> Following:
         """Return the documents behind the job (see `linedesk.contract.Job`)."""
         with self._lock:
-            found = self._queues.following(job)
-            return replace(found, is_reading=job.again and not self._suspects.all_met)
+            return self._queues.following(job)
 
     def take_along(self, job: QueuedJob, count: int) -> int:
         """Decide up to this many of the documents behind the job together with it."""
@@ -334,28 +298,25 @@ class Pool:
             queue = self._queues.get((channel, key))
             if queue is None or queue.is_done:
                 # guard: release-waits-for-all -> return False
-                return not self._suspects.all_met
+                return not self._queues.suspects.all_met
             head = queue.head
             if head is None:
                 # The first document is known only after it is read.
                 lost = []
             elif head.name != name:
-                return not self._suspects.all_met or (head.again and queue.may_have(name))
+                return not self._queues.suspects.all_met or (head.again and queue.may_have(name))
             else:
-                lost = self._defer_lost(self._threads.abandon_at(head))
-                stack = lost[0].stack if lost else ""
-                head.given_up_for = head.given_up_for or GiveUp(
-                    RELEASED, head.tries, _first_at(head), stack
-                )
+                lost = self._defer_lost(self.threads.abandon_at(head))
+                _give_up(head, RELEASED, lost[0].stack if lost else "")
             self._queues.let_pass(queue)
             self._signal()
-        self._replace(lost)
+        self.threads.replace(lost)
         return True
 
     def may_have_dropped(self, drop: Drop) -> bool:
         """Whether events that the drop covers may wait: not all are read, or some are held."""
         with self._lock:
-            return not self._suspects.all_met or any(
+            return not self._queues.suspects.all_met or any(
                 queue.held for queue in self._queues.all() if drop.scope.covers(*queue.key)
             )
 
@@ -375,7 +336,7 @@ class Pool:
         if wanted:
             self.changed.set()
 
-    def begin_save(self) -> SavePlan | None:
+    def begin_save(self) -> ProgressSnapshot | None:
         """Return the data to save and the documents to move to `held`; None if nothing changed."""
         with self._lock:
             self._queues.choose(datetime.now(UTC))
@@ -383,7 +344,7 @@ class Pool:
             self._signal()
             return plan
 
-    def saved(self, plan: SavePlan) -> None:
+    def saved(self, plan: ProgressSnapshot) -> None:
         """The plan is durable: keys that waited for it may continue."""
         with self._lock:
             self._queues.saved(plan)
@@ -391,15 +352,14 @@ class Pool:
             self._signal()
             if self._queues.has_to_move:
                 self.changed.set()
-        if rows := plan.snapshot.rows:
+        if rows := plan.rows:
             keys = {row["key"] for row in rows}
             log.info("documents held documents=%d keys=%d", len(rows), len(keys))
 
-    def not_saved(self, plan: SavePlan | None) -> None:
+    def not_saved(self) -> None:
         """The save failed or its outcome is unknown: the next one has to cover it as well."""
         with self._lock:
-            if plan is not None:
-                self._queues.not_saved(plan)
+            self._tracker.not_saved()
             self._policy.excuse(self._now())
         # Otherwise a key that waits for the save would wait until another document finishes.
         self.changed.set()
@@ -434,20 +394,9 @@ class Pool:
     def _choose(self) -> Run | Load | Step | None:
         if self._steps:
             return self._steps.popleft()
-        queue = self._next_key()
-        if queue is None:
-            return None
-        work = self._queues.next(time.monotonic(), queue)
-        assert work is not None, "the key is ready"
-        is_suspect = self._suspects.begin(queue.key, queue.name)
-        if is_suspect and self._suspects.sought:
-            # An earlier process may have decided any of its documents without saving that.
-            self._queues.save_each(work.queue)
-        if isinstance(work, Run):
-            work.job.suspect = is_suspect
-            if (drop := self._queues.drop_of(work.job)) is not None:
-                because = GiveUp(drop.cause, work.job.tries, _first_at(work.job))
-                work.job.given_up_for = work.job.given_up_for or because
+        work = self._queues.next(time.monotonic())
+        if isinstance(work, Run) and (drop := self._queues.drop_of(work.job)) is not None:
+            _give_up(work.job, drop.cause)
         return work
 
     def _run(self, me: Thread, run: Run) -> None:
@@ -465,7 +414,6 @@ class Pool:
                 # It was abandoned: its job was deferred then, and another run may have decided it.
                 return
             me.work = None
-            self._suspects.end(run.queue.key, decided=wait is None)
             # This thread takes the next work itself, and then wakes another one.
             self._tell()
         if wait is not None:
@@ -483,15 +431,15 @@ class Pool:
             job.wait = wait
         self._wake_after(job, wait)
 
-    def _wake_after(self, job: QueuedJob, wait: Wait) -> None:
+    def _wake_after(self, what: QueuedJob | Load, wait: Wait) -> None:
         if wait.seconds is None:
             return
 
         def wake() -> None:
             # A run that has begun meanwhile has ended this wait.
             with self._lock:
-                if job.wait is wait:
-                    self._queues.resume(job)
+                if what.wait is wait:
+                    self._queues.resume(what)
                     self._signal()
 
         self._later(wait.seconds, wake)
@@ -504,37 +452,27 @@ class Pool:
         try:
             rows = self._held.slice(key, above=load.above, upto=load.upto, most=load.most)
         except StoreUnavailable:
+            wait = Wait.because(Why.NOT_READ, LOAD_AGAIN_SECONDS)
             with self._lock:
-                self._end_reading(me, load, decided=False)
-                self._queues.not_read(load)
+                me.work = None
+                self._queues.not_read(load, wait)
                 self._signal()
-            self._later(LOAD_AGAIN_SECONDS, lambda: self.resume(load))
+            self._wake_after(load, wait)
             return
         with self._lock:
+            me.work = None
             vanished = self._queues.loaded(load, rows)
-            # If `held` has no more documents of the key, no decision is due.
-            self._end_reading(me, load, decided=load.queue.is_done)
             self._signal()
         if vanished > 0:
             log.error("documents vanished from held key=%s documents=%d", key[1], vanished)
 
     # Under the lock.
 
-    def _all_is_read(self) -> None:
-        """All documents stored before this start are in the pool."""
-        if not self._suspects.all_met:
-            self._suspects.close()
-            self._queues.all_is_read()
-
-    def _end_reading(self, me: Thread, load: Load, *, decided: bool) -> None:
-        me.work = None
-        self._suspects.end(load.queue.key, decided=decided)
-
     def _signal(self) -> None:
         """Wake the threads that have work now; called last in every change. Each call wakes at most
         one thread: a thread that takes work wakes the next.
         """
-        if self._idle and (self._steps or self._next_key() is not None):
+        if self._idle and (self._steps or self._queues.first is not None):
             self._idle.pop().wake.set()
         self._tell()
 
@@ -545,20 +483,11 @@ class Pool:
         if self._wait_for_room and self._has_room:
             self._room.notify_all()
 
-    def _next_key(self) -> KeyQueue | None:
-        """The key whose job may begin."""
-        if self._queues.running >= self._most_jobs:
-            return None
-        if self._suspects.sought:
-            first = self._queues.first_suspect
-            if first is not None and self._suspects.may_begin(first.name, self._most_jobs):
-                return first
-            if self._suspects.is_proving:
-                return None
-        return self._queues.first_ready
 
-
-def _first_at(job: QueuedJob) -> datetime:
-    """When it first ran; now, if it never did."""
-    ago = time.monotonic() - job.begun if job.begun else 0.0
-    return datetime.now(UTC) - timedelta(seconds=ago)
+def _give_up(job: QueuedJob, cause: str, stack: str = "") -> None:
+    """Give up the job at its next run, unless it is given up already."""
+    if job.given_up_for is None:
+        # When it first ran; now, if it never did.
+        ago = time.monotonic() - job.begun if job.begun else 0.0
+        first_at = datetime.now(UTC) - timedelta(seconds=ago)
+        job.given_up_for = GiveUp(cause, job.tries, first_at, stack)

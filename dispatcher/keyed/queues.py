@@ -7,17 +7,16 @@ then derives from the state which threads to wake (`dispatcher.keyed.pool`).
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
 from itertools import islice
 from typing import Any, Protocol
 
-from dispatcher.keyed.call_claim import CallClaim
+from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
-from linedesk.contract import Following, GiveUp, JobResult, Wait
+from linedesk.contract import Following, GiveUp, HandlerCall, JobResult, Wait
 from linedesk.store.control import NO_PAUSES, Drop, Pauses
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
@@ -88,7 +87,7 @@ class QueuedJob:
 
     # Class attributes hold the usual values: setting each one would double the cost of a put.
     memo: Any = None
-    handling: CallClaim | None = None
+    handling: HandlerCall | None = None
     given_up_for: GiveUp | None = None
     tries = 0
     """How many times its handler was called."""
@@ -134,11 +133,11 @@ class QueuedJob:
         """Return whether a handler that may occupy its thread for long may begin now."""
         return self._owner.take_slow_place(self)
 
-    def begin_handler(self, limit_seconds: float | None = None) -> CallClaim:
+    def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
         """Note that the handler begins on this thread: from now on it can be overdue."""
         self.tries += 1
         self.listens = False
-        self.handling = CallClaim(limit_seconds)
+        self.handling = HandlerCall(limit_seconds)
         return self.handling
 
     def unsaved(self) -> Sequence[str]:
@@ -205,44 +204,39 @@ class KeyQueue:
     `behind`.
     """
 
-    __slots__ = (
-        *("along", "behind", "bypass", "decided", "held", "jobs", "key", "last", "line", "looked"),
-        "moving",
-        *("names", "running", "save_each", "saved", "state", "suspect", "top", "waits"),
-    )
+    # Class attributes hold the usual values, as for QueuedJob.
+    last = -1
+    # How many of its documents `held` has, including those in `jobs`.
+    held = 0
+    running: Run | Load | None = None
+    # The deferred work that waits for its `resume`.
+    waits: QueuedJob | Load | None = None
+    # Whether documents of it are moving into `held`.
+    moving = False
+    # Whether its first document may begin although its key is paused.
+    bypass = False
+    # How many of the documents behind its first one are decided with it; they stay in `jobs`.
+    along = 0
+    # How many of its next documents wait each for the save of the previous one.
+    save_each = 0
+    # Whether its first document waits in the line of suspects.
+    suspect = False
+    # How many it has decided in total, how many of them are saved, and how many at the last check.
+    decided = 0
+    saved = 0
+    looked = 0
+    # Its line since it became ready.
+    line = ReadyLine.OTHER
+    # The set that contains it: written by `KeyQueues._place` only.
+    state: KeyState | None = None
 
     def __init__(self, key: Any, *, top: int = -1) -> None:
         self.key = key
         self.jobs: deque[QueuedJob] = deque()
         self.behind: deque[QueuedJob] = deque()
-        self.last = -1
         self.top = top
-        # How many of its documents `held` has, including those in `jobs`.
-        self.held = 0
-        self.running: Run | Load | None = None
-        # The deferred work that waits for its `resume`.
-        self.waits: QueuedJob | Load | None = None
-        # Whether documents of it are moving into `held`.
-        self.moving = False
-        # Whether its first document may begin although its key is paused.
-        self.bypass = False
-        # How many of the documents behind its first one are decided with it; they stay in `jobs`.
-        self.along = 0
-        # How many of its next documents wait each for the save of the previous one.
-        self.save_each = 0
-        # Whether its first document waits in the line of suspects.
-        self.suspect = False
-        # How many it has decided in total, how many of them are saved, and how many at the last
-        # check.
-        self.decided = 0
-        self.saved = 0
-        self.looked = 0
         # Numbers and names of documents decided without a record and not saved.
         self.names: list[tuple[int, str]] = []
-        # Its line since it became ready.
-        self.line = ReadyLine.OTHER
-        # The set that contains it: written by `KeyQueues._place` only.
-        self.state: KeyState | None = None
 
     @property
     def in_hand(self) -> int:
@@ -332,17 +326,6 @@ class KeyQueue:
             self.behind.clear()
 
 
-@dataclass(frozen=True)
-class SavePlan:
-    """The content of one save; answered once, by `saved` or `not_saved`."""
-
-    snapshot: ProgressSnapshot
-    marks: Mapping[KeyQueue, int]
-    """How many documents each key had decided."""
-    settles: bool
-    """Whether documents move to `held` with it."""
-
-
 class KeyQueues:
     """The state of all keys.
 
@@ -373,12 +356,11 @@ class KeyQueues:
     | let_pass | RUNNING, of a job | the same, if the run is deferred |
     | choose | all | moving; place: READY becomes UNSAVED |
     | saved(plan) | all | marks; moved documents leave memory, except the first; place |
-    | not_saved(plan) | all | nothing: the next plan covers the same and more |
 
     `tracker` is the window, `held_bound` limits the documents of `held` in memory. `owner` answers
     a job's own methods, on the thread that calls them; without an owner the queues answer. At most
-    `most_slow` runs are slow at a time. A key that is met now waits in the line of suspects if
-    `lines_up` says so; those named in `found` are the first there.
+    `most_jobs` keys are RUNNING at a time, and at most `most_slow` of these runs are slow. Keys
+    that are met while `suspects` are sought wait in a line of their own.
     """
 
     def __init__(
@@ -387,9 +369,9 @@ class KeyQueues:
         *,
         owner: JobOwner | None = None,
         pauses: Pauses = NO_PAUSES,
+        most_jobs: int = 1_000,
         most_slow: int = 1_000,
-        found: Container[str | None] = (),
-        lines_up: Callable[[], bool] = lambda: False,
+        suspects: CrashSuspects | None = None,
         held_bound: int = 10_000,
         most_unsaved: int = MOST_UNSAVED,
         many: int = MANY,
@@ -399,8 +381,8 @@ class KeyQueues:
         self._owner = owner or self
         self.pauses = pauses
         self._most_slow = most_slow
-        self._found = found
-        self._lines_up = lines_up
+        self.most_jobs = most_jobs
+        self.suspects = suspects or CrashSuspects()
         self._held_bound = held_bound
         self._most_unsaved = most_unsaved
         self._many = many
@@ -443,6 +425,20 @@ class KeyQueues:
         return len(self._in[state])
 
     @property
+    def first(self) -> KeyQueue | None:
+        """The key whose job may begin now, if any."""
+        if len(self._in[KeyState.RUNNING]) >= self.most_jobs:
+            return None
+        suspects = self.suspects
+        if suspects.sought:
+            first = self._first_suspect
+            if first is not None and suspects.may_begin(first.name, self.most_jobs):
+                return first
+            if suspects.is_proving:
+                return None
+        return self.first_ready
+
+    @property
     def first_ready(self) -> KeyQueue | None:
         """The key that begins next, apart from suspects; None if none may begin.
 
@@ -458,7 +454,7 @@ class KeyQueues:
         return next(iter(others if others and is_their_turn else answers), None)
 
     @property
-    def first_suspect(self) -> KeyQueue | None:
+    def _first_suspect(self) -> KeyQueue | None:
         """The first key in the line of suspects; None if it waits for a slow run to end."""
         queue = next(iter(self._suspects), None)
         is_slow = queue is not None and queue.head is not None and queue.head.is_slow
@@ -475,11 +471,6 @@ class KeyQueues:
         return self._ready[line]
 
     @property
-    def running(self) -> int:
-        """The number of keys that have a thread."""
-        return len(self._in[KeyState.RUNNING])
-
-    @property
     def save_is_urgent(self) -> bool:
         """Whether a key waits for a save, or more documents have to move than the last batch
         took.
@@ -490,21 +481,6 @@ class KeyQueues:
     def has_to_move(self) -> bool:
         """Whether another save has to follow at once."""
         return bool(self._to_move or self._moving)
-
-    @property
-    def is_moving(self) -> bool:
-        """Whether a batch is moving into `held`."""
-        return bool(self._moving)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no key is known."""
-        return not self._by_key
-
-    def may_hold(self, key: Any) -> bool:
-        """Whether `held` may have documents of a key."""
-        queue = self._by_key.get(key)
-        return queue is not None and queue.held > 0
 
     def get(self, key: Any) -> KeyQueue | None:
         """The queue of a known key."""
@@ -534,20 +510,25 @@ class KeyQueues:
         queue = self._by_key.get(key)
         if queue is None:
             queue = self._by_key[key] = KeyQueue(key)
-            queue.suspect = again and self._lines_up()
+            if again:
+                queue.suspect = self.suspects.lines_up
+                self.suspects.meet(key)
+        if not again:
+            self.all_is_read()
         job = QueuedJob(queue, document, slot, again=again, owner=self._owner)
         # guard: behind-what-is-held -> queue.jobs.append(job)
         (queue.behind if queue.last < queue.top else queue.jobs).append(job)
         if queue.state is KeyState.IDLE or queue.state is None:
             self._place(queue)
         elif queue.jobs and queue.jobs[0].listens:
-            self._tell(queue)
+            self.resume(queue.jobs[0], is_news=True)
         return job
 
     def put_held(self, held: HeldKey) -> None:
         """Enter a key with documents in `held`, none of them in memory."""
         queue = KeyQueue((held.channel, held.key), top=held.top)
-        queue.suspect = self._lines_up()
+        queue.suspect = self.suspects.lines_up
+        self.suspects.meet_held(queue.key)
         self._by_key[queue.key] = queue
         self._count_held(queue, held.count)
         # If progress was removed by hand, its count starts again while theirs does not.
@@ -556,14 +537,19 @@ class KeyQueues:
 
     # Threads work.
 
-    def next(self, now: float, queue: KeyQueue | None = None) -> Run | Load | None:
-        """Begin this ready key, or `first_ready`; None if no key is ready."""
-        queue = queue or self.first_ready
+    def next(self, now: float) -> Run | Load | None:
+        """Begin the `first` key; None if none may begin."""
+        queue = self.first
         if queue is None:
             return None
         if queue.line not in (ReadyLine.SLOW, ReadyLine.SUSPECT):
             is_passing = queue.line is ReadyLine.ANSWER and self._others
             self._passed = self._passed + 1 if is_passing else 0
+        suspects = self.suspects
+        is_suspect = not suspects.are_through and suspects.begin(queue.key, queue.name)
+        if is_suspect and suspects.sought:
+            # An earlier process may have decided any of its documents without saving that.
+            self.save_each(queue)
         work: Run | Load
         head = queue.head
         if head is None:
@@ -571,6 +557,7 @@ class KeyQueues:
         else:
             head.begun = head.begun or now
             head.listens = False
+            head.suspect = is_suspect
             # guard: a-wait-ends-with-its-run
             head.wait = None
             work = Run(head)
@@ -598,6 +585,7 @@ class KeyQueues:
             queue.along -= 1
             self._end(queue, is_named=is_named)
         self._place(queue)
+        self.suspects.end(queue.key, decided=True)
         return True
 
     def _end(self, queue: KeyQueue, *, is_named: bool) -> None:
@@ -623,7 +611,8 @@ class KeyQueues:
         job.listens = True
         documents = [one.document for one in islice(queue.jobs, 1, self._many)]
         is_cut = len(documents) + 1 < len(queue.jobs) or queue.is_stored or bool(queue.behind)
-        return Following(documents, self._room(queue), is_cut=is_cut, is_reading=False)
+        is_reading = job.again and not self.suspects.all_met
+        return Following(documents, self._room(queue), is_cut=is_cut, is_reading=is_reading)
 
     def take_along(self, job: QueuedJob, count: int) -> int:
         """Decide up to this many of the documents behind the job with it; returns their number."""
@@ -645,19 +634,13 @@ class KeyQueues:
         """All documents stored before this process began are in memory: listening jobs are
         resumed.
         """
+        if self.suspects.all_met:
+            return
+        self.suspects.close()
         for state in (KeyState.DEFERRED, KeyState.RUNNING):
             for queue in list(self._in[state]):
                 if queue.jobs and queue.jobs[0].listens:
-                    self._tell(queue)
-
-    def _tell(self, queue: KeyQueue) -> None:
-        """Resume the first job if it listens."""
-        job = queue.jobs[0]
-        if queue.waits is job:
-            queue.waits = None
-            self._place(queue)
-        elif isinstance(queue.running, Run) and queue.running.job is job:
-            queue.running.news = True
+                    self.resume(queue.jobs[0], is_news=True)
 
     def take_slow_place(self, job: QueuedJob) -> bool:
         """Return whether the job's run may continue as a slow one; else it begins again when a slow
@@ -689,20 +672,24 @@ class KeyQueues:
         self._defer(run.queue, run.job)
 
     def _defer(self, queue: KeyQueue, waits: QueuedJob | Load | None) -> None:
+        self.suspects.end(queue.key, decided=False)
         queue.running = None
         queue.waits = waits
         if waits is not None:
             self.tried.setdefault(queue)
         self._place(queue)
 
-    def resume(self, what: QueuedJob | Load) -> None:
-        """Resume the work; may be repeated. A running job is repeated once its run is deferred."""
+    def resume(self, what: QueuedJob | Load, *, is_news: bool = False) -> None:
+        """Resume the work; may be repeated. A running job is repeated once its run is deferred; if
+        `is_news`, only while it listens.
+        """
         queue = what.queue
         if queue.waits is what:
             queue.waits = None
             self._place(queue)
         elif isinstance(queue.running, Run) and queue.running.job is what:
-            queue.running.resumed = True
+            queue.running.news |= is_news
+            queue.running.resumed |= not is_news
 
     def save_each(self, queue: KeyQueue) -> None:
         """Make each of the key's next decisions wait for the save of the previous one.
@@ -732,11 +719,13 @@ class KeyQueues:
             vanished = queue.held - sum(job.held_n is not None for job in queue.jobs)
             self._count_held(queue, -vanished)
         self._place(queue)
+        # If `held` has no more documents of the key, no decision is due.
+        self.suspects.end(queue.key, decided=queue.is_done)
         return vanished
 
-    def not_read(self, load: Load) -> None:
+    def not_read(self, load: Load, wait: Wait) -> None:
         """MongoDB did not return the documents: the key waits until it is resumed."""
-        load.wait = Wait.because(Why.NOT_READ)
+        load.wait = wait
         self._defer(load.queue, load)
 
     # Orders of operators.
@@ -784,29 +773,26 @@ class KeyQueues:
         """
         if self._moving:
             return
-        chosen: list[QueuedJob] = []
-        while self._to_move and len(chosen) < self._most_moved:
+        size, is_full = 0, False
+        while self._to_move and not is_full:
             queue, count = self._to_move.popitem()
-            room = self._most_moved - len(chosen)
-            found = list(islice(queue.in_window(), min(count, room)))
-            # Fewer than that means that the key has no more; none may be chosen twice.
-            if count > len(found) == room:
-                self._to_move[queue] = count - room
-            if found:
-                chosen.extend(found)
+            chosen: list[QueuedJob] = []
+            for job in islice(queue.in_window(), count):
+                if job.slot.size > MOST_WRAPPED_BYTES:
+                    # After a document that stays the rest of its key stays.
+                    break
+                size += job.slot.size
+                rows = len(self._rows) + len(chosen)
+                is_full = rows == self._most_moved or (rows > 0 and size > MOST_MOVED_BYTES)
+                if is_full:
+                    self._to_move[queue] = count - len(chosen)
+                    break
+                chosen.append(job)
+            if chosen:
                 self._moving.append(queue)
                 queue.moving = True
                 self._place(queue)
-        size, stopped = 0, set[KeyQueue]()
-        for job in chosen:
-            if job.slot.size > MOST_WRAPPED_BYTES or job.queue in stopped:
-                # After a document that stays the rest of its key stays.
-                stopped.add(job.queue)
-                continue
-            size += job.slot.size
-            if size > MOST_MOVED_BYTES and self._rows:
-                self._to_move[job.queue] = self._to_move.get(job.queue, 0) + 1
-            else:
+            for job in chosen:
                 self._move(job, at)
         if not self._rows:
             self._settle()
@@ -843,21 +829,21 @@ class KeyQueues:
 
     # Saving.
 
-    def begin_save(self) -> SavePlan | None:
-        """Return the data to save now; None if nothing changed."""
+    def begin_save(self) -> ProgressSnapshot | None:
+        """Return the data to save now; None if nothing changed.
+
+        If it may not be durable, `tracker.not_saved` must follow: the next one covers all of it.
+        """
         if not (self.tracker.changed or self._rows or self.gone):
             return None
-        return SavePlan(
-            self.tracker.snapshot(self._rows, self.gone),
-            {queue: queue.decided for queue in self._dirty},
-            settles=bool(self._rows),
-        )
+        marks = {queue: queue.decided for queue in self._dirty}
+        return self.tracker.snapshot(self._rows, self.gone, marks)
 
-    def saved(self, plan: SavePlan) -> None:
+    def saved(self, plan: ProgressSnapshot) -> None:
         """The plan is durable: keys that waited for it may continue."""
-        self.tracker.saved(plan.snapshot)
-        del self.gone[: len(plan.snapshot.gone)]
-        if plan.settles:
+        self.tracker.saved(plan)
+        del self.gone[: len(plan.gone)]
+        if plan.rows:
             self._settle()
         for queue, mark in plan.marks.items():
             queue.saved = mark
@@ -866,10 +852,6 @@ class KeyQueues:
                 del self._dirty[queue]
             if queue.state is KeyState.UNSAVED or queue.state is KeyState.IDLE:
                 self._place(queue)
-
-    def not_saved(self, plan: SavePlan) -> None:
-        """It may not be durable: the next plan covers all of it, with the same rows."""
-        self.tracker.not_saved()
 
     # Placing keys.
 
@@ -884,7 +866,7 @@ class KeyQueues:
             elif state is KeyState.READY:
                 queue.line = queue.line_of_head
                 self._ready[queue.line][queue] = None
-                if queue.suspect and (queue.name is None or queue.name in self._found):
+                if queue.suspect and (queue.name is None or queue.name in self.suspects.found):
                     self._suspects.move_to_end(queue, last=False)
             self._in[state][queue] = None
             queue.state = state

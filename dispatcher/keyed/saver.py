@@ -9,7 +9,6 @@ import threading
 import time
 
 from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.queues import SavePlan
 from dispatcher.metrics import DispatcherMetrics
 from dispatcher.progress.document import Progress
 from linedesk.runtime.backoff import pause_seconds
@@ -59,20 +58,18 @@ class Saver(BackgroundThread):
 
     def _save(self) -> bool:
         self._pool.changed.clear()
-        plan: SavePlan | None = None
+        plan = self._pool.begin_save()
+        if plan is None:
+            return True
+        began = time.monotonic()
         try:
-            plan = self._pool.begin_save()
-            if plan is None:
-                return True
-            began = time.monotonic()
-            try:
-                self._progress.save(plan.snapshot)
-            finally:
-                self._figures.observe("save_seconds", time.monotonic() - began)
+            self._progress.save(plan)
         except StoreUnavailable as error:
-            self._pool.not_saved(plan)
+            self._pool.not_saved()
             log.warning("progress not saved, trying again error=%s", error)
             return False
+        finally:
+            self._figures.observe("save_seconds", time.monotonic() - began)
         self._pool.saved(plan)
         self._figures.add("saved_progress")
         return True

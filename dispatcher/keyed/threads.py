@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.keyed.queues import Load, QueuedJob, Run
+from linedesk.contract import HandlerCall
 
 
 class Thread(threading.Thread):
@@ -37,15 +37,11 @@ class Thread(threading.Thread):
         work = self.work
         return f"thread={self.name} event_id={work.name if work else '-'}"
 
-    def is_at(self, job: QueuedJob) -> bool:
-        """Whether it runs the job."""
-        work = self.work
-        return isinstance(work, Run) and work.job is job
-
     @property
-    def is_at_a_job(self) -> bool:
-        """Whether it runs any job."""
-        return isinstance(self.work, Run)
+    def job(self) -> QueuedJob | None:
+        """The job that it runs, if any."""
+        work = self.work
+        return work.job if isinstance(work, Run) else None
 
     @property
     def stack(self) -> str:
@@ -59,24 +55,24 @@ class Thread(threading.Thread):
         return 0.0 if since is None else now - since
 
     @property
-    def _handling(self) -> CallClaim | None:
+    def _handling(self) -> HandlerCall | None:
         """The last call of its job's handler."""
-        return self.work.job.handling if isinstance(self.work, Run) else None
+        job = self.job
+        return None if job is None else job.handling
+
+    def _limit(self, limit_seconds: float) -> float:
+        """The limit of its handler: its own, or else this one."""
+        own = None if self._handling is None else self._handling.limit_seconds
+        return limit_seconds if own is None else own
 
     def is_overdue(self, limit_seconds: float, now: float) -> bool:
         """Whether its handler has exceeded its own limit, or else this one."""
         handling = self._handling
-        if handling is None:
-            return False
-        limit = limit_seconds if handling.limit_seconds is None else handling.limit_seconds
-        return now - handling.since > limit
+        return handling is not None and now - handling.since > self._limit(limit_seconds)
 
     def hangs(self, limit_seconds: float, step_seconds: float, now: float) -> bool:
         """Whether its present work exceeds the limits of handlers and steps."""
-        handling = self._handling
-        own = handling.limit_seconds if handling is not None else None
-        limit = limit_seconds if own is None else own
-        return self.has_been_at_it(now) > limit + step_seconds
+        return self.has_been_at_it(now) > self._limit(limit_seconds) + step_seconds
 
     def abandon(self) -> bool:
         """Abandon it if its handler still runs."""
@@ -93,67 +89,65 @@ class Threads:
         # Held while a thread is replaced, and while abandoned ones are counted.
         self._lock = threading.Lock()
         self._made = 0
-        self._useful = [self._make() for _ in range(number)]
+        self.useful = [self._make() for _ in range(number)]
+        """The active threads."""
         self._abandoned: list[Thread] = []
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._useful:
+        for thread in self.useful:
             thread.start()
 
     def join(self, deadline: float) -> list[str]:
         """Wait for the active ones until the monotonic deadline; returns the remaining ones'
         work.
         """
-        for thread in self._useful:
+        for thread in self.useful:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
-        return [thread.doing for thread in self._useful if thread.is_alive()]
-
-    @property
-    def useful(self) -> list[Thread]:
-        """A copy of the active threads."""
-        return list(self._useful)
+        return [thread.doing for thread in self.useful if thread.is_alive()]
 
     @property
     def ever_abandoned(self) -> int:
         """How many were abandoned since the start of the process."""
-        return self._made - len(self._useful)
+        return self._made - len(self.useful)
 
-    @property
-    def abandoned(self) -> list[Thread]:
-        """The abandoned threads whose handler has still not returned."""
+    def abandoned(self) -> list[str]:
+        """The work of the abandoned threads whose handler has still not returned."""
         with self._lock:
             self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
-            return list(self._abandoned)
+            return [thread.doing for thread in self._abandoned]
 
     def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
         """Abandon the threads whose handler is overdue; `replace` must follow for each."""
         now = time.monotonic()
-        overdue = (one for one in self._useful if one.is_overdue(limit_seconds, now))
+        overdue = (one for one in self.useful if one.is_overdue(limit_seconds, now))
         return [thread for thread in overdue if thread.abandon()]
 
     def abandon_at(self, job: QueuedJob) -> list[Thread]:
         """Abandon the thread that runs this job's handler; `replace` must follow."""
-        return [thread for thread in self._useful if thread.is_at(job) and thread.abandon()]
+        return [thread for thread in self.useful if thread.job is job and thread.abandon()]
 
     def hanging(self, limit_seconds: float, step_seconds: float) -> list[Thread]:
-        """The active threads whose job or step exceeds every limit."""
-        now = time.monotonic()
-        return [one for one in self._useful if one.hangs(limit_seconds, step_seconds, now)]
+        """The active threads that exceed the limits of handlers and steps.
 
-    def replace(self, lost: Thread) -> None:
-        """Replace an abandoned thread with a new one, which has a name of its own."""
-        with self._lock:
-            fresh = self._make()
-            self._useful[self._useful.index(lost)] = fresh
-            self._abandoned.append(lost)
-        fresh.start()
-
-    def busy_longer_than(self, seconds: float) -> list[Thread]:
-        """The active threads that have been at one job or step for longer than that."""
+        `limit_seconds` applies to handlers without a limit of their own.
+        """
         now = time.monotonic()
-        return [thread for thread in self._useful if thread.has_been_at_it(now) > seconds]
+        return [one for one in self.useful if one.hangs(limit_seconds, step_seconds, now)]
+
+    def replace(self, lost: Sequence[Thread]) -> None:
+        """Replace abandoned threads with new ones, which have names of their own."""
+        for thread in lost:
+            with self._lock:
+                fresh = self._make()
+                self.useful[self.useful.index(thread)] = fresh
+                self._abandoned.append(thread)
+            fresh.start()
+
+    def busy(self) -> int:
+        """How many of the active threads are working on a job or step."""
+        return sum(thread.since is not None for thread in self.useful)
 
     def _make(self) -> Thread:
         self._made += 1

@@ -21,7 +21,6 @@ from dispatcher.keyed.queues import (
     ReadyLine,
     Run,
 )
-from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
 from linedesk.store.documents import Document
 from linedesk.store.queue.usage import FeedPosition, accepted_at
@@ -48,7 +47,6 @@ class PoolView:
         self,
         queues: KeyQueues,
         threads: Threads,
-        suspects: CrashSuspects,
         *,
         lock: threading.Lock,
         slow_seconds: float = SLOW_SECONDS,
@@ -58,11 +56,10 @@ class PoolView:
         self._slow_seconds = slow_seconds
         # Under _lock.
         self._queues = queues
-        self._suspects = suspects
 
     def in_hand(self) -> dict[str, Any]:
         """The current values of `dispatcher.metrics.IN_HAND`, but for the feed's."""
-        queues, threads = self._queues, self._threads.useful
+        queues, threads = self._queues, self._threads
         with self._lock:
             unsaved = queues.count(KeyState.UNSAVED)
             holding = sum(queue.moving for queue in queues.in_state(KeyState.UNSAVED))
@@ -86,9 +83,9 @@ class PoolView:
             **counts,
             "pauses": {kind: len(ages) for kind, ages in paused.items()},
             "oldest_pause_seconds": {kind: max(ages, default=0.0) for kind, ages in paused.items()},
-            "threads": len(threads),
-            "busy_threads": sum(thread.since is not None for thread in threads),
-            "abandoned_threads": self._threads.ever_abandoned,
+            "threads": len(threads.useful),
+            "busy_threads": threads.busy(),
+            "abandoned_threads": threads.ever_abandoned,
         }
 
     def standing(self, ids: Sequence[Any]) -> FeedPosition:
@@ -126,10 +123,11 @@ class PoolView:
     def suspects(self) -> str | None:
         """Return how the search for an event that kills the process stands, as a text."""
         with self._lock:
-            count, running = self._suspects.count
-            if not self._suspects.sought or count == 0:
+            suspects = self._queues.suspects
+            count, running = suspects.count
+            if not suspects.sought or count == 0:
                 return None
-            if self._suspects.is_proving:
+            if suspects.is_proving:
                 return f"{count} crash suspects, one runs alone"
             return f"{count} crash suspects, {running} of them run"
 

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,11 +33,6 @@ class Trying:
     starts: int
     """How many starts have found it named."""
     since: datetime
-
-    @property
-    def found_again(self) -> Trying:
-        """Return it as found by one more start."""
-        return replace(self, starts=self.starts + 1)
 
 
 @dataclass(frozen=True)
@@ -228,7 +223,7 @@ class Progress:
             self._writing.release()
 
     def _start(self, found: Document) -> Start:
-        tracker = ProgressTracker.restore(
+        tracker = ProgressTracker(
             token=found["token"],
             after=found["after"],
             finished=found["finished"],

@@ -8,8 +8,9 @@ places behind the window and must recognise them (architecture: G9).
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from linedesk.store.documents import Document
@@ -60,63 +61,53 @@ class ProgressSnapshot:
     """The rows to add to `held` in the same transaction, which names them finished."""
     gone: Sequence[Any] = ()
     """The ids of decided documents, which leave `held`."""
+    marks: Mapping[Any, int] = field(default_factory=dict)
+    """How many documents each key had decided; not stored."""
 
 
-@dataclass
 class ProgressTracker:
-    """The record of the feed's documents; its caller holds the lock."""
+    """The record of the feed's documents, from a `progress` document; its caller holds the lock."""
 
-    token: Any = None
-    after: Any = None
-    passed: int = 0
-    held: int = 0
-    unfinished: int = 0
-    """The number of unfinished documents in the window; those moved to `held` count as finished."""
-    size: int = 0
-    """The bytes of these."""
-    _ring: list[Any] = field(default_factory=lambda: [None] * RING_SLOTS)
-    _window: deque[Slot] = field(default_factory=deque)
-    # Ids of the window and of the ring, and of documents that a predecessor finished beyond
-    # `after`.
-    _known: set[Any] = field(default_factory=set)
-    _finished_before: set[Any] = field(default_factory=set)
-    # The places in `progress.finished` of the documents finished beyond `after`, those not saved
-    # yet, and the places freed since. As for the ring, a save contains only the changes.
-    _places: dict[Any, int] = field(default_factory=dict)
-    _untold: dict[Any, None] = field(default_factory=dict)
-    _left: set[int] = field(default_factory=set)
-    _free: list[int] = field(default_factory=list)
-    _tell_all: bool = True
-    # The ids known when the present scan chose its start: the ring advances during the scan.
-    _before_scan: set[Any] = field(default_factory=set)
-    # Documents of `held` that were decided; others may have their places in the ring by now.
-    _out_of_held: OrderedDict[Any, None] = field(default_factory=OrderedDict)
-    _saved: int = 0
-    _restored: int = 0
-    _changed: bool = False
-
-    @classmethod
-    def restore(
-        cls,
+    def __init__(
+        self,
         *,
-        token: Any,
-        after: Any,
-        finished: list[Any],
-        passed: int,
-        ring: list[Any],
+        token: Any = None,
+        after: Any = None,
+        finished: Sequence[Any] = (),
+        passed: int = 0,
+        ring: Sequence[Any] = (),
         held: int = 0,
         ring_slots: int = RING_SLOTS,
-    ) -> ProgressTracker:
-        """Return the tracker restored from a `progress` document."""
-        slots = (list(ring) + [None] * ring_slots)[:ring_slots]
-        tracker = cls(
-            token=token, after=after, passed=passed, held=held, _ring=slots, _saved=passed
-        )
-        tracker._restored = passed
-        tracker._finished_before = {id_ for id_ in finished if id_ is not None}
-        tracker._places = {id_: n for n, id_ in enumerate(tracker._finished_before)}
-        tracker._known = {id_ for id_ in slots if id_ is not None}
-        return tracker
+    ) -> None:
+        self.token = token
+        self.after = after
+        self.passed = self._saved = self._restored = passed
+        self.held = held
+        self.unfinished = 0
+        """The number of unfinished documents in the window; those moved to `held` count as
+        finished.
+        """
+        self.size = 0
+        """The bytes of these."""
+        self.changed = False
+        """Whether there are changes since the last snapshot."""
+        self._ring = ([*ring] + [None] * ring_slots)[:ring_slots]
+        self._window: deque[Slot] = deque()
+        # Ids of the window and of the ring, and of documents that a predecessor finished beyond
+        # `after`.
+        self._known = {id_ for id_ in self._ring if id_ is not None}
+        self._finished_before = {id_ for id_ in finished if id_ is not None}
+        # The places in `progress.finished` of the documents finished beyond `after`, those not
+        # saved yet, and the places freed since. As for the ring, a save contains only the changes.
+        self._places = {id_: n for n, id_ in enumerate(self._finished_before)}
+        self._untold: dict[Any, None] = {}
+        self._left: set[int] = set()
+        self._free: list[int] = []
+        self._tell_all = True
+        # The ids known when the present scan chose its start: the ring advances during the scan.
+        self._before_scan: set[Any] = set()
+        # Documents of `held` that were decided; others may have their places in the ring by now.
+        self._out_of_held: OrderedDict[Any, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._window)
@@ -138,7 +129,7 @@ class ProgressTracker:
 
     def finish_held(self, id_: Any) -> None:
         """A document of `held` is decided: a scan that meets it does not take it again."""
-        self._changed = True
+        self.changed = True
         self._out_of_held[id_] = None
         if len(self._out_of_held) > KEPT_OUT_OF_HELD:
             self._out_of_held.popitem(last=False)
@@ -179,7 +170,7 @@ class ProgressTracker:
             self._window[-1].token = token
         elif token != self.token:
             self.token = token
-            self._changed = True
+            self.changed = True
 
     def begin_scan(self) -> Any:
         """Return where a scan has to begin: at `after`. Known ids stay known until `end_scan`."""
@@ -195,14 +186,14 @@ class ProgressTracker:
         self.token = None
         for slot in self._window:
             slot.token = None
-        self._changed = True
+        self.changed = True
 
     def finish(self, slot: Slot) -> None:
         """Finish the document; progress advances over all documents finished without a gap."""
         slot.finished = True
         self.unfinished -= 1
         self.size -= slot.size
-        self._changed = True
+        self.changed = True
         if slot.id not in self._places:
             self._untold[slot.id] = None
         window = self._window
@@ -249,18 +240,18 @@ class ProgressTracker:
             changes[place] = id_
         return changes
 
-    @property
-    def changed(self) -> bool:
-        """Whether there are changes since the last snapshot."""
-        return self._changed
-
-    def snapshot(self, rows: Sequence[Document] = (), gone: Sequence[Any] = ()) -> ProgressSnapshot:
+    def snapshot(
+        self,
+        rows: Sequence[Document] = (),
+        gone: Sequence[Any] = (),
+        marks: Mapping[Any, int] = MappingProxyType({}),
+    ) -> ProgressSnapshot:
         """Return the data to save. `saved` must follow once it is durable, `not_saved` otherwise.
 
         `rows` and `gone` are the documents that the same transaction adds to and removes from
         `held`.
         """
-        self._changed = False
+        self.changed = False
         slots = len(self._ring)
         first = max(self._saved, self.passed - slots)
         return ProgressSnapshot(
@@ -272,6 +263,7 @@ class ProgressTracker:
             held=self.held,
             rows=tuple(rows),
             gone=tuple(gone),
+            marks=marks,
         )
 
     def saved(self, snapshot: ProgressSnapshot) -> None:
@@ -280,4 +272,4 @@ class ProgressTracker:
 
     def not_saved(self) -> None:
         """The last snapshot may not be durable: the next one includes its changes."""
-        self._changed = self._tell_all = True
+        self.changed = self._tell_all = True

@@ -13,13 +13,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from dispatcher.exit_reason import ExitReason
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.feed import STEP_SECONDS, Feed, feed_client
 from dispatcher.feed.oplog import OplogFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
-from dispatcher.process import Dispatcher, DispatcherLimits
+from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from dispatcher.timers import Timers, system_now
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.remote.leader import LeaderLimits, Workers

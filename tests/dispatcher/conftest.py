@@ -113,7 +113,7 @@ def pool_of(nothing_left: None) -> Iterator[Callable[..., DeskOfPool]]:
     for desk in made:
         desk.pool.stop()
     for desk in made:
-        assert desk.pool.join(_soon()) == []
+        assert desk.pool.threads.join(_soon()) == []
 
 
 def _soon() -> float:
@@ -257,7 +257,7 @@ def begin(nothing_left: None) -> Iterator[Begin]:
     for one in made:
         one.kill()
     for one in made:
-        assert eventually(lambda one=one: one.pool.join(0.0) == [])  # type: ignore[misc]
+        assert eventually(lambda one=one: one.pool.threads.join(0.0) == [])  # type: ignore[misc]
 
 
 @pytest.fixture

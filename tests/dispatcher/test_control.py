@@ -74,7 +74,7 @@ def test_a_pause_holds_across_restarts_and_stops_no_other_key(
     saved_up_to(database, given[-1]["_id"])
     assert worker.decided == ["e1", "e3", "e5"]
     assert database[HELD].count_documents({"key": "U0", "why.code": "paused"}) == 3
-    assert running.dispatcher.stalled() is None
+    assert running.dispatcher.watchdog.stalled() is None
     eventually(lambda: service.says("alive", " · paused: main/U0"))
     running.end()
     # Nothing was decided by a successor before it had read the pauses, at once or later.

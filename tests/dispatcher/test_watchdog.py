@@ -17,7 +17,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.feed.feed import FeedLimits
-from dispatcher.keyed.suspects import StartCounter
+from dispatcher.keyed.starts import StartCounter
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress
 from dispatcher.status import ReportingLimits
@@ -138,7 +138,7 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
             os.kill(own_mongod.pid, signal.SIGCONT)
         # The silence while it was away is no stall either.
         at_work(running, service)
-        assert running.dispatcher.stalled() is None
+        assert running.dispatcher.watchdog.stalled() is None
         eventually(lambda: "lagDocuments" in reporter.figures.latest.figures)
         again = reporter.figures.latest.at
         eventually(lambda: database.status.find_one({"state": "working", "at": {"$gte": again}}))
@@ -159,7 +159,7 @@ def at_work(running: Running, service: Listener) -> None:
     """Wait until the feed was opened and brings nothing, since there is nothing."""
     eventually(lambda: service.says("alive", "holds the lease"))
     reader = running.dispatcher.reader
-    eventually(lambda: reader.is_reading and reader.reason.text is None)
+    eventually(lambda: reader.opened_at is not None and reader.reason.text is None)
 
 
 def test_a_read_that_never_ends_is_a_stall(

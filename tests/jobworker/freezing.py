@@ -154,7 +154,7 @@ def until_idle(room: Room) -> None:
     """Nothing is under way on its threads: it has ended, waits, or has nothing more to do."""
 
     def is_busy() -> bool:
-        threads, now = room.pool._threads.useful, time.monotonic()
+        threads, now = room.pool.threads.useful, time.monotonic()
         return any(one.is_alive() and one.has_been_at_it(now) for one in threads)
 
     eventually(lambda: not is_busy())

@@ -89,7 +89,7 @@ def test_a_handler_that_hangs_once_answers_once(room: Rooms, sim: Sim) -> None:
     desk.until_quiet()
     hanging.go_on.set()
     eventually(lambda: hanging.returned)
-    eventually(lambda: not desk.pool.abandoned())
+    eventually(lambda: not desk.pool.threads.abandoned())
     desk.until_quiet()
     assert texts(sim, user) == ["hang", "次"]
     assert desk.letters() == []
@@ -143,7 +143,7 @@ def test_tries_that_hang_and_tries_that_raise_count_together(room: Rooms, sim: S
     (letter,) = eventually(desk.letters)
     assert (letter["cause"], letter["attempts"]) == ("handler: RuntimeError", 3)
     go_on.set()
-    eventually(lambda: not desk.pool.abandoned())
+    eventually(lambda: not desk.pool.threads.abandoned())
     assert len(runs) == 3, "what it raised so late is no further try"
 
 
@@ -221,7 +221,7 @@ def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
     assert abandon(desk) == 1
     eventually(lambda: runs == ["first", "second"])
     go_on["first"].set()
-    eventually(lambda: not desk.pool.abandoned())
+    eventually(lambda: not desk.pool.threads.abandoned())
     go_on["second"].set()
     desk.until_quiet()
     assert texts(sim, user) == ["second"]
@@ -247,7 +247,7 @@ def test_an_abandoned_handler_s_error_resumes_nothing(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(desk.clock, "later", lambda seconds, function: resumed.append(seconds))
         hanging.go_on.set()
-        eventually(lambda: hanging.returned and not desk.pool.abandoned())
+        eventually(lambda: hanging.returned and not desk.pool.threads.abandoned())
     assert resumed == []
     assert texts(sim, user) == ["hang"]
 

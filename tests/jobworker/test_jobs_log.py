@@ -110,7 +110,7 @@ def test_an_abandoned_handler_has_one_row_whatever_it_comes_to(room: Rooms, sim:
     assert abandon(desk) == 1
     waits.go_on.set()
     desk.until_quiet()
-    eventually(lambda: not desk.pool.abandoned())
+    eventually(lambda: not desk.pool.threads.abandoned())
     assert outcomes(desk) == [("timeout", 1, 0, None), ("recorded", 2, 1, None)]
     found = desk.figures()
     assert found["failedHandlers"] == {"error": 0, "timeout": 1}

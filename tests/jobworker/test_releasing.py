@@ -294,7 +294,7 @@ def test_a_handler_that_hangs_is_given_up_with_the_place_where_it_hung(
     one.pool.obey(NO_PAUSES)
     one.until_quiet()
     gate.set()
-    eventually(lambda: not one.pool.abandoned())
+    eventually(lambda: not one.pool.threads.abandoned())
     assert texts(sim, user) == ["次"]
     rows = [row for row in written(one) if row["eventId"] == stuck["eventId"]]
     assert [(row["outcome"], row["attempt"]) for row in rows] == [("timeout", 1), ("recorded", 1)]

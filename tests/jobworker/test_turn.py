@@ -20,13 +20,12 @@ from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import FollowEvent, MessageEvent, PostbackEvent, TextMessageContent
 
-from dispatcher.keyed.call_claim import CallClaim
 from jobworker.bot.talk import Talk
 from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import Conversations
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
-from linedesk.contract import Following, GiveUp, JobResult, Wait
+from linedesk.contract import Following, GiveUp, HandlerCall, JobResult, Wait
 from linedesk.runtime.logging import masking
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
@@ -498,8 +497,8 @@ class Parked:
     def take_slow_place(self) -> bool:
         return True
 
-    def begin_handler(self, limit_seconds: float | None = None) -> CallClaim:
-        return CallClaim(limit_seconds)
+    def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
+        return HandlerCall(limit_seconds)
 
     def unsaved(self) -> list[str]:
         return []
@@ -797,7 +796,7 @@ def test_a_handler_that_reads_from_line_during_a_stop_is_let_go(
     made.desk.stop()
     made.pool.stop()
     go.set()
-    assert made.pool.join(time.monotonic() + 10) == []
+    assert made.pool.threads.join(time.monotonic() + 10) == []
 
 
 def test_a_document_that_is_not_of_the_front_desk_is_passed_over(

@@ -140,7 +140,7 @@ class Room:
     def __exit__(self, *_: object) -> None:
         self.desk.stop()
         self.pool.stop()
-        left = self.pool.join(time.monotonic() + 15)
+        left = self.pool.threads.join(time.monotonic() + 15)
         self._stopped.set()
         self.pool.changed.set()
         self._saver.join(5)

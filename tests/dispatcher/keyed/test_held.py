@@ -530,7 +530,7 @@ def test_time_without_a_successful_save_counts_against_no_key(
     one.put(*numbered(3))
     eventually(lambda: gates.deferred)
     ahead.seconds = 2000.0
-    one.pool.not_saved(None)
+    one.pool.not_saved()
     assert one.hold()
     assert held(database) == []
 

@@ -322,7 +322,7 @@ def test_a_save_that_failed_lets_no_key_continue(pool_of: MakePool) -> None:
         desk.pool.changed.clear()
         plan = desk.pool.begin_save()
         assert plan is not None
-        desk.pool.not_saved(plan)
+        desk.pool.not_saved()
         assert desk.pool.changed.is_set(), "the save would not be tried again"
         assert desk.pool.urgent.is_set()
     desk.put(document("other", "U9"))
@@ -388,7 +388,7 @@ def test_a_failed_save_keeps_the_names_for_the_next_job(pool_of: MakePool) -> No
     desk.wait_until_idle()
     plan = desk.pool.begin_save()
     assert plan is not None
-    desk.pool.not_saved(plan)
+    desk.pool.not_saved()
     desk.put(document("e1"))
     desk.wait_until_idle()
     assert unsaved == ["e0"]
@@ -434,7 +434,7 @@ def test_a_thread_that_does_not_end_is_named_with_its_event(pool_of: MakePool) -
     desk.put(document("stuck"))
     held.wait_until_held("stuck")
     desk.pool.stop()
-    (doing,) = desk.pool.join(time.monotonic() + 0.05)
+    (doing,) = desk.pool.threads.join(time.monotonic() + 0.05)
     assert "event_id=stuck" in doing
     held.let_go()
 
@@ -448,7 +448,7 @@ def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     desk.pool.stop()
     desk.pool.step(lambda: worker.epochs.append(1))
     held.let_go()
-    assert desk.pool.join(time.monotonic() + 15) == []
+    assert desk.pool.threads.join(time.monotonic() + 15) == []
     assert worker.decided == ["e0"]
     assert worker.epochs == []
     assert len(desk.tracker) == 2
@@ -462,10 +462,10 @@ def test_documents_finished_after_the_stop_still_count(pool_of: MakePool) -> Non
     held.wait_until_held("e0")
     desk.pool.stop()
     held.let_go()
-    assert desk.pool.join(time.monotonic() + 15) == []
+    assert desk.pool.threads.join(time.monotonic() + 15) == []
     plan = desk.pool.begin_save()
     assert plan is not None
-    assert plan.snapshot.after == one["_id"]
+    assert plan.after == one["_id"]
 
 
 # All of it at once.
@@ -523,7 +523,7 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
         if plan is None:
             continue
         if saves.random() < 0.3:
-            desk.pool.not_saved(plan)
+            desk.pool.not_saved()
         else:
             desk.pool.saved(plan)
     for thread in threads + resumers:
@@ -630,7 +630,7 @@ def test_a_job_that_was_released_meanwhile_takes_no_wait_of_its_abandoned_run(
     desk = pool_of(held)
     desk.put(document("e0"))
     held.wait_until_held("e0")
-    [thread] = [one for one in desk.pool._threads.useful if one.work is not None]
+    [thread] = [one for one in desk.pool.threads.useful if one.work is not None]
     assert isinstance(thread.work, Run)
     desk.pool.wait(thread.work.job, Wait.because(Why.HANDLER_FAILED, 60.0))
     assert desk.laters == []

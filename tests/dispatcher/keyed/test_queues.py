@@ -27,6 +27,7 @@ from dispatcher.keyed.queues import (
     ReadyLine,
     Run,
 )
+from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult, Wait
@@ -75,7 +76,7 @@ class World(RuleBasedStateMachine):
     # One process.
 
     def begin(self) -> None:
-        self.tracker = ProgressTracker.restore(**self.progress, ring_slots=RING)
+        self.tracker = ProgressTracker(**self.progress, ring_slots=RING)
         self.told = self.told_finished()
         self.fed = self.progress["token"] or 0
         self.pending: dict[str, list[int]] = {key: [] for key in KEYS}
@@ -181,7 +182,9 @@ class World(RuleBasedStateMachine):
         for number in sorted({*held, *range(max(1, after - SCANNED_BEHIND), len(self.recvq) + 1)}):
             key = self.recvq[number - 1]["key"]
             if number in held and number in self.pending[key]:
-                assert self.queues.may_hold((CHANNEL, key)), f"{number} would come twice"
+                queue = self.queues.get((CHANNEL, key))
+                assert queue is not None
+                assert queue.held > 0, f"{number} would come twice"
             elif number >= after - SCANNED_BEHIND:
                 self.put(number, None)
         self.tracker.end_scan()
@@ -477,7 +480,7 @@ class World(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(self.reading()))
         work = self.running.pop(key)
         if works == 0:
-            self.queues.not_read(work)
+            self.queues.not_read(work, WAITS)
             self.deferred[key] = work
         else:
             self.end_reading(key, work)
@@ -535,7 +538,7 @@ class World(RuleBasedStateMachine):
     def begin_save(self) -> bool:
         self.plan = self.queues.begin_save()
         if self.plan is not None:
-            assert len(self.plan.snapshot.rows) <= MOST_MOVED
+            assert len(self.plan.rows) <= MOST_MOVED
             self.covered = {key: list(self.unsaved[key]) for key in KEYS}
         return self.plan is not None
 
@@ -568,11 +571,11 @@ class World(RuleBasedStateMachine):
         """The outcome is unknown: the write may have reached the server all the same."""
         if reached:
             self.make_durable()
-        plan, self.plan = self.plan, None
-        self.queues.not_saved(plan)
+        self.plan = None
+        self.queues.tracker.not_saved()
 
     def make_durable(self) -> None:
-        snapshot = self.plan.snapshot
+        snapshot = self.plan
         self.progress = {**stored(self.progress, snapshot), "held": snapshot.held}
         for row in snapshot.rows:
             self.held.setdefault(row["_id"], row)
@@ -667,7 +670,7 @@ class World(RuleBasedStateMachine):
         assert self.held == {}
         assert len(self.tracker) == 0
         assert self.queues.held_documents == 0
-        assert self.queues.is_empty, "keys at rest are forgotten once saved"
+        assert not self.queues.all(), "keys at rest are forgotten once saved"
 
 
 def test_whatever_happens_each_key_is_decided_in_order_and_once() -> None:
@@ -789,11 +792,10 @@ def test_a_key_that_comes_while_others_wait_for_a_slow_place_goes_behind_them() 
 # Documents decided together with the first one.
 
 
-def put(queues: KeyQueues, *documents: Document) -> None:
+def put(queues: KeyQueues, *documents: Document, again: bool = False) -> None:
     for one in documents:
-        queues.put(
-            one, None, key=(CHANNEL, one["key"]), size=len(bson.encode(one)), again=False, now=1.0
-        )
+        size = len(bson.encode(one))
+        queues.put(one, None, key=(CHANNEL, one["key"]), size=size, again=again, now=1.0)
 
 
 def ids(documents: Any) -> list[Any]:
@@ -843,7 +845,7 @@ def test_documents_taken_along_stay_in_memory_when_they_move_to_held() -> None:
     assert queues.held_documents == 2
     plan = queues.begin_save()
     assert plan is not None
-    assert list(plan.snapshot.gone) == [1, 2, 3]
+    assert list(plan.gone) == [1, 2, 3]
     load = queues.next(1.0)
     assert isinstance(load, Load)
     assert (load.above, load.upto) == (2, 4)
@@ -921,12 +923,14 @@ def test_a_document_during_the_handler_does_not_shorten_the_pause_before_the_nex
 
 
 def test_a_job_that_listens_learns_that_all_is_read() -> None:
-    queues = queues_of(*numbered(1), {"_id": 9, "channel": CHANNEL, "key": "B"})
+    queues = KeyQueues(ProgressTracker(), suspects=CrashSuspects(most=10))
+    put(queues, *numbered(1), {"_id": 9, "channel": CHANNEL, "key": "B"}, again=True)
     deferred, running = begun(queues), begun(queues)
     for run in (deferred, running):
-        run.job.following()
+        assert run.job.following().is_reading
     queues.deferred(deferred, WAITS)
     queues.all_is_read()
+    assert not running.job.following().is_reading
     queues.deferred(running, WAITS)
     assert {begun(queues).job, begun(queues).job} == {deferred.job, running.job}
 
@@ -1009,8 +1013,7 @@ def test_nothing_moves_past_a_document_that_is_too_large() -> None:
     queues = queues_of(large, {"_id": 2, "key": "A"})
     queues.want_moved([(queue, 10) for queue in queues.all()])
     queues.choose(NOW)
-    assert queues.held_documents == 0
-    assert not queues.is_moving
+    assert (queues.held_documents, queues.has_to_move) == (0, False)
 
 
 def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None:
@@ -1021,13 +1024,13 @@ def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None
     queues.choose(NOW)
     plan = queues.begin_save()
     assert plan is not None
-    assert [row["_id"] for row in plan.snapshot.rows] == [2]
+    assert [row["_id"] for row in plan.rows] == [2]
     queues.saved(plan)
     assert queues.has_to_move, "the next save takes along the next ones"
     queues.choose(NOW)
     plan = queues.begin_save()
     assert plan is not None
-    assert [row["_id"] for row in plan.snapshot.rows] == [3]
+    assert [row["_id"] for row in plan.rows] == [3]
 
 
 def test_documents_that_vanished_from_held_are_not_waited_for() -> None:
@@ -1041,7 +1044,7 @@ def test_documents_that_vanished_from_held_are_not_waited_for() -> None:
     assert queues.held_documents == 1
     assert queues.decided(begun(queues), JobResult.DONE)
     save(queues)
-    assert queues.is_empty
+    assert not queues.all()
 
 
 def begun(queues: KeyQueues) -> Run:

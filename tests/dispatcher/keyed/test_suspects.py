@@ -17,11 +17,8 @@ from pymongo.database import Database
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.queues import MOST_UNSAVED, KeyQueue
 from dispatcher.keyed.saver import Saver
-from dispatcher.keyed.suspects import (
-    CAUSE,
-    CrashSuspects,
-    StartCounter,
-)
+from dispatcher.keyed.starts import CAUSE, StartCounter
+from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start, Trying
 from dispatcher.progress.held import HeldKey, HeldStore
@@ -636,7 +633,7 @@ class Life:
         self._pool.start()
         eventually(self._is_over)
         self._pool.stop()
-        eventually(lambda: self._pool.join(0.0) == [])
+        eventually(lambda: self._pool.threads.join(0.0) == [])
 
     def _is_over(self) -> bool:
         # Events that no line waits for are saved too late.

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.keyed.queues import QueuedJob, Run
 from dispatcher.keyed.threads import Thread
 from dispatcher.process import ExitReason
 from dispatcher.progress.held import HeldStore
-from linedesk.contract import Job, JobResult, Wait
+from linedesk.contract import HandlerCall, Job, JobResult, Wait
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import HELD, LEASES, Document, name_of
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
@@ -64,7 +63,7 @@ class Handler:
 
 
 def test_a_handling_returns_or_is_abandoned_and_never_both() -> None:
-    returned, abandoned = CallClaim(), CallClaim()
+    returned, abandoned = HandlerCall(), HandlerCall()
     assert returned.end()
     assert not returned.abandon()
     assert abandoned.abandon()
@@ -74,7 +73,7 @@ def test_a_handling_returns_or_is_abandoned_and_never_both() -> None:
 
 def test_of_many_simultaneous_ends_of_a_call_one_counts() -> None:
     for _ in range(50):
-        handling, together, won = CallClaim(), threading.Barrier(4), []
+        handling, together, won = HandlerCall(), threading.Barrier(4), []
 
         def claim(how: Callable[[], bool], won: list[bool], together: threading.Barrier) -> None:
             together.wait(15)
@@ -108,9 +107,9 @@ def test_a_fresh_thread_takes_the_place_of_an_abandoned_one(pool_of: MakePool) -
     busy = [row["name"] for row in desk.pool.view.doing()]
     assert len({*(thread.name for thread in lost), *busy}) == 6
     assert figures_of(desk.pool, *BUSY) == (4, 3, 3)
-    assert len(desk.pool.abandoned()) == 3
+    assert len(desk.pool.threads.abandoned()) == 3
     handler.let_go()
-    eventually(lambda: not desk.pool.abandoned())
+    eventually(lambda: not desk.pool.threads.abandoned())
     eventually(lambda: sorted(n for n, ok in handler.ended if ok) == ["e3", "e4", "e5"])
     for thread in lost:
         job_of(thread).resume()
@@ -186,10 +185,10 @@ def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
     desk.put(document("e0"))
     held.wait_until_held("e0")
     assert desk.pool.abandon_overdue(0.0) == []
-    assert len(desk.pool.busy_longer_than(0.0)) == 1
+    assert desk.pool.threads.busy() == 1
     held.let_go()
     desk.wait_until_idle()
-    eventually(lambda: desk.pool.busy_longer_than(0.0) == [])
+    eventually(lambda: desk.pool.threads.busy() == 0)
 
 
 def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool) -> None:
@@ -250,7 +249,7 @@ def test_a_handler_is_overdue_by_its_own_limit(pool_of: MakePool) -> None:
     assert [job_of(thread).name for thread in lost] == ["short"]
     lost += desk.pool.abandon_overdue(0.0)
     assert [job_of(thread).name for thread in lost] == ["short", "other"]
-    assert desk.pool.hanging(0.0, 0.0) == []
+    assert desk.pool.threads.hanging(0.0, 0.0) == []
     handler.let_go()
     for thread in lost:
         job_of(thread).resume()
@@ -308,7 +307,7 @@ def test_a_handler_that_does_not_return_is_named_once_and_runs_again(
     assert name == "slow"
     assert "self._gate.wait(30)" in stack
     handler.let_go()
-    eventually(lambda: not running.dispatcher.pool.abandoned())
+    eventually(lambda: not running.dispatcher.pool.threads.abandoned())
     assert running.end() is ExitReason.STOPPED
     assert sorted(name for name in handler.entered if name == "slow") == ["slow", "slow"]
 
@@ -357,7 +356,7 @@ def test_abandoned_threads_that_return_are_counted_out(
         store(database, document(f"e{n}"))
         eventually(lambda n=n: f"e{n}" in worker.decided)  # type: ignore[misc]
         handler.let_go()
-        eventually(lambda: not running.dispatcher.pool.abandoned())
+        eventually(lambda: not running.dispatcher.pool.threads.abandoned())
     assert running.end() is ExitReason.STOPPED
 
 
@@ -383,5 +382,5 @@ def test_a_line_that_takes_too_long_to_load_is_a_stall(
     eventually(lambda: any("held/U1" in line for line in told("stalled: a thread hangs")))
     loaded.set()
     eventually(lambda: worker.decided == ["held"])
-    eventually(lambda: running.dispatcher.stalled() is None)
+    eventually(lambda: running.dispatcher.watchdog.stalled() is None)
     assert running.end() is ExitReason.STOPPED

@@ -12,7 +12,6 @@ from random import Random
 import pytest
 
 from dispatcher.keyed.queues import MOST_UNSAVED, KeyQueue, KeyQueues, QueuedJob
-from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Threads
 from dispatcher.keyed.view import MOST_WAITING, PoolView
 from dispatcher.progress.held import HeldKey
@@ -55,7 +54,7 @@ def test_of_what_is_held_the_paused_part_is_told_apart_before_it_is_read() -> No
     pauses = Pauses((Pause(Scope("main", "U0")),))
     queues = KeyQueues(ProgressTracker(), pauses=pauses)
     threads = Threads(1, lambda _: None)
-    view = PoolView(queues, threads, CrashSuspects(), lock=threading.Lock())
+    view = PoolView(queues, threads, lock=threading.Lock())
     for number in range(5):
         queues.put_held(HeldKey("main", f"U{number}", count=3, top=number))
     for obeyed, unpaused in ((pauses, 12), (Pauses((Pause(Scope()),)), 0), (Pauses(), 15)):
@@ -85,7 +84,7 @@ def test_a_heartbeat_is_never_in_hand_and_no_event(pool_of: MakePool) -> None:
 def test_unfinished_documents_are_counted_in_the_order_of_the_window() -> None:
     """Whatever finishes in whatever order, be it found finished at once."""
     random = Random(6)
-    tracker = ProgressTracker.restore(
+    tracker = ProgressTracker(
         token=None, after=None, finished=[7, 30, 55], passed=0, ring=[], held=0
     )
     slots: list[Slot] = []

@@ -57,7 +57,7 @@ class Account(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.progress = empty_progress(self.RING)
-        self.tracker = ProgressTracker.restore(**self.progress, ring_slots=self.RING)
+        self.tracker = ProgressTracker(**self.progress, ring_slots=self.RING)
         self.open: dict[int, Slot] = {}
         # The last document that this process has read, and all that any process has finished.
         self.read = 0
@@ -131,7 +131,7 @@ class Account(RuleBasedStateMachine):
     def crash_and_restore(self) -> None:
         self.under_way = None
         self.open = {}
-        self.tracker = ProgressTracker.restore(**self.progress, ring_slots=self.RING)
+        self.tracker = ProgressTracker(**self.progress, ring_slots=self.RING)
         self.told = self.tells(self.progress)
         if self.progress["token"] is None:
             self.scan()
@@ -247,7 +247,7 @@ def test_the_memory_of_the_tracker_is_bounded() -> None:
 
 def test_documents_finished_beyond_after_are_saved_while_a_scan_can_meet_them() -> None:
     """Otherwise a document overwritten before its place came would be saved permanently."""
-    tracker = ProgressTracker.restore(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
+    tracker = ProgressTracker(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
     assert tracker.take("met", 1) is None
     for number in range(2, FORGET_AFTER + 1):
         slot = tracker.take(number, number)
@@ -262,7 +262,7 @@ def test_documents_finished_beyond_after_are_saved_while_a_scan_can_meet_them() 
 
 @pytest.mark.parametrize("ring", [[], [None] * 10, list(range(5000))])
 def test_a_ring_of_another_length_is_taken_as_it_is(ring: list[Any]) -> None:
-    tracker = ProgressTracker.restore(token=1, after=2, finished=[], passed=3, ring=ring)
+    tracker = ProgressTracker(token=1, after=2, finished=[], passed=3, ring=ring)
     assert tracker.take("new", 5) is not None
 
 
@@ -276,7 +276,7 @@ def test_documents_decided_out_of_held_are_not_taken_again() -> None:
 
 def test_documents_finished_by_a_predecessor_beyond_after_keep_their_places() -> None:
     """Out of `held` and decided before the feed brings it: progress still moves over it."""
-    tracker = ProgressTracker.restore(token=0, after=0, finished=["held"], passed=0, ring=[])
+    tracker = ProgressTracker(token=0, after=0, finished=["held"], passed=0, ring=[])
     tracker.finish_held("held")
     assert tracker.take("held", 1) is None
     assert (tracker.after, tracker.snapshot().finished) == ("held", [])

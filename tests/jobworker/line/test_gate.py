@@ -400,7 +400,7 @@ def real() -> Iterator[Callable[..., Real]]:
         clock.start()
         pool.start()
         ends.extend((gate.close, pool.stop, clock.stop))
-        ends.extend((lambda: pool.join(time.monotonic() + 5), lambda: clock.join(5)))
+        ends.extend((lambda: pool.threads.join(time.monotonic() + 5), lambda: clock.join(5)))
         return Real(gate, pool, Line(gate))
 
     yield make

@@ -587,7 +587,7 @@ def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: 
     eventually(lambda: "no worker is connected" in room.desk.status())
     assert room.unfinished == 20
     # A thread may be at the look for outboxes still.
-    eventually(lambda: room.pool.under_way() == 0)
+    eventually(lambda: room.pool.threads.busy() == 0)
     assert figures(room)["worker_jobs_out"] == 0
     worker = house.worker(script.bot)
     room.until_quiet()

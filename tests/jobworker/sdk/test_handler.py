@@ -398,7 +398,7 @@ def test_a_handler_that_hangs_after_a_send_is_not_run_again(room: Rooms, sim: Si
     assert letter["cause"].startswith("handler: did not return, after it had called LINE itself")
     go_on.set()
     eventually(lambda: raised)
-    eventually(lambda: not desk.pool.abandoned())
+    eventually(lambda: not desk.pool.threads.abandoned())
     assert texts(sim, user) == ["送信"]
 
 
