@@ -61,20 +61,13 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
-# The reason for operators why no send gets a turn at the gate.
-FAILING = "waits: LINE fails, and linedesk tries a single call now and then"
-AWAY_WORDS = {
+# For operators: the state, and the reason why no send gets a turn at the gate.
+FAILING = "LINE fails", "waits: LINE fails, and linedesk tries a single call now and then"
+WORDS = {
+    BreakerState.CLOSED: ("LINE is called", ""),
     BreakerState.OPEN: FAILING,
     BreakerState.HALF_OPEN: FAILING,
-    BreakerState.UNAUTHORIZED: "waits: LINE refuses the access token",
-}
-
-
-STATUS_WORDS = {
-    BreakerState.CLOSED: "LINE is called",
-    BreakerState.OPEN: "LINE fails",
-    BreakerState.HALF_OPEN: "LINE fails",
-    BreakerState.UNAUTHORIZED: "LINE refuses the token",
+    BreakerState.UNAUTHORIZED: ("LINE refuses the token", "waits: LINE refuses the access token"),
 }
 
 
@@ -156,15 +149,17 @@ class LineSide:
         """The SDK's clients, imported when a bot first needs them
         (`jobworker.sdk.bound_clients`).
         """
-        from jobworker.sdk.gated_client import SdkClients
+        from jobworker.sdk.gated_client import DATA_CALL_SECONDS, GatedApiClient, SdkClients
 
-        return SdkClients.of(
-            self.hosts,
-            self._settings.token,
+        client = partial(
+            GatedApiClient,
+            token=self._settings.token,
             calls=self._calls,
             connections=self._settings.threads,
             rate_limits=self.rate_limits,
         )
+        data = client(self.hosts.data, limit_seconds=DATA_CALL_SECONDS)
+        return SdkClients(client(self.hosts.api), data)
 
     def sdk_clients(self) -> SdkClients:
         """The SDK's clients as a callable."""
@@ -186,7 +181,8 @@ class LineSide:
         self.contents.close()
         release(self.sdk_clients)
         if "sdk" in vars(self):
-            self.sdk.close()
+            self.sdk.api.close()
+            self.sdk.data.close()
         self.client.close()
 
 
@@ -329,7 +325,7 @@ class BotWorker:
 
     def status(self) -> str:
         """The sends that wait for LINE, as a text for operators."""
-        words = f"{len(self.outbox)} to send, {STATUS_WORDS[self.breaker.state]}"
+        words = f"{len(self.outbox)} to send, {WORDS[self.breaker.state][0]}"
         return words if self._workers is None else f"{words} · {self._workers.status()}"
 
     def workers(self) -> list[Document]:
@@ -342,7 +338,7 @@ class BotWorker:
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""
-        away = AWAY_WORDS.get(self.breaker.state)
+        away = WORDS[self.breaker.state][1]
         at_gate = {one: self.gate.waiting_in(one) for one in TurnClass}
         return self.outbox.waiting(
             MOST_WAITING, at_gate=lambda turn_class: away or turn_words(turn_class, at_gate)

@@ -17,6 +17,8 @@ from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
+ABANDONED = "the handler was abandoned: its event is decided by another run"
+
 
 class Abandoned(WorkerError):
     """The handler returned too late: another run decides, and this one is discarded."""
@@ -79,7 +81,7 @@ class HandlerContext:
         # guard: note-then-look
         if self.is_abandoned:
             self._sends.discard(mark)
-            raise GateClosed("the handler was abandoned: its event is decided by another run")
+            raise GateClosed(ABANDONED)
         return mark
 
     def forget_send(self, mark: object) -> None:
@@ -132,4 +134,4 @@ def require_wanted() -> None:
     """Raise GateClosed if the calling handler was abandoned."""
     current = _current.get()
     if current is not None and current.is_abandoned:
-        raise GateClosed("the handler was abandoned: its event is decided by another run")
+        raise GateClosed(ABANDONED)

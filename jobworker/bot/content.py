@@ -52,7 +52,13 @@ def file_for(to: str | os.PathLike[str] | None) -> Iterator[tuple[IO[bytes], Pat
     Without a path it is a temporary file that ends with the handler. Raises OSError.
     """
     if to is None:
-        with _passing_file() as (part, path):
+        current = current_call()
+        if current is None:
+            raise BotError("outside of a handler's own thread content needs a path")
+        handle, name = tempfile.mkstemp(prefix="linedesk-")
+        path = Path(name)
+        current.at_end(lambda: path.unlink(missing_ok=True))
+        with os.fdopen(handle, "wb") as part:
             yield part, path
         return
     path = Path(to)
@@ -70,19 +76,6 @@ def file_for(to: str | os.PathLike[str] | None) -> Iterator[tuple[IO[bytes], Pat
         _sync_folder(path.parent)
     finally:
         part_path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _passing_file() -> Iterator[tuple[IO[bytes], Path]]:
-    """A temporary file that ends with the handler."""
-    current = current_call()
-    if current is None:
-        raise BotError("outside of a handler's own thread content needs a path")
-    handle, name = tempfile.mkstemp(prefix="linedesk-")
-    path = Path(name)
-    current.at_end(lambda: path.unlink(missing_ok=True))
-    with os.fdopen(handle, "wb") as part:
-        yield part, path
 
 
 def _sync_folder(folder: Path) -> None:

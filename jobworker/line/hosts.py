@@ -75,13 +75,9 @@ class Hosts:
             hosts = cls(api, replace(api, base=data_base.rstrip("/"), name="data"))
         else:
             hosts = cls(api, host(data_base, "data"))
-        counts.set("token_refused", lambda: hosts.token_is_refused)
+        breakers, refused = (hosts.api.breaker, hosts.data.breaker), BreakerState.UNAUTHORIZED
+        counts.set("token_refused", lambda: any(one.state is refused for one in breakers))
         return hosts
-
-    @property
-    def token_is_refused(self) -> bool:
-        """Whether either host refuses the access token."""
-        return any(one.breaker.state is BreakerState.UNAUTHORIZED for one in (self.api, self.data))
 
     def close(self) -> None:
         """Begin no more calls."""

@@ -28,7 +28,7 @@ LIMIT = "/v2/bot/message/quota"
 USED = "/v2/bot/message/quota/consumption"
 
 
-class Quota:
+class Quota(SideCall):
     """The month's messages, read every ten minutes, at midnight in Japan, and after a refused send.
 
     A reading is two calls, each in the class of the pushes, so it is also made when the gate is
@@ -39,12 +39,15 @@ class Quota:
     process that starts in a closed month learns this by its first refused push.
     """
 
+    patient = True
+
     def __init__(self, line: Line) -> None:
-        self._line = line
+        super().__init__(line, LIMIT)
+        # Of the reading's thread.
+        self._limit: int | None = None
         self._lock = threading.Lock()
         # All below under _lock.
         self._month = Month()
-        self._is_reading = False
         self._due = math.inf
         self._begun_at = -math.inf
         self._told_at = -math.inf
@@ -58,18 +61,13 @@ class Quota:
 
     def start(self) -> None:
         """Read after a while, and then repeatedly."""
-        self._plan(FIRST_SECONDS)
+        self._again(FIRST_SECONDS)
 
     @property
     def month(self) -> MonthlyQuota:
         """The known figures of the month; quick."""
         with self._lock:
             return self._look()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether a push or multicast is not worth a call."""
-        return self.month.is_closed
 
     @property
     def left(self) -> int | None:
@@ -81,7 +79,7 @@ class Quota:
         with self._lock:
             self._month.refused(self._line.now())
             seconds = self._begun_at + SOON_SECONDS - self._line.monotonic()
-        self._plan(max(0.0, seconds))
+        self._again(max(0.0, seconds))
 
     def paid(self, people: int) -> None:
         """LINE accepted a push or multicast for this many people."""
@@ -116,65 +114,39 @@ class Quota:
             "quota_closed_since_seconds": since.timestamp() if since else None,
         }
 
-    # One reading.
+    # One reading: first the limit, then the number used.
 
-    def _plan(self, seconds: float) -> None:
-        """Begin a reading after at most this many seconds."""
+    def _again(self, seconds: float) -> None:
+        """Begin a reading, or go on with one, after at most this many seconds."""
         with self._lock:
             due = self._line.monotonic() + seconds
-            if self._is_reading or due >= self._due:
+            if due >= self._due:
                 return
             self._due = due
-        self._line.later(seconds, partial(self._read, due))
+        self._line.later(seconds, partial(self._wake, due))
 
-    def _read(self, due: float) -> None:
+    def _wake(self, due: float) -> None:
         with self._lock:
             if due != self._due:
                 # An earlier one has replaced it.
                 return
-            self._due, self._is_reading = math.inf, True
-        _Reading(self._line, self).due()
-
-    def begin(self) -> None:
-        """LINE is asked now."""
-        with self._lock:
-            self._month.begin(self._line.now())
-            self._begun_at = self._line.monotonic()
-
-    def end(self, limit: int | None, used: int | None) -> None:
-        """End the reading, with or without LINE's count; plan the next one."""
-        with self._lock:
-            now = self._line.now()
-            if used is None:
-                self._month.failed(now)
-            else:
-                self._month.told(limit, used, now)
-                self._told_at = self._line.monotonic()
-            self._is_reading = False
-            self._look()
-            seconds = self._month.next_seconds(now)
-        self._plan(seconds)
-
-
-class _Reading(SideCall):
-    """One reading: first the limit, then the number used."""
-
-    patient = True
-
-    def __init__(self, line: Line, quota: Quota) -> None:
-        super().__init__(line, LIMIT)
-        self._quota = quota
-        self._limit: int | None = None
+            self._due = math.inf
+        self.due()
 
     def standing(self) -> Standing:
+        """As a push."""
         return Standing(TurnClass.CHAT, self._line.monotonic() + PLACE_SECONDS)
 
     def request(self) -> LineAnswer:
+        """Ask for the present one of the two."""
         if self.path == LIMIT:
-            self._quota.begin()
+            with self._lock:
+                self._month.begin(self._line.now())
+                self._begun_at = self._line.monotonic()
         return self._line.client.get(self.path)
 
-    def answered(self, answer: LineAnswer | LineError) -> float | None:
+    def answered(self, answer: LineAnswer | LineError) -> float:
+        """Make the second call, or use the figures and plan the next reading."""
         used = None
         try:
             if self.path == LIMIT:
@@ -183,8 +155,17 @@ class _Reading(SideCall):
             used = used_in(answer)
         except ValueError as error:
             log.info("quota not known endpoint=%s error=%s", self.path, error)
-        self._quota.end(self._limit, used)
-        return None
+        self.path = LIMIT
+        with self._lock:
+            now = self._line.now()
+            if used is None:
+                self._month.failed(now)
+            else:
+                self._month.told(self._limit, used, now)
+                self._told_at = self._line.monotonic()
+            self._look()
+            return self._month.next_seconds(now)
 
     def not_called(self, why: NotCalled) -> float | None:
+        """Wait for the rate limit, as for a fresh lease."""
         return SOON_SECONDS if why is NotCalled.HELD_BACK else super().not_called(why)

@@ -94,16 +94,20 @@ class NotingTalk(Talk):
 class Replay:
     """Repeats the actions of a decision with the leader's talk.
 
-    `clock` is that talk's clock: `set` moves it to the handler's time.
+    The talk's time is meanwhile the handler's own. A worker's clock may be wrong, so it is never
+    before `began`, when the job was sent, or after `now`.
     """
 
-    def __init__(self, talk: Talk, clock: ActionClock) -> None:
+    def __init__(self, talk: Talk, *, began: datetime, now: Callable[[], datetime]) -> None:
         self._talk = talk
-        self._clock = clock
+        self._began = began
+        self._now = now
+        self._moment: datetime | None = None
+        talk.timed_by(self._time)
         self._do: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
-            "reply": lambda one: talk.reply(_messages(one)),
+            "reply": lambda one: talk.reply(_list(one, "messages")),
             "push": self._push,
-            "multicast": lambda one: talk.multicast(_texts(one, "to"), _messages(one)),
+            "multicast": lambda one: talk.multicast(_list(one, "to"), _list(one, "messages")),
             "state": self._state,
             "expect": lambda one: talk.expect(one["state"], within=one["within"]),
             "after": lambda one: talk.after(one["seconds"], one["name"], **_data(one)),
@@ -123,7 +127,8 @@ class Replay:
             if not isinstance(one, Mapping) or one.get("do") not in self._do:
                 raise _invalid(f"action {number}: not known")
             try:
-                self._clock.set(one.get("now"))
+                moment = one.get("now")
+                self._moment = None if moment is None else moment_from_json(moment)
                 self._do[one["do"]](one)
             except BotError:
                 raise
@@ -146,29 +151,13 @@ class Replay:
     def _push(self, one: Mapping[str, Any]) -> None:
         until = one.get("until")
         moment = None if until is None else moment_from_json(until)
-        self._talk.push(_messages(one), to=one.get("to"), until=moment)
+        self._talk.push(_list(one, "messages"), to=one.get("to"), until=moment)
 
     def _state(self, one: Mapping[str, Any]) -> None:
         self._talk.state = one["state"]
 
-
-class ActionClock:
-    """The time of an action: the handler's own, within the time of its job.
-
-    A worker's clock may be wrong, so the time is never before the job was sent or after now.
-    """
-
-    def __init__(self, now: Callable[[], datetime], began: datetime) -> None:
-        self._now = now
-        self._began = began
-        self._moment: datetime | None = None
-
-    def set(self, moment: object) -> None:
-        """Use this moment of an action from now on; without one, the present time."""
-        self._moment = None if moment is None else moment_from_json(moment)
-
-    def now(self) -> datetime:
-        """The time, in UTC."""
+    def _time(self) -> datetime:
+        """The time of the present action, in UTC; without one of its own, the present time."""
         now = self._now()
         # guard: times-within-the-job -> return self._moment or now
         return now if self._moment is None else min(max(self._moment, self._began), now)
@@ -182,18 +171,11 @@ def changed_data(before: Any, talk: NotingTalk) -> Any:
     return None if repr(now) == repr(before) else now
 
 
-def _messages(one: Mapping[str, Any]) -> list[Any]:
-    messages = one["messages"]
-    if not isinstance(messages, list):
-        raise TypeError("messages")
-    return messages
-
-
-def _texts(one: Mapping[str, Any], name: str) -> list[str]:
-    texts = one[name]
-    if not isinstance(texts, list):
+def _list(one: Mapping[str, Any], name: str) -> list[Any]:
+    found = one[name]
+    if not isinstance(found, list):
         raise TypeError(name)
-    return texts
+    return found
 
 
 def _data(one: Mapping[str, Any]) -> dict[str, Any]:

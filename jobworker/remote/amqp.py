@@ -62,7 +62,10 @@ LOST = (AMQPError, AMQPConnectorException, OSError)
 
 
 class AmqpBroker:
-    """See `jobworker.remote.broker.Broker`. `urls` are RabbitMQ's nodes, tried in turn."""
+    """One process's connection; `urls` are RabbitMQ's nodes, tried in turn.
+
+    It calls `on_message` on a thread of its own.
+    """
 
     def __init__(
         self, urls: Sequence[str], on_message: OnMessage, *, leader: bool, name: str
@@ -73,12 +76,17 @@ class AmqpBroker:
 
     @property
     def address(self) -> str:
+        """The address at which others reach this process; it changes with each connection."""
         return self._receiver.queue
 
     def send(self, to: str, body: bytes, *, is_urgent: bool = False) -> None:
+        """Send to an address, or to LEADERS. Never waits and never fails; the message may be
+        lost. Urgent ones are sent first, and others never take their room.
+        """
         self._sender.put(to, body, is_urgent=is_urgent)
 
     def state(self) -> BrokerState:
+        """Return how it is connected; quick, from any thread."""
         since = [link.up_since for link in self._links]
         words = next((link.trouble for link in self._links if link.trouble), "")
         if any(one is None for one in since):
@@ -99,9 +107,6 @@ class AmqpBroker:
 
     def stalled(self) -> str | None:
         return next((told for link in self._links if (told := link.thread.stalled())), None)
-
-    def status(self) -> str:
-        return self.state().words
 
 
 class _Link:

@@ -14,9 +14,9 @@ from jobworker.bot.talk import Talk
 from jobworker.errors import NoTimerHandler, WorkerAway
 from jobworker.handler_retry import Failure
 from jobworker.handlers import Handlers, HandlerTry
-from jobworker.remote.actions import INVALID, ActionClock, Replay
+from jobworker.remote.actions import INVALID, Replay
 from jobworker.remote.job import failure_of, job_of
-from jobworker.remote.leader import Workers
+from jobworker.remote.leader import GRACE_SECONDS, Workers
 from jobworker.remote.rules import RemoteHandler
 from linedesk.store.documents import conversation_id, name_of
 
@@ -56,7 +56,7 @@ class RemoteHandlers(Handlers):
 
     def limit_of(self, rule: Rule) -> float | None:
         """A worker abandons its handler first; the leader does so if the worker is silent."""
-        return (rule.limit or self._handler_seconds) + self.workers.limits.grace_seconds
+        return (rule.limit or self._handler_seconds) + GRACE_SECONDS
 
     def call(self, one: HandlerTry) -> Failure | None:
         handler, memo = one.rule.handler, one.memo
@@ -93,7 +93,6 @@ class RemoteHandlers(Handlers):
             failure = Failure(f"{INVALID}: {error}", "-", "", lasting=False)
         if failure is not None:
             return failure
-        clock = ActionClock(self._now, began)
-        one.talk.timed_by(clock.now)
-        Replay(one.talk, clock).carry_out(decision.get("actions"), decision.get("data"))
+        replay = Replay(one.talk, began=began, now=self._now)
+        replay.carry_out(decision.get("actions"), decision.get("data"))
         return None

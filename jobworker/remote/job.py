@@ -7,18 +7,16 @@ the leader's talk; `RemoteTalk` is made from it where the handler runs.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 from jobworker.bot.events import model_of
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.errors import BotError
-from jobworker.handler_retry import Failure, raised
+from jobworker.handler_retry import Failure
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import Conversation, checked
 from jobworker.remote.actions import NotingTalk, changed_data
@@ -112,7 +110,7 @@ def job_of(
         "channel": talk.channel,
         "key": talk.key,
         EVENT_ID: talk.event_id,
-        "events": [_event_to_json(one["event"]) for one in documents],
+        "events": [_with_timer(one["event"], to_json) for one in documents],
         "together": is_list,
         "accepted": moment_to_json(talk.accepted),
         "replyToken": talk.reply_token,
@@ -124,32 +122,6 @@ def job_of(
     }
 
 
-def run_handler(
-    job: Job,
-    handler: Callable[[Any, Talk], object],
-    *,
-    settings: Mapping[str, Any] = MappingProxyType({}),
-    secrets: Mapping[str, str] = MappingProxyType({}),
-    masked: Callable[[str], str] = str,
-    received: float | None = None,
-) -> dict[str, Any]:
-    """Run a handler of this process on a job; returns the decision, even if it raised an error.
-
-    `received` is the monotonic time at which the job arrived.
-    """
-    try:
-        since = time.monotonic() if received is None else received
-        return decide(
-            job,
-            handler,
-            settings=settings,
-            secrets=secrets,
-            elapsed=lambda: time.monotonic() - since,
-        )
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a bot's own code
-        return failed(job.attempt, raised(error, masked=masked))
-
-
 def decide(
     job: Job,
     handler: Callable[[Any, Talk], object],
@@ -158,8 +130,9 @@ def decide(
     secrets: Mapping[str, str],
     elapsed: Callable[[], float],
 ) -> dict[str, Any]:
-    """Like `run_handler`, but raises the handler's error. `elapsed`: seconds since the job
-    arrived.
+    """Run a handler of this process on a job; returns the decision. Raises the handler's error.
+
+    `elapsed` returns the seconds since the job arrived.
     """
     talk, events = talk_of(job, settings, secrets, elapsed)
     before = to_json(talk.data)
@@ -167,7 +140,8 @@ def decide(
     data = changed_data(before, talk)
     # MongoDB's refusal would be the handler's fault; it is raised here, with the handler's line.
     checked(talk.decision())
-    return decided(job.attempt, talk.actions, data)
+    changed = {} if data is None else {"data": data}
+    return {**_decision(job.attempt, DECIDED), "actions": talk.actions, **changed}
 
 
 def talk_of(
@@ -177,9 +151,9 @@ def talk_of(
     elapsed: Callable[[], float],
 ) -> tuple[NotingTalk, list[Any]]:
     """Return the talk of a job and its events' models. Raises ValueError, KeyError, TypeError."""
-    told = job.message
+    told, quota = job.message, job.message["quota"]
     began = moment_from_json(told["now"])
-    raws = [_event_from_json(one) for one in told["events"]]
+    raws = [_with_timer(one, from_json) for one in told["events"]]
     document = {
         "channel": told["channel"],
         "key": told["key"],
@@ -191,7 +165,7 @@ def talk_of(
         load=lambda: _conversation(told, raws[-1]),
         api=_refused,
         content=_refused,
-        quota=lambda: _quota(told["quota"]),
+        quota=lambda: MonthlyQuota(quota["limit"], quota["used"], bool(quota["closed"])),
         now=lambda: began + timedelta(seconds=elapsed()),
         settings=settings,
         secrets=secrets,
@@ -201,26 +175,20 @@ def talk_of(
     return talk, [model_of(one) for one in raws]
 
 
-def decided(attempt: str, actions: Sequence[Mapping[str, Any]], data: Any) -> dict[str, Any]:
-    """Return the message of a decision; `data` is None if the talk's did not change."""
-    message = {"type": "decision", "attempt": attempt, "outcome": DECIDED, "actions": list(actions)}
-    if data is not None:
-        message["data"] = data
-    return message
-
-
 def failed(attempt: str, failure: Failure) -> dict[str, Any]:
     """Return the message of a handler that failed."""
     return {
-        "type": "decision",
-        "attempt": attempt,
-        "outcome": FAILED,
+        **_decision(attempt, FAILED),
         "what": failure.what[:MOST_WORDS],
         "place": failure.place[:MOST_WORDS],
         "traceback": failure.traceback[-MOST_TRACEBACK:],
         "lasting": failure.lasting,
         "passing": failure.passing,
     }
+
+
+def _decision(attempt: str, outcome: str) -> dict[str, Any]:
+    return {"type": "decision", "attempt": attempt, "outcome": outcome}
 
 
 def failure_of(decision: Mapping[str, Any], masked: Callable[[str], str]) -> Failure | None:
@@ -243,11 +211,12 @@ def written(message: Mapping[str, Any]) -> bytes:
     """Return a decision as a line; one that is too large or not JSON becomes a failure."""
     try:
         line = to_line(message)
+        if len(line) <= MOST_BYTES:
+            return line
+        what = f"decision has {len(line)} bytes, at most {MOST_BYTES}"
     except (ValueError, TypeError) as error:
-        return to_line(_lasting(message, f"decision is no JSON: {type(error).__name__}"))
-    if len(line) > MOST_BYTES:
-        return to_line(_lasting(message, f"decision has {len(line)} bytes, at most {MOST_BYTES}"))
-    return line
+        what = f"decision is no JSON: {type(error).__name__}"
+    return to_line(_lasting(message["attempt"], what))
 
 
 def needs_too_much_memory(line: bytes) -> bool:
@@ -263,7 +232,7 @@ def needs_too_much_memory(line: bytes) -> bool:
 def too_much_memory(attempt: str) -> dict[str, Any]:
     """Return the decision in place of one that is too costly to read."""
     what = f"more than {MOST_VALUES} values, or than 8 MiB with characters beyond U+FFFF"
-    return _lasting({"attempt": attempt}, f"decision needs too much memory: {what}")
+    return _lasting(attempt, f"decision needs too much memory: {what}")
 
 
 def read(line: bytes) -> dict[str, Any]:
@@ -283,8 +252,8 @@ def address_of(value: object) -> str:
     return value
 
 
-def _lasting(message: Mapping[str, Any], what: str) -> dict[str, Any]:
-    return failed(message["attempt"], Failure(f"BotError: {what}", "-", "", lasting=True))
+def _lasting(attempt: str, what: str) -> dict[str, Any]:
+    return failed(attempt, Failure(f"BotError: {what}", "-", "", lasting=True))
 
 
 def _line(value: object, default: str) -> str:
@@ -293,13 +262,9 @@ def _line(value: object, default: str) -> str:
     return text[:MOST_WORDS] or default
 
 
-def _event_to_json(event: Document) -> Any:
-    """LINE's JSON unchanged; a timer's data has the forms of stored values."""
-    return {name: to_json(one) if name == TIMER else one for name, one in event.items()}
-
-
-def _event_from_json(event: Mapping[str, Any]) -> Document:
-    return {name: from_json(one) if name == TIMER else one for name, one in event.items()}
+def _with_timer(event: Mapping[str, Any], form: Callable[[Any], Any]) -> Document:
+    """LINE's JSON unchanged; a timer's data changes between stored values and JSON."""
+    return {name: form(one) if name == TIMER else one for name, one in event.items()}
 
 
 def _conversation(told: Mapping[str, Any], raw: Mapping[str, Any]) -> Conversation:
@@ -316,10 +281,6 @@ def _conversation(told: Mapping[str, Any], raw: Mapping[str, Any]) -> Conversati
         state=told["state"],
         data=from_json(told["data"]),
     )
-
-
-def _quota(told: Mapping[str, Any]) -> MonthlyQuota:
-    return MonthlyQuota(told["limit"], told["used"], bool(told["closed"]))
 
 
 def _refused(*_: Any, **__: Any) -> Any:

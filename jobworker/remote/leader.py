@@ -14,18 +14,19 @@ import re
 import secrets
 import threading
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobworker.bot.bot import Bot
 from jobworker.errors import WorkerAway
 from jobworker.handler_retry import Failure
-from jobworker.remote.broker import MOST_BYTES, Broker, MakeBroker
+from jobworker.latest import Latest
+from jobworker.remote.broker import MOST_BYTES
 from jobworker.remote.job import (
     CONTRACT,
     LARGE_BYTES,
@@ -43,6 +44,9 @@ from linedesk.store.control import Control
 from linedesk.store.errors import QueueError
 from linedesk.store.records.events import EVENT_ID
 
+if TYPE_CHECKING:
+    from jobworker.remote.amqp import AmqpBroker
+
 log = logging.getLogger(__name__)
 
 MOST_KEYS = 20_000
@@ -52,31 +56,19 @@ MOST_WORKER_THREADS = 1_000
 MOST_CONTRACT = 1_000
 # A worker also names decisions that no leader has confirmed.
 MOST_NAMED = 10 * MOST_WORKER_THREADS
+# A worker is heard but does not name an attempt: the job or the decision was lost.
+UNNAMED_SECONDS = 3.0
+# A worker is not heard at all.
+SILENT_SECONDS = 10.0
+LOOK_SECONDS = 1.0
+# How much longer than its worker the leader waits for an overdue handler.
+GRACE_SECONDS = 10.0
+# After so many deaths of its workers a job gets a worker of its own; later it is given up.
+ALONE_FROM, MOST_DEATHS = 2, 5
 # How many ended attempts a beat's answers cancel again, since the first time may be lost.
 MOST_AGAIN = 20
 # As every worker of this release and older ones writes them.
 _ATTEMPT, _ADDRESS = re.compile(rb'"attempt":"([0-9a-f]{32})"'), re.compile(rb'"address":"([^"]+)"')
-
-
-@dataclass(frozen=True)
-class LeaderLimits:
-    """How long a leader waits for messages of a worker, in seconds."""
-
-    unnamed_seconds: float = 3.0
-    """A worker is heard but does not name an attempt: the job or the decision was lost."""
-    silent_seconds: float = 10.0
-    """A worker is not heard at all."""
-    look_seconds: float = 1.0
-    grace_seconds: float = 10.0
-    """How much longer than its worker the leader waits for an overdue handler."""
-    stop_seconds: float = 5.0
-    """How long running handlers may continue when the leader stops."""
-    alone_from: int = 2
-    """After so many deaths of its workers a job gets a worker of its own."""
-    most_deaths: int = 5
-
-
-LIMITS = LeaderLimits()
 
 
 @dataclass
@@ -95,71 +87,80 @@ class WorkerSeen:
     heard: float
     """Monotonic time of its last message."""
     attempts: set[str] = field(default_factory=set)
-    strangers: int = 0
-    """Attempts that it names and that are no longer this leader's."""
     is_leaving: bool = False
 
     @property
     def free(self) -> int:
         """How many jobs it can take."""
-        return max(0, self.threads - len(self.attempts) - self.strangers)
+        return max(0, self.threads - len(self.attempts))
 
 
+@dataclass(eq=False)
 class Attempt:
     """One hand-out of a job: it ends with a decision, as lost, or without further effect."""
 
-    def __init__(self, worker: WorkerSeen, event_id: str, key: str, *, alone: bool) -> None:
-        began = time.monotonic()
-        self.id = secrets.token_hex(16)
-        self.worker = worker
-        self.event_id = event_id
-        self.key = key
-        self.began = began
-        self.named = math.inf
-        """When its worker last named it; the worker cannot name it before it is sent."""
-        self.at = datetime.now(UTC)
-        self.alone = alone
-        self.over = threading.Event()
-        self.decision: Mapping[str, Any] | None = None
-        self.lost: str | None = None
-        """Why it has to be handed out again."""
+    worker: WorkerSeen
+    event_id: str
+    key: str
+    alone: bool
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    named: float = math.inf
+    """When its worker last named it; the worker cannot name it before it is sent."""
+    over: threading.Event = field(default_factory=threading.Event)
+    decision: Mapping[str, Any] | None = None
+    lost: str | None = None
+    """Why it has to be handed out again."""
+
+
+@dataclass(frozen=True)
+class BotVersion:
+    """A version of the bot that workers have: they are asked for its rules once a second."""
+
+    asked: float = -math.inf
+    bot: Bot | None = None
+    """Its rules."""
+    refused: str = ""
+    """Why they are not taken."""
+
+
+UNKNOWN = BotVersion()
 
 
 class Workers:
     """All workers that the leader knows; `places` of `begin` gets the limit of jobs at a time.
 
-    `control` has the versions of the bot that may get jobs; without it all may.
+    `control` has the versions of the bot that may get jobs; without it all may. At a stop running
+    handlers may continue for `stop_seconds`.
     """
 
     def __init__(
         self,
-        connect: MakeBroker,
+        connect: Callable[..., AmqpBroker],
         *,
-        limits: LeaderLimits = LIMITS,
+        stop_seconds: float = 5.0,
         control: Control | None = None,
     ) -> None:
         self._control = control
         # None until it has been read; empty until a first version is in force.
         self._accepted: set[str] | None = None
         self._watch = BackgroundThread("workers", self._run)
-        self.limits = limits
+        self._stop_seconds = stop_seconds
         self.epoch = 0
         self._places: Callable[[int], None] = lambda jobs: None
-        self._broker: Broker = connect(self._arrived, leader=True)
+        self._broker = connect(self._arrived, leader=True)
         self._lock = threading.Lock()
         # All below under _lock.
         self._workers: dict[str, WorkerSeen] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone = Latest[str, None](MOST_GONE)
         self._attempts: dict[str, Attempt] = {}
         # The latest that ended, each with the id of its worker.
-        self._ended: OrderedDict[str, str] = OrderedDict()
-        self._warm: OrderedDict[str, str] = OrderedDict()
-        self._bots: dict[str, Bot] = {}
-        self._asked: dict[str, float] = {}
-        self._refused: dict[str, str] = {}
+        self._ended = Latest[str, str](MOST_KEYS)
+        self._warm = Latest[str, str](MOST_KEYS)
+        self._versions: dict[str, BotVersion] = {}
         self._version = ""
-        # Jobs that wait for a worker of their own, and since when one may be idle.
-        self._alone: dict[str, float] = {}
+        # When a job last asked in vain for a worker of its own.
+        self._alone_asked = -math.inf
         self._told_places = -1
         self._stopping_at: float | None = None
         self.lost_total = 0
@@ -179,7 +180,7 @@ class Workers:
         """Hand out no more jobs; those under way may continue for a moment."""
         with self._lock:
             if self._stopping_at is None:
-                self._stopping_at = time.monotonic() + self.limits.stop_seconds
+                self._stopping_at = time.monotonic() + self._stop_seconds
 
     def close(self) -> None:
         """End the connection; jobs under way are lost, and the next leader hands them out."""
@@ -199,7 +200,7 @@ class Workers:
             self._read_accepted()
             self._look()
             watch.activity.idle()
-            watch.stop_asked.wait(self.limits.look_seconds)
+            watch.stop_asked.wait(LOOK_SECONDS)
 
     def _read_accepted(self) -> None:
         """Read the accepted versions. The first one ever needs no operator."""
@@ -240,21 +241,16 @@ class Workers:
 
     def bot(self) -> Bot | None:
         """The rules in force; None until a worker has sent some."""
-        return self._bots.get(self._version)
+        return self._versions.get(self._version, UNKNOWN).bot
 
     def others(self) -> list[Bot]:
         """The rules of other versions that workers have."""
-        found = list(self._bots.items())
-        return [bot for one, bot in found if one != self._version and self._is_accepted(one)]
+        found = [(name, one.bot) for name, one in list(self._versions.items())]
+        return [
+            bot for name, bot in found if bot and name != self._version and self._is_accepted(name)
+        ]
 
-    def take(
-        self,
-        *,
-        version: str,
-        key: str,
-        event_id: str,
-        died_with: set[str],
-    ) -> Attempt:
+    def take(self, *, version: str, key: str, event_id: str, died_with: set[str]) -> Attempt:
         """Return a place for a job at a worker; raises WorkerAway if there is none now.
 
         `died_with` are the workers that lost it; they get it only if there is no other. After two
@@ -265,22 +261,20 @@ class Workers:
                 raise WorkerAway("the dispatcher stops")
             if version != self._version:
                 raise WorkerAway("its worker has been replaced by one of another version")
-            alone = self._deaths(died_with) >= self.limits.alone_from
-            worker = self._idle(event_id) if alone else self._best(key, died_with)
+            alone = self._deaths(died_with) >= ALONE_FROM
+            worker = self._idle() if alone else self._best(key, died_with)
+            if worker is not None:
+                attempt = Attempt(worker, event_id, key, alone)
+                self._attempts[attempt.id] = attempt
+                worker.attempts.add(attempt.id)
+            if alone:
+                # Another one that waits asks again soon.
+                self._alone_asked = time.monotonic() if worker is None else -math.inf
+                self._tell_places()
             if worker is None:
-                if alone:
-                    self._tell_places()
                 words = "waits for a worker of its own" if alone else "no worker is free"
                 raise WorkerAway(words, reserved=alone)
-            attempt = Attempt(worker, event_id, key, alone=alone)
-            self._attempts[attempt.id] = attempt
-            worker.attempts.add(attempt.id)
-            if self._alone or alone:
-                self._tell_places()
             self._warm[key] = worker.id
-            self._warm.move_to_end(key)
-            if len(self._warm) > MOST_KEYS:
-                self._warm.popitem(last=False)
             return attempt
 
     def condemned_by(self, died_with: set[str]) -> int:
@@ -290,7 +284,7 @@ class Workers:
         """
         with self._lock:
             deaths = self._deaths(died_with)
-            return deaths if deaths >= self.limits.most_deaths else 0
+            return deaths if deaths >= MOST_DEATHS else 0
 
     def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
         """Send the job and wait for its decision; a Failure if it cannot be sent. Raises WorkerAway
@@ -316,10 +310,9 @@ class Workers:
 
     def end(self, attempt: Attempt) -> None:
         """Cancel the job's handler if it still runs."""
-        with self._lock:
+        with self._changing():
             if self._end(attempt, lost="abandoned"):
                 self._abandon(attempt.worker, attempt.id)
-                self._tell_places()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each worker, for operators."""
@@ -336,11 +329,7 @@ class Workers:
                     "silentSeconds": round(now - one.heard, 1),
                     "state": self._state_of(one),
                     "jobs": [
-                        {
-                            EVENT_ID: attempt.event_id,
-                            "key": attempt.key,
-                            "since": attempt.at,
-                        }
+                        {EVENT_ID: attempt.event_id, "key": attempt.key, "since": attempt.at}
                         for id_ in one.attempts
                         if (attempt := self._attempts.get(id_)) is not None
                     ],
@@ -405,28 +394,21 @@ class Workers:
 
     def _beat(self, message: Mapping[str, Any]) -> None:
         now = time.monotonic()
-        with self._lock:
+        with self._changing():
             worker = self._known(message, now)
-            if worker is None:
-                return
-            at_work = _named(message["attempts"])
-            named = at_work | _named(message["decided"])
+            named = _named(message["attempts"]) | _named(message["decided"])
             for id_ in worker.attempts & named:
                 self._attempts[id_].named = now
             ended = (one for one in named if self._ended.get(one) == worker.id)
             for id_ in islice(ended, MOST_AGAIN):
                 self._abandon(worker, id_)
-            worker.strangers = len(at_work - worker.attempts)
             state = self._state_of(worker)
             welcome = {"type": "welcome", "epoch": self.epoch, "state": state}
             self._broker.send(worker.address, to_line(welcome))
-            version = worker.bot
-            if version not in self._bots and version not in self._refused:
-                self._ask(worker, now)
+            self._ask(worker, now)
             self._choose_version()
-            self._tell_places()
 
-    def _known(self, message: Mapping[str, Any], now: float) -> WorkerSeen | None:
+    def _known(self, message: Mapping[str, Any], now: float) -> WorkerSeen:
         id_ = str(message["worker"])[:64]
         threads, contract = int(message["threads"]), int(message["contract"])
         if not 0 <= threads <= MOST_WORKER_THREADS:
@@ -435,55 +417,55 @@ class Workers:
             raise ValueError(f"contract: 0 to {MOST_CONTRACT}")
         if id_ not in self._workers and len(self._workers) >= MOST_WORKERS:
             raise ValueError(f"more than {MOST_WORKERS} workers")
-        worker = self._workers.get(id_)
-        if worker is None:
-            began = now - max(0.0, float(message["upSeconds"]))
-            worker = WorkerSeen(id_, "", "", 0, 0, "", "", began=began, heard=now)
-        worker.name = _text(message["name"], 100)
-        worker.address = address_of(message["address"])
-        worker.threads = threads
-        worker.contract = contract
-        worker.bot = _text(message["bot"], 100)
-        worker.release = _text(message["release"], 40)
-        worker.is_leaving = message.get("leaving") is True
-        worker.heard = now
-        if id_ not in self._workers:
-            self._workers[id_] = worker
+        told = WorkerSeen(
+            id_,
+            _text(message["name"], 100),
+            address_of(message["address"]),
+            threads,
+            contract,
+            _text(message["bot"], 100),
+            _text(message["release"], 40),
+            began=now - max(0.0, float(message["upSeconds"])),
+            heard=now,
+            is_leaving=message.get("leaving") is True,
+        )
+        worker = self._workers.setdefault(id_, told)
+        if worker is told:
             self._gone.pop(id_, None)
             log.info("worker seen name=%s", worker.name)
+        else:
+            kept = {name: getattr(worker, name) for name in ("began", "attempts")}
+            vars(worker).update(vars(told) | kept)
         return worker
 
     def _hello(self, message: Mapping[str, Any]) -> None:
         """Accept a worker's rules, which it was asked for."""
         version = _text(message["bot"], 100)
+        known = self._versions.get(version)
         # guard: rules-as-asked -> never
-        if version not in self._asked or version in self._bots:
+        if known is None or known.bot is not None:
             return
         try:
-            bot = bot_of(message["rules"], version)
+            found = BotVersion(bot=bot_of(message["rules"], version))
         except (ValueError, KeyError, TypeError) as error:
-            why = _text(error, 200)
-            with self._lock:
-                self._refused[version] = why
-            log.error("rules of a worker's bot refused bot=%s error=%s", version, why)  # noqa: TRY400
-            return
-        with self._lock:
-            self._bots[version] = bot
-            self._refused.pop(version, None)
+            found = BotVersion(refused=_text(error, 200))
+            log.error(  # noqa: TRY400
+                "rules of a worker's bot refused bot=%s error=%s", version, found.refused
+            )
+        with self._changing():
+            self._versions[version] = found
             self._choose_version()
-            self._tell_places()
 
     def _decided(self, message: Mapping[str, Any]) -> None:
         # It goes into an answer: of a name that no leader gave, only so much.
         id_ = str(message["attempt"])[:64]
-        with self._lock:
+        with self._changing():
             attempt = self._attempts.get(id_)
             if attempt is None:
                 self.dropped_total += 1
             else:
                 attempt.decision = message
                 self._end(attempt)
-                self._tell_places()
         told = attempt.worker.address if attempt is not None else message["address"]
         taken = {"type": "taken", "attempt": id_, "epoch": self.epoch}
         is_own = attempt is not None or id_ in self._ended
@@ -491,11 +473,17 @@ class Workers:
 
     def _leaving(self, message: Mapping[str, Any]) -> None:
         """A worker has ended in order; its remaining jobs are handed out, and it is no suspect."""
-        with self._lock:
+        with self._changing():
             worker = self._workers.pop(str(message["worker"]), None)
             if worker is not None:
                 self._lose_all(worker, "its worker has ended")
             self._choose_version()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock; then tell how many jobs the workers may have now."""
+        with self._lock:
+            yield
             self._tell_places()
 
     # Under the lock.
@@ -505,8 +493,6 @@ class Workers:
             return False
         attempt.worker.attempts.discard(attempt.id)
         self._ended[attempt.id] = attempt.worker.id
-        if len(self._ended) > MOST_KEYS:
-            self._ended.popitem(last=False)
         attempt.lost = lost
         attempt.over.set()
         return True
@@ -521,9 +507,11 @@ class Workers:
             self._end(self._attempts[id_], lost=why)
 
     def _ask(self, worker: WorkerSeen, now: float) -> None:
-        """Ask a worker for its rules; repeated after a second."""
-        if now - self._asked.get(worker.bot, float("-inf")) >= self.limits.look_seconds:
-            self._asked[worker.bot] = now
+        """Ask a worker for its rules, if they are not known; repeated after a second."""
+        known = self._versions.get(worker.bot, UNKNOWN)
+        is_known = known.bot is not None or known.refused
+        if not is_known and now - known.asked >= LOOK_SECONDS:
+            self._versions[worker.bot] = BotVersion(asked=now)
             self._broker.send(worker.address, to_line({"type": "introduce"}))
 
     def _usable(self) -> list[WorkerSeen]:
@@ -532,31 +520,32 @@ class Workers:
     def _state_of(self, worker: WorkerSeen) -> str:
         if worker.contract != CONTRACT:
             return f"speaks contract {worker.contract}, needed is {CONTRACT}"
-        if worker.bot in self._refused:
-            return f"rules refused: {self._refused[worker.bot]}"
+        version = self._versions.get(worker.bot, UNKNOWN)
+        if version.refused:
+            return f"rules refused: {version.refused}"
         if worker.is_leaving:
             return STOPPING
-        if worker.bot not in self._bots:
+        if version.bot is None:
             return NEW
         if not self._is_accepted(worker.bot):
             return UNACCEPTED
         if not self._version or worker.bot != self._version:
             return "another version of the bot is in force"
         # guard: nothing-for-the-silent -> never
-        if time.monotonic() - worker.heard > self.limits.unnamed_seconds:
+        if time.monotonic() - worker.heard > UNNAMED_SECONDS:
             return SILENT
         return WORKING
 
     def _choose_version(self) -> None:
         """Choose the version with the most threads; of several, the one started last."""
         known = {self._version, *(one.bot for one in self._workers.values())}
-        for versions in (self._asked, self._refused, self._bots):
-            for gone in versions.keys() - known:
-                del versions[gone]
+        for gone in self._versions.keys() - known:
+            del self._versions[gone]
         threads: Counter[str] = Counter()
         latest: dict[str, float] = {}
         for one in self._workers.values():
-            is_fit = one.contract == CONTRACT and one.bot in self._bots and not one.is_leaving
+            has_rules = self._versions.get(one.bot, UNKNOWN).bot is not None
+            is_fit = one.contract == CONTRACT and has_rules and not one.is_leaving
             if is_fit and self._is_accepted(one.bot):
                 threads[one.bot] += one.threads
                 latest[one.bot] = max(latest.get(one.bot, one.began), one.began)
@@ -572,7 +561,11 @@ class Workers:
         if self._stopping_at is None:
             usable = self._usable()
             reserved = self._reserved(usable)
-            places = sum(_places(one, is_reserved=one.id in reserved) for one in usable)
+            # A reserved one may have its present jobs, or the lone one.
+            places = sum(
+                min(one.threads, max(1, len(one.attempts))) if one.id in reserved else one.threads
+                for one in usable
+            )
         if places != self._told_places:
             self._told_places = places
             self._places(places)
@@ -589,23 +582,17 @@ class Workers:
         return found or max(free, key=lambda one: one.free, default=None)
 
     def _reserved(self, usable: list[WorkerSeen]) -> set[str]:
-        """Workers reserved for jobs that run alone: while one waits, the least busy worker."""
+        """Workers reserved for jobs that run alone: while one asks, the least busy worker."""
         found = {one.worker.id for one in self._attempts.values() if one.alone}
+        waits = time.monotonic() - self._alone_asked < UNNAMED_SECONDS
         # guard: kept-for-the-suspect -> never
-        if self._alone and usable:
+        if waits and usable:
             found.add(min(usable, key=lambda one: (len(one.attempts), one.id)).id)
         return found
 
-    def _idle(self, event_id: str) -> WorkerSeen | None:
-        idle = self._idle_ones()
-        if not idle:
-            self._alone[event_id] = time.monotonic()
-            return None
-        self._alone.pop(event_id, None)
-        return min(idle, key=lambda one: one.id)
-
-    def _idle_ones(self) -> list[WorkerSeen]:
-        return [one for one in self._usable() if one.free and not one.attempts]
+    def _idle(self) -> WorkerSeen | None:
+        idle = (one for one in self._usable() if one.free and not one.attempts)
+        return min(idle, key=lambda one: one.id, default=None)
 
     def _deaths(self, died_with: set[str]) -> int:
         return sum(one in self._gone for one in died_with)
@@ -617,15 +604,15 @@ class Workers:
         # nothing else to send.
         self._broker.send(self._broker.address, to_line({"type": "alarm?"}))
         up_since = self._broker.state().up_since
-        with self._lock:
+        with self._changing():
             for worker in list(self._workers.values()):
                 # guard: silent-is-lost -> never
-                if now - worker.heard > self.limits.silent_seconds:
+                if now - worker.heard > SILENT_SECONDS:
                     self._vanished(worker, now, up_since)
             for attempt in list(self._attempts.values()):
                 silence = attempt.worker.heard - attempt.named
                 # guard: unnamed-is-lost -> never
-                if silence > self.limits.unnamed_seconds:
+                if silence > UNNAMED_SECONDS:
                     self.lost_total += 1
                     self._abandon(attempt.worker, attempt.id)
                     self._end(attempt, lost="its worker does not have it")
@@ -633,13 +620,6 @@ class Workers:
                 for attempt in list(self._attempts.values()):
                     self._end(attempt, lost="the dispatcher stops")
             self._choose_version()
-            for event_id, since in list(self._alone.items()):
-                if not self._idle_ones():
-                    self._alone[event_id] = now
-                elif now - since > self.limits.unnamed_seconds:
-                    # It was paused or released in the meantime.
-                    del self._alone[event_id]
-            self._tell_places()
 
     def _vanished(self, worker: WorkerSeen, now: float, up_since: float | None) -> None:
         del self._workers[worker.id]
@@ -647,17 +627,7 @@ class Workers:
         # If this process itself was cut off, silence proves nothing about the worker.
         if up_since is not None and up_since < worker.heard:
             self._gone[worker.id] = None
-            if len(self._gone) > MOST_GONE:
-                self._gone.popitem(last=False)
         self._lose_all(worker, "its worker has vanished")
-
-
-def _places(worker: WorkerSeen, *, is_reserved: bool) -> int:
-    """Return how many jobs a worker may have; for a reserved one its present jobs, or the
-    lone one.
-    """
-    most = max(0, worker.threads - worker.strangers)
-    return min(most, max(1, len(worker.attempts))) if is_reserved else most
 
 
 def _named(attempts: object) -> set[str]:

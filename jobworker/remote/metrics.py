@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from prometheus_client import CollectorRegistry
-
-from linedesk.runtime.metrics import COUNTER, GAUGE, HISTOGRAM, Figure, Metrics
+from linedesk.runtime.metrics import COUNTER, GAUGE, HISTOGRAM, Figure
 
 OF_LEADER = (
     Figure("workers", GAUGE, "Worker processes that get jobs."),
@@ -40,16 +36,3 @@ OF_WORKER = (
         "Threads whose handler did not return in time, or was released.",
     ),
 )
-
-
-class HandlerMetrics(Metrics):
-    """The metrics of a worker process."""
-
-    def __init__(self, registry: CollectorRegistry, *, abandoned: Callable[[], int]) -> None:
-        super().__init__(OF_WORKER, registry)
-        self.set("worker_abandoned_threads", abandoned)
-
-    def ran(self, seconds: float, has_failed: bool) -> None:
-        """Count a handler that has ended."""
-        self.observe("worker_handler_seconds", seconds)
-        self.add("worker_failed_handlers", by=has_failed)

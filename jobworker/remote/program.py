@@ -183,7 +183,10 @@ class Program:
 
 
 class ProgramBot:
-    """See `jobworker.remote.worker.WorkerBot`. `command` is split as a shell does.
+    """The bot of a worker process, as programs; `command` is split as a shell does.
+
+    `version` differs between two versions of its code, `rules` are JSON (`jobworker.remote.rules`).
+    `is_outdated`: its code was replaced, so the process has to start again.
 
     Raises WrongProgram, and ProgramFailed if the program does not start this time.
     """
@@ -195,7 +198,6 @@ class ProgramBot:
         settings: Mapping[str, str],
         secrets: Mapping[str, str],
         environ: Mapping[str, str],
-        hello_seconds: float = HELLO_SECONDS,
         masked: Callable[[str], str] = str,
     ) -> None:
         try:
@@ -207,7 +209,6 @@ class ProgramBot:
         self._environ = environ
         self._settings = settings
         self._secrets = secrets
-        self._hello_seconds = hello_seconds
         self.masked = masked
         self.is_outdated = False
         program, hello = self._begin()
@@ -242,7 +243,7 @@ class ProgramBot:
             settings, secrets = dict(self._settings), dict(self._secrets)
             start = {"type": "start", "contract": CONTRACT}
             program.send({**start, "settings": settings, "secrets": secrets})
-            hello = program.receive(self._hello_seconds)
+            hello = program.receive(HELLO_SECONDS)
             if hello.get("type") != "hello" or hello.get("contract") != CONTRACT:
                 raise WrongProgram(f"did not say hello with contract {CONTRACT}")
         except ProgramFailed:
@@ -271,6 +272,7 @@ class ProgramThread:
         self._told = ""
 
     def run(self, job: Job, received: float) -> dict[str, Any]:
+        """Return the decision of a job; raises nothing."""
         with self._lock:
             self._is_busy = True
         try:
@@ -287,13 +289,14 @@ class ProgramThread:
                 self._end()
 
     def abandon(self) -> None:
-        """Kill the program, so that the thread returns."""
+        """The job's thread is abandoned: kill the program. From another thread."""
         with self._lock:
             self._is_over = True
             if self._program is not None:
                 self._program.kill()
 
     def close(self) -> None:
+        """End; no more jobs follow."""
         with self._lock:
             program, self._is_over = self._program, True
             if self._is_busy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
-from jobworker.handler_retry import Failure
-from jobworker.remote.job import Job, failed, run_handler
+from jobworker.handler_retry import Failure, raised
+from jobworker.remote.job import Job, decide, failed
 from jobworker.remote.rules import rules_of
 from jobworker.remote.values import to_line
 from linedesk.runtime.logging import PACKAGES
@@ -23,7 +24,7 @@ NOT_OWN = {*PACKAGES, *sys.stdlib_module_names, "__main__"}
 
 
 class PythonBot:
-    """See `jobworker.remote.worker.WorkerBot`. Its talks get `settings` and `secrets`."""
+    """The bot of a worker process, as `ProgramBot`. Its talks get `settings` and `secrets`."""
 
     def __init__(
         self,
@@ -57,14 +58,16 @@ class PythonBot:
         if rule is None:
             told = f"no rule {job.rule!r:.40} in this version of the bot"
             return failed(job.attempt, Failure(told, "-", "", lasting=False))
-        return run_handler(
-            job,
-            rule.handler,
-            settings=self._settings,
-            secrets=self._secrets,
-            masked=self._masked,
-            received=received,
-        )
+        try:
+            return decide(
+                job,
+                rule.handler,
+                settings=self._settings,
+                secrets=self._secrets,
+                elapsed=lambda: time.monotonic() - received,
+            )
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a bot's own code
+            return failed(job.attempt, raised(error, masked=self._masked))
 
     def abandon(self) -> None:
         """Does nothing: Python cannot end a thread."""

@@ -17,22 +17,24 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry
 
 from jobworker.handler_retry import did_not_return
-from jobworker.remote.broker import LEADERS, Broker, MakeBroker
-from jobworker.remote.job import (
-    CONTRACT,
-    NOT_UNDERSTOOD,
-    Job,
-    failed,
-    read,
-    written,
-)
+from jobworker.remote.broker import LEADERS
+from jobworker.remote.job import CONTRACT, DECIDED, NOT_UNDERSTOOD, Job, failed, read, written
+from jobworker.remote.metrics import OF_WORKER
+from jobworker.remote.program import ProgramBot, ProgramThread
+from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.values import to_line
+from linedesk.runtime.metrics import Metrics
 from linedesk.runtime.status_row import NEW, SILENT, STOPPING, WORKING
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.records.events import EVENT_ID
+
+if TYPE_CHECKING:
+    from jobworker.remote.amqp import AmqpBroker
 
 log = logging.getLogger(__name__)
 
@@ -43,45 +45,6 @@ REPEAT_SECONDS = 1.0
 LEADER_SILENT_SECONDS = 10.0
 # A leader repeats nothing after this time, nor does a worker.
 FORGET_SECONDS = 3_600.0
-
-
-class HandlerRunner(Protocol):
-    """Runs the handlers of one thread: this process, or a program of the thread's own."""
-
-    def run(self, job: Job, received: float) -> dict[str, Any]:
-        """Return the decision of a job; raises nothing."""
-        ...
-
-    def abandon(self) -> None:
-        """The job's thread is abandoned: end what can be ended. From another thread."""
-        ...
-
-    def close(self) -> None:
-        """End; no more jobs follow."""
-        ...
-
-
-class WorkerBot(Protocol):
-    """The bot of a worker process."""
-
-    @property
-    def version(self) -> str:
-        """Differs between two versions of its code."""
-        ...
-
-    @property
-    def rules(self) -> Mapping[str, Any]:
-        """Its rules as JSON (`jobworker.remote.rules`)."""
-        ...
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether its code was replaced, so that the process has to start again."""
-        ...
-
-    def open(self) -> HandlerRunner:
-        """Return the runner of a new thread's jobs."""
-        ...
 
 
 @dataclass
@@ -106,15 +69,11 @@ class RunnerThread(threading.Thread):
     """One thread for handlers."""
 
     def __init__(
-        self, number: int, main: Callable[[RunnerThread], None], runner: HandlerRunner
+        self, number: int, main: Callable[[RunnerThread], None], runner: PythonBot | ProgramThread
     ) -> None:
-        super().__init__(name=f"handler-{number:02d}", daemon=True)
+        super().__init__(name=f"handler-{number:02d}", target=main, args=(self,), daemon=True)
         self.runner = runner
         self.is_abandoned = False
-        self._main = main
-
-    def run(self) -> None:
-        self._main(self)
 
     @property
     def stack(self) -> str:
@@ -127,19 +86,18 @@ class WorkerProcess:
     """Runs jobs on `threads` threads until it is stopped; its own thread sends a beat once a
     second.
 
-    `name` is for operators. `observe` is called with a job's seconds and whether it failed.
+    `name` is for operators.
     """
 
     def __init__(
         self,
-        bot: WorkerBot,
-        connect: MakeBroker,
+        bot: PythonBot | ProgramBot,
+        connect: Callable[..., AmqpBroker],
         *,
         threads: int,
         name: str,
         release: str,
-        beat_seconds: float = BEAT_SECONDS,
-        observe: Callable[[float, bool], None] = lambda seconds, failed: None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._beats = BackgroundThread("beat", self._run)
         self.id = uuid.uuid4().hex
@@ -148,10 +106,10 @@ class WorkerProcess:
         self._name = name
         self._release = release
         self._number = threads
-        self._beat_seconds = beat_seconds
-        self._observe = observe
+        self._figures = Metrics(OF_WORKER, registry)
+        self._figures.set("worker_abandoned_threads", lambda: self.abandoned_total)
         self._began = time.monotonic()
-        self._broker: Broker = connect(self._arrived, leader=False)
+        self._broker = connect(self._arrived, leader=False)
         self._jobs: SimpleQueue[Held | None] = SimpleQueue()
         self._lock = threading.Lock()
         # All below under _lock.
@@ -184,7 +142,7 @@ class WorkerProcess:
             self._is_leaving = True
         self._beat()
         while self._held and time.monotonic() < deadline:
-            self._beats.stop_asked.wait(min(0.05, self._beat_seconds))
+            self._beats.stop_asked.wait(min(0.05, BEAT_SECONDS))
         with self._lock:
             all_ended = not self._held
         self._broker.send(LEADERS, to_line({"type": "leaving", "worker": self.id}))
@@ -218,7 +176,7 @@ class WorkerProcess:
             return broker
         if self._is_refused:
             return self._is_refused
-        heard = time.monotonic() - self._answered < 10 * self._beat_seconds
+        heard = time.monotonic() - self._answered < 10 * BEAT_SECONDS
         return "" if self._answered and heard else "waiting for a dispatcher"
 
     def status(self) -> str:
@@ -241,9 +199,7 @@ class WorkerProcess:
             kind = message["type"]
             if kind == "job":
                 self._take(message)
-            elif kind == "taken":
-                self._forget(str(message["attempt"]), int(message["epoch"]))
-            elif kind == "abandon":
+            elif kind in ("taken", "abandon"):
                 self._abandon(str(message["attempt"]), int(message["epoch"]))
             elif kind == "introduce":
                 self._introduce()
@@ -265,25 +221,21 @@ class WorkerProcess:
             self._held[job.attempt] = held
         self._jobs.put(held)
 
-    def _forget(self, attempt: str, epoch: int) -> None:
-        with self._lock:
-            self._drop(attempt, epoch)
-
     def _abandon(self, attempt: str, epoch: int) -> None:
+        """Forget a job: its decision is taken, or the leader has cancelled it."""
         with self._lock:
-            held = self._drop(attempt, epoch)
-            fresh = None if held is None else self._replace(held)
+            held = self._held.get(attempt)
+            if held is None:
+                return
+            # A replaced leader must not cancel its successor's jobs.
+            # guard: a-successors-job-stays -> never
+            if epoch < held.job.epoch:
+                return
+            del self._held[attempt]
+            fresh = self._replace(held)
         if fresh is not None:
             log.warning("handler abandoned, the leader has cancelled it attempt=%s", attempt[:8])
             fresh.start()
-
-    def _drop(self, attempt: str, epoch: int) -> Held | None:
-        """Under the lock. A replaced leader must not cancel its successor's jobs."""
-        held = self._held.get(attempt)
-        # guard: a-successors-job-stays -> never
-        if held is not None and epoch < held.job.epoch:
-            return None
-        return self._held.pop(attempt, None)
 
     def _introduce(self) -> None:
         hello = {"type": "hello", "bot": self._bot.version, "rules": self._bot.rules}
@@ -321,15 +273,24 @@ class WorkerProcess:
             decision = me.runner.run(held.job, held.received)
             self._decided(held, decision)
 
-    def _decided(self, held: Held, decision: Mapping[str, Any]) -> None:
-        seconds = time.monotonic() - (held.began or held.received)
+    def _decided(
+        self, held: Held, decision: Mapping[str, Any], *, is_overdue: bool = False
+    ) -> bool:
+        """Send a job's decision; returns False if it has one, or the leader cancelled it."""
+        now, fresh = time.monotonic(), None
         with self._lock:
             if held.job.attempt not in self._held or held.decision is not None:
-                return
+                return False
+            if is_overdue:
+                fresh = self._replace(held)
             held.decision = written({**decision, "address": self._broker.address})
-            held.thread, held.sent = None, time.monotonic()
+            held.thread, held.sent = None, now
         self._broker.send(LEADERS, held.decision)
-        self._observe(seconds, decision["outcome"] != "decided")
+        self._figures.observe("worker_handler_seconds", now - (held.began or held.received))
+        self._figures.add("worker_failed_handlers", by=decision["outcome"] != DECIDED)
+        if fresh is not None:
+            fresh.start()
+        return True
 
     def _replace(self, held: Held) -> RunnerThread | None:
         """Under the lock: abandon the thread of a job. Returns a new one, to be started."""
@@ -355,7 +316,7 @@ class WorkerProcess:
             self._repeat()
             self._beat()
             beats.activity.idle()
-            beats.stop_asked.wait(self._beat_seconds)
+            beats.stop_asked.wait(BEAT_SECONDS)
 
     def _give_up_overdue(self) -> None:
         now = time.monotonic()
@@ -364,21 +325,12 @@ class WorkerProcess:
         for held in overdue:
             thread = held.thread
             stack = thread.stack if thread is not None else ""
-            with self._lock:
-                if held.decision is not None or held.job.attempt not in self._held:
-                    continue
-                fresh = self._replace(held)
-                decision = failed(held.job.attempt, did_not_return(stack))
-                held.decision = written({**decision, "address": self._broker.address})
-                held.sent = now
-            log.error(
-                "handler did not return, abandoned seconds=%.1f event_id=%s",
-                *(now - (held.began or now), held.job.message.get(EVENT_ID)),
-            )
-            self._broker.send(LEADERS, held.decision)
-            self._observe(now - (held.began or now), True)
-            if fresh is not None:
-                fresh.start()
+            decision = failed(held.job.attempt, did_not_return(stack))
+            if self._decided(held, decision, is_overdue=True):
+                log.error(
+                    "handler did not return, abandoned seconds=%.1f event_id=%s",
+                    *(now - (held.began or now), held.job.message.get(EVENT_ID)),
+                )
 
     def _repeat(self) -> None:
         """Send decisions again that no leader has confirmed."""
@@ -417,6 +369,6 @@ class WorkerProcess:
                 "upSeconds": round(time.monotonic() - self._began, 3),
                 "leaving": self._is_leaving,
                 "attempts": [id_ for id_, one in self._held.items() if one.decision is None],
-                "decided": [id_ for id_, one in self._held.items() if one.decision is not None],
+                "decided": [id_ for id_, one in self._held.items() if one.decision],
             }
         self._broker.send(LEADERS, to_line(message))

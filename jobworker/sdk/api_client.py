@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from linebot.v3.messaging import ApiClient as SdkApiClient
@@ -63,7 +63,7 @@ class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
         answer = client.call_api(
             resource_path, method, path_params, query_params, headers, *args, **kwargs
         )
-        return _Done(answer) if async_req else answer
+        return _done(answer) if async_req else answer
 
     @classmethod
     def set_default(cls, default: Any) -> None:
@@ -78,20 +78,11 @@ class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
         return SdkApiClient._default
 
 
-@dataclass(frozen=True)
-class _Done:
+def _done(answer: Any) -> Any:
     """The result of a call in the form of `async_req`."""
-
-    answer: Any
-
-    def get(self, timeout: float | None = None) -> Any:
-        return self.answer
-
-    def wait(self, timeout: float | None = None) -> None:
-        return None
-
-    def ready(self) -> bool:
-        return True
-
-    def successful(self) -> bool:
-        return True
+    return SimpleNamespace(
+        get=lambda timeout=None: answer,
+        wait=lambda timeout=None: None,
+        ready=lambda: True,
+        successful=lambda: True,
+    )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from jobworker.line.answer import LineAnswer, is_no_verdict, reason_of
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import CALL_SECONDS, tell
 from jobworker.line.deadline import make_timed, within
-from jobworker.line.hosts import Host, Hosts
+from jobworker.line.hosts import Host
 from jobworker.line.rate_limits import RateLimits
 from linedesk.store.records.calls import CallRecord
 
@@ -102,75 +102,57 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         limit = kwargs.get("_request_timeout") or self._limit_seconds
         # The turn ends with this method, so no work may remain in a thread of the SDK.
         kwargs |= {"_request_timeout": limit, "async_req": None}
-        current = current_call()
-        sending = _Sending(
-            current if is_send(method, resource_path) else None,
-            works_once=resource_path == SendMethod.REPLY.path,
-        )
-        to = _recipient(kwargs.get("body"))
-        if resource_path == SendMethod.PUSH.path and self._calls.groups.is_due(to):
-            with sending.withheld_is_noted(), self._host.gate.turn():
-                self._calls.groups.ask(to, key=to)
-        with (
-            sending.withheld_is_noted(),
-            self._host.gate.turn(),
-            sending,
-            self._noted(method, resource_path, current, to) as row,
-            within(limit if isinstance(limit, (int, float)) else self._limit_seconds),
-        ):
-            self._rate_limits.count(resource_path)
-            call = _UnderWay(row, current.context["key"] if current else resource_path)
-            try:
-                with self._told(call):
-                    return super().call_api(resource_path, method, *args, **kwargs)
-            finally:
-                sending.status = row.status
-
-    def _noted(
-        self, method: str, path: str, current: HandlerContext | None, to: Any
-    ) -> AbstractContextManager[CallRecord]:
+        current, to = current_call(), _recipient(kwargs.get("body"))
         context = current.context if current else {}
-        return self._calls.noted(method, path, context, host=self._host.name, to=to)
+        sender = current if is_send(method, resource_path) else None
+        call = partial(super().call_api, resource_path, method, *args, **kwargs)
+        with _withheld_is_noted(sender):
+            if resource_path == SendMethod.PUSH.path and self._calls.groups.is_due(to):
+                with self._host.gate.turn():
+                    self._calls.groups.ask(to, key=to)
+            with (
+                self._host.gate.turn(),
+                _noted_send(sender, works_once=resource_path == SendMethod.REPLY.path) as told,
+                self._calls.noted(
+                    method, resource_path, context, host=self._host.name, to=to
+                ) as row,
+                within(limit if isinstance(limit, (int, float)) else self._limit_seconds),
+            ):
+                told.append(row)
+                self._rate_limits.count(resource_path)
+                return self._made(call, row, context.get("key", resource_path))
 
-    @contextmanager
-    def _told(self, call: _UnderWay) -> Iterator[None]:
-        """Report the end of the call inside to the row and to the breaker."""
+    def _made(self, call: Callable[[], Any], row: CallRecord, whose: str) -> Any:
+        """Make the call; report its end to the row and to the breaker."""
+        began = time.monotonic()
+
+        def note(status: int | None, headers: Mapping[str, str] | None) -> None:
+            # The SDK's status 0 means no answer.
+            row.status = status or None
+            row.request_id = (headers or {}).get("x-line-request-id")
+            tell(self._host.breaker, status or 0, whose, began=began)
+
         self.last_response = None
         try:
-            yield
+            return call()
         except ApiException as error:
-            self._note(call, error.status, error.headers)
-            call.row.reason = reason_of(LineAnswer(error.status or 0, error.body or ""))
+            note(error.status, error.headers)
+            row.reason = reason_of(LineAnswer(error.status or 0, error.body or ""))
             raise
         except UnicodeDecodeError as error:
             # The refusal, which the error in reading its body hides.
             if isinstance(error.__context__, ApiException):
-                self._note(call, error.__context__.status, None)
+                note(error.__context__.status, None)
             raise
         except (HTTPError, OSError):
-            self._host.breaker.failed(call.whose, began=call.began)
+            self._host.breaker.failed(whose, began=began)
             raise
         finally:
             # Also if the SDK cannot read LINE's answer.
             if (told := self.last_response) is not None:
-                self._note(call, told.status, told.getheaders())
+                note(told.status, told.getheaders())
             # It would keep a whole video in memory until the next call.
             self.last_response = None
-
-    def _note(self, call: _UnderWay, status: int | None, headers: Mapping[str, str] | None) -> None:
-        # The SDK's status 0 means no answer.
-        call.row.status = status or None
-        call.row.request_id = (headers or {}).get("x-line-request-id")
-        tell(self._host.breaker, status or 0, call.whose, began=call.began)
-
-
-@dataclass(frozen=True)
-class _UnderWay:
-    """A call that has begun: its row, its owner, and its monotonic start."""
-
-    row: CallRecord
-    whose: str
-    began: float = field(default_factory=time.monotonic)
 
 
 def _recipient(body: Any) -> Any:
@@ -183,37 +165,38 @@ def is_send(method: str, path: str) -> bool:
     return method == "POST" and not path.startswith(HARMLESS)
 
 
-class _Sending:
-    """A send of the handler `current`, noted unless LINE certainly did nothing.
+@contextmanager
+def _withheld_is_noted(sender: HandlerContext | None) -> Iterator[None]:
+    try:
+        yield
+    except GateClosed:
+        if sender is not None:
+            sender.withheld = True
+        raise
+
+
+@contextmanager
+def _noted_send(sender: HandlerContext | None, *, works_once: bool) -> Iterator[list[CallRecord]]:
+    """Note a send of a handler, unless LINE certainly did nothing; the list gets its row.
 
     A call that `works_once` is noted only if LINE accepted it. Repeated after an unknown outcome,
     it is either accepted or refused, as the reply token is used once.
     """
-
-    def __init__(self, current: HandlerContext | None, *, works_once: bool) -> None:
-        self.status: int | None = None
-        self._current = current
-        self._works_once = works_once
-        self._mark: object = None
-
-    @contextmanager
-    def withheld_is_noted(self) -> Iterator[None]:
-        try:
-            yield
-        except GateClosed:
-            if self._current is not None:
-                self._current.withheld = True
-            raise
-
-    def __enter__(self) -> None:
-        if self._current is not None:
-            self._mark = self._current.begin_send()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        never_left = kind is not None and issubclass(kind, NEVER_LEFT)
-        may_go_again = self._works_once and (self.status is None or self.status >= 300)
-        if self._current is not None and (never_left or may_go_again or _is_refusal(self.status)):
-            self._current.forget_send(self._mark)
+    told: list[CallRecord] = []
+    if sender is None:
+        yield told
+        return
+    mark, never_left = sender.begin_send(), False
+    try:
+        yield told
+    except NEVER_LEFT:
+        never_left = True
+        raise
+    finally:
+        status = told[0].status if told else None
+        may_go_again = works_once and (status is None or status >= 300)
+        if never_left or may_go_again or _is_refusal(status):
+            sender.forget_send(mark)
 
 
 def _is_refusal(status: int | None) -> bool:
@@ -227,29 +210,3 @@ class SdkClients:
 
     api: GatedApiClient
     data: GatedApiClient
-
-    @classmethod
-    def of(
-        cls,
-        hosts: Hosts,
-        token: str,
-        *,
-        calls: CallLog,
-        connections: int,
-        rate_limits: RateLimits | None = None,
-    ) -> SdkClients:
-        """Return a client for each host, with the same token."""
-
-        client = partial(
-            GatedApiClient,
-            token=token,
-            calls=calls,
-            connections=connections,
-            rate_limits=rate_limits,
-        )
-        return cls(client(hosts.api), client(hosts.data, limit_seconds=DATA_CALL_SECONDS))
-
-    def close(self) -> None:
-        """Close their connections."""
-        self.api.close()
-        self.data.close()

@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from linebot.v3 import WebhookHandler
@@ -32,8 +34,11 @@ class SdkBot(Bot):
         super().__init__()
         # The handler's own parser stays unchanged for other users of the handler.
         self._handler = copy.copy(handler)
-        self._handler.parser = _Parsed()
-        self._destination = _Destination()
+        # The front desk has already checked and parsed.
+        self._handler.parser = SimpleNamespace(parse=lambda payload, *_, **__: payload)
+        self._lock = threading.Lock()
+        # Under _lock.
+        self._user_id: str | None = None
 
     def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
         """Return the one rule for every LINE event. Raises NoTimerHandler."""
@@ -42,7 +47,14 @@ class SdkBot(Bot):
         return Rule(self._run, profile=False)
 
     def _run(self, event: Any, talk: Talk) -> None:
-        self._handler.handle(_Payload(event, self._destination), "")
+        self._handler.handle(_Payload(event, self._own_id), "")
+
+    def _own_id(self) -> str:
+        """The bot's own user id: read once, when the first handler needs it."""
+        with self._lock:
+            if self._user_id is None:
+                self._user_id = MessagingApi(ApiClient()).get_bot_info().user_id
+            return str(self._user_id)
 
 
 def coroutines_of(handler: WebhookHandler) -> list[str]:
@@ -65,34 +77,13 @@ def _name_of(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-class _Destination:
-    """The bot's own user id: read once, when the first handler needs it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._user_id: str | None = None
-
-    def get(self) -> str:
-        with self._lock:
-            if self._user_id is None:
-                self._user_id = MessagingApi(ApiClient()).get_bot_info().user_id
-            return str(self._user_id)
-
-
 class _Payload:
     """One event as the SDK's WebhookPayload; its destination is read only when needed."""
 
-    def __init__(self, event: Any, destination: _Destination) -> None:
+    def __init__(self, event: Any, own_id: Callable[[], str]) -> None:
         self.events = [event]
-        self._destination = destination
+        self._own_id = own_id
 
     @property
     def destination(self) -> str:
-        return self._destination.get()
-
-
-class _Parsed:
-    """Replaces the SDK's parser: the front desk has already checked and parsed."""
-
-    def parse(self, body: _Payload, signature: str, as_payload: bool = False) -> _Payload:
-        return body
+        return self._own_id()

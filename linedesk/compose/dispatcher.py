@@ -21,7 +21,7 @@ from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from dispatcher.timers import Timers, system_now
 from jobworker.assembly import BotWorker, LineSettings
-from jobworker.remote.leader import LeaderLimits, Workers
+from jobworker.remote.leader import Workers
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
@@ -126,9 +126,9 @@ def run_dispatcher(settings: Settings) -> int:
     return EXITS[ending]
 
 
-def leader_limits(drain_seconds: float) -> LeaderLimits:
+def workers_stop_seconds(drain_seconds: float) -> float:
     """At a stop handlers in workers have as long as the drain gives their threads."""
-    return LeaderLimits(stop_seconds=max(0.0, drain_seconds - THREADS_END_SECONDS))
+    return max(0.0, drain_seconds - THREADS_END_SECONDS)
 
 
 def _workers(settings: Settings, database: Database[Any]) -> Workers:
@@ -139,7 +139,7 @@ def _workers(settings: Settings, database: Database[Any]) -> Workers:
     confirms_bots = started_by(os.environ, parent=os.getppid()) != UP
     return Workers(
         partial(AmqpBroker, settings.amqp_urls, name="dispatcher"),
-        limits=leader_limits(settings.drain_seconds),
+        stop_seconds=workers_stop_seconds(settings.drain_seconds),
         control=Control(database) if confirms_bots else None,
     )
 

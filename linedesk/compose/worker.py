@@ -16,10 +16,9 @@ from queue import Empty, SimpleQueue
 from prometheus_client import CollectorRegistry
 
 from jobworker.remote.amqp import AmqpBroker
-from jobworker.remote.metrics import HandlerMetrics
 from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.python_bot import PythonBot
-from jobworker.remote.worker import WorkerBot, WorkerProcess
+from jobworker.remote.worker import WorkerProcess
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.logging import masking
@@ -65,10 +64,8 @@ def run_worker(settings: Settings, *, command: str | None = None) -> int:
         threads=settings.worker_threads,
         name=f"{socket.gethostname()}/{os.getpid()}",
         release=version("linedesk"),
-        # Called once it has started.
-        observe=lambda duration, has_failed: metrics.ran(duration, has_failed),
+        registry=registry,
     )
-    metrics = HandlerMetrics(registry, abandoned=lambda: worker.abandoned_total)
     with ExitStack() as stack:
         stack.enter_context(
             serve_metrics(registry, settings.metrics_host, settings.worker_metrics_port)
@@ -114,7 +111,7 @@ def _until_signal(
         return Exit.OK
 
 
-def _bot(settings: Settings, command: str | None) -> WorkerBot:
+def _bot(settings: Settings, command: str | None) -> PythonBot | ProgramBot:
     """Raises SettingsError, and ProgramFailed for errors that a restart may fix."""
     masked = masking(settings.secret_values)
     if command is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
 from jobworker.errors import BotError
-from jobworker.remote.actions import ActionClock, Replay
+from jobworker.remote.actions import Replay
 from jobworker.remote.job import DECIDED, Job, decide, job_of, written
 from jobworker.remote.rules import RemoteHandler, bot_of, rules_of
 from jobworker.remote.values import from_line, to_line
@@ -60,9 +60,8 @@ class RemoteBot:
         if decision["outcome"] != DECIDED:
             raise BotError(decision["what"])
         now = talk.now
-        clock = ActionClock(lambda: now, now)
-        talk.timed_by(clock.now)
-        Replay(talk, clock).carry_out(decision["actions"], decision.get("data"))
+        replay = Replay(talk, began=now, now=lambda: now)
+        replay.carry_out(decision["actions"], decision.get("data"))
         return returned[0]
 
 

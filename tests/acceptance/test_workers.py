@@ -16,7 +16,6 @@ import pika
 import pytest
 
 from jobworker.remote.amqp import EXCHANGE
-from jobworker.remote.leader import LeaderLimits
 from jobworker.remote.values import to_line
 from linedesk.runtime.exit_codes import Exit
 from tests.acceptance.conftest import House
@@ -26,8 +25,8 @@ from tests.jobworker.remote.test_foreign_messages import BEAT
 from tests.rabbitmq import RabbitMQ, is_installed, throwaway_rabbitmq
 from tests.waiting import eventually
 
-# Longer than a leader waits that knows nothing of DRAIN_SECONDS (`LeaderLimits.stop_seconds`).
-HANDLER_SECONDS = LeaderLimits().stop_seconds + 1.0
+# Longer than a leader waits that knows nothing of DRAIN_SECONDS (`Workers`).
+HANDLER_SECONDS = 5.0 + 1.0
 
 
 @pytest.fixture(scope="module")

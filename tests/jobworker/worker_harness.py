@@ -22,9 +22,7 @@ from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
-from jobworker.remote.broker import MakeBroker
-from jobworker.remote.leader import LIMITS as LIMITS_OF_WORKERS
-from jobworker.remote.leader import LeaderLimits, Workers
+from jobworker.remote.leader import Workers
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
@@ -72,9 +70,10 @@ class Room:
     """The bot's own; None for its defaults."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     masked: Callable[[str], str] = str
-    connect: MakeBroker | None = None
+    connect: Callable[..., Any] | None = None
     """Where handlers run in worker processes: their broker."""
-    leader_limits: LeaderLimits = LIMITS_OF_WORKERS
+    stop_seconds: float = 5.0
+    """How long handlers in worker processes may continue at its end."""
     confirms_bots: bool = False
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     desk: BotWorker = field(init=False)
@@ -128,7 +127,7 @@ class Room:
         if self.connect is None:
             return None
         control = Control(self.database) if self.confirms_bots else None
-        return Workers(self.connect, limits=self.leader_limits, control=control)
+        return Workers(self.connect, stop_seconds=self.stop_seconds, control=control)
 
     def __enter__(self) -> Room:
         self.clock.start()

@@ -65,7 +65,7 @@ class Account:
         self.uses_up()
         self.quota.met()
         self.hand.advance(5)
-        assert self.quota.is_closed
+        assert self.quota.month.is_closed
 
     def _get(self, path: str) -> LineAnswer:
         self.asked.append((path, self.hand.now))
@@ -182,10 +182,10 @@ def test_a_refused_push_is_followed_by_readings_until_one_succeeds(account: Acco
     account.quota.met()
     account.hand.advance(3 * SOON_SECONDS + 5)
     assert account.paths == [quota.LIMIT] * 4
-    assert not account.quota.is_closed
+    assert not account.quota.month.is_closed
     account.uses_up()
     account.hand.advance(SOON_SECONDS)
-    assert account.quota.is_closed
+    assert account.quota.month.is_closed
 
 
 # The known figures.
@@ -197,7 +197,7 @@ def test_a_plan_without_limit_has_no_figure_of_it(account: Account) -> None:
     account.hand.advance(90)
     assert account.shown == (None, 7)
     assert account.quota.month == MonthlyQuota(None, 7)
-    assert (account.quota.left, account.quota.is_closed) == (None, False)
+    assert (account.quota.left, account.quota.month.is_closed) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -244,10 +244,10 @@ def test_the_month_is_closed_by_a_refusal_and_a_reading_after_it(account: Accoun
     account.uses_up()
     account.quota.start()
     account.hand.advance(90)
-    assert (account.quota.left, account.quota.is_closed) == (0, False)
+    assert (account.quota.left, account.quota.month.is_closed) == (0, False)
     assert "quotaClosedSinceSeconds" not in account.figures
     account.quota.met()
-    assert not account.quota.is_closed
+    assert not account.quota.month.is_closed
     account.hand.advance(SOON_SECONDS + 5)
     assert account.quota.month == MonthlyQuota(500, 500, is_closed=True)
     since = account.figures["quotaClosedSinceSeconds"]
@@ -264,16 +264,16 @@ def test_a_refusal_during_a_reading_is_settled_by_the_next_one(account: Account)
     account.during = refuse
     account.quota.start()
     account.hand.advance(quota.FIRST_SECONDS + 5)
-    assert (len(account.asked), account.quota.is_closed) == (2, False)
+    assert (len(account.asked), account.quota.month.is_closed) == (2, False)
     account.hand.advance(SOON_SECONDS)
-    assert (len(account.asked), account.quota.is_closed) == (4, True)
+    assert (len(account.asked), account.quota.month.is_closed) == (4, True)
 
 
 def test_a_call_that_merely_did_not_fit_closes_nothing(account: Account) -> None:
     account.quota.met()
     account.hand.advance(SOON_SECONDS * 3)
     assert (account.paths, account.quota.left) == (ONE_READING, 377)
-    assert not account.quota.is_closed
+    assert not account.quota.month.is_closed
 
 
 def test_a_closed_month_is_read_every_ten_minutes_and_opened_by_more_room(
@@ -281,10 +281,10 @@ def test_a_closed_month_is_read_every_ten_minutes_and_opened_by_more_room(
 ) -> None:
     account.closes()
     account.hand.advance(2 * EVERY_SECONDS + 10)
-    assert (account.paths, account.quota.is_closed) == (ONE_READING * 3, True)
+    assert (account.paths, account.quota.month.is_closed) == (ONE_READING * 3, True)
     account.has({"type": "limited", "value": 1_000}, {"totalUsage": 500})
     account.hand.advance(EVERY_SECONDS)
-    assert (account.quota.is_closed, account.quota.left) == (False, 500)
+    assert (account.quota.month.is_closed, account.quota.left) == (False, 500)
     assert "quotaClosedSinceSeconds" not in account.figures
 
 
@@ -302,7 +302,7 @@ def test_a_closed_month_ends_at_midnight_in_japan(account: Account) -> None:
     account.closes()
     left = 100 + 2 * 3600 - account.hand.now
     account.hand.advance(left - 1)
-    assert account.quota.is_closed
+    assert account.quota.month.is_closed
     account.has({"type": "limited", "value": 500}, {"totalUsage": 0})
     account.hand.advance(5)
     assert account.quota.month == MonthlyQuota(500, 0)
@@ -355,7 +355,7 @@ def test_a_used_up_month_is_known_to_the_bot_and_opened_by_a_greater_plan(
         for text in "一二三":
             desk.says(user, text)
             desk.until_quiet()
-        eventually(lambda: desk.desk.line.quota.is_closed)
+        eventually(lambda: desk.desk.line.quota.month.is_closed)
         # The third push was refused; replies continue.
         assert hears("何通") == "2/2 0 True"
         assert desk.figures()["quotaClosedSinceSeconds"] <= datetime.now(UTC).timestamp()
@@ -371,7 +371,7 @@ def test_a_restart_in_a_closed_month_learns_it_by_one_refused_push(database: Any
                     desk.says(user, text)
                     # Otherwise both share one push.
                     desk.until_quiet()
-                eventually(lambda desk=desk: desk.desk.line.quota.is_closed)  # type: ignore[misc]
+                eventually(lambda desk=desk: desk.desk.line.quota.month.is_closed)  # type: ignore[misc]
         assert [call.status for call in sim.calls_to("push")] == [200, 429, 429]
 
 
@@ -382,4 +382,4 @@ def test_a_push_that_met_the_monthly_limit_has_it_read(room: Rooms, sim: Sim) ->
     eventually(lambda: "quotaUsedMessages" in desk.figures())
     assert "quotaMessages" not in desk.figures()
     assert desk.figures()["calls"]["api"][quota.USED] == {"200": 1}
-    assert not desk.desk.line.quota.is_closed
+    assert not desk.desk.line.quota.month.is_closed

@@ -27,6 +27,12 @@ from tests.rabbitmq import RabbitMQ, is_installed, throwaway_rabbitmq
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 
+@pytest.fixture(autouse=True)
+def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of this process beat each tenth of a second."""
+    monkeypatch.setattr("jobworker.remote.worker.BEAT_SECONDS", 0.1)
+
+
 @pytest.fixture(scope="session")
 def shared_rabbitmq() -> Iterator[RabbitMQ]:
     if not is_installed():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from pymongo.database import Database
 
-from jobworker.remote.leader import LeaderLimits
 from jobworker.remote.worker import WorkerProcess
 from linedesk import Bot
 from linesim import Sim
@@ -18,13 +18,12 @@ from tests.rabbitmq import RabbitMQ
 from tests.waiting import eventually
 
 # With beats each tenth of a second.
-SHORT = LeaderLimits(
-    unnamed_seconds=1.0,
-    silent_seconds=2.0,
-    look_seconds=0.1,
-    grace_seconds=0.5,
-    stop_seconds=0.5,
-)
+SHORT = {
+    "jobworker.remote.leader.UNNAMED_SECONDS": 1.0,
+    "jobworker.remote.leader.SILENT_SECONDS": 2.0,
+    "jobworker.remote.leader.LOOK_SECONDS": 0.1,
+    "jobworker.remote.handlers.GRACE_SECONDS": 0.5,
+}
 
 
 class House:
@@ -37,7 +36,7 @@ class House:
         self._stack = stack
 
     def leader(
-        self, wire: Wire | None = None, *, limits: LeaderLimits = SHORT, **options: Any
+        self, wire: Wire | None = None, *, limits: Mapping[str, float] = SHORT, **options: Any
     ) -> Room:
         """A leader that has begun its term, and receives messages from now on."""
         room = Room(
@@ -45,7 +44,8 @@ class House:
             self.sim,
             None,
             connect=wire or Wire(self.node),
-            leader_limits=limits,
+            line=limits,
+            stop_seconds=0.5,
             **options,
         )
         self._stack.enter_context(room)

@@ -53,7 +53,7 @@ class MemoryHub:
 
 
 class MemoryBroker(BackgroundThread):
-    """See `Broker`."""
+    """As `AmqpBroker`."""
 
     def __init__(
         self, hub: MemoryHub, address: str, on_message: OnMessage, *, leader: bool

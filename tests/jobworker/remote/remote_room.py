@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from jobworker.remote.amqp import AmqpBroker
-from jobworker.remote.broker import MakeBroker
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.worker import WorkerProcess
 from linedesk import Bot
@@ -27,22 +27,27 @@ from tests.waiting import eventually
 
 def a_worker(
     bot: Bot,
-    connect: MakeBroker,
+    connect: Callable[..., Any],
     *,
     threads: int = 4,
     name: str = "box/1",
     settings: Mapping[str, Any] | None = None,
     secrets: Mapping[str, str] | None = None,
-    beat_seconds: float = 0.1,
+    registry: CollectorRegistry | None = None,
 ) -> WorkerProcess:
     """A worker of this process, not started."""
     remote = PythonBot(bot, settings=settings or bot.settings, secrets=secrets or {})
     return WorkerProcess(
-        remote, connect, threads=threads, name=name, release="1", beat_seconds=beat_seconds
+        remote,
+        connect,
+        threads=threads,
+        name=name,
+        release="1",
+        registry=registry,
     )
 
 
-def amqp(node: RabbitMQ, name: str) -> MakeBroker:
+def amqp(node: RabbitMQ, name: str) -> Callable[..., Any]:
     """Connections to a RabbitMQ."""
     return partial(AmqpBroker, [node.url], name=name)
 

@@ -20,9 +20,10 @@ from jobworker.bot.talk import Talk, TalkContext
 from jobworker.errors import BotError
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import Conversation
-from jobworker.remote.actions import ActionClock, Replay
-from jobworker.remote.job import CONTRACT, Job, job_of, run_handler
+from jobworker.remote.actions import Replay
+from jobworker.remote.job import CONTRACT, Job, decide, job_of
 from jobworker.remote.program import Program, ProgramBot
+from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.rules import FIELDS, bot_of, rules_of
 from jobworker.remote.values import from_line, to_line
 from jobworker.remote.worker import WorkerProcess
@@ -172,6 +173,11 @@ def test_a_rule_of_a_python_bot_that_never_fires_is_left_out() -> None:
     assert [set(row) for row in rules_of(bot)[0]["rules"]] == [{"name", "profile"}]
 
 
+def decided_by(handler: Any, talk: Talk) -> dict[str, Any]:
+    job = Job.from_message(a_job(talk))
+    return decide(job, handler, settings={}, secrets={}, elapsed=lambda: 0.0)
+
+
 def type_of(name: str) -> Any:
     from linebot.v3 import webhooks
 
@@ -180,7 +186,7 @@ def type_of(name: str) -> Any:
 
 def test_decisions_have_the_actions_and_fields_of_the_schema() -> None:
     talk = a_talk()
-    decision = run_handler(Job.from_message(a_job(talk)), everything)
+    decision = decided_by(everything, talk)
     check(decision, "decided")
     assert set(decision) == set(PARTS["decided"]["properties"])
     noted: dict[str, set[str]] = {}
@@ -190,13 +196,11 @@ def test_decisions_have_the_actions_and_fields_of_the_schema() -> None:
         one["properties"]["do"]["const"]: set(one["properties"]) for one in PARTS["action"]["oneOf"]
     }
     assert noted == described
-    Replay(talk, ActionClock(lambda: talk.now, talk.now)).carry_out(
-        decision["actions"], decision["data"]
-    )
+    carry_out(decision["actions"], decision["data"], talk=talk)
 
 
 def test_the_leader_demands_of_an_action_what_the_schema_demands() -> None:
-    decision = run_handler(Job.from_message(a_job(a_talk())), everything)
+    decision = decided_by(everything, a_talk())
     required = {
         one["properties"]["do"]["const"]: set(one["required"]) for one in PARTS["action"]["oneOf"]
     }
@@ -211,16 +215,19 @@ def test_the_leader_demands_of_an_action_what_the_schema_demands() -> None:
                 check({**decision, "actions": left}, "decided")
 
 
-def carry_out(actions: list[dict[str, Any]]) -> None:
-    talk = a_talk()
-    Replay(talk, ActionClock(lambda: talk.now, talk.now)).carry_out(actions)
+def carry_out(actions: Any, data: Any = None, *, talk: Talk | None = None) -> None:
+    now = datetime.now(UTC)
+    Replay(talk or a_talk(), began=now, now=lambda: now).carry_out(actions, data)
 
 
 def test_a_failure_has_the_fields_of_the_schema() -> None:
     def handler(event: Any, talk: Talk) -> None:
         raise KeyError
 
-    decision = run_handler(Job.from_message(a_job(a_talk())), handler)
+    bot = Bot()
+    bot.default()(handler)
+    job = Job.from_message({**a_job(a_talk()), "rule": "0"})
+    decision = PythonBot(bot, settings={}, secrets={}).run(job, 0.0)
     check(decision, "failed")
     assert set(decision) == set(PARTS["failed"]["properties"])
 
@@ -262,7 +269,7 @@ def test_the_lines_of_linedesk_and_a_program_conform_to_the_schema(
     with ExitStack() as stack:
         room = stack.enter_context(Room(database, sim, None, connect=connect))
         bot = ProgramBot(command, settings={"A": "1"}, secrets={"B": "2"}, environ={})
-        worker = WorkerProcess(bot, connect, threads=1, name="box/1", release="1", beat_seconds=0.1)
+        worker = WorkerProcess(bot, connect, threads=1, name="box/1", release="1")
         worker.start()
         stack.callback(leave, worker)
         eventually(lambda: are_working(room, 1))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from jobworker.remote import program
 from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.worker import WorkerProcess
 from linesim import Sim
@@ -40,9 +41,7 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 @contextmanager
 def a_worker(bot: ProgramBot, node: RabbitMQ) -> Iterator[WorkerProcess]:
     """A worker with one thread, so that one program gets everybody's jobs."""
-    worker = WorkerProcess(
-        bot, amqp(node, "test"), threads=1, name="box/1", release="1", beat_seconds=0.1
-    )
+    worker = WorkerProcess(bot, amqp(node, "test"), threads=1, name="box/1", release="1")
     worker.start()
     try:
         yield worker
@@ -203,10 +202,12 @@ def test_a_program_that_was_exchanged_costs_no_try_and_ends_the_worker(
     ],
 )
 def test_a_program_that_does_not_begin_is_refused(
-    how: str, words: str, kind: type[ProgramFailed]
+    how: str, words: str, kind: type[ProgramFailed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if how == "silent":
+        monkeypatch.setattr(program, "HELLO_SECONDS", 1)
     with pytest.raises(ProgramFailed, match=words) as caught:
-        a_program(how, hello_seconds=1 if how == "silent" else 20)
+        a_program(how)
     assert caught.type is kind
 
 

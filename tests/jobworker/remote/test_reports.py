@@ -8,13 +8,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from jobworker.remote.metrics import HandlerMetrics
 from linedesk import Bot
 from linedesk.cli import status
 from linedesk.console.overview import Read, put_together
 from linesim import Sim
 from tests.jobworker.remote.memory_broker import MemoryHub
-from tests.jobworker.remote.remote_room import a_room
+from tests.jobworker.remote.remote_room import a_room, a_worker, are_working, leave
 from tests.jobworker.worker_harness import Room
 from tests.linedesk.console.hand import NOW, a_desk, a_dispatcher
 from tests.waiting import eventually
@@ -62,12 +61,25 @@ def test_handlers_on_the_dispatchers_threads_have_no_such_figures(
         assert not {"workers", "brokerUp"} & set(local.figures())
 
 
-def test_a_worker_counts_its_handlers() -> None:
-    registry = CollectorRegistry()
-    metrics = HandlerMetrics(registry, abandoned=lambda: 2)
-    metrics.ran(0.3, False)
-    metrics.ran(0.4, True)
+def test_a_worker_counts_its_handlers(database: Database[Any], sim: Sim) -> None:
+    registry, hub, bot = CollectorRegistry(), MemoryHub(), Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        if event.message.text == "失敗":
+            raise ValueError
+
     value = registry.get_sample_value
-    assert value("linedesk_worker_handler_seconds_count") == 2
-    assert value("linedesk_worker_failed_handlers_total") == 1
-    assert value("linedesk_worker_abandoned_threads_total") == 2
+    with a_room(hub, database, sim, bot, workers=0, tries=1) as room:
+        worker = a_worker(bot, hub.connect, registry=registry)
+        worker.start()
+        try:
+            eventually(lambda: are_working(room, 1))
+            for text in ("一", "失敗"):
+                room.says(sim.add_user(text), text)
+            room.until_decided()
+            assert value("linedesk_worker_handler_seconds_count") == 2
+            assert value("linedesk_worker_failed_handlers_total") == 1
+            assert value("linedesk_worker_abandoned_threads_total") == 0
+        finally:
+            leave(worker)

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from jobworker.remote.leader import LeaderLimits
 from linedesk.compose import children
 from tests.fork_server import ROOT, Child, nursery
-from tests.jobworker.remote.house import House, states
+from tests.jobworker.remote.house import SHORT, House, states
 from tests.jobworker.remote.wire import Message, Wire
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
 # A real worker beats once a second.
-LIMITS = LeaderLimits(
-    unnamed_seconds=2.5, silent_seconds=3.0, look_seconds=0.1, grace_seconds=1.0, stop_seconds=0.5
-)
+LIMITS = SHORT | {
+    "jobworker.remote.leader.UNNAMED_SECONDS": 2.5,
+    "jobworker.remote.leader.SILENT_SECONDS": 3.0,
+    "jobworker.remote.handlers.GRACE_SECONDS": 1.0,
+}
 
 
 class Workers:

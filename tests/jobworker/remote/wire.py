@@ -9,7 +9,7 @@ from typing import Any
 import pika
 
 from jobworker.remote.amqp import EXCHANGE, AmqpBroker
-from jobworker.remote.broker import Broker, OnMessage
+from jobworker.remote.broker import OnMessage
 from jobworker.remote.values import from_line, to_line
 from tests.rabbitmq import RabbitMQ
 
@@ -66,16 +66,16 @@ class Lane:
 
 
 class Wire:
-    """Makes connections (`jobworker.remote.broker.MakeBroker`): `out` is the direction of their
+    """Makes connections to it: `out` is the direction of their
     messages, `into` that of the messages to them.
     """
 
     def __init__(self, *nodes: RabbitMQ, url: str | None = None) -> None:
         self._urls = [url] if url else [node.url for node in nodes]
         self.out, self.into = Lane(), Lane()
-        self.brokers: list[Broker] = []
+        self.brokers: list[AmqpBroker] = []
 
-    def __call__(self, on_message: OnMessage, *, leader: bool) -> Broker:
+    def __call__(self, on_message: OnMessage, *, leader: bool) -> AmqpBroker:
         def arrived(body: bytes) -> None:
             for each in self.into.carry(body):
                 on_message(each)

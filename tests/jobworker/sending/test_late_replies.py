@@ -180,7 +180,7 @@ def test_a_month_that_closes_before_a_refused_push_rests_ends_its_rest(
         talk.push("はい")
 
     def after_the_reading(self: Outbox, *args: Any) -> None:
-        eventually(lambda: desk.desk.line.quota.is_closed)
+        eventually(lambda: desk.desk.line.quota.month.is_closed)
         try_again(self, *args)
 
     monkeypatch.setattr(Outbox, "_try_again", after_the_reading)
@@ -195,7 +195,7 @@ def _in_a_used_up_month(desk: Room, sim: Sim) -> None:
     users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
     # The first push meets LINE's refusal; the reading after it closes the month.
     desk.says(users[0], "push")
-    eventually(lambda: desk.desk.line.quota.is_closed)
+    eventually(lambda: desk.desk.line.quota.month.is_closed)
     before = [call.endpoint for call in sim.calls]
     assert before.count("push") == 1
     desk.says(users[1], "push")
