@@ -1,0 +1,60 @@
+"""A dispatcher that is killed around the calls of its answers: each message arrives once."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from linedesk.store.client import Client
+from linedesk.store.records.effects import WITH_OUTBOX
+from tests.dispatcher.faults import failing
+
+SETTINGS = {"BOT": "acceptance_bots:counter", "LINE_ACCESS_INTERVAL_MS": "0"}
+USERS = 8
+
+
+def until_answered(house: Any, sim: Any, users: list[Any], texts: list[str]) -> None:
+    house.wait_for(lambda: all(len(sim.answers(one)) >= len(texts) for one in users), seconds=40)
+    for user in users:
+        assert [bubble.text for bubble in sim.answers(user)] == texts
+
+
+@pytest.mark.parametrize("point", ["called", "answered", "the ends on their way"])
+def test_a_killed_dispatcher_leaves_nothing_out_and_repeats_nothing(
+    house: Any, sim: Any, client: Client, point: str
+) -> None:
+    """The ends that are on their way arrive when its successor has the conversations."""
+    conversations = house.database.conversations
+    house.start_frontdesk()
+    first = house.start_dispatcher(**SETTINGS)
+    users = [sim.add_user(f"{n}", friend=False) for n in range(USERS)]
+    for user in users:
+        sim.say(user, "一")
+    until_answered(house, sim, users, ["1: 一"])
+    house.wait_for(lambda: conversations.find_one(WITH_OUTBOX) is None)
+    if point != "answered":
+        # LINE carries them out at once.
+        sim.delay_next("reply", 1.0, times=USERS)
+    for user in users:
+        sim.say(user, "二")
+    house.wait_for(lambda: sum(len(sim.answers(user)) == 2 for user in users) >= USERS // 2)
+    with ExitStack() as stack:
+        if point == "the ends on their way":
+            of_ends = {"namespace": conversations.full_name, "appName": "linedesk-dispatcher"}
+            until_answered(house, sim, users, ["1: 一", "2: 二"])
+            has_begun = stack.enter_context(
+                failing(client, ["update"], blockConnection=True, blockTimeMS=1500, **of_ends)
+            )
+            house.wait_for(has_begun)
+        house.stop(first, signal.SIGKILL)
+    house.start_dispatcher(**SETTINGS)
+    until_answered(house, sim, users, ["1: 一", "2: 二"])
+    for user in users:
+        sim.say(user, "三")
+    until_answered(house, sim, users, ["1: 一", "2: 二", "3: 三"])
+    house.wait_for(lambda: conversations.find_one(WITH_OUTBOX) is None)
+    house.wait_for(lambda: conversations.find_one({"call": {"$ne": None}}) is None)
+    assert house.database.deadletters.count_documents({}) == 0
