@@ -15,6 +15,7 @@ from pymongo.write_concern import WriteConcern
 
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import Document
+from linedesk.store.records.rows import documents_of
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +51,13 @@ class RowLog:
         self._rows.append(row)
 
     def write(self) -> None:
-        """Insert the waiting rows; for the writer's thread. Raises nothing."""
+        """Insert the waiting rows, many in a document; for the writer's thread. Raises nothing."""
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
         if not rows:
             return
         name = self._collection.name
         try:
-            self._collection.insert_many(rows, ordered=False)
+            self._collection.insert_many(documents_of(rows), ordered=False)
         except (PyMongoError, BSONError, UnicodeError) as error:
             # Any error: reporting must not end the thread.
             kind = type(error).__name__

@@ -102,13 +102,21 @@ var indexes = [
     keys: { endedAt: 1 },
     options: { name: "endedAt", expireAfterSeconds: WEEK_SECONDS }
   },
-  { collection: "calls", keys: { eventId: 1 }, options: { name: "eventId" } },
+  { collection: "calls", keys: { "rows.eventId": 1 }, options: { name: "rows_eventId" } },
   {
     // Finds the call of a send that was sent along in it.
+    collection: "calls",
+    keys: { "rows.also.eventId": 1 },
+    options: { name: "rows_also" }
+  },
+  // The next two: for documents of one row, as releases before wrote them.
+  { collection: "calls", keys: { eventId: 1 }, options: { name: "eventId" } },
+  {
     collection: "calls",
     keys: { "also.eventId": 1 },
     options: { name: "also", partialFilterExpression: { "also.eventId": { $exists: true } } }
   },
+  { collection: "jobs", keys: { "rows.eventId": 1 }, options: { name: "rows_eventId" } },
   { collection: "jobs", keys: { eventId: 1 }, options: { name: "eventId" } },
   { collection: "history", keys: { at: 1 }, options: { name: "at" } },
   { collection: "audit", keys: { at: 1 }, options: { name: "at" } },
@@ -126,6 +134,15 @@ var indexes = [
 
 var leases = [
   { _id: "dispatcher", first: { owner: null, epoch: NumberInt(0), until: null } }
+];
+
+// The rows of a document of `jobs` or `calls`, the newest first.
+var itself = [{ $unsetField: { field: "_id", input: "$$ROOT" } }];
+var inside = { $cond: [{ $isArray: "$rows" }, "$rows", itself] };
+var takeApart = [
+  { $project: { _id: 0, usual: 1, rows: { $reverseArray: inside } } },
+  { $unwind: "$rows" },
+  { $replaceRoot: { newRoot: { $mergeObjects: ["$usual", "$rows"] } } }
 ];
 
 // The views omit users' messages, tokens and retry keys.
@@ -197,7 +214,7 @@ var views = [
   {
     name: "v_calls",
     on: "calls",
-    pipeline: [
+    pipeline: takeApart.concat([
       {
         $project: {
           at: 1,
@@ -223,8 +240,9 @@ var views = [
           }
         }
       }
-    ]
+    ])
   },
+  { name: "v_jobs", on: "jobs", pipeline: takeApart },
   {
     name: "v_held",
     on: "held",

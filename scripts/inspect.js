@@ -36,6 +36,22 @@ var linedesk = (() => {
   const find = (name, filter, wanted = {}) => db.getCollection(name).find(filter, wanted).maxTimeMS(LIMIT_MS);
   const rows = (name, filter, wanted) => find(name, filter, wanted).limit(MOST).toArray();
   const first = (name, filter, wanted) => find(name, filter, wanted).limit(1).toArray()[0];
+  // The rows of a document of jobs or calls, the newest first; one row in documents of earlier releases.
+  const itself = [{ $unsetField: { field: "_id", input: "$$ROOT" } }];
+  const inside = { $cond: [{ $isArray: "$rows" }, "$rows", itself] };
+  const APART = [
+    { $project: { _id: 0, usual: 1, rows: { $reverseArray: inside } } },
+    { $unwind: "$rows" },
+    { $replaceRoot: { newRoot: { $mergeObjects: ["$usual", "$rows"] } } },
+  ];
+  const apart = (name, stages, more = {}) =>
+    db.getCollection(name).aggregate(stages, { maxTimeMS: LIMIT_MS, ...more }).toArray();
+  // Those that match one of the filters, each found by an index.
+  const matching = (name, ...wanted) => {
+    const inRows = wanted.map((one) => ({ rows: { $elemMatch: one } }));
+    return apart(name, [{ $match: { $or: [...wanted, ...inRows] } }, ...APART, { $match: { $or: wanted } },
+      { $sort: { at: 1, attempt: 1 } }, { $limit: MOST }]);
+  };
   // Ids with this prefix, by the index.
   const beginning = (words) => ({ $gte: words, $lt: words + "\u{10ffff}" });
 
@@ -234,10 +250,9 @@ var linedesk = (() => {
 
   // The rows that name an event, each found by an index: [collection, rows, the field that dates them].
   const naming = (name, document) => {
-    const runs = find("jobs", { eventId: name }, { _id: 0 }).sort({ at: 1 }).limit(MOST).toArray();
+    const runs = matching("jobs", { eventId: name });
     // A send may have been sent in the call of another event.
-    const inCall = { $or: [{ eventId: name }, { "also.eventId": name }] };
-    const calls = find("calls", inCall, { _id: 0 }).sort({ at: 1 }).limit(MOST).toArray();
+    const calls = matching("calls", { eventId: name }, { "also.eventId": name });
     const letters = [name, beginning(`${name}/`)].flatMap((id) => rows("deadletters", { _id: id }, LETTER));
     const replays = { $or: [`replay:${name}:`, `replay:${name}/`].map((one) => ({ eventId: beginning(one) })) };
     const own = [document, ...letters, ...runs, ...calls].find((one) => one?.key && one?.channel);
@@ -288,7 +303,8 @@ var linedesk = (() => {
   // --- user, dead, help
 
   const newest = (name, { channel, key }, most) => {
-    const all = find(name, {}, { _id: 0 }).sort({ $natural: -1 }).limit(NEWEST_ROWS).toArray();
+    const looked = { $limit: NEWEST_ROWS };
+    const all = apart(name, [looked, ...APART, looked], { hint: { $natural: -1 } });
     const back = all.length ? `, back to ${cell(all[all.length - 1].at)}` : "";
     // A row of calls has no channel.
     const named = (one) => [one, ...(Array.isArray(one.also) ? one.also : [])].some((its) => its?.key === key);
@@ -361,7 +377,8 @@ var linedesk = (() => {
       "`linedesk status` reports problems and what to do.",
       "A change of a conversation by hand increments its n in the same update: $inc: { n: 1 }",
       "",
-      "views for find(): v_answers, v_calls, v_deadletters, v_events, v_held, v_outbox, v_timers, v_waiting",
+      "views for find(): v_answers, v_calls, v_deadletters, v_events, v_held, v_jobs, v_outbox, v_timers,",
+      "  v_waiting",
       "  db.v_events.find().sort({ $natural: -1 }).limit(20)",
     ]);
 

@@ -52,12 +52,14 @@ from linedesk.store.errors import StoreUnavailable, is_transient, translate
 from linedesk.store.records.calls import ALSO_KEY, REQUEST_ID, CallRecord, is_taken
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import LAST_AT
+from linedesk.store.records.rows import ROWS, USUAL, rows_in
 from linedesk.store.records.runs import WAITED_MS, RunRecord
 
 log = logging.getLogger(__name__)
 
 KINDS = {RECVQ: "event", JOBS: "run", CALLS: "call", DEADLETTERS: "dead"}
 NAMES = {"event": mark("event"), "run": mark("run"), "call": mark("call"), "dead": mark("dead")}
+ROW_KINDS = ("run", "call")
 COLOURS = {"event": "cyan", "run": "green", "call": "blue", "dead": "red"}
 WHO_WIDTH, EVENT_WIDTH = 23, 26
 AWAIT_MS = 250
@@ -102,7 +104,7 @@ class Came:
     @property
     def event_id(self) -> str:
         """The id of its event, or of the dead letter."""
-        if self.kind in ("run", "call"):
+        if self.kind in ROW_KINDS:
             return self.row.get(EVENT_ID) or "-"
         return name_of(self.row)
 
@@ -177,8 +179,8 @@ def coming(
     ordering = Ordering(hold_seconds)
     stages = _stages(key=key, text=text)
     pauses = {"await_ms": await_ms, "first_pause_seconds": first_pause_seconds}
-    for came in _changes(database, stages, over, **pauses):
-        if came is not None:
+    for change in _changes(database, stages, over, **pauses):
+        for came in _came(change, key) if change is not None else ():
             ordering.put(came, now=time.monotonic())
         yield from ordering.due(now=time.monotonic())
     yield from ordering.due(now=math.inf)
@@ -218,8 +220,8 @@ def _changes(
     *,
     await_ms: float,
     first_pause_seconds: float,
-) -> Iterator[Came | None]:
-    """Yield each row as it is written, and None if there was none for a moment."""
+) -> Iterator[Mapping[str, Any] | None]:
+    """Yield each document as it is written, and None if there was none for a moment."""
     token: Mapping[str, Any] | None = None
     failures, was_open = 0, False
     while not over.is_set():
@@ -231,7 +233,7 @@ def _changes(
                 while stream.alive and not over.is_set():
                     change = stream.try_next()
                     token, failures = stream.resume_token, 0
-                    yield None if change is None else _came(change)
+                    yield change
                 # The database was dropped: the stream cannot be resumed.
                 token = None
         except PyMongoError as error:
@@ -242,8 +244,16 @@ def _changes(
             over.wait(growing_seconds(failures, first=first_pause_seconds, most=MOST_PAUSE_SECONDS))
 
 
-def _came(change: Mapping[str, Any]) -> Came:
-    return Came(KINDS[change["ns"]["coll"]], change["fullDocument"])
+def _came(change: Mapping[str, Any], key: str | None) -> Iterator[Came]:
+    kind, document = KINDS[change["ns"]["coll"]], change["fullDocument"]
+    if kind not in ROW_KINDS:
+        yield Came(kind, document)
+        return
+    for row in rows_in(document):
+        others = CallRecord.from_document(row).also
+        row.pop("also", None)
+        if key is None or key in (row.get("key"), *(one.get("key") for one in others)):
+            yield Came(kind, row)
 
 
 def _place_after(error: PyMongoError, token: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -264,9 +274,10 @@ def _stages(*, key: str | None, text: bool) -> list[Mapping[str, Any]]:
         "fullDocument.heartbeat": {"$ne": True},
     }
     if key is not None:
-        wanted["$or"] = [{f"fullDocument.{name}": key} for name in ("key", ALSO_KEY)]
-    names = SHOWN + (TEXT if text else ())
-    shown = {f"fullDocument.{name}": 1 for name in names}
+        keys = ("key", ALSO_KEY, f"{ROWS}.key", f"{ROWS}.{ALSO_KEY}")
+        wanted["$or"] = [{f"fullDocument.{name}": key} for name in keys]
+    names = (*SHOWN, *(TEXT if text else ()), *([] if key is None else [ALSO_KEY]))
+    shown = {f"fullDocument.{name}": 1 for name in (*names, USUAL, *(f"{ROWS}.{n}" for n in names))}
     return [{"$match": wanted}, {"$project": {"ns": 1, **shown}}]
 
 
@@ -279,7 +290,8 @@ def told(came: Came, *, text: bool) -> Document:
         if text and (words := _text(document)) is not None:
             row["text"] = words
         row.pop("event", None)
-    row["id"] = row.pop("_id")
+    if "_id" in row:
+        row["id"] = row.pop("_id")
     return {"kind": came.kind, **row}
 
 

@@ -22,9 +22,10 @@ from linedesk.store.documents import CALLS, RECVQ, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import COUNTED, PAID, REASON, REQUEST_ID, CallRecord, of_key
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.rows import newest_rows
 from linedesk.store.records.runs import WAITED_MS
 
-# At 250 bytes a row this reads 12 MB at most.
+# At 180 bytes a row this reads 9 MB at most.
 NEWEST_ROWS = 50_000
 READ_SECONDS = 10.0
 # Rows wait in memory while MongoDB is away. A period does not find rows that are written later.
@@ -81,7 +82,7 @@ def newest_calls(database: Database[Any], wanted: Wanted) -> list[Document]:
     where recvq still has the event.
     """
     stages: list[Mapping[str, Any]] = [
-        {"$limit": NEWEST_ROWS},
+        *newest_rows(NEWEST_ROWS),
         {"$match": wanted.query()},
         {"$limit": wanted.limit},
         {"$project": LISTED},

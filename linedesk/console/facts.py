@@ -34,6 +34,7 @@ from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.calls import naming
 from linedesk.store.records.effects import CALL, OUTBOX, OUTBOX_PAIRS
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.rows import found_rows
 from linedesk.store.records.timers import SET_BY
 from linedesk.store.redaction import message_id_of
 
@@ -89,7 +90,7 @@ def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | N
     """Return all rows of an event. Raises the errors of the driver."""
     document = stored = _stored(database, name)
     letter = database[DEADLETTERS].find_one({"_id": name})
-    runs = _newest(database, JOBS, {EVENT_ID: name}, MOST_RUNS)
+    runs = _newest(database, JOBS, MOST_RUNS, {EVENT_ID: name})
     held = _held(database, name, document)
     if document is None:
         document = (held or {}).get("document") or (letter or {}).get("document")
@@ -102,7 +103,7 @@ def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | N
         held=held,
         before=_before(database, held),
         runs=runs,
-        calls=_newest(database, CALLS, naming(name), MOST_CALLS),
+        calls=_newest(database, CALLS, MOST_CALLS, *naming(name)),
         was_applied=bool(inside.get("applied")),
         was_unsent=bool(inside.get("unsent")) or bool((document or {}).get("unsent")),
         effects=outbox_of(database, inside),
@@ -152,10 +153,10 @@ def _before(database: Database[Any], held: Document | None) -> int:
 
 
 def _newest(
-    database: Database[Any], collection: str, wanted: Document, limit: int
+    database: Database[Any], collection: str, limit: int, *wanted: Mapping[str, Any]
 ) -> list[Document]:
-    found = reported(database, collection).find(wanted)
-    return list(found.sort("at", -1).limit(limit))[::-1]
+    stages = [*found_rows(*wanted), {"$sort": {"at": -1}}, {"$limit": limit}]
+    return list(reported(database, collection).aggregate(stages))[::-1]
 
 
 def _whose(*found: Document | None) -> str | None:

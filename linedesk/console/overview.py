@@ -41,6 +41,7 @@ from linedesk.store.errors import translated
 from linedesk.store.records.calls import is_taken
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
+from linedesk.store.records.rows import newest_rows
 
 
 @dataclass(frozen=True)
@@ -509,13 +510,12 @@ def _read(database: Database[Any], now: datetime) -> Read:
         (letters,) = found.aggregate(_open_letters(now, {"$sort": {LAST_AT: -1}}), hint=BY_LAST_AT)
     pauses = list(database[CONTROL].find({"act": PAUSE, DONE_AT: None}).limit(MOST_PAUSES))
     is_wide = any(row.get("channel") and not row.get("key") for row in pauses)
+    calls = [*newest_rows(NEWEST_CALLS), {"$project": LISTED}]
     return Read(
         rows=list(reported(database, STATUS).find({}).sort("at", -1).limit(MOST_ROWS)),
         pauses=pauses,
         channels=list(known_channels(database[CONVERSATIONS])) if is_wide else (),
-        calls=list(
-            reported(database, CALLS).find({}, LISTED).sort("$natural", -1).limit(NEWEST_CALLS)
-        ),
+        calls=list(reported(database, CALLS).aggregate(calls, hint={"$natural": -1})),
         letters=letters["newest"],
         causes=letters["causes"],
         replays=found.count_documents(replayed, limit=MOST_REPLAYS),

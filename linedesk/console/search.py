@@ -47,10 +47,15 @@ from linedesk.store.documents import (
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import of_key
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.rows import newest_rows
 
 # Some 5 MB of documents, and 2 MB of rows: a few hundredths of a second each.
 NEWEST_DOCUMENTS = 5_000
 NEWEST_ROWS = 10_000
+LOOKED: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    RECVQ: [{"$limit": NEWEST_DOCUMENTS}],
+    **dict.fromkeys((JOBS, CALLS), newest_rows(NEWEST_ROWS)),
+}
 READ_SECONDS = 10.0
 MOST_FOUND = 50
 SHOWN = {EVENT_ID: 1, ACCEPT_TIME: 1, "unsent": 1, "event.type": 1, "event.message.type": 1}
@@ -196,7 +201,7 @@ def is_seen(database: Database[Any], scope: Scope) -> bool:
         return (
             database[CONVERSATIONS].find_one({"_id": str(scope)}, {"_id": 1}) is not None
             or database[HELD].find_one(whose, {"_id": 1}) is not None
-            or bool(_newest(database, RECVQ, whose, NEWEST_DOCUMENTS, {"_id": 1}))
+            or bool(_newest(database, RECVQ, whose, {"_id": 1}))
         )
 
 
@@ -219,16 +224,14 @@ def recent(database: Database[Any], id_: str) -> Recent:
     channel, _, key = id_.partition("/")
     whose = {"channel": channel, "key": key}
     with translated(), pymongo.timeout(READ_SECONDS):
-        stored = _newest(database, RECVQ, whose, NEWEST_DOCUMENTS, SHOWN)
+        stored = _newest(database, RECVQ, whose, SHOWN)
         held = list(database[HELD].find(whose).sort("n", 1).limit(MOST_FOUND))
         return Recent(
             events=_events(stored, held),
-            runs=_newest(database, JOBS, whose, NEWEST_ROWS, {"_id": 0}),
+            runs=_newest(database, JOBS, whose, {"_id": 0}),
             # A row of `calls` has no channel.
             calls=with_names(
-                database,
-                _newest(database, CALLS, of_key(key), NEWEST_ROWS, LISTED),
-                channel=channel,
+                database, _newest(database, CALLS, of_key(key), LISTED), channel=channel
             ),
             looked={RECVQ: NEWEST_DOCUMENTS, JOBS: NEWEST_ROWS, CALLS: NEWEST_ROWS},
         )
@@ -238,11 +241,10 @@ def _newest(
     database: Database[Any],
     collection: str,
     wanted: Mapping[str, Any],
-    looked: int,
     shown: Mapping[str, Any],
 ) -> list[Document]:
     stages: list[Mapping[str, Any]] = [
-        {"$limit": looked},
+        *LOOKED[collection],
         {"$match": wanted},
         {"$limit": MOST_FOUND},
         {"$project": shown},

@@ -25,15 +25,15 @@ from linedesk.store.documents import (
 )
 from linedesk.store.records.calls import REQUEST_ID, naming
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.rows import found_rows, newest_rows
 from linedesk.store.records.timers import SET_BY
 
-# LINE's request ids have no index: a row of `calls` is 250 bytes, so this reads 5 MB at most.
+# LINE's request ids have no index: a row of `calls` is 180 bytes, so this reads 4 MB at most.
 NEWEST_CALLS = 20_000
 # `held` has no index by event id.
 MOST_HELD = 10_000
 # At most so many matches of a start are named.
 MOST_STARTS = 20
-ID = {"_id": 1}
 
 
 def event_of(database: Database[Any], word: str) -> str:
@@ -72,9 +72,8 @@ def by_start(database: Database[Any], word: str) -> list[str]:
     """
     wanted = {"$exists": True, **between(*id_part(word))}
     found: dict[str, None] = {}
-    for collection in (RECVQ, JOBS, CALLS):
-        rows = reported(database, collection).find({EVENT_ID: wanted}, {EVENT_ID: 1})
-        found |= {str(row[EVENT_ID]): None for row in rows.limit(MOST_STARTS)}
+    for row in _rows(database, {EVENT_ID: wanted}, limit=MOST_STARTS):
+        found[str(row[EVENT_ID])] = None
     messages = database[RECVQ].find({"event.message.id": wanted}, {EVENT_ID: 1})
     found |= {name_of(row): None for row in messages.limit(MOST_STARTS)}
     letters = database[DEADLETTERS].find({"_id": wanted}, {f"effect.{EVENT_ID}": 1})
@@ -88,11 +87,19 @@ def by_looking(database: Database[Any], word: str) -> str | None:
     return _as_held(database, word) or _as_request(database, word)
 
 
+def _rows(
+    database: Database[Any], of_event: Document, *of_calls: Document, limit: int
+) -> Iterator[Document]:
+    """Yield rows of recvq, `jobs` and `calls` that match a filter, by an index each."""
+    yield from reported(database, RECVQ).find(of_event, {EVENT_ID: 1}).limit(limit)
+    for collection, wanted in ((JOBS, [of_event]), (CALLS, [of_event, *of_calls])):
+        stages = [*found_rows(*wanted), {"$limit": limit}, {"$project": {EVENT_ID: 1}}]
+        yield from reported(database, collection).aggregate(stages)
+
+
 def _as_event(database: Database[Any], word: str) -> str | None:
-    named = {RECVQ: {EVENT_ID: word}, JOBS: {EVENT_ID: word}, CALLS: naming(word)}
-    for collection, wanted in named.items():
-        if reported(database, collection).find_one(wanted, ID) is not None:
-            return word
+    if next(_rows(database, *naming(word), limit=1), None) is not None:
+        return word
     letter = database[DEADLETTERS].find_one(
         {"_id": word}, {"document._id": 1, f"effect.{EVENT_ID}": 1}
     )
@@ -172,7 +179,7 @@ def _as_request(database: Database[Any], word: str) -> str | None:
     start, end = id_part(word)
     wanted = between(start, end) if len(start) >= SHORTEST_START else word
     stages: list[Mapping[str, Any]] = [
-        {"$limit": NEWEST_CALLS},
+        *newest_rows(NEWEST_CALLS),
         {"$match": {REQUEST_ID: wanted}},
         {"$limit": 1},
     ]

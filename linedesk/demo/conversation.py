@@ -12,6 +12,7 @@ from linedesk.settings.errors import DemoFailed
 from linedesk.store.documents import CALLS
 from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.rows import rows_in
 
 ANSWER_SECONDS = 15.0
 
@@ -138,7 +139,8 @@ class DemoConversation:
 
     def _read_answers(self) -> None:
         calls = [call for call in self._stage.get("/sim/calls") if call["accepted"]]
-        rows = {row[REQUEST_ID]: row for row in self._stage.documents(CALLS, {})}
+        written = self._stage.documents(CALLS, {})
+        rows = {row[REQUEST_ID]: row for document in written for row in rows_in(document)}
         for event in self.events:
             event.answers = [
                 BotAnswer(text, (call["started"] - event.sent_at) * 1000, call["started"])

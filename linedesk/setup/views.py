@@ -20,9 +20,9 @@ from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
+    JOBS,
     RECVQ,
     SCHEDULE,
-    Document,
 )
 from linedesk.store.errors import translated
 from linedesk.store.records.answers import ANSWERS, BY, WITH_ANSWERS
@@ -39,6 +39,7 @@ from linedesk.store.records.effects import (
 )
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
+from linedesk.store.records.rows import TAKE_APART
 from linedesk.store.records.runs import WAITED_MS
 from linedesk.store.records.timers import RUN_AT, SET_BY
 
@@ -48,7 +49,7 @@ class MongoView:
     """A view: its collection and pipeline; a comment states the limit of its cost."""
 
     on: str
-    pipeline: Sequence[Document]
+    pipeline: Sequence[Mapping[str, Any]]
 
 
 _HAS_CALL = {"$isArray": f"${CALL}.{MEMBERS}"}
@@ -109,19 +110,22 @@ VIEWS: Mapping[str, MongoView] = {
             },
         ],
     ),
-    # With the index of `calls` by eventId; the newest first by sort({$natural: -1}).
+    # The newest first by sort({$natural: -1}); a condition reads all of the collection.
     "v_calls": MongoView(
         CALLS,
         [
+            *TAKE_APART,
             {
                 "$project": {
                     **dict.fromkeys(("at", "endpoint", "status", "ms", "class", WAITED_MS), 1),
                     **dict.fromkeys((PAID, EVENT_ID, "key", "attempt", REQUEST_ID, REASON), 1),
                     **COUNTED,
                 }
-            }
+            },
         ],
     ),
+    # The same.
+    "v_jobs": MongoView(JOBS, TAKE_APART),
     "v_held": MongoView(
         HELD,
         [

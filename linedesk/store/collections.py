@@ -45,6 +45,7 @@ from linedesk.store.records.conversations import NAME_PARTS, UNSENT_AT
 from linedesk.store.records.effects import OUTBOX, WITH_OUTBOX
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
+from linedesk.store.records.rows import ROWS
 from linedesk.store.records.timers import ENDED_AT, RUN_AT
 
 NAMESPACE_NOT_FOUND = 26
@@ -166,6 +167,10 @@ class Index:
     options: Mapping[str, Any]
 
 
+OF_ROWS = Index([(f"{ROWS}.{EVENT_ID}", ASCENDING)], {"name": "rows_eventId"})
+# For documents of one row, as releases before wrote them.
+OF_ONE_ROW = Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID})
+
 INDEXES: Mapping[str, list[Index]] = {
     RECVQ: [
         Index(
@@ -231,14 +236,16 @@ INDEXES: Mapping[str, list[Index]] = {
         ),
     ],
     CALLS: [
-        Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID}),
+        OF_ROWS,
         # Finds the call of a send that was sent along in it.
+        Index([(f"{ROWS}.{ALSO_EVENT}", ASCENDING)], {"name": "rows_also"}),
+        OF_ONE_ROW,
         Index(
             [(ALSO_EVENT, ASCENDING)],
             {"name": "also", "partialFilterExpression": {ALSO_EVENT: {"$exists": True}}},
         ),
     ],
-    JOBS: [Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID})],
+    JOBS: [OF_ROWS, OF_ONE_ROW],
     HISTORY: [Index([("at", ASCENDING)], {"name": "at"})],
     AUDIT: [Index([("at", ASCENDING)], {"name": "at"})],
     STATUS: [Index([("at", ASCENDING)], {"name": "at", "expireAfterSeconds": DAY_SECONDS})],

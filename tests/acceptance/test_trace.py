@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+from tests.rows import rows_of
+
 INTERVAL_MS = 300
 
 
@@ -31,7 +33,7 @@ def test_each_event_shows_the_others_of_its_call(house: Any, sim: Any) -> None:
     sim.deliver(*(sim.drafts.text(user, f"{n}") for n in range(6)))
     sim.wait_for(lambda: len(sim.answers(user)) == 6)
     calls = house.database.calls
-    row = house.wait_for(lambda: calls.find_one({"also.0": {"$exists": True}, "paid": 0}))
+    row, *_ = house.wait_for(lambda: rows_of(calls, **{"also.0": {"$exists": True}, "paid": 0}))
     others = [one["eventId"] for one in row["also"]]
 
     for event_id in (row["eventId"], *others):
@@ -41,4 +43,4 @@ def test_each_event_shows_the_others_of_its_call(house: Any, sim: Any) -> None:
         assert f", free, sent together with {many} of this conversation, after " in told
         assert " at the gate, class live" in told
         assert row["requestId"] in told
-    assert sum(1 + len(one.get("also", ())) for one in calls.find()) == 6
+    assert sum(1 + len(one.get("also", ())) for one in rows_of(calls)) == 6

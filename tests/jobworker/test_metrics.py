@@ -33,6 +33,7 @@ from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note
 from tests.jobworker.line.test_gate import hand as hand
 from tests.jobworker.worker_harness import Room, a_send
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -82,7 +83,7 @@ def test_an_answer_is_counted_all_the_way_and_names_no_user(room: Rooms, sim: Si
     desk.says(user, f"壊{SECRET_WORDS}")
     desk.says(user, "黙")
     desk.until_quiet()
-    jobs = eventually(lambda: len(found := list(desk.database.jobs.find())) == 4 and found)
+    jobs = eventually(lambda: len(found := rows_of(desk.database.jobs)) == 4 and found)
     eventually(lambda: desk.figures().get("deadLettersKept") == 1)
     assert desk.figures()["deadLettersOpen"] == 1
 

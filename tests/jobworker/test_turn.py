@@ -34,6 +34,7 @@ from linesim.model.events import standby
 from tests import line_openapi
 from tests.jobworker.bot.test_events import JSON
 from tests.jobworker.worker_harness import CHANNEL, SHORT_RETRIES, Room, a_send, outbound
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -726,8 +727,7 @@ def test_a_handler_reads_from_line_through_the_gate(room: Rooms, sim: Sim) -> No
     desk.says(user, "?")
     desk.until_quiet()
     assert texts(sim, user) == ["花子"]
-    eventually(lambda: desk.database.calls.count_documents({}) == 2)
-    rows = list(desk.database.calls.find().sort("at", 1))
+    rows = eventually(lambda: len(found := rows_of(desk.database.calls)) == 2 and found)
     assert [row["endpoint"] for row in rows] == [
         "/v2/bot/profile/{userId}",
         "/v2/bot/message/reply",

@@ -27,6 +27,7 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_heartbeat
 from linedesk.store.records.effects import place_of
 from tests.conftest import missing
+from tests.rows import put_rows
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "inspect.js"
@@ -148,19 +149,18 @@ def fill(database: Database[Any]) -> None:
     token = {"_data": f"82{int(ago(2).timestamp()):08X}00000001"}
     row = {"_id": "dispatcher", **progress, "token": token, "ring": [documents[4]["_id"]]}
     database["progress"].insert_one(row)
-    database["jobs"].insert_many(
-        [
-            run(1),
-            *(run(2, outcome="failed", error="KeyError", attempt=n) for n in (1, 2)),
-            run(4),
-            run(5, outcome="finished", effects=0, ms=900),
-            {**run(6), "key": "U2"},
-        ]
+    put_rows(
+        database["jobs"],
+        run(1),
+        *(run(2, outcome="failed", error="KeyError", attempt=n) for n in (1, 2)),
+        run(4),
+        run(5, outcome="finished", effects=0, ms=900),
+        {**run(6), "key": "U2"},
+        alone=2,
     )
     together = {"key": "U2", "also": [{"eventId": "e17", "key": "U7"}]}
-    database["calls"].insert_many(
-        [call(1), call(4, status=500, requestId=None, ms=3000), call(6, **together)]
-    )
+    refused = call(4, status=500, requestId=None, ms=3000)
+    put_rows(database["calls"], call(1), refused, call(6, **together), alone=1)
     send = {"id": "e4/0", "type": "send", "eventId": "e4", "way": "reply", "at": ago(54)}
     send |= {"messages": [{"text": SECRET}], "token": "token", "retryKey": "retry-key"}
     person = {"displayName": "花子", "statusMessage": SECRET, "at": NOW}
@@ -453,8 +453,13 @@ def test_nothing_large_is_scanned(answers: Mapping[str, Answer], house: Database
     tiny = ("status", "control", "progress", "leases")
     for row in rows:
         command = row["command"]
-        assert not {"count", "distinct", "aggregate"} & command.keys(), command
-        if row.get("planSummary") == "COLLSCAN" and command.get("find") not in tiny:
+        assert not {"count", "distinct"} & command.keys(), command
+        if "aggregate" in command:
+            assert command.get("maxTimeMS") == 2000, command
+            if row.get("planSummary") == "COLLSCAN":
+                assert command["hint"] == {"$natural": -1}, command
+                assert command["pipeline"][0]["$limit"] <= 5000, command
+        elif row.get("planSummary") == "COLLSCAN" and command.get("find") not in tiny:
             assert command["sort"] in ({"$natural": -1}, {"$natural": 1}), command
             assert command["limit"] <= 5000
         if "find" in command:

@@ -36,9 +36,10 @@ from linedesk.store.documents import (
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.records.answers import ANSWERS, STATE, AnswerState
-from linedesk.store.records.calls import ALSO_EVENT
+from linedesk.store.records.calls import ALSO_EVENT, naming
 from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS, SEND
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.rows import found_rows
 from linedesk.store.records.runs import GATHERED_WITH
 
 RUN = ("at", EVENT_ID, "outcome", "attempt", "error", GATHERED_WITH)
@@ -103,13 +104,14 @@ def _is_decided(run: Mapping[str, Any]) -> bool:
 
 
 def _runs(database: Database[Any], names: Sequence[str]) -> dict[str, Document]:
-    rows = reported(database, JOBS).find({EVENT_ID: {"$in": list(names)}}, list(RUN))
+    stages = [*found_rows({EVENT_ID: {"$in": list(names)}}), {"$project": dict.fromkeys(RUN, 1)}]
+    rows = reported(database, JOBS).aggregate(stages)
     return {row[EVENT_ID]: row for row in sorted(rows, key=_when)}
 
 
 def _calls(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:
-    wanted = {"$in": list(names)}
-    rows = reported(database, CALLS).find({"$or": [{EVENT_ID: wanted}, {ALSO_EVENT: wanted}]}, CALL)
+    named = found_rows(*naming({"$in": list(names)}))
+    rows = reported(database, CALLS).aggregate([*named, {"$project": dict.fromkeys(CALL, 1)}])
     asked, found = set(names), defaultdict[str, list[Document]](list)
     for row in sorted(rows, key=_when):
         also = row["also"] if isinstance(row.get("also"), list) else []

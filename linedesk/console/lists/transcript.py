@@ -29,6 +29,7 @@ from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.effects import CALL, OUTBOX, SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import LAST_AT
+from linedesk.store.records.rows import newest_rows
 
 NEWEST_CALLS = 10_000
 NEWEST_LETTERS = 1_000
@@ -122,7 +123,7 @@ def _when(line: EventLine | BotLine) -> float:
 def _calls(database: Database[Any], channel: str, key: str) -> Iterator[BotLine]:
     """Yield the calls of this channel: the same user may write to another one."""
     stages: list[Mapping[str, Any]] = [
-        {"$limit": NEWEST_CALLS},
+        *newest_rows(NEWEST_CALLS),
         {"$match": {**of_key(key), "endpoint": {"$in": sorted(SENDS)}}},
         {"$limit": MOST_CALLS},
         {"$project": dict.fromkeys(CALL_FIELDS, 1)},

@@ -43,11 +43,11 @@ def is_taken(status: Any) -> bool:
     return isinstance(status, int) and (200 <= status < 300 or status == 409)
 
 
-def naming(event_id: str) -> dict[str, Any]:
-    """The filter for calls with a send of the event, as the first or along with others; uses an
-    index.
+def naming(event_id: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The filters for calls with a send of the event, as the first or along with others; each uses
+    an index.
     """
-    return {"$or": [{EVENT_ID: event_id}, {ALSO_EVENT: event_id}]}
+    return {EVENT_ID: event_id}, {ALSO_EVENT: event_id}
 
 
 def of_key(key: str) -> dict[str, Any]:

@@ -51,6 +51,7 @@ from linesim.model.media import Medium
 from tests.jobworker.line.test_deadline import _tls
 from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -524,7 +525,7 @@ def test_a_handler_gets_a_file_that_goes_when_it_ends(room: Rooms, sim: Sim) -> 
     assert len(set(paths)) == 2
     assert not any(path.exists() for path in paths)
     asked = {"endpoint": ENDPOINT, "eventId": document["eventId"], "key": user.user_id}
-    assert eventually(lambda: desk.database.calls.count_documents(asked)) == 2
+    assert len(eventually(lambda: rows_of(desk.database.calls, **asked))) == 2
 
 
 def test_outside_of_a_handler_it_needs_a_path(lone: Lone, sim: Sim) -> None:

@@ -33,6 +33,7 @@ from tests.jobworker.line.test_breaker import SHORT
 from tests.jobworker.line.test_gate import Hand
 from tests.jobworker.line.test_rate_limits import BUSY, PUSH
 from tests.jobworker.worker_harness import Room
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -432,8 +433,8 @@ def test_sdk_calls_that_end_at_the_same_moment_each_note_their_own_answer(
         thread.start()
     for thread in threads:
         thread.join(20)
-    eventually(lambda: desk.database.calls.count_documents({}) == 2)
-    rows = [(row["status"], row["requestId"]) for row in desk.database.calls.find()]
+    found = eventually(lambda: len(rows := rows_of(desk.database.calls)) == 2 and rows)
+    rows = [(row["status"], row["requestId"]) for row in found]
     assert sorted(rows) == [(200, "r-200"), (404, "r-404")]
 
 
@@ -459,10 +460,9 @@ def test_sdk_calls_of_many_handlers_at_a_time_each_get_their_own_answer(
         desk.says(slow_sim.add_user("他"), stranger)
     desk.until_decided()
     assert got == {user.user_id: user.name for user in known} | dict.fromkeys(strangers, "404")
-    eventually(
-        lambda: desk.database.calls.count_documents({"endpoint": {"$regex": "profile"}}) >= 16
-    )
-    rows = desk.database.calls.find({"endpoint": "/v2/bot/profile/{userId}"})
+    profile = "/v2/bot/profile/{userId}"
+    eventually(lambda: len(rows_of(desk.database.calls, endpoint=profile)) >= 16)
+    rows = rows_of(desk.database.calls, endpoint=profile)
     said = [(row["status"], row["requestId"]) for row in rows]
     assert sorted(status for status, _ in said) == [200] * 8 + [404] * 8
     assert len({id_ for _, id_ in said}) == 16

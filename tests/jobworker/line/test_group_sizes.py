@@ -19,6 +19,7 @@ from linesim import Sim
 from linesim.model.world import Group
 from tests.jobworker.line.test_quota import a_bot
 from tests.jobworker.worker_harness import Room
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 GROUP = "C" + "1" * 32
@@ -59,7 +60,7 @@ def test_a_push_counts_the_members_and_line_s_count_is_the_same(
         assert desk.figures()["countedTodayMessages"] == 40
         assert asked(sim, kind) == 1
         eventually(lambda: sent_in(stored(database)).groups == 40)
-    paid = [row["paid"] for row in database.calls.find({"paid": {"$exists": True}})]
+    paid = [row["paid"] for row in rows_of(database.calls, paid={"$exists": True})]
     assert paid == [20, 20]
 
 

@@ -24,6 +24,7 @@ from tests.jobworker.line.test_gate import Hand, Note
 from tests.jobworker.line.test_gate import hand as hand
 from tests.jobworker.sdk.test_handler import handler_of, push
 from tests.jobworker.worker_harness import Room
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -385,8 +386,8 @@ def test_a_friend_sees_it_until_the_answer(room: Rooms, sim: Sim, slow: Slow) ->
     assert {(call.status, call.body["loadingSeconds"]) for call in calls} == {(202, 20)}
     [reply] = sim.replies_to(document["eventId"])
     assert all(call.number < reply.number for call in calls)
-    eventually(lambda: desk.database.calls.count_documents({"endpoint": START}) == len(calls))
-    row = desk.database.calls.find_one({"endpoint": START})
+    rows = eventually(lambda: rows_of(desk.database.calls, endpoint=START)[len(calls) - 1 :])
+    row = rows[0]
     assert (row["eventId"], row["key"]) == (document["eventId"], user.user_id)
     assert first.body == {"chatId": user.user_id, "loadingSeconds": 20}
 

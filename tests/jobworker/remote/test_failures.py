@@ -26,6 +26,7 @@ from tests.jobworker.remote.house import SHORT, House, out, states, until_workin
 from tests.jobworker.remote.remote_room import leave
 from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire, nothing, twice, without
 from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 # One that nothing is wrong with is not taken for lost, however slow the machine is.
@@ -707,7 +708,7 @@ def test_a_job_without_a_free_worker_checks_less_and_less_often_and_leaves_no_ro
     room.until_quiet()
     assert pauses[0] < pauses[1] < pauses[2]
     assert house.texts(user) == ["a"]
-    assert [row["outcome"] for row in eventually(lambda: list(house.database.jobs.find()))] == [
+    assert [row["outcome"] for row in eventually(lambda: rows_of(house.database.jobs))] == [
         "recorded"
     ]
     assert room.figures()["handlerSeconds"]["count"] == 1

@@ -43,6 +43,7 @@ from linesim import Sim
 from linesim.model.world import Bubble
 from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
+from tests.rows import rows_of
 from tests.sdk_bots import echo, kitchensink, multievent
 from tests.waiting import eventually
 
@@ -72,8 +73,8 @@ def test_an_echo_bot_answers_as_it_is(room: Rooms, sim: Sim) -> None:
     documents = [desk.says(user, text) for text in ("一", "二", "三")]
     desk.until_decided()
     assert texts(sim, user) == ["一", "二", "三"]
-    eventually(lambda: desk.database.calls.count_documents({"key": user.user_id}) == 3, seconds=3)
-    rows = list(desk.database.calls.find({"key": user.user_id}))
+    eventually(lambda: len(rows_of(desk.database.calls, key=user.user_id)) == 3, seconds=3)
+    rows = rows_of(desk.database.calls, key=user.user_id)
     assert [row["eventId"] for row in rows] == [document["eventId"] for document in documents]
     assert {row["endpoint"] for row in rows} == {"/v2/bot/message/reply"}
     assert {row["status"] for row in rows} == {200}
@@ -601,7 +602,7 @@ def test_calls_of_several_bots_threads_keep_the_interval(room: Rooms, sim: Sim) 
     for user in users:
         desk.says(user, "?")
     desk.until_decided()
-    rows = eventually(lambda: len(found := list(desk.database.calls.find())) == 6 and found)
+    rows = eventually(lambda: len(found := rows_of(desk.database.calls)) == 6 and found)
     begun = sorted(row["at"].timestamp() for row in rows)
     # By our own times, since a busy simulator sees the one call later and the next at once; they
     # are stored in whole milliseconds.

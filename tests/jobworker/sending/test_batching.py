@@ -43,6 +43,7 @@ from tests.jobworker.freezing import (
     until_idle,
 )
 from tests.jobworker.worker_harness import CHANNEL, Room, a_send
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 MULTICAST = SendMethod.MULTICAST.path
@@ -174,7 +175,7 @@ def test_a_send_alone_is_a_push_under_its_own_key(database: Any, sim: Sim, calls
 def test_one_row_of_calls_names_the_events_of_all(database: Any, sim: Sim) -> None:
     users = friends(database, sim, 3)
     carried_out(database, sim)
-    (row,) = eventually(lambda: list(database.calls.find({"endpoint": MULTICAST})))
+    (row,) = eventually(lambda: rows_of(database.calls, endpoint=MULTICAST))
     named = {row["key"], *(one["key"] for one in row["also"])}
     assert named == {user.user_id for user in users}
 

@@ -47,6 +47,7 @@ from tests.linedesk.console.hand import (
     ago,
     an_event,
 )
+from tests.rows import put_rows
 
 NOT_CONFIRMED = "no dispatcher has confirmed yet"
 
@@ -60,14 +61,14 @@ def database(client: Client) -> Iterator[Database[Any]]:
     create_collections(database, capped_bytes=MEGABYTE)
     now = datetime.now(UTC)
     database.recvq.insert_one(an_event(at=ago(60, now=now)))
-    database.jobs.insert_one(a_run(at=ago(59, now=now)))
-    database.calls.insert_many(
-        [
-            a_call(at=ago(7200, now=now), requestId="req-0", status=500),
-            a_call(at=ago(58, now=now)),
-            a_call(at=ago(57, now=now), requestId="req-2", status=429),
-            a_call(at=ago(56, now=now), requestId=None, status=None, endpoint="/v2/bot/profile"),
-        ]
+    put_rows(database.jobs, a_run(at=ago(59, now=now)))
+    put_rows(
+        database.calls,
+        a_call(at=ago(7200, now=now), requestId="req-0", status=500),
+        a_call(at=ago(58, now=now)),
+        a_call(at=ago(57, now=now), requestId="req-2", status=429),
+        a_call(at=ago(56, now=now), requestId=None, status=None, endpoint="/v2/bot/profile"),
+        alone=1,
     )
     named = {"_id": f"main/{HANAKO}", "profile": {"displayName": "花子"}, "outbox": {}}
     database.conversations.insert_one({**named, "channel": "main", "key": HANAKO})
@@ -486,6 +487,21 @@ def test_a_tail_resumes_after_an_outage_of_mongodb(
         ]
         assert stream.tokens[0] is None
         found.close()
+
+
+def test_a_tail_shows_each_row_of_a_document(database: Database[Any]) -> None:
+    stream, key = Stream(database), "U7"
+    found = tailed(stream, key=key)
+    also = [{"eventId": "01C", "key": key}]
+    rows = [a_call("01A", key=key), a_call("01B", key="U8"), a_call("01D", key="U8", also=also)]
+    stream.then(lambda: put_rows(database.calls, a_call("019", key=key), *rows, alone=1))
+    came = [next(found) for _ in range(3)]
+    assert [one.event_id for one in came] == ["019", "01A", "01D"]
+    assert [told(one, text=False) for one in came[1:]] == [
+        {"kind": "call", **{name: row[name] for name in row if name != "also"}}
+        for row in (rows[0], rows[2])
+    ]
+    found.close()
 
 
 def test_a_tail_that_cannot_resume_starts_again_with_a_warning(

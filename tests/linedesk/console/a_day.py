@@ -11,6 +11,7 @@ from pymongo.database import Database
 
 from linedesk.store.records.effects import place_of
 from linedesk.store.records.waits import Why, reason
+from tests.rows import put_rows
 
 USER, OTHER, GROUP = (f"{letter}{'0123456789abcdef' * 2}" for letter in "URC")
 EVENT = "01JD3ZQ8Q0T9XK4M5N6P7R8S9T"
@@ -136,41 +137,40 @@ def fill(database: Database[Any], *, hours: float = 6) -> None:
     """Rows of every collection that the page reads."""
     database.status.insert_many([desk_row(), dispatcher_row()])
     database.history.insert_many(history(hours))
-    database.calls.insert_many(calls())
+    put_rows(database.calls, *calls(), alone=2)
     database.deadletters.insert_many(letters())
     database.recvq.insert_one(document())
     database.conversations.insert_one(conversation())
-    database.jobs.insert_many(
-        [
-            {
-                "at": moment(39),
-                "ms": 12.4,
-                "eventId": EVENT,
-                "channel": "main",
-                "key": USER,
-                "type": "message",
-                "waitedMs": 2.9,
-                "attempt": 1,
-                "outcome": "failed",
-                "effects": 0,
-                "error": "KeyError",
-                "thread": "worker-03",
-            },
-            {
-                "at": moment(30),
-                "ms": 18.0,
-                "eventId": EVENT,
-                "channel": "main",
-                "key": USER,
-                "type": "message",
-                "waitedMs": 9002,
-                "attempt": 2,
-                "outcome": "recorded",
-                "effects": 1,
-                "error": None,
-                "thread": "worker-07",
-            },
-        ]
+    put_rows(
+        database.jobs,
+        {
+            "at": moment(39),
+            "ms": 12.4,
+            "eventId": EVENT,
+            "channel": "main",
+            "key": USER,
+            "type": "message",
+            "waitedMs": 2.9,
+            "attempt": 1,
+            "outcome": "failed",
+            "effects": 0,
+            "error": "KeyError",
+            "thread": "worker-03",
+        },
+        {
+            "at": moment(30),
+            "ms": 18.0,
+            "eventId": EVENT,
+            "channel": "main",
+            "key": USER,
+            "type": "message",
+            "waitedMs": 9002,
+            "attempt": 2,
+            "outcome": "recorded",
+            "effects": 1,
+            "error": None,
+            "thread": "worker-07",
+        },
     )
 
 

@@ -1,0 +1,101 @@
+"""The rows of `jobs` and `calls`: many in a document, and mixed with documents of one row."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+
+from linedesk.store.documents import CALLS, JOBS, Document
+from linedesk.store.records.calls import naming
+from linedesk.store.records.rows import (
+    MOST_BYTES,
+    MOST_ROWS,
+    documents_of,
+    found_rows,
+    newest_rows,
+    rows_in,
+)
+from tests.linedesk.console.hand import a_call, a_run
+from tests.rows import put_rows, rows_of
+
+NEWEST = {"$natural": -1}
+
+
+def calls(first: int, last: int) -> list[Document]:
+    also = [{"eventId": "also", "key": "U2"}]
+    return [a_call(f"{n}", **({"also": also} if n == 7 else {})) for n in range(first, last)]
+
+
+@pytest.fixture
+def mixed(database: Database[Any]) -> Database[Any]:
+    """Rows of both forms, by turns."""
+    for first in (0, 10, 20):
+        put_rows(database[CALLS], *calls(first, first + 10), alone=3)
+        put_rows(database[JOBS], *(a_run(f"{n}") for n in range(first, first + 10)), alone=3)
+    return database
+
+
+def plain(rows: list[Document]) -> list[Document]:
+    return [{name: row[name] for name in row if name != "_id"} for row in rows]
+
+
+def test_rows_are_read_as_they_were_written() -> None:
+    rows = [
+        a_run("1"),
+        a_run("2", outcome="failed", error="KeyError", effects=0),
+        {**a_run("3"), "gatheredWith": "1"},
+        a_run("4", channel=None),
+    ]
+    assert [row for one in documents_of(rows) for row in rows_in(one)] == rows
+    assert list(rows_in({"_id": 1, **rows[0]})) == rows[:1]
+    assert list(documents_of([])) == []
+
+
+def test_what_most_rows_share_is_stored_once() -> None:
+    rows = [a_run(f"{n}") for n in range(25)]
+    alone = sum(len(bson.encode(row)) for row in rows)
+    [document] = documents_of([*rows, a_run("26", outcome="failed")])
+    assert len(bson.encode(document)) < 0.75 * alone
+
+
+def test_a_document_is_bounded_in_rows_and_in_bytes() -> None:
+    many = list(documents_of(a_run(f"{n}") for n in range(2 * MOST_ROWS + 1)))
+    assert [len(one["rows"]) for one in many] == [MOST_ROWS, MOST_ROWS, 1]
+    large = [a_call(f"{n}", also=["x" * 1000] * 100) for n in range(10)]
+    documents = list(documents_of(large))
+    assert max(len(bson.encode(one)) for one in documents) < MOST_BYTES + 1000
+    assert [row for one in documents for row in rows_in(one)] == large
+
+
+def test_the_newest_come_first_also_within_a_document(mixed: Database[Any]) -> None:
+    for limit in (5, 15, 100):
+        rows = list(mixed[CALLS].aggregate(newest_rows(limit), hint=NEWEST))
+        assert rows == plain(calls(0, 30))[::-1][:limit]
+    assert rows_of(mixed[CALLS]) == plain(calls(0, 30))
+
+
+@pytest.mark.parametrize("event", ["1", "5", "11", "29"])
+def test_an_event_is_found_by_indexes_in_both_forms(mixed: Database[Any], event: str) -> None:
+    for name, wanted in ((JOBS, [{"eventId": event}]), (CALLS, naming(event))):
+        stages = found_rows(*wanted)
+        assert [row["eventId"] for row in mixed[name].aggregate(stages)] == [event]
+        told = mixed.command(
+            "explain",
+            {"aggregate": name, "pipeline": stages, "cursor": {}},
+            verbosity="executionStats",
+        )
+        assert "COLLSCAN" not in json.dumps(told, default=str)
+        assert told["stages"][0]["$cursor"]["executionStats"]["totalDocsExamined"] <= 2
+
+
+def test_a_send_along_with_another_event_is_found_by_an_index(mixed: Database[Any]) -> None:
+    mixed[CALLS].insert_one(a_call("alone", also=[{"eventId": "also", "key": "U2"}]))
+    stages = found_rows(*naming("also"))
+    found = [row["eventId"] for row in mixed[CALLS].aggregate(stages)]
+    assert sorted(found) == ["7", "alone"]
+    told = mixed.command("explain", {"aggregate": CALLS, "pipeline": stages, "cursor": {}})
+    assert "COLLSCAN" not in json.dumps(told, default=str)

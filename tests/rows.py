@@ -1,0 +1,22 @@
+"""The rows of `jobs` and `calls`, taken out of their documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymongo.collection import Collection
+
+from linedesk.store.documents import Document
+from linedesk.store.records.rows import TAKE_APART, documents_of
+
+
+def rows_of(collection: Collection[Any], **wanted: Any) -> list[Document]:
+    """The rows with these fields, the oldest first."""
+    stages = [*TAKE_APART, {"$match": wanted}]
+    return list(collection.aggregate(stages, hint={"$natural": -1}))[::-1]
+
+
+def put_rows(collection: Collection[Any], *rows: Document, alone: int = 0) -> None:
+    """Insert rows as the processes do, the first `alone` of them as earlier releases did."""
+    old, new = rows[:alone], rows[alone:]
+    collection.insert_many([*old, *documents_of(new)])
