@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from pymongo.collection import Collection
+from pymongo.read_concern import ReadConcern
 
 from linedesk.store.documents import Document
 from linedesk.store.records.rows import TAKE_APART, documents_of
 
 
 def rows_of(collection: Collection[Any], **wanted: Any) -> list[Document]:
-    """The rows with these fields, the oldest first."""
+    """The rows with these fields on the primary, the oldest first."""
+    local = collection.with_options(read_concern=ReadConcern("local"))
     stages = [*TAKE_APART, {"$match": wanted}]
-    return list(collection.aggregate(stages, hint={"$natural": -1}))[::-1]
+    return list(local.aggregate(stages, hint={"$natural": -1}))[::-1]
 
 
 def put_rows(collection: Collection[Any], *rows: Document, alone: int = 0) -> None:

@@ -11,7 +11,6 @@ import pytest
 from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.webhooks import MessageEvent, StickerMessageContent, TextMessageContent
 from pymongo.database import Database
-from pymongo.read_concern import ReadConcern
 
 from jobworker.bot.talk import Talk
 from jobworker.record.conversations import Conversations
@@ -22,6 +21,7 @@ from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.queue.replays import event_again
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -206,9 +206,9 @@ def test_a_message_whose_unsend_is_queued_is_left_out(room: Rooms, sim: Sim) -> 
     desk.until_quiet()
     assert gatherer.seen == [["こんにちは"]]
     assert texts(sim, user) == ["こんにちは"]
-    rows = {row["eventId"]: row["outcome"] for row in rows_of(desk)}
+    rows = {row["eventId"]: row["outcome"] for row in runs_of(desk)}
     assert [rows[name] for name in names(documents)] == ["recorded", "gathered", "unheard"]
-    first = [row.get("gatheredWith") for row in rows_of(desk) if row["eventId"] in names(documents)]
+    first = [row.get("gatheredWith") for row in runs_of(desk) if row["eventId"] in names(documents)]
     assert first == [None, *names(documents)[:1] * 2]
 
 
@@ -219,7 +219,7 @@ def test_of_messages_that_were_all_taken_back_none_is_handled(room: Rooms, sim: 
     desk.send(sim.drafts.unsend(document["event"]["message"]["id"], user))
     desk.until_quiet()
     assert gatherer.seen == []
-    assert [row["outcome"] for row in rows_of(desk)][:1] == ["unheard"]
+    assert [row["outcome"] for row in runs_of(desk)][:1] == ["unheard"]
 
 
 def test_a_message_that_was_emptied_before_it_was_read_is_left_out(room: Rooms, sim: Sim) -> None:
@@ -281,10 +281,9 @@ def a_document(event: dict[str, Any]) -> Document:
     }
 
 
-def rows_of(desk: Room) -> list[Document]:
+def runs_of(desk: Room) -> list[Document]:
     desk.desk.rows.write()
-    jobs = desk.database.jobs.with_options(read_concern=ReadConcern("local"))
-    return list(jobs.find().sort("$natural"))
+    return rows_of(desk.database.jobs)
 
 
 # Handlers that fail.

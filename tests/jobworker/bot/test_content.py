@@ -99,7 +99,7 @@ class Lone:
     def calls(self) -> list[Document]:
         """The rows of all calls until now."""
         self._calls.write()
-        return list(self._collection.find().sort("$natural"))
+        return rows_of(self._collection)
 
     @property
     def rows(self) -> list[tuple[str, int | None]]:

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from linebot.v3.messaging import ApiException, MessagingApi
 from pymongo.database import Database
-from pymongo.read_concern import ReadConcern
 from urllib3.exceptions import HTTPError
 from urllib3.util.ssl_ import create_urllib3_context
 
@@ -38,6 +37,7 @@ from linedesk.compose.private_mongod import free_port
 from linedesk.store.documents import Document
 from linesim import Sim
 from tests import line_openapi
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 TOKEN = "a-very-secret-channel-access-token"
@@ -136,8 +136,7 @@ def calls(database: Database[Any]) -> CallLog:
 def only_row(calls: CallLog, database: Database[Any]) -> Document:
     """The row of the one call that was made."""
     calls.write()
-    local = database.calls.with_options(read_concern=ReadConcern("local"))
-    (row,) = local.find()
+    (row,) = rows_of(database.calls)
     return row
 
 
