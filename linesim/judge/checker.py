@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from linesim.judge import conduct, timers
 from linesim.judge.conduct import Repeats
 from linesim.judge.history import Asked, Expect, asked_in, attribute, said_in, text_of
-from linesim.judge.report import Disorder, Finding, Report
+from linesim.judge.report import Disorder, Finding, Report, TimerFinding
 from linesim.judge.timers import Timer
 from linesim.model.calls import Call
 from linesim.model.deliveries import Delivery
@@ -107,7 +107,7 @@ def judge(
         timers_early=tuple(timing.early),
         timers_late=tuple(timing.late),
         timers_missing=tuple(timing.missing),
-        timers_double=tuple(timing.double),
+        timers_double=tuple(_not_excepted(timing.double, answers.excepted)),
         never_reached=tuple(reach.missed),
         closed_chats=tuple(reach.closed),
         paid_messages=sum(call.paid for call in calls),
@@ -159,6 +159,14 @@ def _answers(asked: Iterable[Asked], repeats: Repeats, token_seconds: float) -> 
             answers.once += each.accepted is not None
             answers.unaccepted += each.accepted is None
     return answers
+
+
+def _not_excepted(
+    double: Iterable[TimerFinding], excepted: Sequence[Finding]
+) -> Iterable[TimerFinding]:
+    """Without the timers that travelled in a call that repeated an answer by the one exception."""
+    repeated = {max(each.calls) for each in excepted}
+    return (each for each in double if not repeated.intersection(each.calls))
 
 
 def _doubled(each: Asked, doubled: Sequence[tuple[str, list[Call]]]) -> Finding:

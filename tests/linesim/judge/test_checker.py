@@ -595,6 +595,22 @@ def test_timers_of_the_same_text_are_met_in_order(sim, line, taro, clock):
     assert check(sim, expect_timers=expected).ok
 
 
+@pytest.mark.parametrize(
+    ("token_seconds", "expected"), [(0.0, {}), (60.0, {"answered_twice": 1, "timers_double": 1})]
+)
+def test_a_timer_that_was_in_a_call_doubled_by_the_one_exception_is_excepted(
+    sim, line, taro, clock, token_seconds, expected
+):
+    timer = Timer(taro.user_id, "時間です", due=clock.time(), within_seconds=2)
+    token = token_of(sim.say(taro, "1"))
+    sim.close_next("reply", accept=True)
+    with pytest.raises(requests.ConnectionError):
+        line.reply(token, "時間です", "1")
+    assert line.push(taro.user_id, "時間です", "1", retry_key=KEY).ok
+    report = check(sim, expect_timers=[timer], token_seconds=token_seconds)
+    assert found(report) == expected
+
+
 # All of it.
 
 
