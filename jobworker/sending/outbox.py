@@ -733,6 +733,9 @@ class Outbox:
         [send] = [one.send for one in box.sends if one.place == place]
 
         def put_back() -> Action:
+            if box.noted_call is not None:
+                # It was stored with the record of the tap, and is not made.
+                self._conversations.end_call(box.id, box.noted_call)
             name, entry = send.answer_to or "", waiting_again(send)
             if self._conversations.put_back(box.id, place, name, entry):
                 log.info("answer waits for another tap event_id=%s", send.event_id)
