@@ -82,6 +82,9 @@ class NoJob:
         """There are no sends."""
         return False
 
+    def finish(self) -> None:
+        """Nothing is left behind."""
+
     def stop(self) -> None:
         """Nothing is under way."""
 

@@ -405,6 +405,9 @@ class Dispatcher:
         self._saver.join(CLOSE_SECONDS)
         self._delayed_calls.stop()
         self._delayed_calls.join(CLOSE_SECONDS)
+        # Otherwise a successor would repeat calls that have ended, or were not made.
+        # guard: finished-before-the-lease-goes
+        self._worker.finish()
         # A refusal by MongoDB, or a thread without a job, makes no running job a suspect either.
         if ending is ExitReason.REPLACED:
             self._starts.explain()

@@ -354,11 +354,14 @@ class BotWorker:
         if self._workers is not None:
             self._workers.drain()
 
+    def finish(self) -> None:
+        """Write which calls have ended, and which were not made."""
+        self.outbox.finish()
+
     def close(self) -> None:
         """Write the last rows and close the connections, after the threads have ended."""
         if self._workers is not None:
             self._workers.close()
-        self.outbox.close()
         self.rows.stop()
         self.rows.join(CLOSE_SECONDS)
         self.line.close()

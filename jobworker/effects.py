@@ -141,6 +141,10 @@ class Call:
     token: str | None = None
     """The reply token; None for all others."""
 
+    def is_same(self, other: Call) -> bool:
+        """Whether both carry the same sends in the same way, whenever they were stored."""
+        return replace(self, at=other.at) == other
+
     def as_document(self) -> dict[str, Any]:
         """The call as a field of the conversation."""
         return {

@@ -233,6 +233,12 @@ class Worker(Protocol):
         """Begin no new work; work under way ends by itself."""
         ...
 
+    def finish(self) -> None:
+        """Write what the work left behind, after its threads have ended and while this process
+        still has the lease. Raises nothing.
+        """
+        ...
+
 
 Step = Callable[[], None]
 """Work without a key, done before any new job, such as one call of the LINE API."""

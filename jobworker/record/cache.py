@@ -76,12 +76,21 @@ class ConversationCache:
             if changes == self._changes:
                 self._put(id_, _Entry(n, raw, self._monotonic()))
 
-    def recorded(self, id_: str, changes: Mapping[str, Any], gone: Iterable[str]) -> None:
-        """A record has changed these paths, and incremented `n`."""
+    def copy_of(self, id_: str) -> object:
+        """Return the present copy, for `recorded`; None if there is none."""
+        return self._entries.get(id_)
+
+    def recorded(
+        self, id_: str, copy: object, changes: Mapping[str, Any], gone: Iterable[str]
+    ) -> None:
+        """A record has changed these paths, and incremented `n`; `copy` was there before it."""
         with self._lock:
             self._changes += 1
             entry = self._entry(id_)
-            if entry is None:
+            # Read meanwhile, it may have the record already.
+            # guard: copy-before-the-record -> if entry is None:
+            if entry is None or entry is not copy:
+                self._remove(id_)
                 return
             raw = entry.raw
             if changes or gone:
@@ -122,13 +131,13 @@ def _changed(fields: Document, changes: Mapping[str, Any], gone: Iterable[str]) 
     for path in gone:
         name, _, part = path.partition(".")
         if part:
-            fields.get(name, {}).pop(part, None)
+            (fields.get(name) or {}).pop(part, None)
         else:
             fields.pop(name, None)
     for path, value in changes.items():
         name, _, part = path.partition(".")
         if part:
-            fields.setdefault(name, {})[part] = value
+            fields[name] = {**(fields.get(name) or {}), part: value}
         else:
             fields[name] = value
     return fields

@@ -14,7 +14,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -399,15 +399,17 @@ class Conversations:
         does not confirm this one.
         """
         id_ = conversation_id(document)
+        copy = self._cache.copy_of(id_)
         try:
-            recorded = self._recorded(
-                document, decision, unsaved, message_id, gathered, adopted, noted, alone
-            )
+            with nullcontext() if noted is None else pymongo.timeout(noted.seconds):
+                recorded = self._recorded(
+                    document, decision, unsaved, message_id, gathered, adopted, noted, alone
+                )
         except BaseException:
             self._cache.forget(id_)
             raise
         if recorded.is_ours and not recorded.outdated:
-            self._cache.recorded(id_, decision.changes, decision.gone)
+            self._cache.recorded(id_, copy, decision.changes, decision.gone)
         else:
             self._cache.forget(id_)
         return recorded
@@ -432,6 +434,7 @@ class Conversations:
             n = n_of(self._read(id_)) if n is None else n
         # guard: applied-along -> applied = names
         applied = [*unsaved, *names]
+        found: Document | None = None
         for tries in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
             # guard: number-of-the-record -> as_read = condition
@@ -465,6 +468,9 @@ class Conversations:
                 ):
                     return Recorded(adopted=self.adopt(id_), along=True)
                 return Recorded(effects)
+        if decision.read_n not in (None, n_of(found)):
+            # Decreased by hand.
+            return Recorded(outdated=True)
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
 
     def _undecided(self, id_: str, names: Sequence[str], message_ids: Sequence[str]) -> Document:
@@ -513,10 +519,9 @@ class Conversations:
             update = {**update, "$set": {**update["$set"], CALL: call}}
             # guard: ends-join-the-record
             update = end.joined(update)
-            with pymongo.timeout(noted.seconds):
-                end.is_durable = self._together.update(
-                    condition, update, upsert=not adopted, seconds=noted.seconds
-                )
+            end.is_durable = self._together.update(
+                condition, update, upsert=not adopted, seconds=noted.seconds
+            )
             return end.is_durable
 
     @contextmanager
@@ -629,6 +634,8 @@ class Conversations:
                 if found is None:
                     raise Replaced(f"a conversation belongs to an epoch above {self.epoch}")
                 self._names.learn(id_, len(found.get("applied") or ()))
+                # A predecessor may have recorded after it was read.
+                self.forget(id_)
                 return found
         raise StoreUnavailable("the conversation is not adopted: it may be waiting for a majority")
 
@@ -646,6 +653,8 @@ class Conversations:
             self._collection.update_many(
                 {"_id": {"$in": list(ids)}, **self._mine}, {"$set": {"epoch": self.epoch}}
             )
+        for id_ in ids:
+            self.forget(id_)
 
     def adopted(self, ids: Sequence[str]) -> Iterator[Document]:
         """Return adopted conversations, each with its outbox, in no order."""
@@ -724,16 +733,18 @@ class Conversations:
         A process that dies first leaves a call of unknown outcome, whose token or key proves it.
         """
         gone = dict.fromkeys((f"outbox.{place}" for place in call.members), "")
-        condition = {"_id": id_, "epoch": self.epoch, "call.at": call.at}
+        condition = {"_id": id_, "epoch": self.epoch, **_is_stored(call)}
         return self._together.leave(condition, {"$unset": {CALL: "", **gone}})
 
     def has_end(self, id_: str) -> bool:
         """Whether the end of a call is not durable yet."""
         return self._together.has_left(id_)
 
-    def write_ends(self) -> bool:
-        """Write the ends that are left; returns whether some still are."""
-        return self._together.write_left(self._write_end)
+    def write_ends(self, *, seconds: float | None = None) -> bool:
+        """Write the ends that are left; returns whether some still are. Each command may take that
+        long.
+        """
+        return self._together.write_left(self._write_end, seconds=seconds)
 
     def _write_end(self, end: GroupUpdate) -> None:
         id_, gone = end.condition["_id"], EndTakenAlong(end).gone
@@ -792,7 +803,7 @@ class Conversations:
         condition = {"_id": id_, "epoch": self.epoch, **there(places)}
         if call is not None:
             # A late write must not end a later call.
-            condition["call.at"] = call.at
+            condition |= _is_stored(call)
         if not self._together.update(condition, update):
             with writing_one():
                 answer = self._collection.update_one(condition, update)
@@ -846,6 +857,11 @@ class Conversations:
     def _refuse_above(self, found: Mapping[str, Any]) -> None:
         if epoch_of(found) > self.epoch:
             raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
+
+
+def _is_stored(call: Call) -> Document:
+    """The condition that this call is the stored one; its members may have become fewer."""
+    return {"call.at": call.at, "call.key": call.key, "call.token": call.token}
 
 
 def there(places: Iterable[str]) -> Document:

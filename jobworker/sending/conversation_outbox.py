@@ -318,7 +318,8 @@ class Caller(ABC):
         self.noted_call = None
 
     def not_noted(self, error: StoreUnavailable) -> Rest | MakeLetters:
-        """The call could not be stored in time."""
+        """The call could not be stored in time; it may be stored in place of another one."""
+        self.noted_call = None
         seconds = self.not_confirmed(error)
         return self.rest(seconds, _reason(error))
 
@@ -664,7 +665,7 @@ class ConversationOutbox(Caller):
         call, noted = self._next_call(boottime, now), self.noted_call
         if noted is None or now - noted.at > NOTED_FOR:
             return Go(call, is_new=True)
-        is_same = replace(noted, at=call.at, key=call.key) == call
+        is_same = noted.is_same(replace(call, key=noted.key))
         return Go(noted, is_new=True, is_noted=True) if is_same else Go(call, is_new=True)
 
     def _next_call(self, boottime: float, now: datetime) -> Call:

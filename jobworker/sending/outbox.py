@@ -157,6 +157,8 @@ class Outbox:
         # Conversations whose next call was stored with its record, until its turn at the gate.
         self._reserved: set[str] = set()
         self._ends_are_left = False
+        # Calls that were to be stored with a record of unknown outcome, and were not made.
+        self._not_made: dict[str, Call] = {}
         # Timers on their way to `schedule`, by conversation and place.
         self._timers: set[tuple[str, str]] = set()
         # The effects carried out recently, by conversation and place.
@@ -226,6 +228,8 @@ class Outbox:
             if found is not None and not found.is_begun:
                 with self._lock:
                     self._reserved.discard(id_)
+                    # Its record may be settled as done, with the call.
+                    self._not_made[id_] = found.noted.call
                 if found.ticket is not None:
                     self._line.gate.give_back(found.ticket)
 
@@ -266,6 +270,7 @@ class Outbox:
         box, ticket = now.box, now.ticket
         with self._lock:
             self._note_adopted(box.id)
+            self._not_made.pop(box.id, None)
             # Otherwise its outbox was read meanwhile, with the call.
             is_new = box.id not in self._boxes
             if is_new:
@@ -278,21 +283,26 @@ class Outbox:
             enter = box.begin(time.monotonic()) if is_new and ticket is None else None
             if not is_new:
                 self._reserved.discard(box.id)
+        if not is_new:
+            self.add(box.id, Outbound(now.noted.effects))
         self._do(box, enter)
         if ticket is not None:
             self._line.step(partial(self._take_turn, box, ticket))
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """At a clean stop: write which calls have ended, and which were not made."""
         with self._lock:
             not_made = [(box.id, box.noted_call) for box in self._boxes.values() if box.noted_call]
-        try:
-            with pymongo.timeout(self._limits.note_seconds):
-                for id_, call in not_made:
-                    self._conversations.end_call(id_, call)
-                self._conversations.write_ends()
-        except QueueError as error:
-            log.warning("ends of calls not written at the stop error=%s", error)
+        acts: list[Callable[[], object]] = [
+            partial(self._conversations.write_ends, seconds=self._limits.note_seconds),
+            *(partial(self._conversations.end_call, *one) for one in not_made),
+        ]
+        with pymongo.timeout(self._limits.note_seconds):
+            for act in acts:
+                try:
+                    act()
+                except QueueError as error:
+                    log.warning("ends of calls not written at the stop error=%s", error)
 
     def waits_for_room(self, id_: str, resume: Action) -> bool:
         """Whether the conversation's outbox is full; then `resume` is called once it is not."""
@@ -453,7 +463,7 @@ class Outbox:
 
     def _begin(self, id_: str, outbound: Outbound) -> Action:
         """Let the conversation wait for its turn if it has sends and does not wait yet."""
-        box = self._boxes.get(id_)
+        box, not_made = self._boxes.get(id_), self._not_made.pop(id_, None)
         if box is None:
             return lambda: None
         if box.state is CallState.IDLE and outbound.call is not None:
@@ -461,6 +471,10 @@ class Outbox:
                 if box.places.intersection(outbound.call.places):
                     return self._batching.claimed(box, outbound.call) or (lambda: None)
             else:
+                # guard: found-call-was-not-made -> never
+                if not_made is not None and outbound.call.is_same(not_made):
+                    box.noted_call = outbound.call
+                    return partial(self._do, box, box.begin(time.monotonic()))
                 # A call that was stored and never made may name sends that were given up since.
                 members = tuple(one.place for one in box.members(outbound.call))
                 box.call = replace(outbound.call, members=members) if members else None

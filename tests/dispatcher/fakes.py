@@ -171,6 +171,9 @@ class RecordingWorker:
         self.sends_to_give_up.append((channel, key, effect_id))
         return self.gives_up_sends
 
+    def finish(self) -> None:
+        """Nothing is left behind."""
+
     def stop(self) -> None:
         self.stopped.set()
 

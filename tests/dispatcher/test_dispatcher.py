@@ -256,6 +256,24 @@ def test_one_that_is_refused_before_it_begins_gives_the_lease_back(
     assert row["owner"] is None
 
 
+def test_what_the_work_left_is_written_before_the_lease_goes(
+    database: Database[Document], dispatch: Dispatch, told: Told
+) -> None:
+    owners: list[Any] = []
+
+    class Worker(RecordingWorker):
+        def finish(self) -> None:
+            row = database[LEASES].find_one({"_id": "dispatcher"})
+            assert row is not None
+            owners.append(row["owner"])
+
+    running = dispatch(database, Worker())
+    eventually(lambda: told("ready"))
+    assert running.end() is ExitReason.STOPPED
+    assert len(owners) == 1
+    assert owners[0] is not None
+
+
 def test_a_dispatcher_whose_lease_was_taken_ends(
     database: Database[Document], dispatch: Dispatch, told: Told
 ) -> None:

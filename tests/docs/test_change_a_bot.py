@@ -28,6 +28,7 @@ from linedesk.store.records.timers import RUN_AT
 from linedesk.testing.real_stack import RealStack, real_stack
 from linesim import Sim
 from tests.conftest import missing
+from tests.rows import rows_of
 from tests.waiting import eventually
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "change-a-bot.md").read_text("utf-8")
@@ -109,8 +110,8 @@ class Desk:
 
     def tries(self) -> list[int]:
         """The number of each try of a handler for the user, the oldest first."""
-        rows = self.stack.collection("jobs").find({"key": self.user.user_id}).sort("$natural", 1)
-        return [row["attempt"] for row in rows]
+        rows = rows_of(self.stack.collection("jobs"))
+        return [row["attempt"] for row in rows if row["key"] == self.user.user_id]
 
     def causes(self) -> list[str]:
         """The causes of the dead letters so far."""

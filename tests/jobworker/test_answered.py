@@ -17,11 +17,14 @@ from pymongo.database import Database
 
 import linesim
 from jobworker.bot.talk import Talk
+from jobworker.record.group_commit import GroupCommit
 from jobworker.sending import outbox
+from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
+from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import WITH_OUTBOX
 from linesim import HandClock, Sim
 from tests.jobworker.worker_harness import Room
@@ -95,6 +98,33 @@ def test_a_token_that_expires_between_record_and_call_is_not_used(
                 clock.advance(61)
             all_answered_once(desk, [user], 1)
         assert [call.endpoint for call in sim.calls] == ["push"]
+
+
+@pytest.mark.parametrize("reply_unknown", list(ReplyUnknown))
+def test_a_call_stored_with_a_record_of_unknown_outcome_was_not_made(
+    database: Any, monkeypatch: pytest.MonkeyPatch, reply_unknown: ReplyUnknown
+) -> None:
+    """This process knows that it has not called LINE, whatever became of the token meanwhile."""
+    clock, together, lost = HandClock(), GroupCommit.update, list[bool]()
+
+    def update(group: GroupCommit, condition: Any, change: Any, **more: Any) -> bool:
+        done = together(group, condition, change, **more)
+        if "call" in change["$set"] and not lost:
+            lost.append(done)
+            clock.advance(91)
+            raise StoreUnavailable("the answer is lost, and MongoDB is away for a while")
+        return done
+
+    monkeypatch.setattr(GroupCommit, "update", update)
+    with linesim.running(rate_limits=False, clock=clock) as sim:
+        user = sim.add_user("花子")
+        with Room(database, sim, counter(), reply_unknown=reply_unknown) as desk:
+            desk.says(user, "?")
+            desk.until_quiet()
+            assert desk.figures()["unprovedReplies"] == 0
+        assert lost == [True]
+        assert [call.endpoint for call in sim.calls] == ["reply", "push"]
+        assert texts(sim, user) == ["1"]
 
 
 def test_a_lost_answer_is_proved_by_the_repeated_call(database: Any) -> None:

@@ -145,6 +145,7 @@ class Room:
         self._saver.join(5)
         self.clock.stop()
         self.clock.join(5)
+        self.desk.finish()
         self.desk.close()
         self._constants.close()
         assert not left

@@ -31,6 +31,7 @@ from jobworker.record.conversations import (
     Outbound,
     Recorded,
 )
+from jobworker.record.group_commit import GroupCommit
 from jobworker.record.record import APPLIED
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
@@ -772,7 +773,7 @@ def test_of_two_overlapping_records_at_once_one_is_kept(
 def noted(conversations: Conversations, *names: str, **fields: Any) -> NotedCall:
     placed = conversations.placed([effect(name) for name in names])
     members = [place for place, _ in placed]
-    return NotedCall(placed, a_call(*members, **fields), seconds=2.0)
+    return NotedCall(placed, a_call(*members, **fields), seconds=20.0)
 
 
 def end_of(database: Db, mine: Conversations) -> NotedCall:
@@ -783,6 +784,17 @@ def end_of(database: Db, mine: Conversations) -> NotedCall:
     assert mine.end_later("main/U1", first.call)
     assert ids_in(stored(database)) == ["E1/0"]
     return first
+
+
+def record_beside_the_end(database: Db, mine: Conversations) -> Recorded:
+    """The same, and E2 is recorded while another write wants to take the end along."""
+    end_of(database, mine)
+    end = mine._together.take("main/U1")
+    assert end is not None
+    recorded = record(mine, document("E2"), deciding("E2/0"))
+    mine._together.took(end, is_durable=False)
+    assert ids_in(stored(database)) == ["E1/0", "E2/0"]
+    return recorded
 
 
 def test_a_record_with_a_call_takes_the_end_of_the_last_one_along(
@@ -802,8 +814,7 @@ def test_a_record_with_a_call_takes_the_end_of_the_last_one_along(
 def test_a_note_of_a_call_takes_the_end_of_the_last_one_along(
     database: Db, mine: Conversations
 ) -> None:
-    end_of(database, mine)
-    recorded = record(mine, document("E2"), deciding("E2/0"))
+    recorded = record_beside_the_end(database, mine)
     assert not recorded.is_noted
     call = a_call(*places(recorded))
     assert mine.note_call("main/U1", call) is Noted.NOTED
@@ -813,8 +824,7 @@ def test_a_note_of_a_call_takes_the_end_of_the_last_one_along(
 
 
 def test_a_late_reply_takes_the_end_along_too(database: Db, mine: Conversations) -> None:
-    end_of(database, mine)
-    recorded = record(mine, document("E2"), deciding("E2/0"))
+    recorded = record_beside_the_end(database, mine)
     late = LateCall("2026-11-27", 1)
     assert mine.note_call("main/U1", a_call(*places(recorded)), late) is Noted.NOTED
     found = stored(database)
@@ -914,3 +924,43 @@ def test_a_copy_follows_the_records(database: Db, mine: Conversations) -> None:
         kept, read = mine.load(document("E9")), mine.read(document("E9"))
         assert (kept.fields(), kept.n) == (read.fields(), read.n)
         assert kept.answers == read.answers
+
+
+def test_a_copy_that_is_read_while_its_record_is_made_counts_it_once(
+    database: Db, mine: Conversations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise no later decision would ever match."""
+    record(mine, document("E1"), deciding(state="asked"), adopted=False)
+    mine.forget("main/U1")
+    update = GroupCommit.update
+
+    def updated(group: GroupCommit, *args: Any, **more: Any) -> bool:
+        done = update(group, *args, **more)
+        assert mine.load(document("E2")).n == 2
+        return done
+
+    monkeypatch.setattr(GroupCommit, "update", updated)
+    record(mine, document("E2"), deciding(state="asked again"))
+    monkeypatch.undo()
+    assert mine.load(document("E3")).n == stored(database)["n"] == 2
+
+
+def test_a_count_that_was_decreased_by_hand_is_read_again(
+    database: Db, mine: Conversations
+) -> None:
+    record(mine, document("E1"), deciding(state="asked"), adopted=False)
+    read_n = mine.load(document("E2")).n
+    database.conversations.update_one({}, {"$set": {"n": 0}})
+    assert record(mine, document("E2"), Decision({"state": "b"}, [], read_n)).outdated
+    assert mine.load(document("E2")).n == 0
+
+
+def test_an_adopted_conversation_is_read_again(database: Db, mine: Conversations) -> None:
+    """A predecessor may have recorded after it was read."""
+    assert mine.load(document("E1")).state is None
+    database.conversations.insert_one({"_id": "main/U1", "epoch": 1, "n": 1, "state": "asked"})
+    mine.adopt("main/U1")
+    assert mine.load(document("E1")).state == "asked"
+    database.conversations.update_one({}, {"$set": {"state": "by another"}})
+    mine.adopt_all(["main/U1"])
+    assert mine.load(document("E1")).state == "by another"
