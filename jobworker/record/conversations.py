@@ -860,8 +860,11 @@ class Conversations:
 
 
 def _is_stored(call: Call) -> Document:
-    """The condition that this call is the stored one; its members may have become fewer."""
-    return {"call.at": call.at, "call.key": call.key, "call.token": call.token}
+    """The condition that this call is the stored one; its members may have become fewer. A claim
+    for a batch has no key of its own.
+    """
+    key = {"$in": [call.key, None]}
+    return {"call.at": call.at, "call.key": key, "call.token": call.token}
 
 
 def there(places: Iterable[str]) -> Document:
