@@ -22,8 +22,8 @@ sys.path.insert(0, str(ROOT))
 from linedesk.compose.private_mongod import EmbeddedMongod  # noqa: E402
 from linedesk.compose.supervisor import Signals, signals_on  # noqa: E402
 from linedesk.demo.environment import DATABASE, DemoEnvironment  # noqa: E402
+from linedesk.setup.collections import create_collections  # noqa: E402
 from linedesk.store.client import connect  # noqa: E402
-from linedesk.store.collections import create_collections  # noqa: E402
 from tests.conftest import CHROMIUM_ARGUMENTS  # noqa: E402
 from tests.linedesk.console import a_day  # noqa: E402
 from tests.linedesk.console.serving import served  # noqa: E402
