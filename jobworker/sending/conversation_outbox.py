@@ -205,7 +205,7 @@ class Caller(ABC):
     | the call cannot be stored in time; LINE was not called, so it is new again | RESTING |
     | its first send has left the outbox | as below |
     | stored, but the lease is stale | WAITING; it was not made, and stays stored |
-    | stored, but the process stops | the same, and the call is removed durably |
+    | stored, but the process stops | the same; the end of the stop removes the call |
     | LINE has it | BUSY until it is out of the outbox, then as below |
     | again | BUSY until the answer's changes are durable, then RESTING, or WAITING at once |
 

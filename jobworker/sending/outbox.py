@@ -292,11 +292,11 @@ class Outbox:
     def finish(self) -> None:
         """At a clean stop: write which calls have ended, and which were not made."""
         with self._lock:
-            not_made = [(box.id, box.noted_call) for box in self._boxes.values() if box.noted_call]
-        acts: list[Callable[[], object]] = [
-            partial(self._conversations.write_ends, seconds=self._limits.note_seconds),
-            *(partial(self._conversations.end_call, *one) for one in not_made),
-        ]
+            noted = [(box.id, box.noted_call) for box in self._boxes.values() if box.noted_call]
+        ends = partial(self._conversations.write_ends, seconds=self._limits.note_seconds)
+        acts: list[Callable[[], object]] = [ends]
+        # guard: stop-strikes-out
+        acts += [partial(self._conversations.end_call, *one) for one in noted]
         with pymongo.timeout(self._limits.note_seconds):
             for act in acts:
                 try:
@@ -624,20 +624,9 @@ class Outbox:
     def _call_off(self, box: ConversationOutbox, go: Go) -> None:
         """The gate refused the call: the lease is not fresh, or the process stops."""
         box.called_off(go)
-        # guard: stop-strikes-out
-        if go.is_new and self._line.gate.is_closed:
-            self._strike_out(box, go.call)
         with self._lock:
             step = box.again(time.monotonic())
         self._do(box, step)
-
-    def _strike_out(self, box: ConversationOutbox, call: Call) -> None:
-        """A successor would treat the call that was not made as one of unknown outcome."""
-        try:
-            with pymongo.timeout(self._limits.note_seconds):
-                self._conversations.end_call(box.id, call)
-        except StoreUnavailable as error:
-            log.warning("call not removed, it was not made conversation=%s error=%s", box.id, error)
 
     def _post(
         self, box: ConversationOutbox, call: Call, members: Sequence[Send], turn: Turn
