@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ from pymongo.errors import DuplicateKeyError
 
 from jobworker.effects import Call, is_timer, numbered
 from jobworker.errors import BotError
+from jobworker.latest import Latest
 from jobworker.record.cache import ConversationCache
 from jobworker.record.group_commit import GroupCommit, GroupUpdate
 from jobworker.record.record import APPLIED, epoch_of, n_of, still, unrecorded, update_of
@@ -56,11 +56,6 @@ Placed = tuple[str, Document]
 
 OPTIONS = aware_options()
 SETTLE_TRIES = 5
-# The fields that a decision may depend on.
-FOR_DECISIONS = (
-    *("profile", "friend", "state", "until", "data", "members", "states"),
-    *("n", ANSWERS),
-)
 # Conversations whose number of names is known.
 MOST_COUNTED = 20_000
 FIRST_NUMBER = 0
@@ -89,7 +84,9 @@ class Conversation:
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Answers that wait for a tap, or did (`linedesk.store.records.answers`)."""
 
-    FIELDS = FOR_DECISIONS[:-2]
+    FIELDS = ("profile", "friend", "state", "until", "data", "members", "states")
+    FOR_DECISIONS = (*FIELDS, ANSWERS)
+    """The fields on which a decision may depend, besides `n`."""
 
     @classmethod
     def from_document(cls, id_: str, document: Mapping[str, Any] | None) -> Conversation:
@@ -294,12 +291,12 @@ class NameCounts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._counts = Latest[str, int](MOST_COUNTED)
 
     def learn(self, id_: str, count: int) -> None:
         """Note how many were read."""
         with self._lock:
-            self._note(id_, count)
+            self._counts[id_] = count
 
     def trims(self, id_: str, more: int) -> bool:
         """Whether a record with this many more removes the oldest; also if their number is
@@ -308,14 +305,8 @@ class NameCounts:
         with self._lock:
             count = self._counts.get(id_, 2 * APPLIED) + more
             is_full = count > 2 * APPLIED
-            self._note(id_, APPLIED if is_full else count)
+            self._counts[id_] = APPLIED if is_full else count
             return is_full
-
-    def _note(self, id_: str, count: int) -> None:
-        self._counts[id_] = count
-        self._counts.move_to_end(id_)
-        if len(self._counts) > MOST_COUNTED:
-            self._counts.popitem(last=False)
 
 
 class Conversations:
@@ -343,15 +334,15 @@ class Conversations:
         changes = self._cache.changes
         found = self._cache.get(id_)
         if found is None:
+            wanted = Conversation.FOR_DECISIONS
             with translated():
-                found = self._collection.find_one({"_id": id_}, FOR_DECISIONS)
+                found = self._collection.find_one({"_id": id_}, (*wanted, "n"))
             if found is None:
                 # Not made yet: no names of events are removed for some time.
                 self._names.learn(id_, 0)
                 found = {}
-            fields = {name: found[name] for name in FOR_DECISIONS if name in found}
-            n = n_of({"n": fields.pop("n", 0)})
-            self._cache.put(id_, fields, n, changes=changes)
+            fields = {name: found[name] for name in wanted if name in found}
+            self._cache.put(id_, fields, n_of(found), changes=changes)
         return Conversation.from_document(id_, found)
 
     def read(self, document: Mapping[str, Any]) -> Conversation:
@@ -399,19 +390,17 @@ class Conversations:
         does not confirm this one.
         """
         id_ = conversation_id(document)
-        copy = self._cache.copy_of(id_)
+        copy, recorded = self._cache.copy_of(id_), None
         try:
             with nullcontext() if noted is None else pymongo.timeout(noted.seconds):
                 recorded = self._recorded(
                     document, decision, unsaved, message_id, gathered, adopted, noted, alone
                 )
-        except BaseException:
-            self._cache.forget(id_)
-            raise
-        if recorded.is_ours and not recorded.outdated:
-            self._cache.recorded(id_, copy, decision.changes, decision.gone)
-        else:
-            self._cache.forget(id_)
+        finally:
+            if recorded is not None and recorded.is_ours and not recorded.outdated:
+                self._cache.recorded(id_, copy, decision.changes, decision.gone)
+            else:
+                self._cache.forget(id_)
         return recorded
 
     def _recorded(
@@ -740,11 +729,9 @@ class Conversations:
         """Whether the end of a call is not durable yet."""
         return self._together.has_left(id_)
 
-    def write_ends(self, *, seconds: float | None = None) -> bool:
-        """Write the ends that are left; returns whether some still are. Each command may take that
-        long.
-        """
-        return self._together.write_left(self._write_end, seconds=seconds)
+    def write_ends(self) -> bool:
+        """Write the ends that are left; returns whether some still are."""
+        return self._together.write_left(self._write_end)
 
     def _write_end(self, end: GroupUpdate) -> None:
         id_, gone = end.condition["_id"], EndTakenAlong(end).gone

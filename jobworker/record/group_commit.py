@@ -17,7 +17,6 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from contextvars import Context
 from itertools import islice
 from typing import Any
@@ -95,8 +94,9 @@ class GroupCommit:
         """Return whether a document certainly matched and was updated, or was inserted; False: the
         result is unknown.
 
-        It waits for others at most `seconds`, and its command takes at most as long again. Raises
-        StoreUnavailable, and WriteRefused if MongoDB refuses this update.
+        It waits for others at most `seconds`, and its command takes at most as long again; without
+        `seconds` a `pymongo.timeout` around it limits its own command. Raises StoreUnavailable, and
+        WriteRefused if MongoDB refuses this update.
         """
         with writing_one():
             return self._update(GroupUpdate(condition, update, upsert=upsert), seconds)
@@ -109,8 +109,11 @@ class GroupCommit:
         if not one.leads and not one.done.acquire(timeout=-1 if seconds is None else seconds):
             self._give_up(one)
         if one.leads:
-            # Others are in its command, which gets all of the time.
-            Context().run(self._lead, seconds)
+            if seconds is None:
+                self._lead()
+            else:
+                # Others are in its command, which gets all of the time, and not just what is left.
+                Context().run(self._lead_within, seconds)
         if one.error is not None:
             raise one.error
         return one.is_certain
@@ -161,9 +164,7 @@ class GroupCommit:
         if self._left.get(id_) is one:
             del self._left[id_]
 
-    def write_left(
-        self, alone: Callable[[GroupUpdate], None], *, seconds: float | None = None
-    ) -> bool:
+    def write_left(self, alone: Callable[[GroupUpdate], None]) -> bool:
         """Write the updates that are left and that no other one takes along; `alone` writes one
         that did not match in a command. Returns whether some are still left, as they are also if
         it raises StoreUnavailable.
@@ -172,7 +173,7 @@ class GroupCommit:
             commands = math.ceil(len(self._left) / MOST_TOGETHER)
         for _ in range(commands):
             with writing_one():
-                self._update(GroupUpdate.nothing(), seconds)
+                self._update(GroupUpdate.nothing())
         refused: WriteRefused | None = None
         for id_ in list(self._left):
             one = self.take(id_)
@@ -194,15 +195,18 @@ class GroupCommit:
 
     # A command.
 
-    def _lead(self, seconds: float | None) -> None:
-        """Send the waiting updates within this time, and let the next thread lead."""
+    def _lead_within(self, seconds: float) -> None:
+        with pymongo.timeout(seconds):
+            self._lead()
+
+    def _lead(self) -> None:
+        """Send the waiting updates, and let the next thread lead."""
         with self._lock:
             together = self._next()
             free = (one for one in self._left.values() if not (one.users or one.is_alone))
             left = list(islice(free, MOST_TOGETHER))
         try:
-            with nullcontext() if seconds is None else pymongo.timeout(seconds):
-                self._send(together, left)
+            self._send(together, left)
         finally:
             with self._lock:
                 self._settle_left(left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from abc import ABC, abstractmethod
 
 import pymongo
 from pymongo.errors import PyMongoError
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 AGAIN_SECONDS = 60.0
 
 
-class Look:
+class Look(ABC):
     """Done at most once in `every_seconds`, unless more is left to do. Belongs to one thread."""
 
     what = ""
@@ -27,9 +28,9 @@ class Look:
     def __init__(self) -> None:
         self._look_at = -math.inf
 
+    @abstractmethod
     def act(self) -> bool:
         """Do it; returns whether more is left. May raise errors of MongoDB."""
-        raise NotImplementedError
 
     def look(self) -> None:
         """Do it if it is time; raises nothing."""

@@ -12,7 +12,7 @@ import itertools
 import logging
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +25,7 @@ import bson
 import pymongo
 
 from jobworker.effects import Call, Send, SendMethod, is_timer, of_effect
+from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Ticket, TurnClass
@@ -158,18 +159,18 @@ class Outbox:
         self._reserved: set[str] = set()
         self._ends_are_left = False
         # Calls that were to be stored with a record of unknown outcome, and were not made.
-        self._not_made: dict[str, Call] = {}
+        self._not_made = Latest[str, Call](limits.most_adopted)
         # Timers on their way to `schedule`, by conversation and place.
         self._timers: set[tuple[str, str]] = set()
         # The effects carried out recently, by conversation and place.
-        self._gone: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._gone = Latest[tuple[str, str], None](KEPT_GONE)
         # Conversations with an outbox of a predecessor that is not loaded yet; None until they are
         # known.
         self._left: dict[str, None] | None = None
         # Those of them that MongoDB refuses to adopt, each as a row for operators.
         self._refused: dict[str, Document] = {}
         # Conversations adopted in this epoch whose outbox was added completely.
-        self._adopted: OrderedDict[str, None] = OrderedDict()
+        self._adopted = Latest[str, None](limits.most_adopted)
         self._batching = Batching(
             Boxes(
                 lock=self._lock,
@@ -293,8 +294,8 @@ class Outbox:
         """At a clean stop: write which calls have ended, and which were not made."""
         with self._lock:
             noted = [(box.id, box.noted_call) for box in self._boxes.values() if box.noted_call]
-        ends = partial(self._conversations.write_ends, seconds=self._limits.note_seconds)
-        acts: list[Callable[[], object]] = [ends]
+            noted += self._not_made.items()
+        acts: list[Callable[[], object]] = [self._conversations.write_ends]
         # guard: stop-strikes-out
         acts += [partial(self._conversations.end_call, *one) for one in noted]
         with pymongo.timeout(self._limits.note_seconds):
@@ -497,8 +498,6 @@ class Outbox:
     def _note_adopted(self, id_: str) -> None:
         self._forget_left([id_])
         self._adopted[id_] = None
-        if len(self._adopted) > self._limits.most_adopted:
-            self._adopted.popitem(last=False)
 
     def _forget_left(self, ids: Iterable[str]) -> None:
         for id_ in ids:
@@ -800,8 +799,6 @@ class Outbox:
         """Under the lock."""
         for place in places:
             self._gone[id_, place] = None
-        while len(self._gone) > KEPT_GONE:
-            self._gone.popitem(last=False)
 
     # Dead letters and timers: without the gate, at once.
 

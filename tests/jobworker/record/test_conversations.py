@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import bson
+import pymongo
 import pytest
 from bson import ObjectId
 from pymongo.collection import Collection
@@ -964,3 +966,27 @@ def test_an_adopted_conversation_is_read_again(database: Db, mine: Conversations
     database.conversations.update_one({}, {"$set": {"state": "by another"}})
     mine.adopt_all(["main/U1"])
     assert mine.load(document("E1")).state == "by another"
+
+
+def test_copies_are_bounded_in_bytes_and_those_used_last_remain() -> None:
+    cache = ConversationCache(most_bytes=10_000)
+    for n in range(100):
+        cache.put(f"U{n}", {"data": {"text": "x" * 1_000}}, n, changes=cache.changes)
+        assert cache.get("U0") is not None
+    kept = [n for n in range(100) if cache.n_of(f"U{n}") is not None]
+    assert 3 < len(kept) < 10
+    assert kept == [0, *range(101 - len(kept), 100)]
+
+
+def test_a_write_of_a_stop_takes_no_longer_than_its_time(
+    breakable: Client, broken_database: Db
+) -> None:
+    mine = Conversations(broken_database.conversations)
+    mine.epoch = 5
+    first = noted(mine, "E1/0")
+    record(mine, document("E1"), deciding("E1/0"), adopted=False, noted=first)
+    fail(breakable, "alwaysOn", "update", blockConnection=True, blockTimeMS=15_000)
+    began = time.monotonic()
+    with pymongo.timeout(0.3), pytest.raises(StoreUnavailable):
+        mine.end_call("main/U1", first.call)
+    assert time.monotonic() - began < 10

@@ -156,6 +156,17 @@ def test_the_next_one_is_sent_after_an_error_too(ask: Ask, held: Held, group: Gr
     assert group.update({"_id": 2}, {"$inc": {"n": 1}})
 
 
+def test_large_updates_are_divided(
+    ask: Ask, held: Held, monkeypatch: pytest.MonkeyPatch, collection: Collection[Any]
+) -> None:
+    """MongoDB takes 48 MB in a command."""
+    monkeypatch.setattr("jobworker.record.group_commit.MOST_BYTES", 1_000)
+    answers = [ask(n, {"$set": {"text": "x" * 400}}) for n in range(1, 6)]
+    held.go_on.set()
+    assert [one.result(15) for one in answers] == [True] * 5
+    assert held.commands == [1, 2, 2, 1]
+
+
 # Updates for which no thread waits.
 
 

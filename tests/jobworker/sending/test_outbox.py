@@ -752,11 +752,17 @@ def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
 # Calls and writes that MongoDB or LINE never confirms.
 
 
+@pytest.mark.parametrize("interval_seconds", [0.0, 0.01], ids=["reserved", "held"])
 def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
-    room: Rooms, sim: Sim, client: Client, monkeypatch: pytest.MonkeyPatch
+    room: Rooms,
+    sim: Sim,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    interval_seconds: float,
 ) -> None:
     slow, other = sim.add_user("花子"), sim.add_user("太郎")
-    desk = room(sending_bot("push"), send_limits=SendLimits(note_seconds=0.3))
+    limits = SendLimits(note_seconds=0.3)
+    desk = room(sending_bot("push"), send_limits=limits, interval_seconds=interval_seconds)
     locked, released = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -792,6 +798,33 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
     desk.until_quiet()
     assert took < 3
     assert texts(sim, slow) == ["はい", "はい"]
+
+
+@pytest.mark.parametrize(("interval_seconds", "most"), [(0.0, 2), (0.01, 0)])
+def test_few_calls_are_stored_with_their_records_while_the_gate_is_busy(
+    room: Rooms, sim: Sim, interval_seconds: float, most: int
+) -> None:
+    """Otherwise a stored call would wait behind others, of a better class too."""
+    desk = room(sending_bot("reply"), interval_seconds=interval_seconds)
+    users = [sim.add_user(f"客{n}") for n in range(6)]
+    with desk.desk.gate.turn():
+        for user in users:
+            desk.says(user, "?")
+        desk.until_decided()
+        assert len(desk.calls_noted()) == most
+    desk.until_quiet()
+    assert [texts(sim, user) for user in users] == [["はい"]] * 6
+
+
+def test_a_stop_writes_the_ends_of_calls_that_are_left(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(sending_bot("reply"), send_limits=SendLimits(end_seconds=3600.0))
+    desk.says(user, "?")
+    sim.wait_for(lambda: texts(sim, user) == ["はい"])
+    eventually(lambda: not len(desk.desk.outbox))
+    assert (len(desk.effects()), len(desk.calls_noted())) == (1, 1)
+    desk.__exit__()
+    assert (desk.effects(), desk.calls_noted()) == ([], [])
 
 
 def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(room: Rooms, sim: Sim) -> None:
