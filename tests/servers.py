@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from linedesk.compose.private_mongod import EmbeddedMongod
+from tests.waiting import eventually
 
 IN_MEMORY = Path("/dev/shm")
 # Several servers run at a time, two runs side by side, and a container often has 64 MB here.
@@ -42,6 +44,26 @@ def throwaway_mongod(*extra: str) -> Iterator[EmbeddedMongod]:
         yield server
         # A clean shutdown would only write data that is removed.
         server.kill()
+
+
+@contextmanager
+def frozen(pid: int | None) -> Iterator[None]:
+    """A server hangs with its connections open.
+
+    On a busy machine its threads go on for a while after the signal.
+    """
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: _is_stopped(pid))
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _is_stopped(pid: int) -> bool:
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(one.read_text().rpartition(")")[2].split()[0] == "T" for one in threads)
 
 
 def _has_room() -> bool:

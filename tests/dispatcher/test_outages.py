@@ -6,8 +6,6 @@ causes a hot loop.
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -33,6 +31,7 @@ from tests.dispatcher.fakes import RecordingWorker, document
 from tests.dispatcher.faults import failing
 from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
 from tests.linedesk.store.lagging import LaggingSet
+from tests.servers import frozen
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -182,12 +181,8 @@ def test_a_server_that_is_stopped_for_a_while(
         with writing(database) as writers:
             some(writers)
             eventually(lambda: has_position(database))
-            assert own_mongod.pid is not None
-            os.kill(own_mongod.pid, signal.SIGSTOP)
-            try:
+            with frozen(own_mongod.pid):
                 eventually(lambda: told("feed unavailable"))
-            finally:
-                os.kill(own_mongod.pid, signal.SIGCONT)
             some(writers)
         wait_until_handled_once(worker, writers)
         running.end()

@@ -4,7 +4,6 @@ for a known reason, unwell when it hangs.
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import threading
@@ -33,6 +32,7 @@ from linedesk.store.queue.guard import Guard
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document
 from tests.listener import Listener
+from tests.servers import frozen
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -122,20 +122,16 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
             reader.reason.renewed_at -= 1000.0
 
         monkeypatch.setattr(running.feed, "open", open_slowly)
-        assert own_mongod.pid is not None
-        os.kill(own_mongod.pid, signal.SIGSTOP)
-        try:
+        with frozen(own_mongod.pid):
             eventually(lambda: service.says("alive", "waiting for MongoDB since"))
             assert reporter.report.told.state == "waiting"
             eventually(lambda: "lagDocuments" not in reporter.figures.latest.figures)
             assert reporter.figures.latest.figures["inHandDocuments"] == 0
-            frozen = len(service.told)
-            eventually(lambda: len(service.told) > frozen + 10)
-            assert {method for method, _ in service.told[frozen:]} == {"alive"}
+            told = len(service.told)
+            eventually(lambda: len(service.told) > told + 10)
+            assert {method for method, _ in service.told[told:]} == {"alive"}
             reader.delivered_at -= 1000.0
             monkeypatch.setattr(watch, "feed_seconds", FEED_SECONDS)
-        finally:
-            os.kill(own_mongod.pid, signal.SIGCONT)
         # The silence while it was away is no stall either.
         at_work(running, service)
         assert running.dispatcher.watchdog.stalled() is None

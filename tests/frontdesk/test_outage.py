@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import threading
@@ -21,7 +20,7 @@ from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from tests.conftest import missing
 from tests.frontdesk.desk import BROKEN_OFF, DeskProcess, in_threads, text_event
-from tests.servers import throwaway_mongod
+from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
 
 # LINE counts a webhook as failed when its answer takes longer.
@@ -101,16 +100,12 @@ def test_after_one_time_out_the_next_requests_are_refused_at_once(
     own_mongod: EmbeddedMongod, own_database: Database[Any], desk: DeskProcess
 ) -> None:
     assert desk.post(text_event("before")).status == 200
-    assert own_mongod.pid is not None
-    os.kill(own_mongod.pid, signal.SIGSTOP)
-    try:
+    with frozen(own_mongod.pid):
         in_threads(8, lambda number: assert_refused_in_time(desk, f"first-{number}"))
         started = time.monotonic()
         for number in range(20):
             assert_refused_in_time(desk, f"next-{number}")
         assert time.monotonic() - started < 1
-    finally:
-        os.kill(own_mongod.pid, signal.SIGCONT)
     wait_until_ready(desk)
     assert desk.post(text_event("after")).status == 200
     assert own_database["recvq"].count_documents({"eventId": {"$regex": "^next"}}) == 0

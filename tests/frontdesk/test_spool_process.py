@@ -30,7 +30,7 @@ from tests.conftest import missing
 from tests.frontdesk.cut_line import Gate
 from tests.frontdesk.desk import BROKEN_OFF, Answer, DeskProcess, text_event
 from tests.linedesk.store.spool.test_spool import raw, small_disk
-from tests.servers import throwaway_mongod
+from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
 
 # The front desk's promise; LINE itself waits 2 s.
@@ -468,13 +468,10 @@ def test_mongodb_frozen_under_load_costs_no_event_no_order_and_no_late_answer(
     ended = shared.desk.log.count("spooling ended")
     with Load(shared.desk, name="F") as load:
         load.wait_for_more()
-        os.kill(own_mongod.pid, signal.SIGSTOP)
-        try:
+        with frozen(own_mongod.pid):
             frozen_until = time.monotonic() + 5
             load.wait_for_more(100)
             eventually(lambda: time.monotonic() > frozen_until)
-        finally:
-            os.kill(own_mongod.pid, signal.SIGCONT)
         shared.desk.wait_for_line("spooling ended", times=ended + 1)
         load.wait_for_more()
     assert load.refused == 0

@@ -4,8 +4,6 @@ once.
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -29,7 +27,7 @@ from linedesk.store.records.effects import WITH_OUTBOX
 from linesim import HandClock, Sim
 from tests.jobworker.worker_harness import Room
 from tests.linedesk.store.lagging import lagging_set
-from tests.servers import throwaway_mongod
+from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -172,10 +170,8 @@ def test_a_thousand_answers_around_an_outage_arrive_once_and_their_ends_follow(
             for user in users * 10:
                 room.says(user, "?")
             eventually(lambda: sum(len(texts(sim, user)) for user in users) > 100)
-            assert server.pid is not None
-            os.kill(server.pid, signal.SIGSTOP)
-            threading.Event().wait(4.0)
-            os.kill(server.pid, signal.SIGCONT)
+            with frozen(server.pid):
+                threading.Event().wait(4.0)
             all_answered_once(room, users, 10)
 
 

@@ -26,6 +26,7 @@ from linedesk.store.control import Control, Scope
 from linedesk.store.errors import OtherSchema, StoreUnavailable
 from tests.conftest import missing
 from tests.linedesk.cli.terminals import terminal, to_the_end, until_asked
+from tests.servers import frozen
 
 # Each takes tens of milliseconds to import.
 HEAVY = {
@@ -218,26 +219,22 @@ def test_doctor_finds_a_broken_bot(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def frozen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URI of a mongod that takes connections and answers nothing."""
     try:
         find_mongod()
     except MongodNotFound as error:
         missing(str(error))
-    with EmbeddedMongod(tmp_path_factory.mktemp("frozen") / "mongod") as mongod:
-        assert mongod.pid is not None
-        os.kill(mongod.pid, signal.SIGSTOP)
-        try:
-            yield mongod.uri
-        finally:
-            os.kill(mongod.pid, signal.SIGCONT)
+    folder = tmp_path_factory.mktemp("frozen")
+    with EmbeddedMongod(folder / "mongod") as mongod, frozen(mongod.pid):
+        yield mongod.uri
 
 
 ACTS = (["pause", "main"], ["resume"], ["release", "main/U1"], ["dead", "replay", "01E"])
 
 
-def test_an_act_reports_within_two_seconds_that_mongodb_is_down(frozen: str) -> None:
-    for uri in (DEAD_PORT, frozen):
+def test_an_act_reports_within_two_seconds_that_mongodb_is_down(hanging: str) -> None:
+    for uri in (DEAD_PORT, hanging):
         began = time.monotonic()
         with (
             pytest.raises(StoreUnavailable),
@@ -247,12 +244,12 @@ def test_an_act_reports_within_two_seconds_that_mongodb_is_down(frozen: str) -> 
         assert time.monotonic() - began < 2.0
 
 
-def test_each_act_reports_that_mongodb_is_down(frozen: str) -> None:
+def test_each_act_reports_that_mongodb_is_down(hanging: str) -> None:
     # Each waits a second for MongoDB, so they wait side by side.
     with ThreadPoolExecutor() as pool:
         running = [
             pool.submit(linedesk, *act, MONGODB_URI=uri)
-            for uri in (DEAD_PORT, frozen)
+            for uri in (DEAD_PORT, hanging)
             for act in ACTS
         ]
     for ran in (one.result() for one in running):

@@ -55,7 +55,9 @@ def served(
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         eventually(lambda: running.started)
-        yield f"http://127.0.0.1:{port}"
-        running.should_exit = True
-        thread.join(10)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            running.should_exit = True
+            thread.join(10)
         assert not thread.is_alive()

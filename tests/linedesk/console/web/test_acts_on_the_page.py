@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -25,7 +23,7 @@ from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import EVENT, USER
 from tests.linedesk.console.hand import a_call, a_run
 from tests.linedesk.console.serving import served
-from tests.servers import throwaway_mongod
+from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
 
 Rows = Database[dict[str, Any]]
@@ -345,11 +343,8 @@ def test_while_mongodb_is_frozen_or_stopped_an_act_answers_within_two_seconds(
             form = form_of(browser, url)
             assert "is paused" in post(browser, url, "/pause", channel="main", key=USER)
             pid = client.admin.command("serverStatus")["pid"]
-            os.kill(pid, signal.SIGSTOP)
-            try:
+            with frozen(pid):
                 took, told = timed(browser, url, form)
-            finally:
-                os.kill(pid, signal.SIGCONT)
             assert "did not confirm it in time" in told
             assert took < 2.0
             server.stop()
