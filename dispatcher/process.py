@@ -35,7 +35,7 @@ from linedesk.contract import MakeWorker
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.service_manager import ServiceManager
-from linedesk.runtime.thread import Component
+from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.collections import require_schema
 from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import PROGRESS, RECVQ
@@ -123,7 +123,7 @@ class Dispatcher:
         limits: DispatcherLimits,
         lease: Lease,
         inbox: SimpleQueue[int | BaseException],
-        components: Sequence[Component] = (),
+        components: Sequence[BackgroundThread] = (),
         service: ServiceManager | None = None,
         registry: CollectorRegistry | None = None,
         about: Mapping[str, str | int] | None = None,

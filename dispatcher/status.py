@@ -35,7 +35,7 @@ from linedesk.runtime.status_row import (
     WRITE_SECONDS,
     StatusRow,
 )
-from linedesk.runtime.thread import BackgroundThread, Component
+from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError
 from linedesk.store.queue.repair import Neighbours
@@ -68,7 +68,7 @@ class StatusLine:
         view: PoolView,
         reason: WaitReason,
         worker: Worker,
-        components: Sequence[Component],
+        components: Sequence[BackgroundThread],
         *,
         about: Document,
     ) -> None:
@@ -76,7 +76,7 @@ class StatusLine:
         self._view = view
         self._reason = reason
         self._worker = worker
-        self._parts: list[Worker | Component] = [worker, *components]
+        self._parts: list[Worker | BackgroundThread] = [worker, *components]
         self._about = about
         self._began_at = datetime.now(UTC)
 
@@ -289,7 +289,7 @@ class StatusReporter:
         view: PoolView,
         reader: FeedReader,
         worker: Worker,
-        components: Sequence[Component],
+        components: Sequence[BackgroundThread],
         neighbours: Neighbours,
         *,
         about: Document,

@@ -20,7 +20,7 @@ from linedesk.contract import Worker
 from linedesk.runtime.liveness import ThreadActivity
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager, word_seconds
-from linedesk.runtime.thread import BackgroundThread, Component
+from linedesk.runtime.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Watchdog:
         pool: Pool,
         reader: FeedReader,
         worker: Worker,
-        parts: Sequence[Component],
+        parts: Sequence[BackgroundThread],
         *,
         threads: int,
         handler_seconds: float,

@@ -4,42 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 from linedesk.runtime.liveness import LIMIT_SECONDS, ThreadActivity
 
 JOIN_SECONDS = 10.0
 
 
-class Component(Protocol):
-    """A part of a process with its own threads, which the process starts, supervises and stops.
-
-    If one of its threads dies, the process ends.
-    """
-
-    def start(self) -> None:
-        """Start; after a `stop` it ends at once."""
-        ...
-
-    def stop(self) -> None:
-        """Begin no new work; may be called at any time, repeatedly."""
-        ...
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the end; returns whether it has ended or was never started."""
-        ...
-
-    def stalled(self) -> str | None:
-        """A message that names a hanging thread; None while all make progress."""
-        ...
-
-    def status(self) -> str:
-        """The state for operators; quick and thread-safe. Empty: nothing to report."""
-        ...
-
-
 class BackgroundThread:
-    """A Component with one daemon thread of this name, which calls `run` once.
+    """A part of a process with one daemon thread of this name, which calls `run` once.
 
     `run` checks `_stop` and returns soon after it was set, also if it was set before the start. It
     reports each step on `activity`. Its exceptions reach `threading.excepthook`, which ends the
@@ -95,5 +67,5 @@ class BackgroundThread:
         return self.activity.stalled()
 
     def status(self) -> str:
-        """Empty, unless a subclass reports its state."""
+        """The state for operators, quick and thread-safe; empty unless a subclass has one."""
         return ""

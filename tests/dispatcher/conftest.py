@@ -25,7 +25,7 @@ from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult, Worker
 from linedesk.runtime.service_manager import ServiceManager
-from linedesk.runtime.thread import Component
+from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import DISPATCHER, EPOCHS, INDEXES, MEGABYTE
 from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
@@ -133,7 +133,7 @@ class Running:
         limits: DispatcherLimits,
         server_selection_seconds: float,
         renew_seconds: float = RENEW_SECONDS,
-        components: Sequence[Component] = (),
+        components: Sequence[BackgroundThread] = (),
         service: ServiceManager | None = None,
         feed_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -211,7 +211,7 @@ def dispatch(
         feed: str = "changestream",
         server_selection_seconds: float = 5.0,
         renew_seconds: float = RENEW_SECONDS,
-        components: Sequence[Component] = (),
+        components: Sequence[BackgroundThread] = (),
         service: ServiceManager | None = None,
         feed_options: Mapping[str, Any] | None = None,
         **limits: Any,
