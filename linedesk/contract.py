@@ -135,7 +135,6 @@ class Job(Protocol):
     @property
     def given_up_for(self) -> GiveUp | None:
         """Set if the job is to be given up, unless it was decided already."""
-        ...
 
     def following(self) -> Following:
         """The documents behind it.
@@ -143,7 +142,6 @@ class Job(Protocol):
         From this call until its handler begins, each further document of its key resumes the job.
         So does the end of reading documents stored before the start.
         """
-        ...
 
     def take_along(self, count: int) -> int:
         """Decide the next `count` documents together with the job.
@@ -151,7 +149,6 @@ class Job(Protocol):
         Returns their number: fewer if some are no longer under way. They end with the same result
         as the job. The count stays valid over a deferral, until another one is set.
         """
-        ...
 
     def take_slow_place(self) -> bool:
         """Whether a handler that may occupy its thread for long may begin now.
@@ -159,22 +156,18 @@ class Job(Protocol):
         At most half of the threads run slow handlers. If it may not, return a Wait: the job runs
         again by itself when a place is free.
         """
-        ...
 
     def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
         """Report that the handler begins on this thread.
 
         It is overdue after `limit_seconds`, by default after the time limit for all handlers.
         """
-        ...
 
     def unsaved(self) -> Sequence[str]:
         """Names of the key's documents that were decided without a record since the last save."""
-        ...
 
     def resume(self) -> None:
         """Run the job again; may be called from any thread, also before it was deferred."""
-        ...
 
 
 class Worker(Protocol):
@@ -182,26 +175,21 @@ class Worker(Protocol):
 
     def take_over(self, epoch: int) -> None:
         """Called once, with the lease, before any document is read."""
-        ...
 
     def decide(self, job: Job) -> JobResult | Wait:
         """Run one job on the calling thread. Raises only errors that must stop the process.
 
         The result of a run whose handler was abandoned is ignored.
         """
-        ...
 
     def did_not_return(self, job: Job, stack: str) -> Wait:
         """Report an abandoned handler with its `stack`: a failed try. Must be quick."""
-        ...
 
     def has_room(self) -> bool:
         """False while so many effects wait that reading should pause."""
-        ...
 
     def status(self) -> str:
         """The waiting effects, in a text for operators; quick and thread-safe."""
-        ...
 
     def waiting(self) -> Sequence[Mapping[str, Any]]:
         """A few of the decided effects that wait longest.
@@ -209,35 +197,29 @@ class Worker(Protocol):
         Each as `{channel, key, eventId, since, why}`, with `why` as a text for operators; quick and
         thread-safe.
         """
-        ...
 
     def workers(self) -> Sequence[Mapping[str, Any]]:
         """The worker processes that run handlers, for operators; empty if threads run them."""
-        ...
 
     def broker(self) -> str | None:
         """The problem with the workers' broker; empty if there is none.
 
         None if threads of this process run the handlers.
         """
-        ...
 
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         """Turn a send into a dead letter if it is the first of its conversation's outbox.
 
         True while that is under way, so the caller asks again. Quick and thread-safe.
         """
-        ...
 
     def stop(self) -> None:
         """Begin no new work; work under way ends by itself."""
-        ...
 
     def finish(self) -> None:
         """Write what the work left behind, after its threads have ended and while this process
         still has the lease. Raises nothing.
         """
-        ...
 
 
 Step = Callable[[], None]
@@ -258,4 +240,3 @@ class MakeWorker(Protocol):
         """`step` accepts work without a key, `later` calls a function after some seconds, and
         `places` limits the number of jobs that run at a time.
         """
-        ...

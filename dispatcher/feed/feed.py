@@ -145,21 +145,16 @@ class Feed(Protocol):
 
     def open(self, token: Any) -> None:
         """Continue after `token`."""
-        ...
 
     def open_at(self, time: Timestamp) -> None:
         """Begin with inserts at or after a time of the server."""
-        ...
 
     def read(self) -> FeedItem | None:
         """Return the next document, after at most STEP_SECONDS; None if there was none."""
-        ...
 
     @property
     def token(self) -> Any:
         """The present position; after a `read` of None it may have moved past other writes."""
-        ...
 
     def close(self) -> None:
         """Close the cursor; may be called twice."""
-        ...
