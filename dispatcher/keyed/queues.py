@@ -21,7 +21,6 @@ from linedesk.store.control import NO_PAUSES, Drop, Pauses
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
 from linedesk.store.queue.usage import accepted_at
-from linedesk.store.records.held import HeldRecord
 from linedesk.store.records.waits import Why, reason
 
 # A conversation remembers the last 100 names it applied, including the newest (architecture: step
@@ -65,21 +64,10 @@ class ReadyLine(Enum):
 class JobOwner(Protocol):
     """The calls of a job's own methods, from any thread; see `linedesk.contract.Job`."""
 
-    def resume(self, what: QueuedJob) -> None:
-        """Let the job run again."""
-        ...
-
-    def following(self, job: QueuedJob) -> Following:
-        """Return the documents behind the job."""
-        ...
-
-    def take_along(self, job: QueuedJob, count: int) -> int:
-        """Decide up to this many of the documents behind the job together with it."""
-        ...
-
-    def take_slow_place(self, job: QueuedJob) -> bool:
-        """Return whether one more slow handler may run."""
-        ...
+    def resume(self, what: QueuedJob) -> None: ...
+    def following(self, job: QueuedJob) -> Following: ...
+    def take_along(self, job: QueuedJob, count: int) -> int: ...
+    def take_slow_place(self, job: QueuedJob) -> bool: ...
 
 
 class QueuedJob:
@@ -801,16 +789,9 @@ class KeyQueues:
         queue = job.queue
         job.held_n = self.tracker.next_held()
         channel, key = queue.key
-        row = HeldRecord(
-            id=job.slot.id,
-            n=job.held_n,
-            key=key,
-            channel=channel,
-            document=job.document,
-            why=self._why(queue),
-            since=at,
-        )
-        self._rows.append(row.to_document())
+        row: Document = {"_id": job.slot.id, "n": job.held_n, "key": key, "channel": channel}
+        row |= {"document": job.document, "why": self._why(queue), "since": at}
+        self._rows.append(row)
         self._count_held(queue, 1)
         self.tracker.finish(job.slot)
 

@@ -1008,6 +1008,17 @@ def test_of_fewer_documents_than_had_to_move_each_is_chosen_once() -> None:
     assert (queues.held_documents, queues.has_to_move) == (3, False)
 
 
+def test_a_document_moves_to_held_with_its_place_and_why_it_waits() -> None:
+    document = {"_id": 1, "channel": CHANNEL, "key": "A", "event": {}}
+    queues = queues_of(document)
+    queues.want_moved([(queue, 10) for queue in queues.all()])
+    queues.choose(NOW)
+    plan = queues.begin_save()
+    assert plan is not None
+    row = {"_id": 1, "n": 0, "key": "A", "channel": CHANNEL, "document": document}
+    assert plan.rows == ({**row, "why": {"code": "behind_slow_handler"}, "since": NOW},)
+
+
 def test_nothing_moves_past_a_document_that_is_too_large() -> None:
     large = {"_id": 1, "key": "A", "padding": "x" * MOST_WRAPPED_BYTES}
     queues = queues_of(large, {"_id": 2, "key": "A"})

@@ -25,7 +25,6 @@ from linedesk.store.records import (
 )
 from linedesk.store.records.audit import begun_row, ended
 from linedesk.store.records.calls import CallRecord
-from linedesk.store.records.held import HeldRecord
 from linedesk.store.records.leases import NEVER_HELD, LeaseRecord
 from linedesk.store.records.runs import RunRecord
 
@@ -127,16 +126,6 @@ def test_an_act_is_stored_as_ever() -> None:
     }
     assert is_stored_as(row, stored)
     assert ended("done", LATER) == {"outcome": "done", "endedAt": LATER}
-
-
-def test_a_document_in_held_is_stored_as_ever() -> None:
-    document = {"_id": 1, "channel": "main", "key": "U1", "event": {}}
-    row = HeldRecord(
-        1, n=7, key="U1", channel="main", document=document, why="paused", since=AT
-    ).to_document()
-    stored = {"_id": 1, "n": 7, "key": "U1", "channel": "main"}
-    stored |= {"document": document, "why": "paused", "since": AT}
-    assert is_stored_as(row, stored)
 
 
 def test_the_row_of_the_lease_is_made_as_ever() -> None:
