@@ -36,10 +36,6 @@ LONG_PASS_DOCUMENTS = 5_000
 OVERTAKEN_CODES = frozenset({136, 43})
 
 
-class Superseded(StoreUnavailable):
-    """The scan's cursor was lost: begin again from the documents finished by now."""
-
-
 @dataclass
 class ScanPass:
     """One scan of recvq, from some places before a document to the newest."""
@@ -148,7 +144,7 @@ class Rescan:
                 #     return one
                 return one
         except PyMongoError as error:
-            raise _superseded_or(error) from error
+            raise _unavailable_or(error) from error
 
     def _documents(
         self, after: Any, session: ClientSession, stopped: Callable[[], bool]
@@ -227,12 +223,12 @@ class Rescan:
             ]
         except PyMongoError as error:
             # The oldest entry may have been truncated in the meantime.
-            raise _superseded_or(error) from error
+            raise _unavailable_or(error) from error
         return float(max(1, ends[1] - ends[0]))
 
 
-def _superseded_or(error: PyMongoError) -> Exception:
-    """Return Superseded if the cursor was lost; otherwise the error that `translate` returns."""
+def _unavailable_or(error: PyMongoError) -> Exception:
+    """Return StoreUnavailable if the cursor was lost; else the error that `translate` returns."""
     if isinstance(error, OperationFailure) and error.code in OVERTAKEN_CODES:
-        return Superseded(f"MongoDB error {error.code}")
+        return StoreUnavailable(f"MongoDB error {error.code}")
     return translate(error)

@@ -18,7 +18,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed.feed import PositionLost
-from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass, Superseded
+from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
 from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -583,7 +583,10 @@ def test_an_oplog_that_is_truncated_as_its_length_is_read_ends_no_process(
     store(database, *numbered(3))
     rescan, taken = Rescan(database[RECVQ]), Taken()
     lost = {"namespace": "local.oplog.rs", "errorCode": 136}
-    with failing(database.client, ["find"], times=1, **lost), pytest.raises(Superseded):
+    with (
+        failing(database.client, ["find"], times=1, **lost),
+        pytest.raises(StoreUnavailable, match="MongoDB error"),
+    ):
         rescan.scan(None, taken, never)
     assert rescan.scan(None, taken, never) is not None
     assert len(taken.documents) == 3
