@@ -21,27 +21,18 @@ FORGET_AFTER = 20_000
 KEPT_OUT_OF_HELD = 10_000
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """The place of one document in the window."""
 
-    __slots__ = ("finished", "id", "since", "size", "token")
-
-    def __init__(
-        self,
-        id: Any,  # noqa: A002
-        token: Any,
-        size: int = 0,
-        *,
-        finished: bool = False,
-    ) -> None:
-        self.id = id
-        self.token = token
-        # The document's bytes.
-        self.size = size
-        # Finished in its own place, by a decision or by moving to `held`.
-        self.finished = finished
-        # Monotonic seconds when it was queued.
-        self.since = 0.0
+    id: Any
+    token: Any
+    size: int = 0
+    """The document's bytes."""
+    finished: bool = False
+    """Finished in its own place, by a decision or by moving to `held`."""
+    since: float = 0.0
+    """Monotonic seconds when it was queued."""
 
 
 @dataclass(frozen=True)
