@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -30,7 +29,6 @@ from linedesk.store.client import DURABLE, LOCAL
 from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.insert import insert_documents
-from linedesk.store.queue.guard import EVERY_SECONDS, Guard
 from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 from linedesk.store.spool.drain import NEVER_TAKEN
 
@@ -229,35 +227,3 @@ def _refused(error: StoreUnavailable) -> list[int]:
         return []
     errors = cause.details["writeErrors"]
     return [failure["index"] for failure in errors if failure["code"] in NEVER_TAKEN]
-
-
-# An insert within this time uses the check made for it.
-SOON_SECONDS = 0.2
-
-
-class Guarded:
-    """The guard of one thread. It checks recvq only around inserts, since none may be due for
-    days.
-    """
-
-    def __init__(self, database: Database[Any], *, every_seconds: float = EVERY_SECONDS) -> None:
-        self._guard = Guard(database)
-        self._every_seconds = every_seconds
-        self._look_at = 0.0
-
-    def look_ahead(self) -> None:
-        """Check now instead of at the next insert, which comes soon; raises like the guard."""
-        if time.monotonic() + SOON_SECONDS >= self._look_at:
-            self._look()
-
-    @contextmanager
-    def inserting(self, size_bytes: int) -> Iterator[None]:
-        """Like the guard's method; raises RecvqClosed, and StoreUnavailable if the check fails."""
-        if time.monotonic() >= self._look_at:
-            self._look()
-        with self._guard.inserting(size_bytes):
-            yield
-
-    def _look(self) -> None:
-        self._guard.look()
-        self._look_at = time.monotonic() + self._every_seconds

@@ -10,8 +10,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +22,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 
 from dispatcher.metrics import TimerMetrics
-from dispatcher.timer_firing import BATCH_ROWS, Guarded, Inserting, TimerFiring
+from dispatcher.timer_firing import BATCH_ROWS, Inserting, TimerFiring
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.liveness import moment
 from linedesk.runtime.thread import BackgroundThread
@@ -32,7 +32,7 @@ from linedesk.store.errors import (
     QueueError,
     StoreUnavailable,
 )
-from linedesk.store.queue.guard import EVERY_SECONDS
+from linedesk.store.queue.guard import EVERY_SECONDS, Guard
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ READ_SECONDS = 10.0
 CLOCK_SECONDS = 1.0
 # The guard checks recvq this long before a timer is due, so that the timer does not wait for it.
 AHEAD_SECONDS = 0.1
+# An insert within this time uses that check.
+SOON_SECONDS = 0.2
 # A clock that falls behind by more was set back; smaller differences come from a busy machine.
 STEP_BACK_SECONDS = 1.0
 # The pauses after a round that moved no row: another process was faster, or the rows cannot move.
@@ -102,11 +104,11 @@ class Timers(BackgroundThread):
         self._lease_is_fresh = lease_is_fresh
         self._now = now
         self._limits = limits
-        self._guarded = Guarded(database, every_seconds=limits.guard_seconds)
+        self._guard = Guard(database, every_seconds=limits.guard_seconds)
         self._figures = TimerMetrics(registry)
         self._firing = TimerFiring(
             database,
-            inserting=inserting or self._guarded.inserting,
+            inserting=inserting or self._inserting,
             now=now,
             figures=self._figures,
             batch_rows=limits.batch_rows,
@@ -224,8 +226,15 @@ class Timers(BackgroundThread):
         self.activity.busy()
         # After a failure here the insert checks again and reports its error.
         with suppress(*TROUBLE):
-            self._guarded.look_ahead()
+            self._guard.look_when_due(ahead_seconds=SOON_SECONDS)
         self.activity.idle()
+
+    @contextmanager
+    def _inserting(self, size_bytes: int) -> Iterator[None]:
+        """As the guard's; recvq is checked only here, since no timer may be due for days."""
+        self._guard.look_when_due()
+        with self._guard.inserting(size_bytes):
+            yield
 
 
 class Trouble:

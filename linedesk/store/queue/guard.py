@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -57,6 +58,7 @@ class Guard(BackgroundThread):
         super().__init__("guard", self._run, limit_seconds=HANGING_SECONDS)
         self._usage = RecvqUsage(database)
         self._every_seconds = every_seconds
+        self._due_at = 0.0
         self.refused: str | None = None
         """Why MongoDB refuses the user, safe to show to clients; None after a successful check.
 
@@ -109,6 +111,15 @@ class Guard(BackgroundThread):
         """
         with self._looking:
             self._look(patient=True)
+
+    def look_when_due(self, *, ahead_seconds: float = 0.0) -> None:
+        """As `look`, unless the last check is recent enough, also in `ahead_seconds` from now.
+
+        For the owner of a guard that is not started, before its inserts.
+        """
+        if time.monotonic() + ahead_seconds >= self._due_at:
+            self.look()
+            self._due_at = time.monotonic() + self._every_seconds
 
     def refresh(self) -> None:
         """Check within HASTY_SECONDS, with an earlier long sum.

@@ -12,7 +12,6 @@ right to insert into recvq is therefore not the right to send.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +24,7 @@ from linedesk.store.client import DURABLE
 from linedesk.store.documents import DEADLETTERS, RECVQ, Document, name_of
 from linedesk.store.errors import translated
 from linedesk.store.insert import insert_documents
-from linedesk.store.queue.guard import EVERY_SECONDS, Guard
+from linedesk.store.queue.guard import Guard
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import EXPIRES_AT, REPLAYED_AT
 
@@ -97,7 +96,6 @@ class Replays:
         self._recvq = database[RECVQ]
         self._letters = database[DEADLETTERS].with_options(write_concern=DURABLE)
         self._guard = guard
-        self._look_at = 0.0
 
     def replay(self, letter: Mapping[str, Any], document: Document) -> bool:
         """Store the document and mark the letter.
@@ -106,9 +104,7 @@ class Replays:
         the replay began and was refused. `letter` is as read, `document` is made for its
         `replay_name`. Raises RecvqClosed, with nothing written, if recvq is full or misconfigured.
         """
-        if time.monotonic() >= self._look_at:
-            self._guard.look()
-            self._look_at = time.monotonic() + EVERY_SECONDS
+        self._guard.look_when_due()
         with self._guard.inserting(len(bson.encode(document))):
             if not self._begin(letter):
                 return False
