@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import ContentDownloads
+from jobworker.bot.talk import TalkContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
 from jobworker.handlers import Handlers
@@ -76,7 +77,7 @@ class LineSettings:
     """How to reach LINE. Without a `data_base` the API's host is also the data host."""
 
     api_base: str
-    token: str
+    token: str = field(repr=False)
     interval_seconds: float
     threads: int
     concurrency: int = 1
@@ -92,9 +93,6 @@ class LineSettings:
     """Whether a user sees the loading animation while a slow handler runs."""
     slow_answers: SlowAnswers = SlowAnswers.PUSH
     """How an answer is sent that is too late for its reply token."""
-
-    def __repr__(self) -> str:
-        return f"LineSettings(api_base={self.api_base!r}, token=***)"
 
 
 class LineSide:
@@ -262,16 +260,19 @@ class BotWorker:
             schedule=schedule,
             fetch=partial(ProfileFetch, side.line),
             names=self.names,
-            api=side.messaging_api,
-            content=side.contents.fetch,
+            around=partial(
+                TalkContext,
+                api=side.messaging_api,
+                content=side.contents.fetch,
+                quota=lambda: side.quota.month,
+                now=now,
+                settings=settings,
+                secrets=secrets,
+            ),
             animate=animations.begin,
             offer_button=Buttons(side.line, answers, line.slow_answers).begin,
-            quota=lambda: side.quota.month,
             lease_is_fresh=lease_is_fresh,
             runs=runs,
-            now=now,
-            settings=settings,
-            secrets=secrets,
             masked=masked,
         )
         self._places, self._workers = places, workers
@@ -321,7 +322,7 @@ class BotWorker:
 
     def has_room(self) -> bool:
         """Whether reading may continue."""
-        return self._worker.has_room()
+        return self.outbox.has_room
 
     def status(self) -> str:
         """The sends that wait for LINE, as a text for operators."""

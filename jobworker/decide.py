@@ -10,22 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
-from jobworker.bot.bot import Bot, Profiles, Rule
+from jobworker.bot.bot import Rule
 from jobworker.bot.events import model_of
 from jobworker.bot.gather import Gathering
 from jobworker.bot.talk import Talk
 from jobworker.handler_retry import Failure
+from jobworker.handlers import Handlers
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Conversation, Decision, checked
 from jobworker.record.waiting_answers import fetched
-from linedesk.contract import Following, Wait
+from jobworker.runs import UNHEARD, JobMemo
+from linedesk.contract import Job, Wait
 from linedesk.store.documents import Document, name_of
 from linedesk.store.records.waits import Why
 from linedesk.store.redaction import message_id_of, unsent_id_of
 
-UNHEARD = "unheard"
 NOTHING = Decision({}, [])
 
 
@@ -37,70 +38,13 @@ class Decided:
     outcome: str | None = None
 
 
-class Queue(Protocol):
-    """The documents behind the event (see `linedesk.contract.Job`)."""
-
-    document: Document
-    again: bool
-
-    def following(self) -> Following: ...
-
-    def take_along(self, count: int) -> int: ...
-
-    def take_slow_place(self) -> bool: ...
-
-
-class Rules(Protocol):
-    """The bot's rules (see `jobworker.handlers.Handlers`)."""
-
-    def bot(self) -> Bot: ...
-
-    def rule_in(self, talk: Talk, event: Any) -> Rule | None: ...
-
-
-@dataclass
-class Known:
-    """The results of an event's earlier runs that its decision depends on."""
-
-    decision: Decision | None = None
-    profile: Document | None = None
-    profile_asked: bool = False
-    rule: Rule | None = None
-    """The rule that the last run found."""
-    learns: Profiles = False
-    """Which names to fetch once this is recorded."""
-    forgets: bool = False
-    gathering: Gathering | None = None
-    """The state of its gathering, if its handler gets several messages."""
-    gathered: Sequence[Document] = ()
-    """The messages that are decided together, its own first; empty until they are known."""
-    heard: Sequence[Document] = ()
-    """Those of them that the handler gets: the others were taken back."""
-    found_applied: frozenset[str] = frozenset()
-    """Names found applied by another process's record."""
-
-    def decided_with(self, document: Document) -> Sequence[Document]:
-        """Return the documents decided together with the event's own, which is the first."""
-        return self.gathered or (document,)
-
-    def heard_with(self, document: Document) -> Sequence[Document]:
-        """Return those of them that the handler gets."""
-        return self.heard if self.gathered else (document,)
-
-    def disband(self, queue: Queue) -> None:
-        """Decide the event alone; the messages gathered with it are gathered again behind it."""
-        if self.gathered:
-            queue.take_along(0)
-        self.gathered, self.heard, self.gathering = (), (), None
-
-
 @dataclass
 class Case:
     """One event under decision, and all that the decision depends on."""
 
-    queue: Queue
-    known: Known
-    rules: Rules
+    job: Job
+    memo: JobMemo
+    handlers: Handlers
     make_talk: Callable[[], Talk]
     load: Callable[[], Conversation]
     """The conversation as stored."""
@@ -123,7 +67,7 @@ class Case:
     @cached_property
     def event(self) -> Any:
         """The SDK's model of the event."""
-        return model_of(self.queue.document["event"])
+        return model_of(self.job.document["event"])
 
 
 def decide(case: Case) -> Decided | Failure | Wait:
@@ -134,69 +78,69 @@ def decide(case: Case) -> Decided | Failure | Wait:
 
 def _tap(case: Case) -> Decided | None:
     """A tap on the button of a slow answer is decided without a handler."""
-    decision = fetched(case.queue.document, case.load, now=case.now)
+    decision = fetched(case.job.document, case.load, now=case.now)
     return None if decision is None else Decided(decision)
 
 
 def _find_rule(case: Case) -> None:
-    known = case.known
-    case.rule = rule = case.rules.rule_in(case.talk, case.event)
+    memo = case.memo
+    case.rule = rule = case.handlers.rule_in(case.talk, case.event)
     # guard: gathered-for-this-rule -> never
-    if rule != known.rule:
+    if rule != memo.rule:
         # The conversation was in an older state.
-        known.disband(case.queue)
-        known.rule = rule
+        memo.disband(case.job)
+        memo.rule = rule
     # Also if the handler fails: its changes are dropped, including a `talk.forget`.
-    known.learns, known.forgets = rule.profile if rule is not None else False, False
+    memo.learns, memo.forgets = rule.profile if rule is not None else False, False
 
 
 def _profile(case: Case) -> Wait | None:
     """The sender's profile is fetched first if the handler asks for it, once for an event."""
-    known, talk = case.known, case.talk
-    if case.rule is None or case.rule.profile is not True or known.profile_asked:
+    memo, talk = case.memo, case.talk
+    if case.rule is None or case.rule.profile is not True or memo.profile_asked:
         return None
     if talk.user_id is None or talk.reply_token is None:
         return None
     is_known = is_fresh(talk.profile, case.now)
     # Only now: if reading the conversation failed, the profile is requested again.
-    known.profile_asked = True
+    memo.profile_asked = True
     return None if is_known else Wait.because(Why.FETCHING_PROFILE)
 
 
 def _slow_place(case: Case) -> Wait | None:
     limit = case.rule.limit if case.rule is not None else None
-    if limit is None or limit <= case.handler_seconds or case.queue.take_slow_place():
+    if limit is None or limit <= case.handler_seconds or case.job.take_slow_place():
         return None
     return Wait.because(Why.NO_SLOW_PLACE)
 
 
 def _gather(case: Case) -> Wait | Decided | None:
     """Gather the messages of one sender. A repeated handler gets the same, without later ones."""
-    rule, known, queue = case.rule, case.known, case.queue
+    rule, memo, job = case.rule, case.memo, case.job
     if rule is None or rule.gather is None:
         return None
-    if not known.gathered:
+    if not memo.gathered:
         along: Sequence[Document] = ()
         if case.talk.user_id is not None:
-            known.gathering = known.gathering or Gathering(
-                rule.gather, queue.document, is_old=queue.again, clock=case.clock
+            memo.gathering = memo.gathering or Gathering(
+                rule.gather, job.document, is_old=job.again, clock=case.clock
             )
-            following = queue.following()
+            following = job.following()
             belongs = partial(_belongs, case, rule)
-            found = known.gathering.look(following, belongs=belongs, now=case.now, clock=case.clock)
+            found = memo.gathering.look(following, belongs=belongs, now=case.now, clock=case.clock)
             if found.wait_seconds > 0:
                 return Wait.because(Why.GATHERING, found.wait_seconds)
             along = following.documents[: found.count]
-        known.gathered = (queue.document, *along[: queue.take_along(len(along))])
-    known.heard = _heard(case)
-    return None if known.heard else Decided(NOTHING, UNHEARD)
+        memo.gathered = (job.document, *along[: job.take_along(len(along))])
+    memo.heard = _heard(case)
+    return None if memo.heard else Decided(NOTHING, UNHEARD)
 
 
 def _belongs(case: Case, rule: Rule, document: Document) -> bool:
     """Whether the document goes with the event, unless it is decided already."""
-    found = case.known.found_applied
+    found = case.memo.found_applied
     is_decided = bool(found) and name_of(document) in found
-    return not is_decided and case.rules.bot().gathers(rule, case.talk, document)
+    return not is_decided and case.handlers.bot().gathers(rule, case.talk, document)
 
 
 def _heard(case: Case) -> Sequence[Document]:
@@ -205,9 +149,9 @@ def _heard(case: Case) -> Sequence[Document]:
     An event that is there twice, as it may be while recvq lacks its index, is passed once.
     """
     # guard: unsend-in-line -> in_line = set[str | None]()
-    in_line = {unsent_id_of(one) for one in case.queue.following().documents} - {None}
+    in_line = {unsent_id_of(one) for one in case.job.following().documents} - {None}
     once: dict[str, Document] = {}
-    for one in case.known.gathered:
+    for one in case.memo.gathered:
         once.setdefault(name_of(one), one)
     return [
         one
@@ -217,13 +161,13 @@ def _heard(case: Case) -> Sequence[Document]:
 
 
 def _handle(case: Case) -> Decided | Failure:
-    rule, known, talk = case.rule, case.known, case.talk
+    rule, memo, talk = case.rule, case.memo, case.talk
     event = case.event
     if rule is not None and rule.gather is not None:
-        event = [model_of(one["event"]) for one in known.heard]
-        talk.gathered(known.heard)
-    if known.profile is not None:
-        talk.know_profile(known.profile)
+        event = [model_of(one["event"]) for one in memo.heard]
+        talk.gathered(memo.heard)
+    if memo.profile is not None:
+        talk.know_profile(memo.profile)
     kind = talk.raw.get("type")
     if kind in ("follow", "unfollow"):
         talk.know_friend(kind == "follow")
@@ -234,7 +178,7 @@ def _handle(case: Case) -> Decided | Failure:
             return failure
     decision = checked(talk.decision())
     if talk.forgot:
-        known.learns, known.forgets = False, True
+        memo.learns, memo.forgets = False, True
     return Decided(decision)
 
 

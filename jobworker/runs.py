@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo.collection import Collection
 
-from jobworker.decide import UNHEARD, Known
+from jobworker.bot.bot import Profiles, Rule
+from jobworker.bot.gather import Gathering
 from jobworker.handler_context import HandlerContext
 from jobworker.metrics import WorkerMetrics
+from jobworker.record.conversations import Decision
 from jobworker.row_log import RowLog
 from jobworker.sending.button import OfferedButton
-from linedesk.contract import JobResult, Wait
+from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import Document, name_of
 from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.runs import RunRecord
@@ -29,6 +32,7 @@ from linedesk.store.records.runs import RunRecord
 MOST_PLAIN = 500
 TYPE_CHARACTERS = 40
 
+UNHEARD = "unheard"
 FAILED = "failed"
 TIMEOUT = "timeout"
 AGAIN = "again"
@@ -36,10 +40,47 @@ GATHERED = "gathered"
 OWN_DECISIONS = (JobResult.RECORDED, JobResult.DONE)
 
 
+@dataclass(slots=True)
+class JobRun:
+    """One run, from its start on a thread."""
+
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.monotonic)
+    thread: str = field(default_factory=lambda: threading.current_thread().name)
+    handler_began: float | None = None
+    """None while the handler was not called; it also is if no worker process was free for it."""
+    handler_seconds: float | None = None
+    is_cut_off: bool = False
+    outcome: str | None = None
+    """If it differs from the verdict's."""
+    error: str | None = None
+
+    def end_handler(self) -> None:
+        """Note that it has returned or raised an error."""
+        if self.handler_began is not None:
+            self.handler_seconds = time.monotonic() - self.handler_began
+
+
 @dataclass
-class JobMemo(Known):
+class JobMemo:
     """The worker's state of a job between its runs."""
 
+    decision: Decision | None = None
+    profile: Document | None = None
+    profile_asked: bool = False
+    rule: Rule | None = None
+    """The rule that the last run found."""
+    learns: Profiles = False
+    """Which names to fetch once this is recorded."""
+    forgets: bool = False
+    gathering: Gathering | None = None
+    """The state of its gathering, if its handler gets several messages."""
+    gathered: Sequence[Document] = ()
+    """The messages that are decided together, its own first; empty until they are known."""
+    heard: Sequence[Document] = ()
+    """Those of them that the handler gets: the others were taken back."""
+    found_applied: frozenset[str] = frozenset()
+    """Names found applied by another process's record."""
     first_at: datetime | None = None
     """When the handler was first tried."""
     tries: int = 0
@@ -56,10 +97,24 @@ class JobMemo(Known):
     """The last call of the handler."""
     button: OfferedButton | None = None
     """The button shown instead of an answer that is too late for the event's token."""
-    run: JobRun | None = None
+    run: JobRun = field(default_factory=JobRun)
     """The run under way, or the last one."""
     died_with: set[str] = field(default_factory=set)
     """Worker processes that had it and lost it."""
+
+    def decided_with(self, document: Document) -> Sequence[Document]:
+        """Return the documents decided together with the event's own, which is the first."""
+        return self.gathered or (document,)
+
+    def heard_with(self, document: Document) -> Sequence[Document]:
+        """Return those of them that the handler gets."""
+        return self.heard if self.gathered else (document,)
+
+    def disband(self, job: Job) -> None:
+        """Decide the event alone; the messages gathered with it are gathered again behind it."""
+        if self.gathered:
+            job.take_along(0)
+        self.gathered, self.heard, self.gathering = (), (), None
 
     @property
     def failed_tries(self) -> int:
@@ -70,40 +125,6 @@ class JobMemo(Known):
     def has_sent(self) -> bool:
         """Whether the handler has sent by itself, which no record shows."""
         return self.call is not None and self.call.has_sent
-
-
-class JobRun:
-    """One run, from its start on a thread."""
-
-    __slots__ = (
-        *("at", "began", "error", "handler_began", "handler_seconds"),
-        *("is_cut_off", "outcome", "thread"),
-    )
-
-    def __init__(self) -> None:
-        self.at = datetime.now(UTC)
-        self.began = time.monotonic()
-        self.thread = threading.current_thread().name
-        # None while the handler was not called, or has not ended.
-        self.handler_began: float | None = None
-        self.handler_seconds: float | None = None
-        self.is_cut_off = False
-        # If it differs from the verdict's.
-        self.outcome: str | None = None
-        self.error: str | None = None
-
-    def begin_handler(self) -> None:
-        """Note that the handler is called now."""
-        self.handler_began = time.monotonic()
-
-    def never_began(self) -> None:
-        """Note that it was not called after all: no worker process was free for it."""
-        self.handler_began = None
-
-    def end_handler(self) -> None:
-        """Note that it has returned or raised an error."""
-        if self.handler_began is not None:
-            self.handler_seconds = time.monotonic() - self.handler_began
 
 
 class Runs:
@@ -126,18 +147,16 @@ class Runs:
         seconds = (at - document[ACCEPT_TIME]).total_seconds()
         self._figures.observe("wait_seconds", max(0.0, seconds))
 
-    def ended(
-        self, document: Document, memo: JobMemo, run: JobRun, verdict: JobResult | Wait
-    ) -> None:
+    def ended(self, document: Document, memo: JobMemo, verdict: JobResult | Wait) -> None:
         """Record a run that has ended; one without a handler's call and a decision gets no row."""
-        figures = self._figures
+        figures, run = self._figures, memo.run
         if run.handler_seconds is not None:
             figures.observe("handler_seconds", run.handler_seconds)
         if run.outcome == FAILED:
             figures.add("failed_handlers", "error")
         if isinstance(verdict, Wait):
             if run.handler_began is not None or run.outcome is not None:
-                self._add(document, memo, run, run.outcome or AGAIN, 0)
+                self._add(document, memo, run.outcome or AGAIN)
             return
         count = max(1, len(memo.gathered))
         figures.add(
@@ -149,15 +168,11 @@ class Runs:
             return
         recorded = memo.decision if verdict is JobResult.RECORDED else None
         effects = len(recorded.effects) if recorded is not None else 0
-        self._add(document, memo, run, outcome, effects)
-        self._add_gathered(memo, run, verdict)
-
-    def _add_gathered(self, memo: JobMemo, run: JobRun, verdict: JobResult) -> None:
-        """Add a row for each message that was decided together with the first one."""
+        self._add(document, memo, outcome, effects)
         of_heard = run.outcome or (GATHERED if verdict in OWN_DECISIONS else verdict.value)
         for one in memo.gathered[1:]:
             outcome = of_heard if one in memo.heard else UNHEARD
-            self._add(one, memo, run, outcome, 0, first=name_of(memo.gathered[0]))
+            self._add(one, memo, outcome, first=name_of(memo.gathered[0]))
 
     def abandoned(self, document: Document, memo: JobMemo) -> None:
         """Note that the last run's handler was abandoned; its later result is not reported.
@@ -165,24 +180,24 @@ class Runs:
         Harmless a second time, and if the last run called no handler.
         """
         run = memo.run
-        if run is None or run.handler_began is None or run.is_cut_off:
+        if run.handler_began is None or run.is_cut_off:
             return
         run.is_cut_off = True
         run.end_handler()
         self._figures.add("failed_handlers", TIMEOUT)
         self._figures.observe("handler_seconds", run.handler_seconds or 0.0)
-        self._add(document, memo, run, TIMEOUT, 0)
+        self._add(document, memo, TIMEOUT)
 
     def _add(
         self,
         document: Document,
         memo: JobMemo,
-        run: JobRun,
         outcome: str,
-        effects: int,
+        effects: int = 0,
         *,
         first: str | None = None,
     ) -> None:
+        run = memo.run
         waited = run.at - document[ACCEPT_TIME]
         record = RunRecord(
             at=run.at,

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,8 +29,8 @@ from bson.dbref import DBRef
 from jobworker.bot.bot import Rule
 from jobworker.bot.events import is_event, is_fired_timer
 from jobworker.bot.gather import answered
-from jobworker.bot.talk import Talk, TalkContext, no_content
-from jobworker.decide import UNHEARD, Case, Decided, decide
+from jobworker.bot.talk import Talk, TalkContext
+from jobworker.decide import Case, Decided, decide
 from jobworker.errors import NOT_ITS_FAULT, GateClosed, LineAway, WorkerAway
 from jobworker.handler_context import Abandoned, HandlerContext
 from jobworker.handler_retry import (
@@ -43,14 +43,13 @@ from jobworker.handler_retry import (
     raised,
 )
 from jobworker.handlers import Handlers, HandlerTry
-from jobworker.line.month import MonthlyQuota
 from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.metrics import since_ms
 from jobworker.record.conversations import Conversation, Conversations, Decision, Outbound
 from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import kept
-from jobworker.runs import FAILED, JobMemo, JobRun, Runs
+from jobworker.runs import FAILED, UNHEARD, JobMemo, JobRun, Runs
 from jobworker.sending.button import OfferedButton
 from jobworker.sending.outbox import Outbox
 from jobworker.unsend import Unsends
@@ -80,8 +79,8 @@ class TurnParts:
     """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
     names: LaterProfiles
     """Fetches profiles that no answer waits for."""
-    api: Callable[[], Any]
-    """The SDK's MessagingApi, made when a handler first needs it."""
+    around: Callable[..., TalkContext]
+    """Makes the services of a talk: `around(load=…, per_member=…)`."""
     lease_is_fresh: Callable[[], bool]
     runs: Runs
     """Counts and records each run of a job."""
@@ -89,15 +88,6 @@ class TurnParts:
     """Shows the user that a handler runs; returns the function to call at its end."""
     offer_button: Callable[..., OfferedButton | None]
     """Called when a handler is called for an event (`jobworker.sending.button.Buttons.begin`)."""
-    content: Callable[..., Any] = no_content
-    """Fetches a user's content: `content(message, to)` (see `jobworker.bot.content`)."""
-    quota: Callable[[], MonthlyQuota] = MonthlyQuota
-    """The known state of the month's quota; quick."""
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """The bot's own settings."""
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    """The bot's own secrets."""
     masked: Callable[[str], str] = str
     """Masks every secret in a text that is stored."""
 
@@ -130,10 +120,6 @@ class Turns:
         self.parts.unsends.take_over()
         self.parts.outbox.take_over()
 
-    def has_room(self) -> bool:
-        """Whether the outboxes have room for more decisions."""
-        return self.parts.outbox.has_room
-
     def decide(self, job: Job) -> JobResult | Wait:
         """Run a job once; raises Replaced if a successor has taken over."""
         memo = job.memo = job.memo or JobMemo()
@@ -153,7 +139,7 @@ class Turns:
             # Counted and recorded when it was abandoned; another run decides.
             log.warning("abandoned handler returned after all event_id=%s", turn.name)
             return Wait.because(Why.DEFERRED)
-        self.parts.runs.ended(job.document, memo, turn.run, result)
+        self.parts.runs.ended(job.document, memo, result)
         return result
 
     def did_not_return(self, job: Job, stack: str) -> Wait:
@@ -371,17 +357,8 @@ class Turn:
         return self._parts.conversations.load(self._document)
 
     def _talk(self) -> Talk:
-        parts = self._parts
-        around = TalkContext(
-            load=self._load,
-            api=parts.api,
-            content=parts.content,
-            quota=parts.quota,
-            now=parts.now,
-            per_member=self._turns.handlers.bot().per_member,
-            settings=parts.settings,
-            secrets=parts.secrets,
-        )
+        per_member = self._turns.handlers.bot().per_member
+        around = self._parts.around(load=self._load, per_member=per_member)
         return Talk(self._document, around)
 
     def _fetch_profile(self, user_id: str) -> None:
@@ -408,7 +385,7 @@ class Turn:
         end_animation = self._parts.animate(self._document, memo.call)
         documents = memo.heard_with(self._document)
         one = HandlerTry(job, memo, run, rule, event, talk, documents, memo.call)
-        run.begin_handler()
+        run.handler_began = time.monotonic()
         handlers = self._turns.handlers
         try:
             with memo.call.under(job.begin_handler(handlers.limit_of(rule))):
@@ -416,7 +393,7 @@ class Turn:
         except WorkerAway as error:
             memo.tries -= 1
             if error.worker is None:
-                run.never_began()
+                run.handler_began = None
             raise
         finally:
             run.end_handler()

@@ -174,10 +174,10 @@ def test_a_flood_of_events_that_come_to_nothing_leaves_out_rows_and_counts_them(
     event = {"type": "message" * 50, "webhookEventId": "01E", "source": {"userId": "U1"}}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
     for _ in range(5):
-        runs.ended(document, JobMemo(), JobRun(), JobResult.DONE)
+        runs.ended(document, JobMemo(), JobResult.DONE)
     failed = JobRun()
     failed.outcome, failed.error = "failed", "KeyError"
-    runs.ended(document, JobMemo(), failed, Wait.because(Why.HANDLER_FAILED))
+    runs.ended(document, JobMemo(run=failed), Wait.because(Why.HANDLER_FAILED))
     runs.rows.write()
     rows = rows_of(local(database.jobs))
     assert [row["outcome"] for row in rows] == ["finished"] * 3 + ["failed"]
