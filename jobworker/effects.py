@@ -7,7 +7,7 @@ and dead letters by `jobworker.record`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -179,11 +179,6 @@ def is_whole(effect: Mapping[str, Any]) -> bool:
     """Whether a timer's effect has all fields that `schedule` needs. Raises KeyError."""
     names = (effect[name] for name in ("id", "timer", EVENT_ID, "name", "channel", "key"))
     return bool(row_of(effect)) and all(isinstance(name, str) for name in names)
-
-
-def numbered(effects: Sequence[Document], n: int) -> list[Document]:
-    """Return the effects; its timers get the number of their record."""
-    return [{**one, "n": n} if is_timer(one) else one for one in effects]
 
 
 def row_of(effect: Mapping[str, Any]) -> Document:

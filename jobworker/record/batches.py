@@ -9,6 +9,7 @@ removes the open rows. A ready batch is repeated under its key, which is LINE's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -53,12 +54,9 @@ class Batches:
 
     def open(self, key: str, at: datetime) -> None:
         """Begin a batch, before any send is claimed for it."""
-        try:
-            with writing_one():
-                self._rows.insert_one({"_id": key, "epoch": self._epoch, STATE: OPEN, "at": at})
-        except DuplicateKeyError:
-            # An earlier try was late.
-            return
+        # It exists if an earlier try was late.
+        with suppress(DuplicateKeyError), writing_one():
+            self._rows.insert_one({"_id": key, "epoch": self._epoch, STATE: OPEN, "at": at})
 
     def claim(self, key: str, at: datetime, wanted: Mapping[str, Sequence[str]]) -> list[str]:
         """Claim the sends at these places; returns the claimed conversations.
@@ -136,10 +134,10 @@ class Batches:
             row = self._take_row({"_id": key, STATE: READY})
         if row is None:
             return None
-        batch = _ready(row)
+        members = {one["_id"]: one["places"] for one in row["members"]}
         # Before it ends each conversation has to leave it, even one whose outbox is not loaded yet.
-        self._conversations.adopt_all(list(batch.members))
-        return batch
+        self._conversations.adopt_all(list(members))
+        return ReadyBatch(key, row["at"], members)
 
     def messages(self, batch: ReadyBatch) -> list[Document] | None:
         """Return its messages, from a conversation that is still in it; None if all have left.
@@ -206,11 +204,6 @@ class Batches:
     @property
     def _older(self) -> Document:
         return {"epoch": {"$lt": self._epoch}}
-
-
-def _ready(row: Mapping[str, Any]) -> ReadyBatch:
-    members = {one["_id"]: one["places"] for one in row["members"]}
-    return ReadyBatch(row["_id"], row["at"], members)
 
 
 def _is_refusal(error: BulkWriteError) -> bool:

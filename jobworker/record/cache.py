@@ -49,12 +49,8 @@ class ConversationCache:
         # All under _lock.
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._bytes = 0
-        self._changes = 0
-
-    @property
-    def changes(self) -> int:
+        self.changes = 0
         """How many changes were made; a copy that was read before the last one is not kept."""
-        return self._changes
 
     def n_of(self, id_: str) -> int | None:
         """The number of records of a conversation; None if it is not kept."""
@@ -73,7 +69,7 @@ class ConversationCache:
         raw = bson.encode(fields)
         with self._lock:
             # guard: read-before-a-change -> if True:
-            if changes == self._changes:
+            if changes == self.changes:
                 self._put(id_, _Entry(n, raw, self._monotonic()))
 
     def copy_of(self, id_: str) -> object:
@@ -85,7 +81,7 @@ class ConversationCache:
     ) -> None:
         """A record has changed these paths, and incremented `n`; `copy` was there before it."""
         with self._lock:
-            self._changes += 1
+            self.changes += 1
             entry = self._entry(id_)
             # Read meanwhile, it may have the record already.
             # guard: copy-before-the-record -> if entry is None:
@@ -100,7 +96,7 @@ class ConversationCache:
     def forget(self, id_: str) -> None:
         """It has changed otherwise, or may have."""
         with self._lock:
-            self._changes += 1
+            self.changes += 1
             self._remove(id_)
 
     def _entry(self, id_: str) -> _Entry | None:
@@ -129,15 +125,9 @@ class ConversationCache:
 def _changed(fields: Document, changes: Mapping[str, Any], gone: Iterable[str]) -> Document:
     """Return the fields after an update; a path has one or two steps."""
     for path in gone:
-        name, _, part = path.partition(".")
-        if part:
-            (fields.get(name) or {}).pop(part, None)
-        else:
-            fields.pop(name, None)
+        outer, _, name = path.rpartition(".")
+        (fields.get(outer) or {} if outer else fields).pop(name, None)
     for path, value in changes.items():
-        name, _, part = path.partition(".")
-        if part:
-            fields[name] = {**(fields.get(name) or {}), part: value}
-        else:
-            fields[name] = value
+        outer, _, name = path.rpartition(".")
+        (fields.setdefault(outer, {}) if outer else fields)[name] = value
     return fields

@@ -13,7 +13,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -27,7 +27,7 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from jobworker.effects import Call, is_timer, numbered
+from jobworker.effects import Call, is_timer
 from jobworker.errors import BotError
 from jobworker.latest import Latest
 from jobworker.record.cache import ConversationCache
@@ -140,7 +140,8 @@ class Decision:
 
     def as_record(self, n: int) -> Decision:
         """Return it as the conversation's record of that number, which its timers get."""
-        return replace(self, effects=numbered(self.effects, n))
+        effects = [{**one, "n": n} if is_timer(one) else one for one in self.effects]
+        return replace(self, effects=effects)
 
     @property
     def given_up(self) -> Decision:
@@ -222,13 +223,11 @@ class NotedCall:
 
 
 class EndTakenAlong:
-    """The end of a conversation's last call, as part of another update; `left` is None if it is
-    durable already.
+    """The end of a conversation's last call, as part of another update; None if it is durable
+    already.
     """
 
     def __init__(self, left: GroupUpdate | None) -> None:
-        self.is_durable = False
-        """To be set if the update is."""
         self._at = None if left is None else left.condition["call.at"]
         self.gone: Document = {} if left is None else {**left.update["$unset"]}
         """The paths of the sends that leave the outbox by it."""
@@ -241,9 +240,8 @@ class EndTakenAlong:
 
     def joined(self, update: Document) -> Document:
         """Return an update that sets `call`, with the end."""
-        return (
-            {**update, "$unset": {**update.get("$unset", {}), **self.gone}} if self.gone else update
-        )
+        gone = {**update.get("$unset", {}), **self.gone}
+        return {**update, "$unset": gone} if self.gone else update
 
 
 class Noted(Enum):
@@ -431,7 +429,15 @@ class Conversations:
             # Behind the places of a record that came in between.
             placed = noted.effects if noted is not None and not tries else None
             effects = self.placed(wanted.effects) if placed is None else placed
-            update = self._update_of(document, wanted, effects, applied)
+            update = update_of(
+                document,
+                wanted.changes,
+                effects,
+                gone=wanted.gone,
+                applied=applied,
+                trims=self._names.trims(id_, len(applied)),
+                epoch=self.epoch,
+            )
             try:
                 if not (tries or alone) and self._written_together(
                     as_read, update, adopted=adopted, noted=noted
@@ -467,7 +473,7 @@ class Conversations:
         condition: Document = {
             "_id": id_,
             "applied": {"$nin": names},  # guard: decided-once
-            **self._mine,  # guard: epoch-of-the-record
+            **self.mine,  # guard: epoch-of-the-record
         }
         # guard: unsent-in-the-record
         if message_ids:
@@ -502,54 +508,26 @@ class Conversations:
             condition = {**condition, OUTBOX: {"$in": [None, {}]}}
         if noted is None:
             return self._together.update(condition, update, upsert=not adopted)
-        with self._with_end(condition["_id"]) as end:
+        with self._together.taken(condition["_id"]) as left:
+            end = EndTakenAlong(left)
             condition |= end.no_other_call()
             call = noted.call.as_document()
             update = {**update, "$set": {**update["$set"], CALL: call}}
             # guard: ends-join-the-record
             update = end.joined(update)
-            end.is_durable = self._together.update(
+            is_certain = self._together.update(
                 condition, update, upsert=not adopted, seconds=noted.seconds
             )
-            return end.is_durable
-
-    @contextmanager
-    def _with_end(self, id_: str) -> Iterator[EndTakenAlong]:
-        """The end of an earlier call that is not durable yet, for a write that takes it along."""
-        left = self._together.take(id_)
-        end = EndTakenAlong(left)
-        try:
-            yield end
-        finally:
-            if left is not None:
-                self._together.took(left, is_durable=end.is_durable)
-
-    def _update_of(
-        self,
-        document: Mapping[str, Any],
-        decision: Decision,
-        effects: Sequence[Placed],
-        applied: Sequence[str],
-    ) -> Document:
-        return update_of(
-            document,
-            decision.changes,
-            effects,
-            gone=decision.gone,
-            applied=applied,
-            trims=self._names.trims(conversation_id(document), len(applied)),
-            epoch=self.epoch,
-        )
+            if left is not None and is_certain:
+                left.is_durable = True
+            return is_certain
 
     def next_place(self) -> str:
-        """Return the place of the next effect that is recorded."""
-        return self._place(next(self._numbers))
-
-    def _place(self, number: int) -> str:
-        """Return a place in an outbox. Places sort in the order of recording, because MongoDB
-        stores several new fields of one update in the order of their names.
+        """Return the place in an outbox of the next effect that is recorded. Places sort in the
+        order of recording, because MongoDB stores several new fields of one update in the order of
+        their names.
         """
-        return place_of(self.epoch, number)
+        return place_of(self.epoch, next(self._numbers))
 
     def _waiting_for_room(self, id_: str, error: WriteRefused) -> StoreUnavailable:
         """Return the error for a refused record: a wait, if the outbox takes the room and will
@@ -611,14 +589,14 @@ class Conversations:
             try:
                 with writing_one():
                     found: Document | None = self._collection.find_one_and_update(
-                        {"_id": id_, **self._mine},
+                        {"_id": id_, **self.mine},
                         update,
                         upsert=document is not None,
                         return_document=ReturnDocument.AFTER,
                     )
             except DuplicateKeyError:
                 # It is a successor's, or was inserted after the look-up.
-                self._refuse_successor(id_)
+                self.refuse_successor(id_)
             else:
                 if found is None:
                     raise Replaced(f"a conversation belongs to an epoch above {self.epoch}")
@@ -640,7 +618,7 @@ class Conversations:
         """Adopt conversations by one update."""
         with writing_one():
             self._collection.update_many(
-                {"_id": {"$in": list(ids)}, **self._mine}, {"$set": {"epoch": self.epoch}}
+                {"_id": {"$in": list(ids)}, **self.mine}, {"$set": {"epoch": self.epoch}}
             )
         for id_ in ids:
             self.forget(id_)
@@ -673,10 +651,11 @@ class Conversations:
         late. A call unknown in memory was itself written late, and is replaced. A `pymongo.timeout`
         around it should have these `seconds`.
         """
-        with self._with_end(id_) as end:
+        with self._together.taken(id_) as left:
             stray = None if instead is None else instead.at
-            noted = self._noted(id_, call, late, end, seconds, stray)
-            end.is_durable = noted is Noted.NOTED
+            noted = self._noted(id_, call, late, EndTakenAlong(left), seconds, stray)
+            if left is not None and noted is Noted.NOTED:
+                left.is_durable = True
             return noted
 
     def _noted(
@@ -707,7 +686,7 @@ class Conversations:
                 free = end.no_other_call(stray)
                 if self._collection.update_one({**condition, **free}, update).matched_count:
                     return Noted.NOTED
-            found = self._refuse_successor(id_)
+            found = self.refuse_successor(id_)
             if first not in (found.get("places") or ()):
                 return Noted.GONE
             if late is not None and late.is_used_up(found):
@@ -742,7 +721,7 @@ class Conversations:
             # It was written already, or another call has replaced its own.
             if self._collection.update_one(mine, {"$unset": gone}).matched_count:
                 return
-        self._refuse_successor(id_)
+        self.refuse_successor(id_)
 
     def end_call(
         self, id_: str, call: Call, *, done: Sequence[str] = (), used_up: Sequence[str] = ()
@@ -784,7 +763,7 @@ class Conversations:
                     return True
         finally:
             self.forget(id_)
-        return place not in (self._refuse_successor(id_).get("places") or ())
+        return place not in (self.refuse_successor(id_).get("places") or ())
 
     def _end(self, id_: str, call: Call | None, places: Iterable[str], update: Document) -> None:
         condition = {"_id": id_, "epoch": self.epoch, **there(places)}
@@ -795,7 +774,7 @@ class Conversations:
             with writing_one():
                 answer = self._collection.update_one(condition, update)
             if answer.matched_count == 0:
-                self._refuse_successor(id_)
+                self.refuse_successor(id_)
 
     def remove(self, id_: str, *places: str) -> None:
         """Remove carried-out effects from the outbox; harmless if they are gone."""
@@ -803,7 +782,7 @@ class Conversations:
         self._end(id_, None, (), {"$unset": gone})
 
     @property
-    def _mine(self) -> Document:
+    def mine(self) -> Document:
         """The condition that no successor holds it; one without an epoch was created by hand."""
         return {"epoch": {"$not": {"$gt": self.epoch}}}
 
@@ -831,7 +810,7 @@ class Conversations:
         # guard: decided-by-none-again -> return Recorded(adopted=self.adopt(id_))
         return None
 
-    def _refuse_successor(self, id_: str) -> Document:
+    def refuse_successor(self, id_: str) -> Document:
         """Return the fields that a call depends on. Raises Replaced for a successor's
         conversation.
         """

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import Context
 from itertools import islice
 from typing import Any
@@ -43,11 +44,6 @@ W_TIMEOUT = 64
 class GroupUpdate:
     """One update; a thread that waits for it sleeps until `done` is released."""
 
-    __slots__ = (
-        *("condition", "done", "error", "is_alone", "is_certain", "leads"),
-        *("raw", "update", "users"),
-    )
-
     def __init__(self, condition: Document, update: Document, *, upsert: bool = False) -> None:
         self.condition = condition
         self.update = update
@@ -57,14 +53,11 @@ class GroupUpdate:
         self.leads = False
         self.is_certain = False
         self.error: Exception | None = None
-        # Of one that was left: other updates that take it along now, and whether it has no match.
+        # Of one that was left: other updates that take it along now, whether it has no match, and
+        # whether one of the others was durable.
         self.users = 0
         self.is_alone = False
-
-    @classmethod
-    def nothing(cls) -> GroupUpdate:
-        """One that changes nothing, for a command of what is left."""
-        return cls({}, {})
+        self.is_durable = False
 
 
 class GroupCommit:
@@ -142,24 +135,25 @@ class GroupCommit:
         """Whether an update of this document is left, and not known to be durable."""
         return id_ in self._left
 
-    def take(self, id_: Any) -> GroupUpdate | None:
-        """Return the update that is left of a document, for another one of it to take along. It
-        has to be given back by `took`.
+    @contextmanager
+    def taken(self, id_: Any) -> Iterator[GroupUpdate | None]:
+        """The update that is left of a document, for another one of it to take along; then that
+        one sets its `is_durable`.
         """
         with self._lock:
             one = self._left.get(id_)
             if one is not None:
                 one.users += 1
-            return one
+        try:
+            yield one
+        finally:
+            if one is not None:
+                with self._lock:
+                    one.users -= 1
+                    if one.is_durable:
+                        self._leaves(one)
 
-    def took(self, one: GroupUpdate, *, is_durable: bool) -> None:
-        """Its changes are durable, or still left."""
-        with self._lock:
-            one.users -= 1
-            if is_durable:
-                self._is_durable(one)
-
-    def _is_durable(self, one: GroupUpdate) -> None:
+    def _leaves(self, one: GroupUpdate) -> None:
         id_ = one.condition["_id"]
         if self._left.get(id_) is one:
             del self._left[id_]
@@ -173,22 +167,19 @@ class GroupCommit:
             commands = math.ceil(len(self._left) / MOST_TOGETHER)
         for _ in range(commands):
             with writing_one():
-                self._update(GroupUpdate.nothing())
+                # Of what is left alone.
+                self._update(GroupUpdate({}, {}))
         refused: WriteRefused | None = None
         for id_ in list(self._left):
-            one = self.take(id_)
-            if one is None:
-                continue
-            is_durable = False
-            try:
-                if one.is_alone and one.users == 1:
+            with self.taken(id_) as one:
+                if one is None or not one.is_alone or one.users != 1:
+                    continue
+                try:
                     alone(one)
-                    is_durable = True
-            except WriteRefused as error:
-                # Its document's own trouble.
-                refused = error
-            finally:
-                self.took(one, is_durable=is_durable)
+                    one.is_durable = True
+                except WriteRefused as error:
+                    # Its document's own trouble.
+                    refused = error
         if refused is not None:
             raise refused
         return bool(self._left)
@@ -232,7 +223,7 @@ class GroupCommit:
         """Under the lock."""
         for one in left:
             if one.is_certain:
-                self._is_durable(one)
+                self._leaves(one)
             # Otherwise it would make every further command uncertain.
             one.is_alone = one.error is None or isinstance(one.error, WriteError)
             one.error = None

@@ -27,10 +27,10 @@ from jobworker.record.conversations import (
     Outbound,
 )
 from jobworker.record.looks import Look
-from jobworker.record.record import epoch_of, unrecorded
+from jobworker.record.record import unrecorded
 from linedesk.store.client import durable
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
-from linedesk.store.errors import Replaced, StoreUnavailable, translated, writing_one
+from linedesk.store.errors import StoreUnavailable, translated, writing_one
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import (
     ANSWERS,
@@ -61,6 +61,7 @@ TOKEN_RESERVE = timedelta(seconds=3)
 # Conversations of one check; the next check follows at once if there are more.
 MOST_AT_ONCE = 500
 
+REPLY = SendMethod.REPLY.value
 NOT_THERE = (
     "申し訳ありません。この回答はお届けできません。"
     "お届けできる期限（1日）が過ぎたか、回答を用意できませんでした。"
@@ -98,9 +99,9 @@ def kept(
     In the outbox it is a reply as long as its token is valid and unused, otherwise a push. All
     other decisions are unchanged.
     """
-    name, entry = name_of(document), None
-    reply = next((one for one in decision.effects if _is_reply(one)), None)
-    effects = decision.effects
+    name, entry, effects = name_of(document), None, decision.effects
+    replies = (one for one in effects if one["type"] == SEND_TYPE and one["way"] == REPLY)
+    reply = next(replies, None)
     if shown is ButtonShown.NO:
         return decision
     if reply is not None and shown is ButtonShown.UNKNOWN:
@@ -110,10 +111,6 @@ def kept(
         send = {**reply, "token": None, TOKEN_FROM: None}
         entry = {STATE: AnswerState.WAITING.value, "at": now, SEND: send}
     return _with_entry(replace(decision, effects=effects), name, entry)
-
-
-def _is_reply(effect: Mapping[str, Any]) -> bool:
-    return effect.get("type") == SEND_TYPE and effect.get("way") == SendMethod.REPLY.value
 
 
 def _with_entry(decision: Decision, name: str, entry: Document | None) -> Decision:
@@ -208,11 +205,6 @@ class WaitingAnswers:
         self._collection = durable(collection)
         self._conversations = conversations
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the conversations; 0 before the process leads."""
-        return self._conversations.epoch
-
     def offered(self, document: Mapping[str, Any]) -> bool:
         """Note that LINE is asked for the event's button. False if it must not be: the event is
         decided, its message was taken back, or the conversation already keeps too much.
@@ -222,7 +214,7 @@ class WaitingAnswers:
         size = {"$bsonSize": {"$ifNull": [f"${ANSWERS}", {}]}}
         condition = {
             "_id": id_,
-            **self._mine,
+            **self._conversations.mine,
             "applied": {"$ne": name},
             "unsent": {"$ne": text_of(document, "event", "message", "id") or ""},
             "$expr": {"$lt": [size, MOST_BYTES]},
@@ -232,12 +224,12 @@ class WaitingAnswers:
             with self._changing(id_):
                 if self._collection.update_one(condition, update).matched_count:
                     return True
-            if self._read(id_) is not None:
+            if self._conversations.refuse_successor(id_):
                 return False
-            fresh = {**unrecorded(document), "epoch": self.epoch, ANSWERS: {name: entry}}
+            first = {"epoch": self._conversations.epoch, ANSWERS: {name: entry}}
             try:
                 with self._changing(id_):
-                    self._collection.insert_one({"_id": id_, **fresh})
+                    self._collection.insert_one({"_id": id_, **unrecorded(document), **first})
             except DuplicateKeyError:
                 # Another first event of the conversation came in between.
                 continue
@@ -247,12 +239,12 @@ class WaitingAnswers:
     def shown(self, document: Mapping[str, Any]) -> None:
         """Note that LINE has shown the button; harmless once the event is decided."""
         id_, state = conversation_id(document), f"{ANSWERS}.{name_of(document)}.{STATE}"
-        offered = {"_id": id_, **self._mine, state: AnswerState.OFFERED.value}
+        offered = {"_id": id_, **self._conversations.mine, state: AnswerState.OFFERED.value}
         with self._changing(id_):
             update = {"$set": {state: AnswerState.SHOWN.value}}
             if self._collection.update_one(offered, update).matched_count:
                 return
-        self._read(id_)
+        self._conversations.refuse_successor(id_)
 
     def with_old(self, before: datetime) -> list[str]:
         """Return the ids of conversations with an entry from before that moment, at most
@@ -260,10 +252,11 @@ class WaitingAnswers:
         """
         is_date = {"$eq": [{"$type": "$$this.v.at"}, "date"]}
         old = {"$and": [is_date, {"$lt": ["$$this.v.at", before]}]}
+        pairs = {"$objectToArray": f"${ANSWERS}"}
         stages: list[Mapping[str, Any]] = [
             # The partial index lists them, which the condition on `at` makes usable.
             {"$match": {"at": {"$exists": True}, **WITH_ANSWERS}},
-            {"$match": {"$expr": {"$ne": [_entries(old), []]}}},
+            {"$match": {"$expr": {"$ne": [{"$filter": {"input": pairs, "cond": old}}, []]}}},
             {"$limit": MOST_AT_ONCE},
             {"$project": {"_id": 1}},
         ]
@@ -284,7 +277,7 @@ class WaitingAnswers:
             for name, one in waiting_in({ANSWERS: old})
             if _answer_in(one) is not None
         }
-        condition = {"_id": id_, "epoch": self.epoch}
+        condition = {"_id": id_, "epoch": self._conversations.epoch}
         condition |= {f"{ANSWERS}.{name}.at": one["at"] for name, one in old.items()}
         condition |= {f"{ANSWERS}.{name}.{STATE}": one.get(STATE) for name, one in old.items()}
         update: Document = {"$unset": dict.fromkeys((f"{ANSWERS}.{name}" for name in old), "")}
@@ -309,24 +302,6 @@ class WaitingAnswers:
                 yield
         finally:
             self._conversations.forget(id_)
-
-    @property
-    def _mine(self) -> Document:
-        """The condition that no successor holds it; one without an epoch was created by hand."""
-        return {"epoch": {"$not": {"$gt": self.epoch}}}
-
-    def _read(self, id_: str) -> Document | None:
-        """Return the fields that explain an update without a match."""
-        with translated():
-            found = self._collection.find_one({"_id": id_}, {"epoch": 1})
-        if found is not None and epoch_of(found) > self.epoch:
-            raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
-        return found
-
-
-def _entries(condition: Mapping[str, Any]) -> Document:
-    pairs = {"$objectToArray": f"${ANSWERS}"}
-    return {"$filter": {"input": pairs, "cond": condition}}
 
 
 def _is_old(name: str, entry: Any, before: datetime) -> bool:

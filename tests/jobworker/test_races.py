@@ -22,6 +22,7 @@ from jobworker.effects import Call, SendMethod
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import LineClient
 from jobworker.record.conversations import FIRST_NUMBER, Conversations, Decision, Recorded
+from jobworker.record.record import update_of
 from jobworker.record.schedule import Schedule
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.unsend import Unsends
@@ -782,14 +783,14 @@ def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_cou
     documents = [of_one_key(name) for name in ("E1", "E2", "E3")]
     mine, rival = of_epoch(database, 2), of_epoch(database, rival_epoch)
     record(rival, documents[0], a_timer(documents[0], 10))
-    update_of = Conversations._update_of
+    place = "jobworker.record.conversations.update_of"
 
-    def overtaken(conversations: Conversations, *args: Any) -> Any:
-        monkeypatch.setattr(Conversations, "_update_of", update_of)
+    def overtaken(*args: Any, **more: Any) -> Document:
+        monkeypatch.setattr(place, update_of)
         record(rival, documents[1], a_timer(documents[1], 20))
-        return update_of(conversations, *args)
+        return update_of(*args, **more)
 
-    monkeypatch.setattr(Conversations, "_update_of", overtaken)
+    monkeypatch.setattr(place, overtaken)
     recorded = record(mine, documents[2], a_timer(documents[2], 30))
     found = the_one(database)
     assert (found["n"], found["epoch"], found["applied"]) == (3, 2, ["E1", "E2", "E3"])

@@ -791,10 +791,9 @@ def end_of(database: Db, mine: Conversations) -> NotedCall:
 def record_beside_the_end(database: Db, mine: Conversations) -> Recorded:
     """The same, and E2 is recorded while another write wants to take the end along."""
     end_of(database, mine)
-    end = mine._together.take("main/U1")
-    assert end is not None
-    recorded = record(mine, document("E2"), deciding("E2/0"))
-    mine._together.took(end, is_durable=False)
+    with mine._together.taken("main/U1") as end:
+        assert end is not None
+        recorded = record(mine, document("E2"), deciding("E2/0"))
     assert ids_in(stored(database)) == ["E1/0", "E2/0"]
     return recorded
 
