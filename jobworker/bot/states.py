@@ -47,13 +47,6 @@ class StateSlot:
         else:
             self._own.update(state=state, until=until)
 
-    def clear(self) -> None:
-        """Clear state and data."""
-        if self._member is None:
-            self._whole.state, self._whole.until, self._whole.data = None, None, {}
-        else:
-            self._whole.states.pop(self._member, None)
-
     @property
     def _fields(self) -> MutableMapping[str, Any]:
         """The member's fields for reading: an empty entry is not stored."""
