@@ -78,9 +78,11 @@ class Bot:
         self.settings: Mapping[str, Any] = MappingProxyType(dict(settings or {}))
         self.check_settings = check_settings
         self.secrets = tuple(_each(secrets))
-        self._rules: dict[tuple[type | None, type | None, str | None], Rule] = {}
-        self._timers: dict[str, Rule] = {}
-        self._timeouts: dict[str, Rule] = {}
+        self.rules: dict[tuple[type | None, type | None, str | None], Rule] = {}
+        """By class of event and of message, and by state; None means any."""
+        self.timers: dict[str, Rule] = {}
+        self.timeouts: dict[str, Rule] = {}
+        """By the state that has expired."""
         self.has_states = False
         """Whether any handler depends on a state, so that the conversation must be read."""
 
@@ -157,7 +159,7 @@ class Bot:
         checked_name(name)
 
         def decorate(handler: F) -> F:
-            self._timers[name] = self._rule(handler, profile, limit)
+            self.timers[name] = self._rule(handler, profile, limit)
             return handler
 
         return decorate
@@ -172,7 +174,7 @@ class Bot:
         checked_state(state)
 
         def decorate(handler: F) -> F:
-            self._timeouts[state] = self._rule(handler, profile, limit)
+            self.timeouts[state] = self._rule(handler, profile, limit)
             return handler
 
         return decorate
@@ -197,11 +199,11 @@ class Bot:
         if state is not None:
             fallback = [(None, None)] if isinstance(event, UTTERANCES) else []
             for classes in (*keys, *fallback):
-                if (*classes, state) in self._rules:
-                    return self._rules[(*classes, state)]
+                if (*classes, state) in self.rules:
+                    return self.rules[(*classes, state)]
         for classes in (*keys, (None, None)):
-            if (*classes, None) in self._rules:
-                return self._rules[(*classes, None)]
+            if (*classes, None) in self.rules:
+                return self.rules[(*classes, None)]
         return None
 
     def gathers(self, rule: Rule, talk: Talk, document: Document) -> bool:
@@ -221,35 +223,20 @@ class Bot:
             return is_alike
         return self.rule_for(model_of(event), talk.state if self.has_states else None) == rule
 
-    @property
-    def rules(self) -> Mapping[tuple[type | None, type | None, str | None], Rule]:
-        """The rules by class of event and of message, and by state; None means any."""
-        return MappingProxyType(self._rules)
-
-    @property
-    def timers(self) -> Mapping[str, Rule]:
-        """The rules of timers, by name."""
-        return MappingProxyType(self._timers)
-
-    @property
-    def timeouts(self) -> Mapping[str, Rule]:
-        """The rules of expired states, by state."""
-        return MappingProxyType(self._timeouts)
-
     def has_timer(self, name: str) -> bool:
         """Whether a timer of that name has a handler."""
         return self._named(name) is not None
 
     def _rule_of_timer(self, event: TimerEvent) -> Rule | None:
         if event.name == STATE_TIMER:
-            return self._timeouts.get(str(event.data.get("state")))
+            return self.timeouts.get(str(event.data.get("state")))
         rule = self._named(event.name)
         if rule is None:
             raise NoTimerHandler(f"no handler for the timer {event.name!r}")
         return rule
 
     def _named(self, timer: str) -> Rule | None:
-        return self._timers.get(timer) or self._timers.get(timer.partition(":")[0])
+        return self.timers.get(timer) or self.timers.get(timer.partition(":")[0])
 
     def _add(
         self,
@@ -261,7 +248,7 @@ class Bot:
         for where in _each(state):
             if where is not None:
                 checked_state(where)
-            self._rules[event, message, where] = rule
+            self.rules[event, message, where] = rule
             self.has_states = self.has_states or where is not None
 
     def _rule(self, handler: Handler, profile: Profiles | None, limit: float | None) -> Rule:
