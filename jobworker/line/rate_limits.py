@@ -12,7 +12,6 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_endpoint_limit
@@ -24,30 +23,15 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A bucket holds at most `calls`, and that many are refilled evenly in `seconds`.
-
-    Source: Messaging API reference, "Rate limits" (buckets since 2026-07-31). LINE's example for 60
-    an hour says that a bucket holds as many calls as are refilled.
-    """
-
-    calls: int
-    seconds: float = 1.0
-
-
-# Reply, push, profiles, quota and all endpoints that are not named below.
-RATE = Rate(2_000)
+# Calls a second: a bucket holds at most that many. Source: Messaging API reference, "Rate limits"
+# (buckets since 2026-07-31). LINE's example for 60 an hour says that a bucket holds as many calls
+# as are refilled. Reply, push, profiles, quota and all endpoints that are not named below:
+RATE = 2_000
 # The endpoints that linedesk calls. Endpoints that only handlers call are missing: they are not
 # held back, and the handler gets LINE's 429.
-RATES = {
-    "/v2/bot/message/multicast": Rate(200),
-    "/v2/bot/chat/loading/start": Rate(100),
-}
-
-
+RATES = {"/v2/bot/message/multicast": 200, "/v2/bot/chat/loading/start": 100}
 # A call reaches LINE after it is counted here, and LINE's full bucket takes no refill meanwhile. A
-# bucket smaller by a fifth never runs ahead of LINE's for delays of up to a fifth of `seconds`.
+# bucket smaller by a fifth never runs ahead of LINE's for delays of up to a fifth of a second.
 SHARE = 0.8
 
 
@@ -63,9 +47,9 @@ class Bucket:
     | less | until it holds enough, plus one call for each earlier waiter |
     """
 
-    def __init__(self, rate: Rate, *, at_once: int = 1, now: float) -> None:
-        self._most = rate.calls * SHARE
-        self._per_second = rate.calls / rate.seconds
+    def __init__(self, per_second: int, *, at_once: int = 1, now: float) -> None:
+        self._most = per_second * SHARE
+        self._per_second = per_second
         self._enough = max(1.0, min(at_once, self._most / 2))
         self._holds = self._most
         self._at = now

@@ -376,15 +376,14 @@ def gate(one: GateView) -> HealthProblem | None:
         return None
     # Both are of the last ten seconds.
     most = one.turns_per_second / (one.use or 1.0)
-    line = RATE.calls / RATE.seconds
     values = {
         "host": one.host,
         "share": f"{one.use:.0%}",
         "calls": f"{one.waiting:,.0f}",
         "most": f"{most:,.3g}",
-        "times": f"{line / most:,.0f}",
+        "times": f"{RATE / most:,.0f}",
     }
-    if line < 2 * most:
+    if 2 * most > RATE:
         saw = _(
             "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
             "most {most} calls a second pass"

@@ -84,7 +84,7 @@ class Held:
             self.turn.begin()
             self.called_at = self.hand.now
         self.hand.run()
-        return self.turn.has_begun
+        return self.turn.began is not None
 
     def leave(self) -> None:
         assert self._turn is not None
@@ -391,7 +391,7 @@ def test_a_limit_of_line_s_is_kept_without_a_single_429(
     room: Rooms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LINE takes 60 pushes at once and then 15 a second, and nothing else holds them back."""
-    monkeypatch.setitem(rate_limits.RATES, PUSH, rate_limits.Rate(60, 4.0))
+    monkeypatch.setitem(rate_limits.RATES, PUSH, 15)
     with linesim.running(rate_limits={"push": linesim.Rate(60, 4.0)}) as sim:
         users = [sim.add_user(f"客{n}") for n in range(90)]
         desk = room(a_bot("push"), sim=sim, threads=12, line={"concurrency": 8})

@@ -15,7 +15,7 @@ import linesim
 from jobworker.bot.talk import Talk
 from jobworker.errors import OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.line.rate_limits import Bucket, Rate, RateLimits
+from jobworker.line.rate_limits import Bucket, RateLimits
 from jobworker.sending.conversation_outbox import ConversationOutbox
 from linedesk import Bot
 from linesim import Sim
@@ -189,7 +189,7 @@ def test_line_s_own_bucket_never_runs_out_whatever_threads_and_network_do(
     call is on its way to LINE.
     """
     now, asked, arrived = 0.0, 0, []
-    bucket = Bucket(Rate(20), at_once=at_once, now=now)
+    bucket = Bucket(20, at_once=at_once, now=now)
     # As many as can be called at once, and then any.
     for asks, seconds, delay in [(True, 0.0, 0.2), (False, 0.0, 0.2)] * 40 + moves:
         now += seconds
