@@ -91,8 +91,8 @@ class TimedTlsSocket(ssl.SSLSocket):
         return count
 
 
-def _connected(connect: Callable[[], socket.socket], *, seconds: float) -> socket.socket | None:
-    """Return the result of `connect`, or raise its error; None if it exceeds `seconds`.
+def _connected(connect: Callable[[], socket.socket]) -> socket.socket | None:
+    """Return the result of `connect`, or raise its error; None if it exceeds CONNECT_SECONDS.
 
     It runs on a thread of its own, since a name look-up cannot be ended; a late socket is closed.
     """
@@ -109,7 +109,7 @@ def _connected(connect: Callable[[], socket.socket], *, seconds: float) -> socke
 
     threading.Thread(target=run, name="connecting", daemon=True).start()
     try:
-        came = made.get(timeout=seconds)
+        came = made.get(timeout=CONNECT_SECONDS)
     except Empty:
         given_up.set()
         _close_left(made)
@@ -130,17 +130,13 @@ def _close_left(made: SimpleQueue[socket.socket | Exception]) -> None:
 class TimedHTTPConnection(HTTPConnection):
     """urllib3's connection, on timed sockets."""
 
-    def __init__(self, *args: Any, connect_seconds: float = CONNECT_SECONDS, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._connect_seconds = connect_seconds
-
     def _new_conn(self) -> socket.socket:
-        made = _connected(super()._new_conn, seconds=self._connect_seconds)
+        made = _connected(super()._new_conn)
         if made is None:
-            raise ConnectTimeoutError(self, f"no connection within {self._connect_seconds} s")
+            raise ConnectTimeoutError(self, f"no connection within {CONNECT_SECONDS} s")
         timed = TimedSocket(made.family, made.type, made.proto, fileno=made.detach())
         # A new socket has no time-out, and the TLS handshake precedes any step of ours.
-        timed.settimeout(self._connect_seconds)
+        timed.settimeout(CONNECT_SECONDS)
         return timed
 
 
@@ -206,14 +202,9 @@ class TimedHTTPSPool(HTTPSConnectionPool):
     ConnectionCls = TimedHTTPSConnection
 
 
-def make_timed(manager: PoolManager, *, connect_seconds: float = CONNECT_SECONDS) -> None:
+def make_timed(manager: PoolManager) -> None:
     """Make a pool manager, not yet connected, use timed connections only."""
-    # urllib3 only calls them, and passes to each connection what a pool does not know.
-    pools: dict[str, Any] = {
-        "http": partial(TimedHTTPPool, connect_seconds=connect_seconds),
-        "https": partial(TimedHTTPSPool, connect_seconds=connect_seconds),
-    }
-    manager.pool_classes_by_scheme = pools
+    manager.pool_classes_by_scheme = {"http": TimedHTTPPool, "https": TimedHTTPSPool}
     manager.connection_pool_kw["ssl_context"] = _tls_context()
 
 

@@ -62,7 +62,7 @@ class Gate:
 
     A handler that can run again waits at most `handler_turn_seconds`, and comes back later.
     Otherwise a queue behind slow downloads would use up its time, count as its own failure, and
-    keep the threads from other work. Other threads wait at most `thread_turn_seconds`.
+    keep the threads from other work. Other threads wait at most TURN_SECONDS.
     """
 
     def __init__(
@@ -77,7 +77,6 @@ class Gate:
         is_probed: Callable[[], bool] = lambda: False,
         sent_at: Callable[[], float] = lambda: 0.0,
         handler_turn_seconds: float = HANDLER_TURN_SECONDS,
-        thread_turn_seconds: float = TURN_SECONDS,
         lead_seconds: float = LEAD_SECONDS,
         turn_taken: Callable[[float], None] = lambda wait_seconds: None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -85,7 +84,6 @@ class Gate:
         self.interval_seconds = interval_seconds
         self.concurrency = concurrency
         self.handler_turn_seconds = handler_turn_seconds
-        self._thread_turn_seconds = thread_turn_seconds
         self._lead_seconds = lead_seconds
         self._step = step
         self._later = later
@@ -245,7 +243,7 @@ class Gate:
             refused=lambda _: answered.set(),
         )
         self.enter(ticket)
-        seconds = self.handler_turn_seconds if can_run_again() else self._thread_turn_seconds
+        seconds = self.handler_turn_seconds if can_run_again() else TURN_SECONDS
         if not answered.wait(seconds) and self.cancel(ticket):
             raise GateClosed(f"no turn at the gate within {seconds:g} s")
         # Only now: it may be refused between the end of its wait and its cancellation.
@@ -364,11 +362,6 @@ class Turn:
         """When its call began, monotonic; None before."""
         self._gate = gate
         self._ticket = ticket
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether its call has begun."""
-        return self.began is not None
 
     @property
     def turn_class(self) -> TurnClass:

@@ -126,9 +126,10 @@ def test_a_peer_that_does_not_read_ends_with_the_call_s_time(serve: Any) -> None
     assert SECONDS <= took < SECONDS + 1
 
 
-def test_a_handshake_that_is_never_answered_ends_in_time() -> None:
+def test_a_handshake_that_is_never_answered_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.3)
     manager = urllib3.PoolManager()
-    make_timed(manager, connect_seconds=0.3)
+    make_timed(manager)
     got: list[tuple[Any, float]] = []
     # No process accepts, so the kernel connects and no byte ever comes back.
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -163,15 +164,17 @@ def test_a_name_that_does_not_resolve_blocks_no_thread(monkeypatch: pytest.Monke
         raise socket.gaierror(-3, "no name server")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.2)
     manager = urllib3.PoolManager()
-    make_timed(manager, connect_seconds=0.2)
+    make_timed(manager)
     got, took = ask(manager, "http://line.invalid/")
     answered.set()
     assert isinstance(got, ConnectTimeoutError)
     assert took < 1
 
 
-def test_a_connection_that_comes_too_late_is_closed() -> None:
+def test_a_connection_that_comes_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.1)
     goes_on = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -179,7 +182,7 @@ def test_a_connection_that_comes_too_late_is_closed() -> None:
             goes_on.wait(10)
             return socket.create_connection(listener.getsockname())
 
-        assert deadline._connected(connect, seconds=0.1) is None
+        assert deadline._connected(connect) is None
         goes_on.set()
         connection, _ = listener.accept()
         with connection:

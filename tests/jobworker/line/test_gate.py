@@ -21,6 +21,7 @@ from dispatcher.keyed.pool import Pool
 from dispatcher.progress.tracker import ProgressTracker
 from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_context import HandlerContext
+from jobworker.line import gate as gate_module
 from jobworker.line import side_call
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
@@ -138,7 +139,7 @@ class Note:
             if turn.may_call():
                 turn.begin()
                 self._call()
-        if turn.has_begun:
+        if turn.began is not None:
             self.story.append(f"after {self.name}")
             self.on_after()
         elif not self.hand.gate.is_closed:
@@ -574,8 +575,11 @@ def test_a_ticket_that_was_taken_back_uses_no_turn(hand: Hand) -> None:
     assert (gone.story, stays.called) == ([], [100.0])
 
 
-def test_a_thread_that_gave_up_is_passed_over(real: Callable[..., Real]) -> None:
-    room = real(0.0, thread_turn_seconds=0.01)
+def test_a_thread_that_gave_up_is_passed_over(
+    real: Callable[..., Real], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_module, "TURN_SECONDS", 0.01)
+    room = real(0.0)
     line = room.line
     with room.gate.turn(), pytest.raises(GateClosed), room.gate.turn():
         pass
@@ -587,7 +591,8 @@ def test_a_thread_that_is_sent_away_as_it_gives_up_does_not_call(
     real: Callable[..., Real], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The breaker opens between the end of its wait and its giving up: it has no turn."""
-    gate = real(0.0, thread_turn_seconds=0.01).gate
+    monkeypatch.setattr(gate_module, "TURN_SECONDS", 0.01)
+    gate = real(0.0).gate
     cancel = gate.cancel
 
     def refused_first(ticket: Ticket) -> bool:
