@@ -39,8 +39,7 @@ from jobworker.record.name_parts import NameParts
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
 from jobworker.remote.handlers import RemoteHandlers
-from jobworker.remote.leader import Workers
-from jobworker.remote.metrics import OF_LEADER
+from jobworker.remote.leader import OF_LEADER, Workers
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release

@@ -25,7 +25,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
-from jobworker.remote.broker import LEADERS, MOST_BYTES, BrokerState, OnMessage
+from jobworker.remote.broker import LEADERS, MOST_BYTES, OnMessage
+from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.thread import JOIN_SECONDS, BackgroundThread
 
 log = logging.getLogger(__name__)
@@ -85,13 +86,15 @@ class AmqpBroker:
         """
         self._sender.put(to, body, is_urgent=is_urgent)
 
-    def state(self) -> BrokerState:
-        """Return how it is connected; quick, from any thread."""
+    def up_since(self) -> float | None:
+        """Return the monotonic time since when it sends and receives; None while it does not."""
         since = [link.up_since for link in self._links]
+        return None if None in since else max(filter(None, since))
+
+    def trouble(self) -> str:
+        """Return the trouble with the connection, for operators; empty if there is none."""
         words = next((link.trouble for link in self._links if link.trouble), "")
-        if any(one is None for one in since):
-            return BrokerState(None, words or "connecting to RabbitMQ")
-        return BrokerState(max(one for one in since if one is not None), words)
+        return words or ("connecting to RabbitMQ" if self.up_since() is None else "")
 
     def start(self) -> None:
         for link in self._links:
@@ -141,11 +144,9 @@ class _Link:
                 if not self.thread.stop_asked.is_set():
                     self._lost(error)
             self.up_since = None
-            if time.monotonic() - began > LONGEST_PAUSE_SECONDS:
-                failures = 0
+            failures = 1 if time.monotonic() - began > LONGEST_PAUSE_SECONDS else failures + 1
             self.thread.activity.idle()
-            pause = min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS)
-            failures = min(failures + 1, 10)
+            pause = growing_seconds(failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS)
             self.thread.stop_asked.wait(pause)
 
     def _connected(self, parameters: pika.URLParameters) -> None:

@@ -7,20 +7,9 @@ worker names are handed out again, and decisions are repeated until the leader h
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 LEADERS = "leaders"
 """To every leader: usually one, and for a while also a replaced one that has not noticed it."""
 MOST_BYTES = 16 * 1024 * 1024
 """The size of a message to leaders; larger ones are not delivered."""
 OnMessage = Callable[[bytes], None]
-
-
-@dataclass(frozen=True)
-class BrokerState:
-    """How a process is connected, for operators and for judging silence."""
-
-    up_since: float | None
-    """Monotonic time since when it both sends and receives; None while it does not."""
-    words: str
-    """The trouble with the connection; empty if there is none."""

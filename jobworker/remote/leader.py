@@ -38,6 +38,7 @@ from jobworker.remote.job import (
 )
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import to_line
+from linedesk.runtime.metrics import COUNTER, GAUGE, Figure
 from linedesk.runtime.status_row import NEW, SILENT, STOPPING, UNACCEPTED, WORKING
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.control import Control
@@ -69,6 +70,26 @@ ALONE_FROM, MOST_DEATHS = 2, 5
 MOST_AGAIN = 20
 # As every worker of this release and older ones writes them.
 _ATTEMPT, _ADDRESS = re.compile(rb'"attempt":"([0-9a-f]{32})"'), re.compile(rb'"address":"([^"]+)"')
+
+OF_LEADER = (
+    Figure("workers", GAUGE, "Worker processes that get jobs."),
+    Figure(
+        "workers_without_jobs",
+        GAUGE,
+        "Worker processes that get no jobs: they stop, or have another version or contract.",
+    ),
+    Figure("worker_threads", GAUGE, "Threads of the workers that get jobs."),
+    Figure("worker_jobs_out", GAUGE, "Jobs that workers have."),
+    Figure(
+        "worker_jobs_lost", COUNTER, "Jobs handed out again, since they or their worker were lost."
+    ),
+    Figure(
+        "worker_decisions_dropped",
+        COUNTER,
+        "Decisions of attempts that no longer count, and messages that were not understood.",
+    ),
+    Figure("broker_up", GAUGE, "1 while RabbitMQ is connected and takes messages."),
+)
 
 
 @dataclass
@@ -355,7 +376,7 @@ class Workers:
 
     def broker(self) -> str:
         """The trouble between this process and the broker; empty if there is none."""
-        return self._broker.state().words
+        return self._broker.trouble()
 
     # Messages.
 
@@ -603,7 +624,7 @@ class Workers:
         # RabbitMQ reports an alarm only to a connection that sends; without workers there is
         # nothing else to send.
         self._broker.send(self._broker.address, to_line({"type": "alarm?"}))
-        up_since = self._broker.state().up_since
+        up_since = self._broker.up_since()
         with self._changing():
             for worker in list(self._workers.values()):
                 # guard: silent-is-lost -> never

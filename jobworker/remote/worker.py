@@ -24,11 +24,10 @@ from prometheus_client import CollectorRegistry
 from jobworker.handler_retry import did_not_return
 from jobworker.remote.broker import LEADERS
 from jobworker.remote.job import CONTRACT, DECIDED, NOT_UNDERSTOOD, Job, failed, read, written
-from jobworker.remote.metrics import OF_WORKER
 from jobworker.remote.program import ProgramBot, ProgramThread
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.values import to_line
-from linedesk.runtime.metrics import Metrics
+from linedesk.runtime.metrics import COUNTER, HISTOGRAM, Figure, Metrics
 from linedesk.runtime.status_row import NEW, SILENT, STOPPING, WORKING
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.records.events import EVENT_ID
@@ -45,6 +44,20 @@ REPEAT_SECONDS = 1.0
 LEADER_SILENT_SECONDS = 10.0
 # A leader repeats nothing after this time, nor does a worker.
 FORGET_SECONDS = 3_600.0
+
+OF_WORKER = (
+    Figure("worker_handler_seconds", HISTOGRAM, "How long handlers run in this worker."),
+    Figure(
+        "worker_failed_handlers",
+        COUNTER,
+        "Handlers that raised an error, or did not return in time.",
+    ),
+    Figure(
+        "worker_abandoned_threads",
+        COUNTER,
+        "Threads whose handler did not return in time, or was released.",
+    ),
+)
 
 
 @dataclass
@@ -171,7 +184,7 @@ class WorkerProcess:
 
     def state(self) -> str:
         """The reason for waiting; empty while a leader answers."""
-        broker = self._broker.state().words
+        broker = self._broker.trouble()
         if broker:
             return broker
         if self._is_refused:
@@ -334,7 +347,7 @@ class WorkerProcess:
 
     def _repeat(self) -> None:
         """Send decisions again that no leader has confirmed."""
-        if self._broker.state().words:
+        if self._broker.trouble():
             return
         now = time.monotonic()
         with self._lock:

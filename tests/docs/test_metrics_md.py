@@ -15,7 +15,8 @@ import yaml
 import dispatcher.metrics
 import frontdesk.metrics
 import jobworker.metrics
-import jobworker.remote.metrics
+import jobworker.remote.leader
+import jobworker.remote.worker
 from linedesk.console import processes
 from linedesk.runtime.metrics import COUNTER, PREFIX, Figure, figure_name
 
@@ -30,8 +31,8 @@ Metric = tuple[str, frozenset[str], str]
 
 
 ROOMS: dict[str, tuple[Figure, ...]] = {
-    "leader of workers": jobworker.remote.metrics.OF_LEADER,
-    "worker": jobworker.remote.metrics.OF_WORKER,
+    "leader of workers": jobworker.remote.leader.OF_LEADER,
+    "worker": jobworker.remote.worker.OF_WORKER,
     "front desk": frontdesk.metrics.TABLE,
     "dispatcher": dispatcher.metrics.TABLE,
     "bot and LINE": jobworker.metrics.TABLE,

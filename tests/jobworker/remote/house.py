@@ -51,7 +51,7 @@ class House:
         self._stack.enter_context(room)
         workers = room.desk._workers
         assert workers is not None
-        eventually(lambda: workers._broker.state().up_since)
+        eventually(lambda: workers._broker.up_since())
         return room
 
     def worker(self, bot: Bot, wire: Wire | None = None, **options: Any) -> WorkerProcess:

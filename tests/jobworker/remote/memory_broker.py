@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from jobworker.remote.broker import LEADERS, BrokerState, OnMessage
+from jobworker.remote.broker import LEADERS, OnMessage
 from linedesk.runtime.thread import BackgroundThread
 
 
@@ -73,10 +73,11 @@ class MemoryBroker(BackgroundThread):
     def send(self, to: str, body: bytes, *, is_urgent: bool = False) -> None:
         self._hub.deliver(to, body)
 
-    def state(self) -> BrokerState:
-        if self._hub.is_away:
-            return BrokerState(None, "the broker is away")
-        return BrokerState(self._since, "")
+    def up_since(self) -> float | None:
+        return None if self._hub.is_away else self._since
+
+    def trouble(self) -> str:
+        return "the broker is away" if self._hub.is_away else ""
 
     def stop(self) -> None:
         super().stop()

@@ -77,7 +77,7 @@ def test_a_server_that_takes_connections_and_says_nothing_ends_no_thread(
         broker = amqp.AmqpBroker([url], lambda body: None, leader=False, name="test")
         broker.start()
         try:
-            eventually(lambda: "AMQPConnectorStackTimeout" in broker.state().words)
+            eventually(lambda: "AMQPConnectorStackTimeout" in broker.trouble())
             assert not any(link.thread.dead for link in broker._links)
         finally:
             broker.stop()
@@ -92,8 +92,8 @@ def test_the_next_node_is_tried_where_one_is_away(house: House, place: int) -> N
     broker = amqp.AmqpBroker(urls, lambda body: None, leader=True, name="test")
     broker.start()
     try:
-        eventually(lambda: broker.state().up_since)
-        assert broker.state().words == ""
+        eventually(lambda: broker.up_since())
+        assert broker.trouble() == ""
     finally:
         broker.stop()
         assert broker.join()
@@ -191,7 +191,7 @@ def test_urgent_messages_have_room_that_others_do_not_take(
     leader = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=True, name="test")
     sender = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=False, name="test")
     leader.start()
-    eventually(lambda: leader.state().up_since)
+    eventually(lambda: leader.up_since())
     for _ in range(100):
         sender.send(LEADERS, b"ordinary")
     sender.send(LEADERS, b"urgent", is_urgent=True)
@@ -210,7 +210,7 @@ def test_messages_sent_before_a_stop_go_out(shared_rabbitmq: RabbitMQ) -> None:
     sent = [str(number).encode() for number in range(300)]
     for broker in (leader, worker):
         broker.start()
-        eventually(lambda broker=broker: broker.state().up_since)
+        eventually(lambda broker=broker: broker.up_since())
     for body in sent:
         worker.send(LEADERS, body)
     worker.stop()
