@@ -49,7 +49,7 @@ from jobworker.sending.late_replies import A_DAY, LateReplies
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.sending.waiting_words import turn_words
-from jobworker.turn import TurnParts, Turns
+from jobworker.turn import Turns
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.metrics import Metrics
@@ -252,7 +252,21 @@ class BotWorker:
         animations = LoadingAnimations(
             side.line, load=conversations.load, is_on=line.loading_animation
         )
-        parts = TurnParts(
+        self._places, self._workers = places, workers
+        handlers: Handlers
+        if workers is None:
+            assert bot is not None, "without worker processes the bot runs here"
+            handlers = Handlers(bot)
+        else:
+            Metrics(OF_LEADER, registry).ask(workers.figures)
+            handlers = RemoteHandlers(
+                workers, handler_seconds=line.handler_seconds, now=now, masked=masked
+            )
+        self._turns = Turns(
+            handlers=handlers,
+            tries=tries,
+            limits=retry_limits,
+            handler_seconds=line.handler_seconds,
             conversations=conversations,
             outbox=self.outbox,
             unsends=unsends,
@@ -274,23 +288,6 @@ class BotWorker:
             runs=runs,
             masked=masked,
         )
-        self._places, self._workers = places, workers
-        handlers: Handlers
-        if workers is None:
-            assert bot is not None, "without worker processes the bot runs here"
-            handlers = Handlers(bot)
-        else:
-            Metrics(OF_LEADER, registry).ask(workers.figures)
-            handlers = RemoteHandlers(
-                workers, handler_seconds=line.handler_seconds, now=now, masked=masked
-            )
-        self._worker = Turns(
-            handlers,
-            parts,
-            tries=tries,
-            limits=retry_limits,
-            handler_seconds=line.handler_seconds,
-        )
 
     @property
     def gate(self) -> Gate:
@@ -305,7 +302,7 @@ class BotWorker:
     def take_over(self, epoch: int) -> None:
         """Called with the lease, before any document."""
         bind(self.line.sdk_clients)
-        self._worker.take_over(epoch)
+        self._turns.take_over(epoch)
         self.rows.start()
         if self._workers is not None:
             self._workers.begin(epoch, self._places)
@@ -313,11 +310,11 @@ class BotWorker:
 
     def decide(self, job: Job) -> JobResult | Wait:
         """Run one job (see `jobworker.turn.Turns.decide`)."""
-        return self._worker.decide(job)
+        return self._turns.decide(job)
 
     def did_not_return(self, job: Job, stack: str) -> Wait:
         """A handler was abandoned (see `jobworker.turn.Turns.did_not_return`)."""
-        return self._worker.did_not_return(job, stack)
+        return self._turns.did_not_return(job, stack)
 
     def has_room(self) -> bool:
         """Whether reading may continue."""

@@ -35,7 +35,6 @@ from jobworker.errors import NOT_ITS_FAULT, GateClosed, LineAway, WorkerAway
 from jobworker.handler_context import Abandoned, HandlerContext
 from jobworker.handler_retry import (
     AFTER_A_SEND,
-    LIMITS,
     Failure,
     RetryLimits,
     did_not_return,
@@ -68,9 +67,16 @@ UNSENT_AMONG_THEM = "a message handled together with it was taken back"
 
 
 @dataclass(frozen=True)
-class TurnParts:
-    """The parts that a turn uses (see `jobworker.assembly`)."""
+class Turns:
+    """Takes the turns of all jobs with one bot, by its parts (see `jobworker.assembly`)."""
 
+    handlers: Handlers
+    """Calls the bot's handlers."""
+    tries: int
+    """The total number of runs of a failing handler."""
+    limits: RetryLimits
+    handler_seconds: float
+    """A handler with a longer limit than this is a slow one."""
     conversations: Conversations
     outbox: Outbox
     unsends: Unsends
@@ -88,37 +94,14 @@ class TurnParts:
     """Shows the user that a handler runs; returns the function to call at its end."""
     offer_button: Callable[..., OfferedButton | None]
     """Called when a handler is called for an event (`jobworker.sending.button.Buttons.begin`)."""
-    masked: Callable[[str], str] = str
+    masked: Callable[[str], str]
     """Masks every secret in a text that is stored."""
-
-
-class Turns:
-    """Takes the turns of all jobs with one bot, whose handlers `handlers` calls.
-
-    `tries` is the total number of runs of a failing handler. A handler with a limit above
-    `handler_seconds` is a slow one.
-    """
-
-    def __init__(
-        self,
-        handlers: Handlers,
-        parts: TurnParts,
-        *,
-        tries: int,
-        limits: RetryLimits = LIMITS,
-        handler_seconds: float = 60.0,
-    ) -> None:
-        self.handlers = handlers
-        self.parts = parts
-        self.limits = limits
-        self.handler_seconds = handler_seconds
-        self._tries = tries
 
     def take_over(self, epoch: int) -> None:
         """Become the holder of the epoch; steps handle the outboxes of predecessors."""
-        self.parts.conversations.epoch = epoch
-        self.parts.unsends.take_over()
-        self.parts.outbox.take_over()
+        self.conversations.epoch = epoch
+        self.unsends.take_over()
+        self.outbox.take_over()
 
     def decide(self, job: Job) -> JobResult | Wait:
         """Run a job once; raises Replaced if a successor has taken over."""
@@ -131,7 +114,7 @@ class Turns:
             return JobResult.DONE
         if memo.call is not None and memo.call.is_abandoned:
             # If an operator released it, no row says so yet.
-            self.parts.runs.abandoned(job.document, memo)
+            self.runs.abandoned(job.document, memo)
         turn = Turn(job, self)
         try:
             result = turn.result()
@@ -139,13 +122,13 @@ class Turns:
             # Counted and recorded when it was abandoned; another run decides.
             log.warning("abandoned handler returned after all event_id=%s", turn.name)
             return Wait.because(Why.DEFERRED)
-        self.parts.runs.ended(job.document, memo, result)
+        self.runs.ended(job.document, memo, result)
         return result
 
     def did_not_return(self, job: Job, stack: str) -> Wait:
         """Handle an abandoned handler: a failed try, and the job runs again later."""
         memo: JobMemo = job.memo
-        self.parts.runs.abandoned(job.document, memo)
+        self.runs.abandoned(job.document, memo)
         outcome = self.failed(job, did_not_return(stack, has_sent=memo.has_sent))
         if isinstance(outcome, Wait):
             return outcome
@@ -160,7 +143,7 @@ class Turns:
         first_at = memo.first_at or datetime.now(UTC)
         name, what, place = name_of(job.document), failure.what, failure.place
         if failure.ends_it(
-            failures=memo.failed_tries, tries=self._tries, first_at=first_at, limits=self.limits
+            failures=memo.failed_tries, tries=self.tries, first_at=first_at, limits=self.limits
         ):
             log.error(
                 "handler failed, given up event_id=%s attempts=%d error=%s at=%s lasting=%s",
@@ -193,14 +176,13 @@ class Turn:
         self._memo: JobMemo = job.memo
         self._id = conversation_id(job.document)
         self._turns = turns
-        self._parts = turns.parts
 
     def result(self) -> JobResult | Wait:
         """Return how the turn ends. Raises Abandoned, Replaced, AccessRefused."""
         try:
             result = self._through_the_stages()
             if isinstance(result, JobResult) and asks_for_effect(self._document):
-                self._parts.unsends.deadletters.note_carried_out(self._document)
+                self._turns.unsends.deadletters.note_carried_out(self._document)
         except WorkerAway as error:
             return self._away(error)
         except GateClosed as error:
@@ -256,14 +238,14 @@ class Turn:
         """Whether a predecessor has decided it. A predecessor cannot decide it from now on."""
         if not self._job.again or self._memo.checked:
             return None
-        if self._parts.outbox.has_adopted(self._id):
-            conversation = self._parts.conversations.read(self._document)
+        if self._turns.outbox.has_adopted(self._id):
+            conversation = self._turns.conversations.read(self._document)
         else:
             conversation = self._adopt()
         if self.name in conversation.applied:
             log.info("decided before the restart event_id=%s", self.name)
             return JobResult.ALREADY_APPLIED
-        self._parts.unsends.learn(self._document, conversation.unsent)
+        self._turns.unsends.learn(self._document, conversation.unsent)
         self._memo.checked = True
         return None
 
@@ -272,8 +254,8 @@ class Turn:
         if self._memo.decision is not None:
             return None
         if not (
-            self._parts.unsends.ends(self._document)
-            or self._parts.schedule.overtook(self._document)
+            self._turns.unsends.ends(self._document)
+            or self._turns.schedule.overtook(self._document)
         ):
             return None
         self._memo.disband(self._job)
@@ -283,7 +265,7 @@ class Turn:
         # An event to give up sends nothing and should be out of the way.
         if self._job.given_up_for is not None:
             return None
-        if not self._parts.outbox.waits_for_room(self._id, self._job.resume):
+        if not self._turns.outbox.waits_for_room(self._id, self._job.resume):
             return None
         return Wait.because(Why.OUTBOX_FULL)
 
@@ -304,11 +286,11 @@ class Turn:
 
     def _replayed(self) -> Decided | None:
         """A replayed effect, or an event without a row or letter behind it, runs no handler."""
-        document, letters = self._document, self._parts.unsends.deadletters
+        document, letters = self._document, self._turns.unsends.deadletters
         if asks_for_effect(document):
             decision = carried_out(document, letters.replayed_by(document))
             return Decided(decision or refused(document, NO_LETTER))
-        if not is_fired_timer(document["event"]) or self._parts.schedule.stands_behind(document):
+        if not is_fired_timer(document["event"]) or self._turns.schedule.stands_behind(document):
             return None
         # A given-up event is replayed with the event that its letter holds.
         again = letters.replayed_by(document, **{"document.event": {"$eq": document["event"]}})
@@ -322,7 +304,7 @@ class Turn:
             self._turns.handlers,
             make_talk=self._talk,
             load=self._load,
-            taken_back=self._parts.unsends.ends,
+            taken_back=self._turns.unsends.ends,
             call=self._call,
             now=datetime.now(UTC),
             clock=time.monotonic(),
@@ -337,7 +319,7 @@ class Turn:
                 raise
             # The bot's own errors end here, around one job. If SystemExit ended the thread, the key
             # would be left behind silently.
-            failure = raised(error, has_sent=memo.has_sent, masked=self._parts.masked)
+            failure = raised(error, has_sent=memo.has_sent, masked=self._turns.masked)
             return self._failed(failure, type(error).__name__)
         if isinstance(decided, Failure):
             return self._failed(decided, decided.what)
@@ -354,11 +336,11 @@ class Turn:
         return self._turns.failed(self._job, failure)
 
     def _load(self) -> Conversation:
-        return self._parts.conversations.load(self._document)
+        return self._turns.conversations.load(self._document)
 
     def _talk(self) -> Talk:
         per_member = self._turns.handlers.bot().per_member
-        around = self._parts.around(load=self._load, per_member=per_member)
+        around = self._turns.around(load=self._load, per_member=per_member)
         return Talk(self._document, around)
 
     def _fetch_profile(self, user_id: str) -> None:
@@ -366,7 +348,7 @@ class Turn:
             self._memo.profile = profile
             self._job.resume()
 
-        self._parts.fetch(self._document, user_id, done=done).begin()
+        self._turns.fetch(self._document, user_id, done=done).begin()
 
     def _call(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
         job, memo, run = self._job, self._memo, self.run
@@ -377,12 +359,12 @@ class Turn:
         )
         if memo.first_at is None:
             memo.first_at = datetime.now(UTC)
-            self._parts.runs.waited(self._document, memo.first_at)
+            self._turns.runs.waited(self._document, memo.first_at)
         memo.tries += 1
         memo.call = HandlerContext(
             self._document, answered=answered(memo.heard) if memo.heard else None
         )
-        end_animation = self._parts.animate(self._document, memo.call)
+        end_animation = self._turns.animate(self._document, memo.call)
         documents = memo.heard_with(self._document)
         one = HandlerTry(job, memo, run, rule, event, talk, documents, memo.call)
         run.handler_began = time.monotonic()
@@ -408,7 +390,7 @@ class Turn:
         # The notes of a predecessor.
         noted = self._load().answers if self._job.again else {}
         document = next((one for one in heard if name_of(one) in noted), answered(heard))
-        memo.button = self._parts.offer_button(
+        memo.button = self._turns.offer_button(
             document, state_of(noted.get(name_of(document))), has_sent=lambda: memo.has_sent
         )
 
@@ -425,7 +407,7 @@ class Turn:
         """The letter of a replayed send or timer, with the effect itself. Its document names only
         the first letter, which is deleted a week after the replay.
         """
-        first = self._parts.unsends.deadletters.replayed_by(self._document)
+        first = self._turns.unsends.deadletters.replayed_by(self._document)
         if first is None or "effect" not in first:
             return letter
         rest = {name: value for name, value in letter.items() if name != "document"}
@@ -435,7 +417,7 @@ class Turn:
         """MongoDB refuses the record: write the dead letters outside of it."""
         memo = self._memo
         self.run.error = type(error).__name__
-        applied = self._parts.conversations.read(self._document).applied
+        applied = self._turns.conversations.read(self._document).applied
         if (found := self._found_applied(applied)) is not None:
             return found
         letters = memo.decision.given_up.effects if memo.decision is not None else []
@@ -445,13 +427,13 @@ class Turn:
             first_at = memo.first_at or datetime.now(UTC)
             letters = self._given_up(GiveUp(cause, max(memo.tries, 1), first_at)).effects
         for letter in letters:
-            self._parts.unsends.deadletters.write(letter)
+            self._turns.unsends.deadletters.write(letter)
         return JobResult.DONE
 
     # The end.
 
     def _commit(self) -> JobResult | Wait:
-        memo, parts, document = self._memo, self._parts, self._document
+        memo, turns, document = self._memo, self._turns, self._document
         decision = self._named(self._by_its_button())
         # A handler that has sent by itself must at least not send again.
         if decision.is_empty and not memo.has_sent:
@@ -461,36 +443,36 @@ class Turn:
             decision = decision.given_up
             if decision.is_empty:
                 return self._finish()
-        if not parts.lease_is_fresh():
+        if not turns.lease_is_fresh():
             return self._again(Why.LEASE_NOT_FRESH)
         # guard: names-forgotten-first
         if memo.forgets:
             # Before the record: a profile read earlier is not written afterwards.
-            parts.names.forget(self._id)
+            turns.names.forget(self._id)
         messages = _messages_of(memo, document)
         message_id = messages.pop(self.name)
         # After a failure its call may be stored with it.
         alone = memo.store_failures > 0
-        effects = () if alone else parts.conversations.placed(decision.effects)
-        with parts.outbox.at_once(self._id, effects) as at_once:
-            recorded = parts.conversations.record(
+        effects = () if alone else turns.conversations.placed(decision.effects)
+        with turns.outbox.at_once(self._id, effects) as at_once:
+            recorded = turns.conversations.record(
                 document,
                 decision,
                 unsaved=self._job.unsaved(),
                 message_id=message_id,
                 gathered=messages,
-                adopted=parts.outbox.has_adopted(self._id),
+                adopted=turns.outbox.has_adopted(self._id),
                 noted=None if at_once is None else at_once.noted,
                 alone=alone,
             )
             if recorded.is_noted and at_once is not None:
-                parts.outbox.begin(at_once)
+                turns.outbox.begin(at_once)
         if recorded.outdated:
             return self._changed()
         if recorded.unsent:
             return self._found_unsent()
         if not recorded.is_noted:
-            parts.outbox.add(self._id, recorded.outbox)
+            turns.outbox.add(self._id, recorded.outbox)
         if recorded.adopted is not None:
             found = self._found_applied(recorded.adopted["applied"])
             if isinstance(found, Wait):
@@ -499,7 +481,7 @@ class Turn:
         if memo.learns:
             # A replay has no reply token, so no profile was fetched before its handler.
             later = memo.learns == "later" or under_replay(document) is not None
-            parts.names.want(document, sender=later)
+            turns.names.want(document, sender=later)
         is_ours = recorded.is_ours or recorded.along
         return JobResult.RECORDED if is_ours else JobResult.ALREADY_APPLIED
 
@@ -532,8 +514,8 @@ class Turn:
 
     def _adopt(self) -> Conversation:
         """Make the conversation belong to this epoch, and its outbox known."""
-        stored = self._parts.conversations.adopt(self._id, self._document)
-        self._parts.outbox.add(self._id, Outbound.of(stored))
+        stored = self._turns.conversations.adopt(self._id, self._document)
+        self._turns.outbox.add(self._id, Outbound.of(stored))
         return Conversation.from_document(self._id, stored)
 
     def _finish(self, outcome: str | None = None) -> JobResult | Wait:
@@ -541,7 +523,7 @@ class Turn:
         otherwise a frozen predecessor could still record the event later.
         """
         # guard: first-end-adopts
-        if not self._parts.outbox.has_adopted(self._id):
+        if not self._turns.outbox.has_adopted(self._id):
             conversation = self._adopt()
             if (found := self._found_applied(conversation.applied)) is not None:
                 return found
@@ -553,7 +535,7 @@ class Turn:
 
     def _changed(self) -> Wait:
         """The decision is based on an older state of the conversation: decide again."""
-        self._parts.conversations.forget(self._id)
+        self._turns.conversations.forget(self._id)
         self._memo.decision = None
         return self._again(Why.CONVERSATION_CHANGED)
 
@@ -578,12 +560,12 @@ class Turn:
 
     def _found_unsent(self) -> JobResult | Wait:
         """The record found a message taken back. The other messages are handled without it."""
-        memo, unsends = self._memo, self._parts.unsends
+        memo, unsends = self._memo, self._turns.unsends
         heard = memo.heard_with(self._document)
         if len(heard) == 1:
             unsends.met(heard[0])
             return self._finish(UNHEARD)
-        unsends.learn(self._document, self._parts.conversations.read(self._document).unsent)
+        unsends.learn(self._document, self._turns.conversations.read(self._document).unsent)
         memo.decision = None
         if memo.has_sent:
             # Its own sends would be made once more.
