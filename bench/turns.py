@@ -30,6 +30,7 @@ import linesim
 from bench.report import BenchFailed, Figures, Report, by_turns
 from bench.stack import running
 from jobworker.effects import Send, SendMethod
+from jobworker.latest import Latest
 from jobworker.line.gate_order import Order, Ticket
 from jobworker.sending.batch import company_of
 from jobworker.sending.conversation_outbox import (
@@ -37,7 +38,6 @@ from jobworker.sending.conversation_outbox import (
     ConversationOutbox,
     Enter,
     Go,
-    LineEnds,
     MakeLetters,
     Moment,
     Move,
@@ -281,7 +281,7 @@ class After(Simulation):
     def __init__(self, load: Load) -> None:
         super().__init__(load)
         self._order = Order()
-        self._ends = LineEnds(LIMITS)
+        self._ends = Latest[str, float](LIMITS.most_adopted)
         self._late = LateReplies()
         self._late_calls: dict[str, int] = {}
         self._boxes: dict[str, ConversationOutbox] = {}

@@ -116,8 +116,7 @@ class Batch(Caller):
         if cause := outlived(self.call, self._made.now(boottime)):
             return MakeLetters(cause, self.given_up_places())
         if held_seconds:
-            reason = next_try_words(RATE_LIMITED, held_seconds)
-            return self.rest(held_seconds, reason)
+            return self.rest(held_seconds, next_try_words(RATE_LIMITED, held_seconds))
         return Go(self.call, is_new=False)
 
     def judged(self, answer: LineAnswer | LineError) -> CallOutcome:

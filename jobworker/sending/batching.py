@@ -29,9 +29,9 @@ from jobworker.record.batches import Batches, ReadyBatch
 from jobworker.record.conversations import Claim
 from jobworker.sending.batch import Batch, company_of
 from jobworker.sending.conversation_outbox import (
+    Caller,
     CallState,
     ConversationOutbox,
-    Enter,
     Go,
     MakeLetters,
     Moment,
@@ -59,6 +59,8 @@ class Boxes:
     waiting: Mapping[str, ConversationOutbox]
     """All conversations by id; under the lock."""
     do: Callable[[ConversationOutbox, NextStep | None], None]
+    go_on: Callable[[Caller, NextStep | None], None]
+    """The same for a caller that is not given up."""
     leave: Callable[[ConversationOutbox, Sequence[str]], None]
     """These sends have left the conversation's outbox."""
     gone: Callable[[str, Sequence[str]], None]
@@ -140,7 +142,7 @@ class Batching:
     def go(self, company: Company, turn: Turn) -> Action:
         """Claim their sends and call; returns what follows once the gate is free."""
         key, boxes, wanted = str(uuid.uuid4()), company.boxes, company.places
-        at = boxes[0].sends[0].now(boottime())
+        at = boxes[0].sends[0].made.now(boottime())
         try:
             with pymongo.timeout(self._limits.note_seconds):
                 members = self._claim(key, at, wanted)
@@ -362,18 +364,10 @@ class Batching:
         return partial(self._letters, batch, box, box.given_up_for or "")
 
     def _do(self, batch: Batch, step: NextStep | None) -> None:
-        match step:
-            case Enter(ticket):
-                self._line.gate.enter(ticket)
-            case Rest(seconds):
-                self._line.later(seconds, partial(self._wake, batch, step))
-            case MakeLetters(cause, _, _):
-                self._line.step(partial(self._give_up, batch, cause))
-
-    def _wake(self, batch: Batch, rest: Rest) -> None:
-        with self._boxes.lock:
-            step = batch.wake(rest, time.monotonic())
-        self._do(batch, step)
+        if isinstance(step, MakeLetters):
+            self._line.step(partial(self._give_up, batch, step.cause))
+        else:
+            self._boxes.go_on(batch, step)
 
     # Cancelled calls.
 

@@ -13,7 +13,6 @@ import json
 import math
 import uuid
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -23,6 +22,7 @@ from itertools import islice, takewhile
 
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
+from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
 from jobworker.line.today import day_of
@@ -225,13 +225,14 @@ class Caller(ABC):
         """How many times LINE was called since a send left."""
         self.was_tried = False
         """Whether a try before the present one is of unknown outcome."""
+        self.given_up_for: str | None = None
+        """Why it was given up, if it was and a thread still has it."""
         self.answer: LineAnswer | LineError = OutcomeUnknown("not called")
         """LINE's last answer."""
         self._limits = limits
         self._granted = granted
         self._ticket: Ticket | None = None
         self._rest: Rest | None = None
-        self._given_up: str | None = None
         self._failures = 0
         self._unanswered = 0
         self._over_quota = 0
@@ -293,16 +294,11 @@ class Caller(ABC):
         rests = self.state is CallState.RESTING and self._over_quota > 0
         return self._wait(now) if rests else None
 
-    @property
-    def given_up_for(self) -> str | None:
-        """Why it was given up, if it was and a thread still has it."""
-        return self._given_up
-
     def give_up(self, cause: str) -> MakeLetters | None:
         """Make its next call dead letters: now, or once its present thread is done."""
-        if self._given_up is not None or self.state is CallState.IDLE:
+        if self.given_up_for is not None or self.state is CallState.IDLE:
             return None
-        self._given_up = cause
+        self.given_up_for = cause
         # guard: call-under-way-ends-first
         if self.state is CallState.BUSY:
             return None
@@ -334,14 +330,14 @@ class Caller(ABC):
 
     def again(self, now: float) -> Enter | MakeLetters:
         """Wait for another turn at once."""
-        if self._given_up is not None:
-            return MakeLetters(self._given_up, self.given_up_places())
+        if self.given_up_for is not None:
+            return MakeLetters(self.given_up_for, self.given_up_places())
         return self._wait(now)
 
     def rest(self, seconds: float, reason: str) -> Rest | MakeLetters:
         """Wait for the clock."""
-        if self._given_up is not None:
-            return MakeLetters(self._given_up, self.given_up_places())
+        if self.given_up_for is not None:
+            return MakeLetters(self.given_up_for, self.given_up_places())
         self.state, self.reason, self._rest = CallState.RESTING, reason, Rest(seconds)
         return self._rest
 
@@ -383,7 +379,7 @@ class Caller(ABC):
         """Sends have left: the counts of the remaining ones begin again."""
         self.call, self.calls, self.was_tried = None, 0, False
         self.noted_call = None
-        self._given_up = None
+        self.given_up_for = None
         self._failures, self._unanswered, self._over_quota = 0, 0, 0
 
     def _wait(self, now: float) -> Enter:
@@ -434,30 +430,6 @@ def standing_of(
     return standing.with_token(token_end, reserve_seconds=limits.token_reserve_seconds)
 
 
-class LineEnds:
-    """The places of the conversations for which LINE was called recently.
-
-    Separate from their outboxes: the answers to a flood may be decided one by one, each after the
-    previous one has left.
-    """
-
-    def __init__(self, limits: SendLimits) -> None:
-        self._limits = limits
-        self._ends: OrderedDict[str, float] = OrderedDict()
-
-    def called(self, id_: str, now: float) -> None:
-        """LINE was called for it: its further sends go to the end of the line."""
-        self._ends[id_] = now + self._limits.push_seconds
-        self._ends.move_to_end(id_)
-        while next(iter(self._ends.values())) < now:
-            # It has no effect any more.
-            self._ends.popitem(last=False)
-
-    def of(self, id_: str) -> float:
-        """The earliest place that it can have."""
-        return self._ends.get(id_, -math.inf)
-
-
 @dataclass(eq=False, slots=True)
 class PendingSend:
     """One send of an outbox, with this process's knowledge of it."""
@@ -470,15 +442,11 @@ class PendingSend:
     size: int = 0
     """Its size as BSON."""
 
-    def now(self, boottime: float) -> datetime:
-        """The time by a clock that is never set."""
-        return self.made.now(boottime)
-
     def token_lives(self, boottime: float) -> bool:
         """Whether its reply token is valid long enough for a call that begins now."""
         until = self.send.token_until
         may_reply = self.send.way is SendMethod.REPLY and self.send.token is not None
-        return may_reply and until is not None and self.now(boottime) < until
+        return may_reply and until is not None and self.made.now(boottime) < until
 
     def travels_to(self, chat: str) -> bool:
         """Whether it goes to the conversation's own chat, as a reply or a push.
@@ -494,6 +462,10 @@ class PendingSend:
 class ConversationOutbox(Caller):
     """One conversation's sends in order, and the call that carries the first of them.
 
+    `ends` has the earliest place at the gate of each conversation for which LINE was called
+    recently. It outlasts the outboxes: the answers to a flood may be decided one by one, each after
+    the previous one has left.
+
     Sends to the conversation's own chat share a call as far as LINE allows, on the newest valid
     reply token, otherwise as a push. No send waits for others.
 
@@ -506,7 +478,7 @@ class ConversationOutbox(Caller):
         self,
         id_: str,
         limits: SendLimits,
-        ends: LineEnds,
+        ends: Latest[str, float],
         granted: Callable[[ConversationOutbox, Ticket], None],
     ) -> None:
         super().__init__(limits, partial(granted, self))
@@ -567,7 +539,7 @@ class ConversationOutbox(Caller):
         A send without a verdict has the standing of any other push until it has left. Otherwise a
         send on which LINE always fails would repeatedly be the breaker's probe.
         """
-        self._ends.called(self.id, now)
+        self._ends[self.id] = now + self._limits.push_seconds
         self._is_unanswered = self._is_unanswered or unanswered
 
     def members(self, call: Call) -> list[PendingSend]:
@@ -588,12 +560,12 @@ class ConversationOutbox(Caller):
         back.
         """
         first = self.sends[0]
-        now = first.now(boottime)
+        now = first.made.now(boottime)
         if self.call is None:
-            cause = self._given_up or expired(first.send, now)
+            cause = self.given_up_for or expired(first.send, now)
             go = self._new_call(boottime, now)
         else:
-            cause = self._given_up or outlived(self.call, now)
+            cause = self.given_up_for or outlived(self.call, now)
             go = Go(self.call, is_new=False)
         if cause:
             return MakeLetters(cause, self.given_up_places())
@@ -609,8 +581,7 @@ class ConversationOutbox(Caller):
                     return MakeLetters(LATE, self._late_places(boottime))
                 go = replace(go, late_on=day)
         if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):
-            reason = next_try_words(RATE_LIMITED, seconds)
-            return self.rest(seconds, reason)
+            return self.rest(seconds, next_try_words(RATE_LIMITED, seconds))
         return go
 
     def _costs_as_late(self, call: Call) -> bool:
@@ -630,7 +601,7 @@ class ConversationOutbox(Caller):
         room = MOST_MESSAGES
         for one in islice(self.sends, self._most_together):
             room -= len(one.send.messages)
-            is_over = boottime is not None and expired(one.send, one.now(boottime)) is not None
+            is_over = boottime is not None and expired(one.send, one.made.now(boottime)) is not None
             if run and (room < 0 or is_over or not one.travels_to(self.chat)):
                 break
             run.append(one)
@@ -655,7 +626,7 @@ class ConversationOutbox(Caller):
             and self.chat.startswith(USER)
             and self.sends[0].travels_to(self.chat)
             and not any(_is_alone(one.send) for one in self.together())
-            and not any(expired(one.send, one.now(boottime)) for one in self.together())
+            and not any(expired(one.send, one.made.now(boottime)) for one in self.together())
             and self.body is not None
             and not any(one.token_lives(boottime) for one in self.sends)
         )
@@ -679,12 +650,11 @@ class ConversationOutbox(Caller):
         pushes = takewhile(lambda one: one.send.answer_to is None, run)
         run = list(pushes) or run[:1]
         places = tuple(one.place for one in run)
-        way = run[0].send.way
-        key = run[0].send.retry_key if len(run) == 1 else None
+        first = run[0].send
         # A key belongs to one body.
-        key = key or str(uuid.uuid4())
-        way = SendMethod.PUSH if way is SendMethod.REPLY else way
-        return Call(run[0].send.tried_at or now, way, places, key=key)
+        key = (first.retry_key if len(run) == 1 else None) or str(uuid.uuid4())
+        way = SendMethod.PUSH if first.way is SendMethod.REPLY else first.way
+        return Call(first.tried_at or now, way, places, key=key)
 
     def tried(self, call: Call, boottime: float) -> Tried:
         """Return the known facts of a call that is answered now."""
@@ -729,7 +699,7 @@ class ConversationOutbox(Caller):
 
     def _placed(self, standing: Standing) -> Standing:
         turn_class = TurnClass.OTHER if self._is_unanswered else standing.turn_class
-        placed = standing.not_before(self._ends.of(self.id))
+        placed = standing.not_before(self._ends.get(self.id, -math.inf))
         return replace(placed, turn_class=turn_class, is_full=self.is_full)
 
     def _held_back(self, go: Go, boottime: float, seconds: float) -> float:
@@ -737,7 +707,7 @@ class ConversationOutbox(Caller):
         if not go.is_new or go.call.way is not SendMethod.REPLY:
             return seconds
         ends = [
-            (one.send.token_until - one.now(boottime)).total_seconds()
+            (one.send.token_until - one.made.now(boottime)).total_seconds()
             for one in self.members(go.call)
             if one.send.token == go.call.token and one.send.token_until is not None
         ]

@@ -8,7 +8,6 @@ the effects in the conversation's `outbox` and `call`. It continues by the rules
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
@@ -50,11 +49,11 @@ from jobworker.record.waiting_answers import NOT_FETCHED, waiting_again
 from jobworker.sending.batching import Batching, Boxes
 from jobworker.sending.conversation_outbox import (
     Budget,
+    Caller,
     CallState,
     ConversationOutbox,
     Enter,
     Go,
-    LineEnds,
     MakeLetters,
     Moment,
     Move,
@@ -107,10 +106,6 @@ class AtOnce:
     is_begun: bool = False
 
 
-Pause = Callable[[StoreUnavailable], float]
-"""The pause before a write is repeated that MongoDB did not confirm."""
-
-
 class Outbox:
     """All outboxes of the process, and their effects.
 
@@ -152,7 +147,7 @@ class Outbox:
         self._lock = threading.Lock()
         # All below under _lock.
         self._boxes: dict[str, ConversationOutbox] = {}
-        self._ends = LineEnds(limits)
+        self._ends = Latest[str, float](limits.most_adopted)
         self._count = 0
         self._size = 0
         # Conversations whose next call was stored with its record, until its turn at the gate.
@@ -176,6 +171,7 @@ class Outbox:
                 lock=self._lock,
                 waiting=self._boxes,
                 do=self._do,
+                go_on=self._go_on,
                 leave=self._leave,
                 gone=self._remember,
                 make_letters=self._make_letters,
@@ -510,12 +506,6 @@ class Outbox:
     def _do(self, box: ConversationOutbox, step: NextStep | None) -> None:
         """Carry out the action of a change of state."""
         match step:
-            case Enter(ticket):
-                self._line.gate.enter(ticket)
-            case Move(ticket, standing):
-                self._line.gate.move(ticket, standing)
-            case Rest(seconds):
-                self._line.later(seconds, partial(self._wake, box, step))
             case MakeLetters(cause, places, ticket):
                 if ticket is not None:
                     self._line.gate.cancel(ticket)
@@ -525,11 +515,22 @@ class Outbox:
                 )
             case PutBack(place):
                 self._line.step(partial(self._put_back, box, place))
+            case _:
+                self._go_on(box, step)
 
-    def _wake(self, box: ConversationOutbox, rest: Rest) -> None:
+    def _go_on(self, caller: Caller, step: NextStep | None) -> None:
+        match step:
+            case Enter(ticket):
+                self._line.gate.enter(ticket)
+            case Move(ticket, standing):
+                self._line.gate.move(ticket, standing)
+            case Rest(seconds):
+                self._line.later(seconds, partial(self._wake, caller, step))
+
+    def _wake(self, caller: Caller, rest: Rest) -> None:
         with self._lock:
-            step = box.wake(rest, time.monotonic())
-        self._do(box, step)
+            step = caller.wake(rest, time.monotonic())
+        self._go_on(caller, step)
 
     def _take_turn(self, box: ConversationOutbox, ticket: Ticket) -> None:
         """On a pool thread: handle a turn at the gate."""
@@ -667,20 +668,12 @@ class Outbox:
         elif outcome.ending is SendVerdict.DEAD:
             unknown = call if outcome.stands else None
             self._make_letters(box, outcome.refused, outcome.cause, call, unknown=unknown)
-        elif outcome.ending is SendVerdict.SENT and self._end_later(box, call):
+        elif outcome.ending is SendVerdict.SENT and self._conversations.end_later(box.id, call):
+            self._write_ends_soon()
             self._leave(box, call.members)
         else:
             settle = partial(self._remove, box, call)
             self._settle(box, settle, "send not removed")
-
-    def _end_later(self, box: ConversationOutbox, call: Call) -> bool:
-        """Leave the end of a call that LINE has accepted to the next write; False if too many are
-        left.
-        """
-        if not self._conversations.end_later(box.id, call):
-            return False
-        self._write_ends_soon()
-        return True
 
     def _write_ends_soon(self) -> None:
         with self._lock:
@@ -870,26 +863,24 @@ class Outbox:
         self._until_confirmed(act, f"{failed} conversation={box.id}", pause)
 
     def _until_confirmed(
-        self, act: Callable[[], Action | None], failed: str, pause: Pause | None = None
+        self,
+        act: Callable[[], Action | None],
+        failed: str,
+        pause: Callable[[StoreUnavailable], float] | None = None,
+        failures: int = 1,
     ) -> None:
-        pause = pause or self._growing_pause()
+        """`pause` returns the pause before the next try; by default it grows."""
         try:
             follow = act()
         except StoreUnavailable as error:
             log.warning("%s, trying again error=%s", failed, error)
-            again = partial(self._until_confirmed, act, failed, pause)
-            self._line.later(pause(error), partial(self._line.step, again))
+            most = self._limits.store_pause_seconds
+            seconds = pause_seconds(failures, most=most) if pause is None else pause(error)
+            again = partial(self._until_confirmed, act, failed, pause, failures + 1)
+            self._line.later(seconds, partial(self._line.step, again))
             return
         if follow is not None:
             follow()
-
-    def _growing_pause(self) -> Pause:
-        failures = itertools.count(1)
-
-        def pause(_: StoreUnavailable) -> float:
-            return pause_seconds(next(failures), most=self._limits.store_pause_seconds)
-
-        return pause
 
 
 def _told_of_refused(id_: str, error: WriteRefused) -> Document:

@@ -148,7 +148,8 @@ def judge(
     if tried.is_reply and answer.status == 400 and not answer.whole:
         # A refusal, but whether of the token or of the message is not known.
         return _again(tried, definite=True)
-    if tried.is_reply and _is_invalid_token(answer):
+    is_about_token = INVALID_REPLY_TOKEN in answer.text.lower()
+    if tried.is_reply and answer.status == 400 and is_about_token:
         return _invalid_token(tried, reply_unknown)
     if answer.status == 429:
         return _too_many(tried, answer)
@@ -188,10 +189,6 @@ def _refused(tried: Tried, cause: str, named: Sequence[str] = ()) -> CallOutcome
     if not named:
         return CallOutcome(SendVerdict.AGAIN, narrower=True, wait_seconds=0)
     return CallOutcome(SendVerdict.DEAD, refused=named, cause=cause)
-
-
-def _is_invalid_token(answer: LineAnswer) -> bool:
-    return answer.status == 400 and INVALID_REPLY_TOKEN in answer.text.lower()
 
 
 def _invalid_token(tried: Tried, reply_unknown: ReplyUnknown) -> CallOutcome:

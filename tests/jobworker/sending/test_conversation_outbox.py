@@ -4,7 +4,6 @@ which its results are carried out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jobworker.effects import RETRY_KEY_LIFE, Call, Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
+from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import GateState, Order, Standing, Ticket, TicketState, TurnClass
 from jobworker.sending.conversation_outbox import (
@@ -23,7 +23,6 @@ from jobworker.sending.conversation_outbox import (
     ConversationOutbox,
     Enter,
     Go,
-    LineEnds,
     MakeLetters,
     Moment,
     Move,
@@ -73,7 +72,7 @@ def in_place(
 
 def box_of(*sends: Send, limits: SendLimits = LIMITS) -> ConversationOutbox:
     """An outbox that holds these sends."""
-    box = ConversationOutbox(CONVERSATION, limits, LineEnds(limits), lambda box, ticket: None)
+    box = ConversationOutbox(CONVERSATION, limits, Latest[str, float](9), lambda box, ticket: None)
     for number, send in enumerate(sends):
         box.append(in_place(number, send, limits=limits))
     return box
@@ -623,13 +622,12 @@ def test_a_reply_whose_token_line_refused_is_worth_none() -> None:
 
 def test_the_end_of_the_line_outlasts_an_outbox_that_was_empty() -> None:
     """A flood may be decided one by one, each answer after the one before has left."""
-    ends = LineEnds(LIMITS)
+    ends = Latest[str, float](9)
     box = ConversationOutbox(CONVERSATION, LIMITS, ends, lambda box, ticket: None)
     box.called(7.0)
-    assert [ends.of(CONVERSATION), ends.of("main/U2")] == [67.0, -math.inf]
-    for second in range(70):
-        ends.called("main/U2", 8.0 + second)
-    assert ends.of(CONVERSATION) == -math.inf, "by then it would stand there anyway"
+    again = ConversationOutbox(CONVERSATION, LIMITS, ends, lambda box, ticket: None)
+    again.append(in_place(0, a_push(), limits=LIMITS))
+    assert again.standing(7.0).place == 67.0
 
 
 def test_a_send_without_a_verdict_is_worth_no_more_than_another_push_until_it_has_left() -> None:
@@ -756,7 +754,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.order = Order()
         self.line = Line()
-        ends = LineEnds(LIMITS)
+        ends = Latest[str, float](9)
         self.boxes = [
             ConversationOutbox(f"main{n}/{CHAT}", LIMITS, ends, lambda box, ticket: None)
             for n in range(3)
