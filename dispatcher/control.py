@@ -45,7 +45,6 @@ class ControlReader(BackgroundThread):
         self._failed: str | None = None
 
     def start(self) -> None:
-        """Start the thread."""
         _tell(NO_PAUSES, self._pool.pauses)
         super().start()
 

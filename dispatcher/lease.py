@@ -46,9 +46,7 @@ def owner_name() -> str:
 
 
 def is_dead(owner: str) -> bool:
-    """Return whether the owner was certainly a process of this boot of this machine and has
-    ended.
-    """
+    """Whether the owner was certainly a process of this boot of this machine, and has ended."""
     machine, _, rest = owner.partition("/")
     pid, _, ticks = rest.partition("/")
     if not boot_id() or machine != _machine() or not pid.isdigit():
@@ -86,11 +84,7 @@ def _machine_id() -> str:
 
 
 def boot_id(file: Path = BOOT_ID_FILE) -> str:
-    """Return this boot of the kernel, without hyphens as systemd writes it (`%b` in
-    systemd.unit(5)).
-
-    Empty where it is not known.
-    """
+    """This boot, without hyphens as systemd's `%b` (systemd.unit(5)); empty where unknown."""
     told = _first_word(file) or os.environ.get("BOOT_ID", "")
     return told.replace("-", "")
 

@@ -124,7 +124,6 @@ class DispatcherMetrics(Metrics):
 
     @property
     def latest(self) -> MetricsSnapshot:
-        """The figures of the last reading."""
         return self._snapshots.latest
 
     def look(self) -> MetricsSnapshot:

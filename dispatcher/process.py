@@ -246,9 +246,7 @@ class Dispatcher:
         log.info("lease acquired epoch=%d", self._lease.epoch)
 
     def _take_over(self) -> None:
-        """Take over, progress first: that sets the epoch, so a predecessor is refused. No step
-        takes longer with more effects to send.
-        """
+        """Take over, progress first: that sets the epoch, so a predecessor is refused."""
         self._ask(self._neighbours.look)
         progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
         start = self._ask(progress.take_over)

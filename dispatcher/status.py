@@ -58,9 +58,7 @@ SHORTEST_LAG_SECONDS = 1.0
 
 
 class StatusLine:
-    """The status line and row. Quick, from any thread; `reason` is why the feed delivers nothing,
-    `about` is copied into the row.
-    """
+    """The status line and row, from any thread; `reason` is that of the feed."""
 
     def __init__(
         self,
@@ -159,9 +157,7 @@ REPORTING_LIMITS = ReportingLimits()
 
 
 class BacklogProbe(BackgroundThread):
-    """Measures the backlog once a second. Every ten seconds it checks the collections beside recvq
-    and writes a row of `history`.
-    """
+    """Measures the backlog each second; checks collections and writes `history` every ten."""
 
     def __init__(
         self,
@@ -203,9 +199,7 @@ class BacklogProbe(BackgroundThread):
             self._history.insert_one(history_row(self._figures.latest))
 
     def _tried(self, failed: str, action: Callable[[], None]) -> bool:
-        """Return whether the action succeeded; a failure is reported once, until it succeeds
-        again.
-        """
+        """Whether the action succeeded; a failure is reported once, until it succeeds again."""
         try:
             action()
         except (PyMongoError, BSONError, QueueError) as error:

@@ -159,9 +159,7 @@ class TimerFiring:
             return insert_documents(self._recvq, documents, timeout_seconds=COMMAND_SECONDS)
 
     def _change(self, changes: Sequence[UpdateOne]) -> int:
-        """Return the number of rows that were unchanged since the read; another process moved the
-        rest.
-        """
+        """Return how many rows were as read; another process moved the rest."""
         with pymongo.timeout(COMMAND_SECONDS):
             try:
                 return self._schedule.bulk_write(changes, ordered=False).matched_count

@@ -79,7 +79,6 @@ TIMER_LIMITS = TimerLimits()
 
 
 def system_now() -> datetime:
-    """This machine's clock."""
     return datetime.now(UTC)
 
 
@@ -267,7 +266,6 @@ class Trouble:
         )
 
     def over(self) -> None:
-        """The failure has ended."""
         if self._reason is not None:
             log.info("timers are fired again tries=%d", self._failures)
         self._failures, self._reason, self.told = 0, None, None

@@ -51,9 +51,7 @@ class WebhookSettings:
     max_body_bytes: int = 1024 * 1024
     token: str = field(default="", repr=False)
     store_seconds: float = 1.0
-    """The time that recvq has from a request's arrival. LINE gives up after 2 s; the spool gets the
-    rest (architecture: step 3).
-    """
+    """Recvq's time from a request's arrival; the spool gets the rest of LINE's 2 s."""
 
 
 class FrontDesk:

@@ -140,9 +140,7 @@ class SpoolStore:
     def insert_behind(
         self, insert: InsertCall, documents: Documents, timeout_seconds: float
     ) -> Collection[int]:
-        """An insert into recvq: while the spool holds a document with one of the keys, it stores
-        nothing and raises KeysSpooled.
-        """
+        """Insert into recvq; raises KeysSpooled while the spool holds a document of these keys."""
         spooled = self._keys_spooled(documents)
         # guard: behind-the-spool
         if spooled:

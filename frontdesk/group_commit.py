@@ -61,15 +61,11 @@ class CommitLimits:
     start_seconds: float = 3.0
     """How long a start waits for the only store, or for the spool."""
     start_recvq_seconds: float = 0.5
-    """How long a start waits for MongoDB if there is a spool: requests wait, and the spool could
-    take them.
-    """
+    """How long a start with a spool waits for MongoDB: the spool could take the requests."""
     stop_seconds: float = 3.0
     """How long a stop waits for the calls of a store."""
     stop_drain_seconds: float = 0.5
-    """How long a stop waits for the drain's batch, which MongoDB may never answer. The process that
-    drains next begins with the same documents.
-    """
+    """How long a stop waits for the drain's batch; the process that drains next begins with it."""
     hanging_seconds: float = 15.0
     """Every call of a store ends by its own time-outs well before this limit."""
 
@@ -376,9 +372,7 @@ class _Runner:
                 await asyncio.wait_for(self.stop.wait(), seconds)
 
     async def gather(self) -> None:
-        """Wait briefly for the next requests of answered clients; a stop or an outage ends the
-        wait.
-        """
+        """Wait briefly for the next requests of answered clients, if the store is open."""
         if not self.queue.has_gathered:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.wake.wait(), self._limits.gather_seconds)

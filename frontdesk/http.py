@@ -63,9 +63,7 @@ class RequestStage(Enum):
     """It waits for the rest of a body, or the client is still reading. It counts as a request, too.
     """
     KEPT = auto()
-    """Its request is complete, its last one had a valid signature, or its TLS handshake is under
-    way. It is never evicted.
-    """
+    """Never evicted: its request is complete, its last one was signed, or TLS is under way."""
 
 
 class Overload:

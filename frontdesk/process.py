@@ -119,9 +119,7 @@ def serve(
 
 @contextlib.contextmanager
 def run_beside(seconds: float = BESIDE_SECONDS) -> Iterator[Callable[[Guard | StatusRow], None]]:
-    """Start helpers on threads beside the server, and end them with the process. No other part
-    waits for them: a stop waits at most BESIDE_SECONDS for each.
-    """
+    """Start helpers on threads beside the server; the stop waits `seconds` for all of them."""
     started: list[Guard | StatusRow] = []
 
     def start(one: Guard | StatusRow) -> None:

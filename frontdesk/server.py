@@ -53,9 +53,7 @@ class ServerLimits:
     linger_seconds: float = 1.0
     """A stop first serves on as before: clients with an open connection get an answer and leave."""
     silent_seconds: float = 0.4
-    """The time that a newly accepted connection has to send its request. Meanwhile all other
-    connections wait for the next process, and LINE gives up after 2 s.
-    """
+    """A new connection's time to send its request; others wait, and LINE gives up after 2 s."""
     drain_seconds: float = 3.0
     """Every request ends within its own second; this limit only bounds the stop."""
     close_seconds: float = 0.2
@@ -96,9 +94,7 @@ class FrontdeskServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle the signals while serving. uvicorn's own handler raises them again after the stop,
-        and the process would end by SIGTERM instead of with exit code 0.
-        """
+        """Not as uvicorn, which raises them again after the stop: a SIGTERM would end it."""
         before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
         try:
             yield

@@ -145,9 +145,7 @@ class StoreQueue:
         return self.state is StoreState.STOPPING and not self.is_called and not self.waiting
 
     def has_room(self, request: PendingRequest) -> bool:
-        """Whether this request may wait, too. A request larger than the bound gets its turn when no
-        other request waits.
-        """
+        """Whether this request may wait, too; one larger than the bound only by itself."""
         documents = self._documents + len(request.documents)
         size = self._bytes + request.size
         within = documents <= self._bounds.documents and size <= self._bounds.bytes
@@ -397,9 +395,7 @@ class Stores:
         return [request for request in group if request not in going]
 
     def _hand_over(self, error: NotStored, now: float) -> None:
-        """Spool all requests that recvq has not confirmed, in their order. Later requests of a key
-        must not overtake unconfirmed ones.
-        """
+        """Spool all that recvq has not confirmed, in order: later requests must not overtake it."""
         # guard: all-in-its-order -> requests = self.recvq.take_waiting() + self.recvq.take_group()
         requests = self.recvq.take_group() + self.recvq.take_waiting()
         self._to_spool(requests, now, reason=str(error), is_admitted=True)

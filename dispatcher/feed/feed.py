@@ -39,9 +39,7 @@ class FeedLimits:
     """The time limits of a feed's reader."""
 
     healthy_seconds: float = 5.0
-    """After being open for longer than this, a feed's failures count from zero again. Pauses
-    therefore also grow if each opening succeeds and the next read fails.
-    """
+    """After being open for longer than this, a feed's failures count from zero again."""
     slow_read_seconds: float = 2.0
     """A longer read was not answered in time, and the driver repeated it by itself."""
     heartbeat_after_seconds: float = 30.0

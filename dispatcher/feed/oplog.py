@@ -103,17 +103,13 @@ class OplogFeed:
         self._token = after
 
     def _refuse_gap(self, after: Timestamp) -> None:
-        """Raise PositionLost if the oldest entry is newer than the position: entries are
-        missing.
-        """
+        """Raise PositionLost if the oldest entry is newer: entries are missing."""
         oldest = self._oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
         if oldest["ts"] > after:
             raise PositionLost(f"the oplog begins at {oldest['ts']}, after {after}")
 
     def _filter(self, after: Timestamp) -> Document:
-        """Select inserts into recvq, also in a transaction's applyOps, and noops to advance the
-        position.
-        """
+        """Select inserts into recvq, also in applyOps, and noops to advance the position."""
         return {
             "ts": {"$gt": after},
             "$or": [

@@ -149,9 +149,7 @@ class Rescan:
     def _documents(
         self, after: Any, session: ClientSession, stopped: Callable[[], bool]
     ) -> Iterator[Document]:
-        """Read recvq in natural order, from some places before `after`; all of it if that is
-        gone.
-        """
+        """Read recvq in order, from some places before `after`; all if that is gone."""
         record = self._anchor(after, session, stopped)
         if record is None:
             yield from self._collection.find({}, session=session).sort("$natural", 1)

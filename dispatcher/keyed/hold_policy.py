@@ -42,9 +42,7 @@ class HoldPolicy:
         self._counts_from = now
 
     def due(self, queues: KeyQueues, now: float) -> list[tuple[KeyQueue, int]]:
-        """Return how many documents of each key have to move; earlier documents of a key
-        move, too.
-        """
+        """Return how many documents of each key have to move, the oldest ones first."""
         oldest = queues.tracker.oldest
         crowded = len(queues.tracker) * 2 > self._bound or self._has_many_bytes(queues)
         after = self._paused_after if queues.pauses else self._after

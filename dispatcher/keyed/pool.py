@@ -112,7 +112,6 @@ class Pool:
     # The pool's life.
 
     def start(self) -> None:
-        """Start the threads."""
         self.threads.start()
 
     def stop(self) -> None:
@@ -203,9 +202,7 @@ class Pool:
         self.changed.set()
 
     def standing(self) -> tuple[int, Any]:
-        """Return the number of unfinished documents, and the last one before the first
-        unfinished.
-        """
+        """Return the number of unfinished documents, and the last one before them."""
         with self._lock:
             return len(self._tracker), self._tracker.after
 
@@ -223,16 +220,13 @@ class Pool:
         self.changed.set()
 
     def begin_scan(self) -> Any:
-        """Return the document after which a scan begins; the scan does not take known documents
-        again.
-        """
+        """Return where a scan begins; it does not take known documents again."""
         with self._lock:
             self._scanning = True
             # guard: scan-begins-in-one-step -> return self._tracker.after
             return self._tracker.begin_scan()
 
     def end_scan(self) -> None:
-        """The scan has ended."""
         with self._lock:
             self._scanning = False
             self._tracker.end_scan()
@@ -263,7 +257,7 @@ class Pool:
             return self._queues.following(job)
 
     def take_along(self, job: QueuedJob, count: int) -> int:
-        """Decide up to this many of the documents behind the job together with it."""
+        """Decide documents behind the job with it (see `linedesk.contract.Job`)."""
         with self._lock:
             return self._queues.take_along(job, count)
 
@@ -276,13 +270,10 @@ class Pool:
 
     @property
     def pauses(self) -> Pauses:
-        """The pauses in force at this moment."""
         return self._queues.pauses
 
     def obey(self, pauses: Pauses) -> None:
-        """From now on no job covered by these pauses begins; all others may. Running jobs
-        continue. An event that a drop covers is given up instead of its next run.
-        """
+        """Begin no job that these pauses cover; an event that a drop covers is given up."""
         with self._lock:
             self._queues.obey(pauses)
             self._signal()
@@ -469,9 +460,7 @@ class Pool:
     # Under the lock.
 
     def _signal(self) -> None:
-        """Wake the threads that have work now; called last in every change. Each call wakes at most
-        one thread: a thread that takes work wakes the next.
-        """
+        """Wake a thread for new work, last in every change; each that takes work wakes another."""
         if self._idle and (self._steps or self._queues.first is not None):
             self._idle.pop().wake.set()
         self._tell()

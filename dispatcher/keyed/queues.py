@@ -71,7 +71,7 @@ class JobOwner(Protocol):
 
 
 class QueuedJob:
-    """An unfinished document: its worker's job, and its place in queue and tracker."""
+    """An unfinished document: its `linedesk.contract.Job`, and its place in queue and tracker."""
 
     # Class attributes hold the usual values: setting each one would double the cost of a put.
     memo: Any = None
@@ -108,32 +108,24 @@ class QueuedJob:
         self._owner = owner
 
     def following(self) -> Following:
-        """Return the documents behind it; from now on each further document of its key
-        resumes it.
-        """
         return self._owner.following(self)
 
     def take_along(self, count: int) -> int:
-        """Decide up to this many of the following documents with it; returns their number."""
         return self._owner.take_along(self, count)
 
     def take_slow_place(self) -> bool:
-        """Return whether a handler that may occupy its thread for long may begin now."""
         return self._owner.take_slow_place(self)
 
     def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
-        """Note that the handler begins on this thread: from now on it can be overdue."""
         self.tries += 1
         self.listens = False
         self.handling = HandlerCall(limit_seconds)
         return self.handling
 
     def unsaved(self) -> Sequence[str]:
-        """Names of the key's documents that were decided without a record since the last save."""
         return [name for _, name in self.queue.names]
 
     def resume(self) -> None:
-        """Let the job run again, from any thread."""
         self._owner.resume(self)
 
     @property
@@ -238,12 +230,10 @@ class KeyQueue:
 
     @property
     def is_done(self) -> bool:
-        """Whether no decision is due."""
         return not self.jobs and not self.is_stored
 
     @property
     def head(self) -> QueuedJob | None:
-        """Its first document, if that is in memory."""
         return self.jobs[0] if self.jobs else None
 
     @property
@@ -275,7 +265,6 @@ class KeyQueue:
 
     @property
     def why(self) -> Document:
-        """Why it is deferred, as stored."""
         wait = self.waits.wait if self.waits is not None else None
         return wait.why if wait is not None else reason(Why.DEFERRED)
 
@@ -291,9 +280,7 @@ class KeyQueue:
         )
 
     def settle(self) -> None:
-        """The moved documents are durable: only the first one, and those decided with it, stay in
-        memory.
-        """
+        """The moved documents are durable: only the first, and those decided with it, stay here."""
         self.moving = False
         if self.jobs and not self.is_stored:
             # A thread may have it, or it may be about to be resumed.
@@ -409,7 +396,6 @@ class KeyQueues:
         return iter(self._in[state])
 
     def count(self, state: KeyState) -> int:
-        """How many keys are in a state."""
         return len(self._in[state])
 
     @property
@@ -450,19 +436,15 @@ class KeyQueues:
 
     @property
     def slow(self) -> int:
-        """The number of slow runs."""
         runs = (queue.running for queue in self._in[KeyState.RUNNING])
         return sum(isinstance(run, Run) and run.job.is_slow for run in runs)
 
     def ready(self, line: ReadyLine) -> Iterable[KeyQueue]:
-        """The ready keys of a line, in order."""
         return self._ready[line]
 
     @property
     def save_is_urgent(self) -> bool:
-        """Whether a key waits for a save, or more documents have to move than the last batch
-        took.
-        """
+        """Whether a key waits for a save, or there are more documents to move."""
         return bool(self._in[KeyState.UNSAVED] or self.has_to_move)
 
     @property
@@ -471,15 +453,12 @@ class KeyQueues:
         return bool(self._to_move or self._moving)
 
     def get(self, key: Any) -> KeyQueue | None:
-        """The queue of a known key."""
         return self._by_key.get(key)
 
     def all(self) -> Iterable[KeyQueue]:
-        """The queues of all keys."""
         return self._by_key.values()
 
     def is_paused(self, queue: KeyQueue) -> bool:
-        """Whether a pause covers the key."""
         return bool(self.pauses.rows) and self.pauses.covers(*queue.key)
 
     # Documents arrive.
@@ -487,9 +466,7 @@ class KeyQueues:
     def put(
         self, document: Document, token: Any, *, key: Any, size: int, again: bool, now: float
     ) -> QueuedJob | None:
-        """Accept a document of `size` bytes; None if it is known already: unfinished or
-        finished.
-        """
+        """Accept a document of `size` bytes; None if it is known, unfinished or finished."""
         slot = self.tracker.take(document["_id"], token, size)
         if slot is None:
             return None
@@ -619,9 +596,7 @@ class KeyQueues:
         return max(0, self._most_unsaved - (queue.decided - queue.saved) - 1)
 
     def all_is_read(self) -> None:
-        """All documents stored before this process began are in memory: listening jobs are
-        resumed.
-        """
+        """All documents from before this start are in memory: resume the listening jobs."""
         if self.suspects.all_met:
             return
         self.suspects.close()
@@ -668,9 +643,7 @@ class KeyQueues:
         self._place(queue)
 
     def resume(self, what: QueuedJob | Load, *, is_news: bool = False) -> None:
-        """Resume the work; may be repeated. A running job is repeated once its run is deferred; if
-        `is_news`, only while it listens.
-        """
+        """Resume the work, or repeat the present run; with `is_news` only while the job listens."""
         queue = what.queue
         if queue.waits is what:
             queue.waits = None
@@ -756,9 +729,7 @@ class KeyQueues:
         self._to_move.update(counts)
 
     def choose(self, at: datetime) -> None:
-        """Make a batch of the documents that move next, unless one is under way; their keys make no
-        decision until that is settled.
-        """
+        """Make a batch of documents to move, unless one is under way; their keys rest meanwhile."""
         if self._moving:
             return
         size, is_full = 0, False
@@ -878,9 +849,7 @@ class KeyQueues:
 
     @property
     def _slice_size(self) -> int:
-        """How many documents of a key to read from `held` at once, so that all stay within the
-        bound.
-        """
+        """How many documents of a key to read from `held` at once, within the bound of all keys."""
         return max(1, min(self._many, self._held_bound // max(1, self.held_keys)))
 
     def _count_held(self, queue: KeyQueue, change: int) -> None:

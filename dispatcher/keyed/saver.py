@@ -1,6 +1,4 @@
-"""The thread that saves progress by group commit: one write covers all documents finished before
-it.
-"""
+"""The thread that saves progress: one write covers all documents finished before it."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ class Saver(BackgroundThread):
         return True
 
     def _wait(self) -> None:
-        """Wait until there is data to save, the quiet time is over, or the thread has to end.
-        Another thread that saves may clear what `stop` has set.
-        """
+        """Wait for data to save, the quiet time, or the stop; another save may clear `changed`."""
         deadline = time.monotonic() + self._quiet_seconds
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
             if self._pool.changed.wait(min(left, self._pool.look_seconds)):

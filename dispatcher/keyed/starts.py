@@ -106,9 +106,7 @@ class StartCounter:
 
     @property
     def back_off_seconds(self) -> float:
-        """Return how long to wait before any work begins: 0 unless many starts in a row have
-        died.
-        """
+        """How long to wait before any work begins: 0 unless many starts in a row have died."""
         beyond = self._starts - self._explained - BACK_OFF_AFTER_STARTS
         if beyond <= 0:
             return 0.0

@@ -33,7 +33,6 @@ class Thread(threading.Thread):
 
     @property
     def doing(self) -> str:
-        """Its present work, for a log line."""
         work = self.work
         return f"thread={self.name} event_id={work.name if work else '-'}"
 
@@ -56,7 +55,6 @@ class Thread(threading.Thread):
 
     @property
     def _handling(self) -> HandlerCall | None:
-        """The last call of its job's handler."""
         job = self.job
         return None if job is None else job.handling
 
@@ -94,14 +92,11 @@ class Threads:
         self._abandoned: list[Thread] = []
 
     def start(self) -> None:
-        """Start the threads."""
         for thread in self.useful:
             thread.start()
 
     def join(self, deadline: float) -> list[str]:
-        """Wait for the active ones until the monotonic deadline; returns the remaining ones'
-        work.
-        """
+        """Wait for the active ones until the monotonic deadline; returns the work of the rest."""
         for thread in self.useful:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))

@@ -105,9 +105,7 @@ class PoolView:
             )
 
     def _unpaused(self) -> tuple[int, datetime | None]:
-        """How many documents in `held` are not paused, and the arrival of the oldest of these; None
-        if it is not in memory. Keys in state PAUSED, which may be many, are not read.
-        """
+        """The position's `unpaused` parts, without reading the paused keys, which may be many."""
         queues = self._queues
         if not queues.pauses:
             return queues.held_documents, None
@@ -132,7 +130,6 @@ class PoolView:
             return f"{count} crash suspects, {running} of them run"
 
     def paused(self) -> list[Document]:
-        """The pauses of operators that are in force."""
         with self._lock:
             return self._queues.pauses.as_rows()
 
@@ -169,9 +166,7 @@ class PoolView:
         ]
 
     def _behind(self, thread: Thread) -> Document | None:
-        """Return the documents behind the first one of a key whose thread has been busy for
-        long.
-        """
+        """Return the documents that wait behind the one on this thread, if it is slow."""
         work, since = thread.work, thread.since
         if work is None or since is None or time.monotonic() - since < self._slow_seconds:
             return None

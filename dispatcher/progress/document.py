@@ -73,9 +73,7 @@ class Progress:
         self.held = HeldStore(collection.database[HELD])
 
     def take_over(self) -> Start:
-        """Set the epoch and return the predecessor's state; the predecessor is refused from
-        now on.
-        """
+        """Set the epoch, so a predecessor is refused from now on; returns its state."""
         # guard: left-transaction-ended
         self._end_left_transaction()
         found = self._claim(self._session)
@@ -212,9 +210,7 @@ class Progress:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep out this process's other writes of the row: one during a transaction would end it,
-        and suspects are named at any time.
-        """
+        """Keep out other writes of this process: one during a transaction would end it."""
         if not self._writing.acquire(timeout=WTIMEOUT_SECONDS):
             raise StoreUnavailable("another write of progress is under way")
         try:

@@ -75,9 +75,7 @@ class ProgressTracker:
         self.passed = self._saved = self._restored = passed
         self.held = held
         self.unfinished = 0
-        """The number of unfinished documents in the window; those moved to `held` count as
-        finished.
-        """
+        """The number of unfinished documents in the window, without those moved to `held`."""
         self.size = 0
         """The bytes of these."""
         self.changed = False
@@ -258,7 +256,6 @@ class ProgressTracker:
         )
 
     def saved(self, snapshot: ProgressSnapshot) -> None:
-        """The snapshot is durable."""
         self._saved = snapshot.passed
 
     def not_saved(self) -> None:

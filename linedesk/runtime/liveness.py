@@ -69,9 +69,7 @@ class WaitReason:
         self._set: tuple[str, datetime] | None = None
 
     def set(self, text: str | None) -> None:
-        """Set the reason that the thread waits for; it sets it again while it waits. None: no
-        reason.
-        """
+        """Set the reason, again and again while the thread waits; None: no reason."""
         if text is not None:
             self.renewed_at = self._monotonic()
         if text != self.text:

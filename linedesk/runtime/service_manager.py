@@ -76,9 +76,7 @@ class ServiceManager:
         self._owed: tuple[str, ...] = ()
 
     def starting(self, status: str, *, seconds: float) -> None:
-        """Report that the process is not ready, with the reason; the next report follows within
-        `seconds`.
-        """
+        """Report why the process is not ready; the next report follows within `seconds`."""
         self._tell(_extension(seconds), _status(status))
 
     def ready(self, status: str) -> None:
@@ -100,7 +98,6 @@ class ServiceManager:
         self._tell(_extension(seconds), _status(status))
 
     def close(self) -> None:
-        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
 

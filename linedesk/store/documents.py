@@ -80,9 +80,7 @@ def is_heartbeat(document: Mapping[str, Any]) -> bool:
 
 
 def has_a_place(document: Mapping[str, Any]) -> bool:
-    """Whether `_id` and key are usable for look-ups; in a document typed in a shell they may not
-    be.
-    """
+    """Whether `_id` and key can be looked up; typed in a shell they may be of any type."""
     try:
         hash((document["_id"], document.get("channel"), document.get("key")))
     except TypeError:

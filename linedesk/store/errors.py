@@ -192,9 +192,7 @@ def is_transient(error: PyMongoError) -> bool:
 
 
 def translate(error: PyMongoError) -> Exception:
-    """StoreUnavailable for errors that a retry may fix, AccessRefused for missing rights; else the
-    error itself.
-    """
+    """StoreUnavailable where a retry may help, AccessRefused for missing rights; else the error."""
     if isinstance(error, OperationFailure) and error.code in (AUTHENTICATION_FAILED, UNAUTHORIZED):
         return AccessRefused(error.code)
     if not is_transient(error):

@@ -97,9 +97,7 @@ class Daily:
 
     @classmethod
     def from_document(cls, every: Mapping[str, Any]) -> Daily:
-        """Read the form of `as_document`; raises ValueError for anything else, and OSError like
-        `parse`.
-        """
+        """Read the form of `as_document`; raises as `parse`."""
         return cls.parse(str(every.get("at")), str(every.get("tz")))
 
     def as_document(self) -> dict[str, str]:

@@ -1,6 +1,4 @@
-"""`audit`: one row for each action of an operator, written before the action and completed after
-it.
-"""
+"""`audit`: one row for each action of an operator, written before it, completed after it."""
 
 from __future__ import annotations
 

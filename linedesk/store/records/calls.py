@@ -37,16 +37,12 @@ COUNTED: Final[Mapping[str, Any]] = {
 
 
 def is_taken(status: Any) -> bool:
-    """Whether LINE accepted a call: 409 means that it had accepted it before; without an answer
-    there is no status.
-    """
+    """Whether LINE accepted a call, now or before (409); None means no answer."""
     return isinstance(status, int) and (200 <= status < 300 or status == 409)
 
 
 def naming(event_id: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The filters for calls with a send of the event, as the first or along with others; each uses
-    an index.
-    """
+    """The filters for calls with a send of the event, first or along; each uses an index."""
     return {EVENT_ID: event_id}, {ALSO_EVENT: event_id}
 
 

@@ -188,9 +188,7 @@ class Drain(BackgroundThread):
 
 
 def _never_taken(error: Exception, batch: Batch) -> bool:
-    """Whether MongoDB rejects a document because of its content, by the codes of the insert's
-    answer.
-    """
+    """Whether MongoDB rejects a document for its content, by the codes of the answer."""
     if isinstance(error, BSONError):
         # The unreadable BSON may also be that of the answer.
         return not all(map(_has_frame, batch.bsons))
