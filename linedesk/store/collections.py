@@ -167,6 +167,12 @@ class Index:
     options: Mapping[str, Any]
 
 
+def _where_it_is(field: str, name: str) -> Index:
+    """An index of the documents that have the field."""
+    has = {field: {"$exists": True}}
+    return Index([(field, ASCENDING)], {"name": name, "partialFilterExpression": has})
+
+
 OF_ROWS = Index([(f"{ROWS}.{EVENT_ID}", ASCENDING)], {"name": "rows_eventId"})
 # For documents of one row, as releases before wrote them.
 OF_ONE_ROW = Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID})
@@ -181,40 +187,22 @@ INDEXES: Mapping[str, list[Index]] = {
                 "partialFilterExpression": {EVENT_ID: {"$exists": True}},
             },
         ),
-        Index(
-            # For an unsend: it finds its message without a scan of the collection.
-            [("event.message.id", ASCENDING)],
-            {
-                "name": "messageId",
-                "partialFilterExpression": {"event.message.id": {"$exists": True}},
-            },
-        ),
+        # For an unsend: it finds its message without a scan of the collection.
+        _where_it_is("event.message.id", "messageId"),
     ],
     CONVERSATIONS: [
         # Read with a hint: the filter makes each the list of conversations with an outbox.
         Index([("at", ASCENDING)], {"name": OUTBOX, "partialFilterExpression": WITH_OUTBOX}),
         # Lists the conversations with answers that wait for a tap.
         Index([("at", ASCENDING)], {"name": ANSWERS, "partialFilterExpression": WITH_ANSWERS}),
-        Index(
-            [(UNSENT_AT, ASCENDING)],
-            {
-                "name": UNSENT_AT,
-                "partialFilterExpression": {UNSENT_AT: {"$exists": True}},
-            },
-        ),
+        _where_it_is(UNSENT_AT, UNSENT_AT),
         # Finds names by their parts, and conversations without parts yet.
         Index([(NAME_PARTS, ASCENDING)], {"name": NAME_PARTS}),
     ],
     DEADLETTERS: [
         # With the cause in the index a list by cause reads only the letters that it shows.
         Index([(LAST_AT, ASCENDING), ("cause", ASCENDING)], {"name": "lastAt_cause"}),
-        Index(
-            [("document.event.message.id", ASCENDING)],
-            {
-                "name": "messageId",
-                "partialFilterExpression": {"document.event.message.id": {"$exists": True}},
-            },
-        ),
+        _where_it_is("document.event.message.id", "messageId"),
         Index(
             [(REPLAYED_AT, ASCENDING)],
             {"name": REPLAYED_AT, "expireAfterSeconds": WEEK_SECONDS},
@@ -240,10 +228,7 @@ INDEXES: Mapping[str, list[Index]] = {
         # Finds the call of a send that was sent along in it.
         Index([(f"{ROWS}.{ALSO_EVENT}", ASCENDING)], {"name": "rows_also"}),
         OF_ONE_ROW,
-        Index(
-            [(ALSO_EVENT, ASCENDING)],
-            {"name": "also", "partialFilterExpression": {ALSO_EVENT: {"$exists": True}}},
-        ),
+        _where_it_is(ALSO_EVENT, "also"),
     ],
     JOBS: [OF_ROWS, OF_ONE_ROW],
     HISTORY: [Index([("at", ASCENDING)], {"name": "at"})],
