@@ -158,5 +158,4 @@ def _seed(database: Database[Any]) -> None:
     left = [rows.find_one(own, epoch) or {"epoch": 0} for rows in (database[PROGRESS], leases)]
     highest = max(row["epoch"] for row in left)
     leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": highest}}, upsert=True)
-    vacant = NEVER_HELD.to_document()
-    leases.update_one({"_id": DISPATCHER}, {"$setOnInsert": vacant}, upsert=True)
+    leases.update_one({"_id": DISPATCHER}, {"$setOnInsert": NEVER_HELD}, upsert=True)

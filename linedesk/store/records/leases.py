@@ -35,10 +35,6 @@ class LeaseRecord:
         """A filter for the row while the same process holds it."""
         return {OWNER: self.owner, EPOCH: self.epoch}
 
-    def to_document(self) -> dict[str, Any]:
-        """The fields of a row without an import."""
-        return {**self.holding, UNTIL: self.until}
 
-
-NEVER_HELD = LeaseRecord(owner=None, epoch=0, until=None)
+NEVER_HELD: Final[Mapping[str, Any]] = {OWNER: None, EPOCH: 0, UNTIL: None}
 """The initial row."""

@@ -129,7 +129,7 @@ def test_an_act_is_stored_as_ever() -> None:
 
 
 def test_the_row_of_the_lease_is_made_as_ever() -> None:
-    assert is_stored_as(NEVER_HELD.to_document(), {"owner": None, "epoch": 0, "until": None})
+    assert is_stored_as(NEVER_HELD, {"owner": None, "epoch": 0, "until": None})
     row = {"_id": "dispatcher", "owner": "m/7/9", "epoch": 3, "until": AT, "importing": True}
     assert LeaseRecord.from_document(row) == LeaseRecord("m/7/9", 3, AT, is_importing=True)
 
