@@ -64,7 +64,7 @@ def _machine() -> str:
     """
     return ".".join(
         (
-            _machine_id(),
+            _first_word(Path("/etc/machine-id")) or os.uname().nodename,
             boot_id(),  # guard: boot-in-the-owner
             _namespace("pid"),
             _namespace("time"),
@@ -77,10 +77,6 @@ def _namespace(kind: str) -> str:
         return str(os.stat(f"/proc/self/ns/{kind}").st_ino)
     except OSError:
         return "0"
-
-
-def _machine_id() -> str:
-    return _first_word(Path("/etc/machine-id")) or os.uname().nodename
 
 
 def boot_id(file: Path = BOOT_ID_FILE) -> str:

@@ -86,7 +86,9 @@ class StatusLine:
         """Return the wait reasons first, then the figures of the last reading."""
         told = [
             self._reason.fresh(),
-            self._leading(),
+            f"holds the lease since {moment(self._began_at)}"
+            if self._figures.leads()
+            else "cannot renew the lease",
             self._view.suspects(),
             *_figures_in_words(self._figures.latest.figures, self._figures.latest.per_second),
             *(part.status() for part in self._parts),
@@ -109,11 +111,6 @@ class StatusLine:
         if broker is None:
             return {}
         return {BROKER: broker, WORKERS: [dict(one) for one in self._worker.workers()]}
-
-    def _leading(self) -> str:
-        if self._figures.leads():
-            return f"holds the lease since {moment(self._began_at)}"
-        return "cannot renew the lease"
 
 
 def _arrived(row: Document) -> datetime:
@@ -290,7 +287,7 @@ class StatusReporter:
         stalled: Callable[[], str | None],
     ) -> None:
         """The process is active; `about` is part of the row, `stalled` returns its hanging part."""
-        self.figures.ask(lambda: {**view.in_hand(), "lost_history": reader.lost_history()})
+        self.figures.ask(lambda: {**view.in_hand(), "lost_history": reader.lost_history})
         self._status_line = status_line = StatusLine(
             self.figures, view, reader.reason, worker, components, about=about
         )

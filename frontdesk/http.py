@@ -89,7 +89,8 @@ class Overload:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the lifespan."""
-        if scope["type"] == "http" and _waited_seconds(scope) > self._late_seconds:
+        now = time.monotonic()
+        if scope["type"] == "http" and now - arrival(scope, now) > self._late_seconds:
             client = scope.get("client")
             self.figures.refuse("overload", f"503 {LATE}", client[0] if client else "-")
             await send({"type": "http.response.start", "status": 503, "headers": HEADERS})
@@ -99,10 +100,8 @@ class Overload:
 
     def admits_connection(self, guests: Collection[Connection]) -> bool:
         """Return whether there is room for one more connection; may evict others."""
-        most, ends = (
-            self._most_connections,
-            (RequestStage.IDLE, RequestStage.UNFINISHED, RequestStage.REQUEST),
-        )
+        most = self._most_connections
+        ends = RequestStage.IDLE, RequestStage.UNFINISHED, RequestStage.REQUEST
         return len(guests) < most or self._made_room(guests, most, ends)
 
     def admits_request(self, running: int, guests: Collection[Connection], *, proved: bool) -> bool:
@@ -139,18 +138,11 @@ def first_to_go(guests: Iterable[Connection], *, share: int) -> list[Connection]
     idle ones come before the oldest unfinished ones.
     """
     beyond, within, have = list[Connection](), list[Connection](), Counter[str]()
-    newest_first = sorted(guests, key=lambda one: (one.stage is not RequestStage.IDLE, one.since))[
-        ::-1
-    ]
-    for guest in newest_first:
+    first_to_last = sorted(guests, key=lambda one: (one.stage is not RequestStage.IDLE, one.since))
+    for guest in reversed(first_to_last):
         have[guest.address] += 1
         (within if have[guest.address] <= share else beyond).append(guest)
     return [*beyond[::-1], *within[::-1]]
-
-
-def _waited_seconds(scope: Scope) -> float:
-    now = time.monotonic()
-    return now - arrival(scope, now)
 
 
 def arrival(scope: Scope, now: float) -> float:

@@ -107,7 +107,7 @@ def serve(
         row = StatusRow(
             client[database][STATUS],
             "frontdesk",
-            snapshot=lambda: server.snapshot,
+            snapshot=lambda: server.snapshots.latest,
             tell=server.tell,
             # Without recvq, `status` is also missing, and a row would create it without its index.
             may_make=lambda: guard.share is not None,

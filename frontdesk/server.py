@@ -31,7 +31,7 @@ from frontdesk.http import MOST_CONNECTIONS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics, status_words
 from frontdesk.tls import HANDSHAKE_SECONDS, TlsServer
 from linedesk.runtime.garbage import spare_the_collector
-from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
+from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.store.documents import Document
 
@@ -87,8 +87,8 @@ class FrontdeskServer(uvicorn.Server):
         self._figures = figures
         self._service = service
         self._hanging = hanging
-        self._snapshots = MetricsSnapshots(figures.registry)
-        self._snapshots.take()
+        self.snapshots = MetricsSnapshots(figures.registry)
+        self.snapshots.take()
         self._state, self._words = "starting", "opening the stores"
         self._hung: str | None = None
 
@@ -146,7 +146,7 @@ class FrontdeskServer(uvicorn.Server):
             connection.abort()
         await self.lifespan.shutdown()
         self._figures.refusals.tell()
-        self._snapshots.take()
+        self.snapshots.take()
         log.info("stopped connections_left=%d seconds=%.1f", left, time.monotonic() - began)
 
     # --- taking connections
@@ -175,11 +175,6 @@ class FrontdeskServer(uvicorn.Server):
 
     # --- reporting
 
-    @property
-    def snapshot(self) -> MetricsSnapshot:
-        """The figures of the last reading."""
-        return self._snapshots.latest
-
     def tell(self) -> Document:
         """The fields of the row in `status` beside the figures; from any thread."""
         waits = self._state == "working" and self._store.unavailable is not None
@@ -187,7 +182,7 @@ class FrontdeskServer(uvicorn.Server):
 
     def _status(self) -> str:
         """Collect all figures; returns them as one line."""
-        return status_words(self._snapshots.take(), trouble=self._store.trouble)
+        return status_words(self.snapshots.take(), trouble=self._store.trouble)
 
     def _tell(self) -> None:
         hanging, status = self._hanging(), self._status()

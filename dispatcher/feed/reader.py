@@ -71,7 +71,8 @@ class FeedReader(BackgroundThread):
         self._seen: Container[Any] = ()
         # Why the next scan is needed; None at the very first start.
         self._cause: PositionLost | None = None
-        self._losses = 0
+        self.lost_history = 0
+        """How many times the feed lost its position since the start of the process."""
         # The number of failures in short succession, which determines the pause.
         self._failures = 0
         self.opened_at: float | None = None
@@ -88,10 +89,6 @@ class FeedReader(BackgroundThread):
     def quiet_seconds(self) -> float:
         """Return how long the feed has delivered nothing, without a known reason."""
         return time.monotonic() - max(self.delivered_at, self.reason.renewed_at)
-
-    def lost_history(self) -> int:
-        """How many times the feed lost its position since the start of the process."""
-        return self._losses
 
     def _run(self) -> None:
         try:
@@ -147,7 +144,7 @@ class FeedReader(BackgroundThread):
         name = self._feed.name
         log.info("feed lost its position, scanning recvq feed=%s cause=%s", name, error)
         self._token, self._seen, self._cause = None, (), error
-        self._losses += 1
+        self.lost_history += 1
         self.reason.set(SCANNING)
         self._pool.forget_token()
         self._pause()

@@ -52,25 +52,22 @@ class Saver(BackgroundThread):
     def save(self) -> bool:
         """Save once if anything changed; False if it is not known to be saved."""
         with self._saving:
-            return self._save()
-
-    def _save(self) -> bool:
-        self._pool.changed.clear()
-        plan = self._pool.begin_save()
-        if plan is None:
+            self._pool.changed.clear()
+            plan = self._pool.begin_save()
+            if plan is None:
+                return True
+            began = time.monotonic()
+            try:
+                self._progress.save(plan)
+            except StoreUnavailable as error:
+                self._pool.not_saved()
+                log.warning("progress not saved, trying again error=%s", error)
+                return False
+            finally:
+                self._figures.observe("save_seconds", time.monotonic() - began)
+            self._pool.saved(plan)
+            self._figures.add("saved_progress")
             return True
-        began = time.monotonic()
-        try:
-            self._progress.save(plan)
-        except StoreUnavailable as error:
-            self._pool.not_saved()
-            log.warning("progress not saved, trying again error=%s", error)
-            return False
-        finally:
-            self._figures.observe("save_seconds", time.monotonic() - began)
-        self._pool.saved(plan)
-        self._figures.add("saved_progress")
-        return True
 
     def _wait(self) -> None:
         """Wait for data to save, the quiet time, or the stop; another save may clear `changed`."""

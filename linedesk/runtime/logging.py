@@ -43,7 +43,8 @@ class LineFormatter(logging.Formatter):
         with speaking(DEFAULT):
             message = _one_line(record.getMessage())
             line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {message}"
-            lines = [line, *_set_off(self._traceback(record))]
+            below = self.formatException(record.exc_info).split("\n") if record.exc_info else []
+            lines = [line, *(f"  | {_one_line(part)}" for part in below)]
         return self._masked("\n".join(lines))
 
     def _level(self, record: logging.LogRecord) -> str:
@@ -51,9 +52,6 @@ class LineFormatter(logging.Formatter):
         if self._coloured and colour:
             return f"\x1b[{colour}m{record.levelname}\x1b[0m"
         return record.levelname
-
-    def _traceback(self, record: logging.LogRecord) -> str:
-        return self.formatException(record.exc_info) if record.exc_info else ""
 
 
 def configure_logging(
@@ -75,24 +73,18 @@ def configure_logging(
     handler.setFormatter(
         LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ or {}))
     )
-    logging.basicConfig(handlers=[handler], level=_library_level(level), force=True)
+    of_libraries = max(logging.INFO, logging.getLevelNamesMapping()[level.upper()])
+    logging.basicConfig(handlers=[handler], level=of_libraries, force=True)
     for name in {*PACKAGES, *own}:
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else level.upper())
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        _hand_over(logging.getLogger(name))
+        # The handlers that the library gave its logger would log everything twice.
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
     # It logs each attempt to connect in several lines; `jobworker.remote.amqp` logs each change.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
     logging.captureWarnings(True)
-
-
-def _library_level(level: str) -> int:
-    return max(logging.INFO, logging.getLevelNamesMapping()[level.upper()])
-
-
-def _hand_over(logger: logging.Logger) -> None:
-    """Drop the handlers that a library gave its logger, so that ours is the only one."""
-    logger.handlers.clear()
-    logger.propagate = True
 
 
 def _utf8(stream: TextIO) -> TextIO:
@@ -136,7 +128,3 @@ def _one_line(text: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
-
-
-def _set_off(traceback: str) -> list[str]:
-    return [f"  | {_one_line(line)}" for line in traceback.split("\n")] if traceback else []

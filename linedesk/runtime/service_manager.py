@@ -70,7 +70,8 @@ class ServiceManager:
         # A name that begins with @ is an abstract one (unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
         # Kept open: a process without free descriptors must still report.
-        self._socket = _datagrams() if address else None
+        kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+        self._socket = socket.socket(socket.AF_UNIX, kind) if address else None
         self._lock = threading.Lock()
         # All below under _lock. State changes that could not be sent yet.
         self._owed: tuple[str, ...] = ()
@@ -117,10 +118,6 @@ class ServiceManager:
                 # The queue is full, or systemd restarts: the next message includes the state.
                 return
             self._owed = ()
-
-
-def _datagrams() -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
 def _status(text: str) -> str:
