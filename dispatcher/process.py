@@ -29,7 +29,7 @@ from dispatcher.keyed.threads import Thread
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
-from dispatcher.status import REPORTING_LIMITS, ReportingLimits, StatusReporter
+from dispatcher.status import StatusReporter
 from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, STEP_SECONDS, WAITING, Watchdog
 from linedesk.contract import MakeWorker
 from linedesk.runtime.backoff import pause_seconds
@@ -102,7 +102,6 @@ class DispatcherLimits:
     step_seconds: float = STEP_SECONDS
     control_seconds: float = CONTROL_SECONDS
     reading: FeedLimits = FEED_LIMITS
-    reporting: ReportingLimits = REPORTING_LIMITS
 
 
 class Dispatcher:
@@ -141,7 +140,6 @@ class Dispatcher:
             service or ServiceManager(),
             registry=registry,
             leads=lease.is_fresh,
-            limits=limits.reporting,
         )
         self._report = self.reporter.report
         # Whether no job can have caused the end of a thread.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -139,20 +138,6 @@ log = logging.getLogger(__name__)
 HISTORY_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class ReportingLimits:
-    """How often a dispatcher reports, and how long a report waits for MongoDB."""
-
-    every_seconds: float = EVERY_SECONDS
-    """How often the row in `status` is written and the backlog is measured."""
-    history_seconds: float = HISTORY_SECONDS
-    read_seconds: float = READ_SECONDS
-    write_seconds: float = WRITE_SECONDS
-
-
-REPORTING_LIMITS = ReportingLimits()
-
-
 class BacklogProbe(BackgroundThread):
     """Measures the backlog each second; checks collections and writes `history` every ten."""
 
@@ -162,17 +147,14 @@ class BacklogProbe(BackgroundThread):
         view: PoolView,
         figures: DispatcherMetrics,
         neighbours: Neighbours,
-        *,
-        limits: ReportingLimits = REPORTING_LIMITS,
     ) -> None:
         super().__init__("depth", self._run)
-        self._usage = RecvqUsage(database, read_seconds=limits.read_seconds)
+        self._usage = RecvqUsage(database, read_seconds=READ_SECONDS)
         self._standing = view.standing
         self._history = database[HISTORY].with_options(write_concern=WriteConcern(w=1))
         self._figures = figures
         self._neighbours = neighbours
-        self._limits = limits
-        self._note_at = time.monotonic() + limits.history_seconds
+        self._note_at = time.monotonic() + HISTORY_SECONDS
         self._failed: set[str] = set()
 
     def _run(self) -> None:
@@ -181,18 +163,18 @@ class BacklogProbe(BackgroundThread):
                 # An old measurement would be taken for the present state.
                 self._figures.know(None)
             if (now := time.monotonic()) >= self._note_at:
-                self._note_at = max(self._note_at + self._limits.history_seconds, now)
+                self._note_at = max(self._note_at + HISTORY_SECONDS, now)
                 if self._figures.leads():
                     # First, because the row would create an uncapped `history` after a drop.
                     self._tried("collections not checked", self._neighbours.look)
                     self._tried("history not written", self._note)
-            self._stop.wait(self._limits.every_seconds)
+            self._stop.wait(EVERY_SECONDS)
 
     def _measure(self) -> None:
         self._figures.know(self._usage.depth(self._standing))
 
     def _note(self) -> None:
-        with pymongo.timeout(self._limits.write_seconds):
+        with pymongo.timeout(WRITE_SECONDS):
             self._history.insert_one(history_row(self._figures.latest))
 
     def _tried(self, failed: str, action: Callable[[], None]) -> bool:
@@ -249,10 +231,8 @@ class StatusReporter:
         *,
         registry: CollectorRegistry | None,
         leads: Callable[[], bool],
-        limits: ReportingLimits = REPORTING_LIMITS,
     ) -> None:
         self._database = database
-        self._limits = limits
         self.figures = DispatcherMetrics(registry, leads=leads)
         self.report = WatchdogReporter(service, look=self.figures.look)
         self._row = StatusRow(
@@ -260,8 +240,8 @@ class StatusReporter:
             ROLE,
             snapshot=lambda: self._told.figures,
             tell=self._tell,
-            every_seconds=limits.every_seconds,
-            write_seconds=limits.write_seconds,
+            every_seconds=EVERY_SECONDS,
+            write_seconds=WRITE_SECONDS,
         )
         # Of the row being written: its words and its figures belong to the same moment.
         self._told = self.report.told
@@ -292,9 +272,7 @@ class StatusReporter:
             self.figures, view, reader.reason, worker, components, about=about
         )
         self.report.working(status_line.words, status_line.state, stalled=stalled)
-        self._probe = BacklogProbe(
-            self._database, view, self.figures, neighbours, limits=self._limits
-        )
+        self._probe = BacklogProbe(self._database, view, self.figures, neighbours)
         self._probe.start()
 
     def stop(self) -> None:

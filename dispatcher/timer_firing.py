@@ -69,8 +69,6 @@ class TimerFiring:
         inserting: Inserting,
         now: Callable[[], datetime],
         figures: TimerMetrics | None = None,
-        batch_rows: int = BATCH_ROWS,
-        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         self._recvq = database[RECVQ]
         self._schedule = database[SCHEDULE].with_options(
@@ -83,8 +81,6 @@ class TimerFiring:
         self._inserting = inserting
         self._now = now
         self._figures = figures or TimerMetrics()
-        self._batch_rows = batch_rows
-        self._batch_bytes = batch_bytes
 
     def fire(self, *, most: int = BATCH_ROWS) -> int | None:
         """Fire up to `most` due timers, the longest due first; None if no timer is due.
@@ -119,7 +115,7 @@ class TimerFiring:
         parts = {"n": 1, RUN_AT: 1, "every": 1, RANG: 1}
         with translated(), closing(self._schedule.find(far, parts)) as rows:
             changes = (change for row in rows if (change := _brought_back(row, now)))
-            while not stop.is_set() and (batch := list(islice(changes, self._batch_rows))):
+            while not stop.is_set() and (batch := list(islice(changes, BATCH_ROWS))):
                 log.info("daily timers moved to their regular time timers=%d", self._change(batch))
 
     def _due(self, now: datetime, most: int) -> list[RawBSONDocument]:
@@ -128,7 +124,7 @@ class TimerFiring:
             pymongo.timeout(COMMAND_SECONDS),
             closing(found.sort(RUN_AT, ASCENDING).limit(most).batch_size(most)) as rows,
         ):
-            return list(_at_most(self._batch_bytes, rows))
+            return list(_at_most(BATCH_BYTES, rows))
 
     def _carry_out(self, fired: Sequence[FiredTimer], read_at: float) -> int:
         """Insert into recvq first: a row that was moved on does not fire again."""

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,22 +61,6 @@ class LeaseNotFresh(QueueError):
     """Nothing fires: another process may have taken over."""
 
 
-@dataclass(frozen=True)
-class TimerLimits:
-    """Batch sizes and time limits."""
-
-    batch_rows: int = BATCH_ROWS
-    read_seconds: float = READ_SECONDS
-    clock_seconds: float = CLOCK_SECONDS
-    step_back_seconds: float = STEP_BACK_SECONDS
-    longest_pause_seconds: float = LONGEST_PAUSE_SECONDS
-    guard_seconds: float = EVERY_SECONDS
-    """The greatest age of the guard's check that an insert may use."""
-
-
-TIMER_LIMITS = TimerLimits()
-
-
 def system_now() -> datetime:
     return datetime.now(UTC)
 
@@ -97,23 +80,20 @@ class Timers(BackgroundThread):
         now: Callable[[], datetime] = system_now,
         inserting: Inserting | None = None,
         registry: CollectorRegistry | None = None,
-        limits: TimerLimits = TIMER_LIMITS,
     ) -> None:
         super().__init__("timers", self._run, limit_seconds=LOOK_SECONDS)
         self._lease_is_fresh = lease_is_fresh
         self._now = now
-        self._limits = limits
-        self._guard = Guard(database, every_seconds=limits.guard_seconds)
+        self._guard = Guard(database, every_seconds=EVERY_SECONDS)
         self._figures = TimerMetrics(registry)
         self._firing = TimerFiring(
             database,
             inserting=inserting or self._inserting,
             now=now,
             figures=self._figures,
-            batch_rows=limits.batch_rows,
         )
-        self._trouble = Trouble(longest_pause_seconds=limits.longest_pause_seconds)
-        self._most = limits.batch_rows
+        self._trouble = Trouble()
+        self._most = BATCH_ROWS
         # How far the clock is ahead of the monotonic one.
         self._ahead = -math.inf
         # At the start, too: the clock may have been ahead when its predecessor fired timers.
@@ -161,7 +141,7 @@ class Timers(BackgroundThread):
                 self._stop.wait(self._trouble.met(error))
             else:
                 self._trouble.over()
-                self._most = self._limits.batch_rows
+                self._most = BATCH_ROWS
                 self._sleep()
 
     def _look(self) -> None:
@@ -190,7 +170,7 @@ class Timers(BackgroundThread):
     def _sleep(self) -> None:
         """Wait until a timer is due, the clock was set back, or the rows have to be read again."""
         self.activity.idle()
-        ahead, until = AHEAD_SECONDS, time.monotonic() + self._limits.read_seconds
+        ahead, until = AHEAD_SECONDS, time.monotonic() + READ_SECONDS
         while True:
             self._wake.clear()
             if self._stop.is_set() or time.monotonic() >= until:
@@ -209,12 +189,12 @@ class Timers(BackgroundThread):
                 ahead = 0.0
                 self._look_ahead()
             else:
-                self._wake.wait(min(left - ahead, self._limits.clock_seconds))
+                self._wake.wait(min(left - ahead, CLOCK_SECONDS))
 
     def _was_set_back(self, now: datetime) -> bool:
         """Whether the clock has fallen behind the monotonic one since the last call."""
         ahead, before = now.timestamp() - time.monotonic(), self._ahead
-        if ahead >= before - self._limits.step_back_seconds:
+        if ahead >= before - STEP_BACK_SECONDS:
             self._ahead = max(ahead, before)
             return False
         log.info("clock was set back seconds=%.1f", before - ahead)
@@ -239,8 +219,7 @@ class Timers(BackgroundThread):
 class Trouble:
     """The failures of the thread: each is logged once, and the pause before the next try grows."""
 
-    def __init__(self, *, longest_pause_seconds: float) -> None:
-        self._longest_pause_seconds = longest_pause_seconds
+    def __init__(self) -> None:
         self._failures = 0
         self._reason: str | None = None
         self.told: str | None = None
@@ -262,7 +241,7 @@ class Trouble:
             say = log.warning if isinstance(error, StoreUnavailable | LeaseNotFresh) else log.error
             say('timers cannot be fired, trying again reason="%s"', reason)
         return growing_seconds(
-            self._failures, first=FIRST_PAUSE_SECONDS, most=self._longest_pause_seconds
+            self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
         )
 
     def over(self) -> None:

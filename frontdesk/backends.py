@@ -55,11 +55,8 @@ def connect_storage(uri: str) -> Client:
 class Recvq:
     """recvq as the group commit needs it."""
 
-    def __init__(
-        self, database: Database[Document], guard: Guard, *, probe_seconds: float = PROBE_SECONDS
-    ) -> None:
+    def __init__(self, database: Database[Document], guard: Guard) -> None:
         self._database = database
-        self._probe_seconds = probe_seconds
         self._collection = database[RECVQ]
         self._guard = guard
 
@@ -76,7 +73,7 @@ class Recvq:
         """
         with self._not_stored():
             try:
-                with pymongo.timeout(self._probe_seconds):
+                with pymongo.timeout(PROBE_SECONDS):
                     check_recvq(self._database)
             except StoreUnavailable:
                 if is_not_initiated(self._database.client):
@@ -112,12 +109,9 @@ class SpoolStore:
     Of its two connections `reader` belongs to the thread that inserts into recvq.
     """
 
-    def __init__(
-        self, writer: Spool, reader: Spool, *, unreadable_seconds: float = UNREADABLE_SECONDS
-    ) -> None:
+    def __init__(self, writer: Spool, reader: Spool) -> None:
         self._writer = writer
         self._reader = reader
-        self._unreadable_seconds = unreadable_seconds
         self._unreadable_until = 0.0
 
     def insert(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
@@ -162,7 +156,7 @@ class SpoolStore:
         try:
             return self._reader.keys_held(documents)
         except SpoolUnavailable:
-            self._unreadable_until = time.monotonic() + self._unreadable_seconds
+            self._unreadable_until = time.monotonic() + UNREADABLE_SECONDS
             return self._unknown(documents)
 
     def _unknown(self, documents: Documents) -> frozenset[Key]:

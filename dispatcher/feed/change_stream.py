@@ -42,11 +42,9 @@ class ChangeStreamFeed:
         self,
         collection: Collection[Any],
         *,
-        open_seconds: float = OPEN_SECONDS,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
         self._collection = collection
-        self._open_seconds = open_seconds
         self._step_seconds = step_seconds
         self._stream: ChangeStream[Document] | None = None
 
@@ -85,7 +83,7 @@ class ChangeStreamFeed:
     def _watch(self, **where: Any) -> None:
         self.close()
         try:
-            with patiently(self._collection.database.client, seconds=self._open_seconds):
+            with patiently(self._collection.database.client, seconds=OPEN_SECONDS):
                 self._stream = self._collection.watch(
                     PIPELINE,
                     max_await_time_ms=int(self._step_seconds * 1000),

@@ -43,10 +43,8 @@ class OplogFeed:
         client: Client,
         database: str,
         *,
-        open_seconds: float = OPEN_SECONDS,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
-        self._open_seconds = open_seconds
         self._step_seconds = step_seconds
         self._namespace = f"{database}.{RECVQ}"
         self._client = client
@@ -94,7 +92,7 @@ class OplogFeed:
             self._cursor = self._oplog.find(
                 self._filter(after), cursor_type=CursorType.TAILABLE_AWAIT, batch_size=1000
             ).max_await_time_ms(int(self._step_seconds * 1000))
-            with patiently(self._client, seconds=self._open_seconds):
+            with patiently(self._client, seconds=OPEN_SECONDS):
                 self._first = next(self._cursor, None)
             # Only now that the cursor is open: a find is not sent before its first `next`.
             self._refuse_gap(after)

@@ -38,10 +38,7 @@ BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
 class PoolView:
-    """Reads one pool from any thread; `lock` is the pool's.
-
-    A key waits behind a slow handler that has run for `slow_seconds`.
-    """
+    """Reads one pool from any thread; `lock` is the pool's."""
 
     def __init__(
         self,
@@ -49,11 +46,9 @@ class PoolView:
         threads: Threads,
         *,
         lock: threading.Lock,
-        slow_seconds: float = SLOW_SECONDS,
     ) -> None:
         self._lock = lock
         self._threads = threads
-        self._slow_seconds = slow_seconds
         # Under _lock.
         self._queues = queues
 
@@ -168,7 +163,7 @@ class PoolView:
     def _behind(self, thread: Thread) -> Document | None:
         """Return the documents that wait behind the one on this thread, if it is slow."""
         work, since = thread.work, thread.since
-        if work is None or since is None or time.monotonic() - since < self._slow_seconds:
+        if work is None or since is None or time.monotonic() - since < SLOW_SECONDS:
             return None
         if work.queue.in_hand < 2 and not work.queue.held:
             return None

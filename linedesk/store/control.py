@@ -248,19 +248,12 @@ class Control:
     server's time of a write; reads include it and all earlier ones.
     """
 
-    def __init__(
-        self,
-        database: Database[Any],
-        *,
-        seen: Timestamp | None = None,
-        read_seconds: float = READ_SECONDS,
-    ) -> None:
+    def __init__(self, database: Database[Any], *, seen: Timestamp | None = None) -> None:
         self._database = database
         self._rows = database.get_collection(
             CONTROL, ANY_DATE, write_concern=DURABLE, read_concern=MAJORITY
         )
         self._seen = seen
-        self._read_seconds = read_seconds
         self._passed_over: frozenset[str] = frozenset()
 
     # For operators.
@@ -325,14 +318,14 @@ class Control:
     def accept_bot(self, version: str, *, by: str) -> bool:
         """Let workers with this version of the bot get jobs; False if they may already."""
         row = {"act": BOT, "version": version, "by": by, "at": _now()}
-        with translated(), pymongo.timeout(self._read_seconds):
+        with translated(), pymongo.timeout(READ_SECONDS):
             id_ = {"_id": f"{BOT}/{version}"}
             done = _put(lambda: self._rows.update_one(id_, {"$setOnInsert": row}, upsert=True))
             return done.upserted_id is not None
 
     def bots(self) -> set[str]:
         """The versions of the bot that operators have accepted."""
-        with translated(), pymongo.timeout(self._read_seconds):
+        with translated(), pymongo.timeout(READ_SECONDS):
             return {str(row.get("version")) for row in self._rows.find({"act": BOT})}
 
     def outcome_of(self, release: Release) -> str | None:
@@ -367,7 +360,7 @@ class Control:
     def _open(self) -> list[Document]:
         with (
             translated(),
-            pymongo.timeout(self._read_seconds),
+            pymongo.timeout(READ_SECONDS),
             self._database.client.start_session(causal_consistency=True) as session,
         ):
             # guard: pauses-as-of-the-claim
@@ -396,7 +389,7 @@ class Control:
     def _has(self, collection: str, condition: Document) -> bool:
         # Right after an election a majority read may return a state before the letter.
         found = self._database.get_collection(collection, read_concern=ReadConcern("linearizable"))
-        with translated(), pymongo.timeout(self._read_seconds):
+        with translated(), pymongo.timeout(READ_SECONDS):
             return found.find_one(condition, {"_id": 1}) is not None
 
     def finish(self, release: Release, came: str) -> None:

@@ -13,7 +13,6 @@ from pymongo.database import Database
 
 from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
-from dispatcher.status import ReportingLimits
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.status_row import WRITE_SECONDS
 from linedesk.store.control import Control, Scope
@@ -29,9 +28,10 @@ Store = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
-def _soon(short_limits: dict[str, Any]) -> None:
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no test waits for the next second."""
-    short_limits["reporting"] = ReportingLimits(every_seconds=0.02, history_seconds=0.1)
+    monkeypatch.setattr("dispatcher.status.EVERY_SECONDS", 0.02)
+    monkeypatch.setattr("dispatcher.status.HISTORY_SECONDS", 0.1)
 
 
 def row_of(database: Database[Document]) -> Document:

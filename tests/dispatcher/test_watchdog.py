@@ -19,7 +19,6 @@ from dispatcher.feed.feed import FeedLimits
 from dispatcher.keyed.starts import StartCounter
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress
-from dispatcher.status import ReportingLimits
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
@@ -93,6 +92,8 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
 
     No earlier figures are reported meanwhile, and the row is written again afterwards.
     """
+    for name, seconds in (("EVERY", 0.05), ("READ", 0.2), ("WRITE", 0.2)):
+        monkeypatch.setattr(f"dispatcher.status.{name}_SECONDS", seconds)
     with connect(own_mongod.uri, app_name="tests") as client:
         database = client.line_bot
         create_collections(database, capped_bytes=MEGABYTE)
@@ -104,7 +105,6 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
             server_selection_seconds=0.2,
             service=service,
             feed_options={"socket_seconds": 0.5, "server_selection_seconds": 0.2},
-            reporting=ReportingLimits(every_seconds=0.05, read_seconds=0.2, write_seconds=0.2),
         )
         eventually(lambda: service.says("starting", "waiting for MongoDB since"))
         own_mongod.start()

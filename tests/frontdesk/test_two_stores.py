@@ -33,14 +33,12 @@ class Scene:
         path: Path,
         monkeypatch: pytest.MonkeyPatch,
         limits: CommitLimits = FAST,
-        *,
-        unreadable_seconds: float = 1.0,
     ) -> None:
         self.path = path
         self.patch = monkeypatch
         self.insert, self.probe = Held(), Held()
         self.writer, self.reader = self.connection(), self.connection()
-        spool = SpoolStore(self.writer, self.reader, unreadable_seconds=unreadable_seconds)
+        spool = SpoolStore(self.writer, self.reader)
         # Spooled documents stay until the test removes them.
         self.drained = self.connection()
         monkeypatch.setattr(self.drained, "held", SpoolContents)
@@ -342,13 +340,14 @@ async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
     append.let_go()
 
 
-@scene_with(FAST, unreadable_seconds=0.0)
+@scene_with(FAST)
 async def test_a_spool_that_cannot_be_read_stops_no_insert_unless_it_held_documents(
     scene: Scene,
 ) -> None:
     def unreadable(documents: Any) -> Any:
         raise SpoolUnavailable("the spool's disk fails")
 
+    scene.patch.setattr("frontdesk.backends.UNREADABLE_SECONDS", 0.0)
     reader = scene.reader
     whole = reader.keys_held
     scene.patch.setattr(reader, "keys_held", unreadable)

@@ -18,7 +18,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed.change_stream import ChangeStreamFeed
-from dispatcher.feed.feed import OPEN_SECONDS, Feed, FeedItem, PositionLost, RecvqGone
+from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
 from dispatcher.feed.oplog import OplogFeed, inserts
 from dispatcher.feed.rescan import Rescan
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -58,15 +58,12 @@ class InDatabase:
 
     database: Database[Document]
     name: str
-    open_seconds: float = OPEN_SECONDS
 
     def feed(self) -> Feed:
         if self.name == "oplog":
             client, name = self.database.client, self.database.name
-            return OplogFeed(client, name, open_seconds=self.open_seconds, step_seconds=0.05)
-        return ChangeStreamFeed(
-            self.database[RECVQ], open_seconds=self.open_seconds, step_seconds=0.05
-        )
+            return OplogFeed(client, name, step_seconds=0.05)
+        return ChangeStreamFeed(self.database[RECVQ], step_seconds=0.05)
 
     def now(self) -> Timestamp:
         return Rescan(self.database[RECVQ]).now()
@@ -373,10 +370,15 @@ def test_the_token_of_another_feed_is_lost_history(database: Database[Document],
 
 @pytest.mark.parametrize("name", DATABASE_FEEDS)
 def test_a_position_too_far_back_to_be_walked_from_is_lost_history(
-    faulty: EmbeddedMongod, database: Database[Document], name: str
+    faulty: EmbeddedMongod,
+    database: Database[Document],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No other try would come further; one that ends sooner is tried again."""
-    place = InDatabase(database, name, open_seconds=0.2)
+    for module in ("oplog", "change_stream"):
+        monkeypatch.setattr(f"dispatcher.feed.{module}.OPEN_SECONDS", 0.2)
+    place = InDatabase(database, name)
     place.insert(document("e0"))
     opening, at = ["aggregate", "find"], place.now()
     with closing(place.feed()) as feed:

@@ -7,14 +7,14 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from dispatcher.timers import TimerLimits, Timers
+from dispatcher import timers
+from dispatcher.timers import Timers
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
@@ -26,7 +26,7 @@ NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
 
 # Short, so that no test waits for a stop or for a reading of the clock. A stopped clock also falls
 # behind.
-SHORT = TimerLimits(clock_seconds=0.02, step_back_seconds=3600.0, read_seconds=60.0)
+SHORT = {"clock_seconds": 0.02, "step_back_seconds": 3600.0, "read_seconds": 60.0}
 
 
 class HandClock:
@@ -90,6 +90,7 @@ def schedule(
     clock: HandClock,
     nothing_left: None,
     short_limits: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[..., Timers]]:
     """Starts the thread of a leader; all of them have to end within the test's time."""
     made: list[Timers] = []
@@ -102,6 +103,8 @@ def schedule(
         leads: Callable[[], bool] = lambda: True,
         **limits: Any,
     ) -> Timers:
+        for name, value in {**SHORT, **short_limits, **limits}.items():
+            monkeypatch.setattr(timers, name.upper(), value)
         made.append(
             Timers(
                 database,
@@ -109,7 +112,6 @@ def schedule(
                 now=now,
                 inserting=inserting,
                 registry=registry,
-                limits=replace(SHORT, **{**short_limits, **limits}),
             )
         )
         made[-1].start()

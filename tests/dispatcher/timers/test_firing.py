@@ -35,12 +35,8 @@ class Died(Exception):
     """The process is gone."""
 
 
-def timer_firing(
-    database: Database[Any], clock: HandClock, inserting: Any = None, **limits: int
-) -> TimerFiring:
-    return TimerFiring(
-        database, inserting=inserting or (lambda size: nullcontext()), now=clock, **limits
-    )
+def timer_firing(database: Database[Any], clock: HandClock, inserting: Any = None) -> TimerFiring:
+    return TimerFiring(database, inserting=inserting or (lambda size: nullcontext()), now=clock)
 
 
 def row(database: Database[Any], id_: str = "main/U1/tea") -> Document:
@@ -183,20 +179,22 @@ def test_a_document_that_mongodb_rejects_is_set_aside_and_the_others_fire(
 
 
 def test_a_batch_is_bounded_in_rows_and_bytes_and_goes_by_due_time(
-    database: Database[Any], clock: HandClock
+    database: Database[Any], clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dispatcher.timer_firing.BATCH_BYTES", 2500)
     text = {"text": "x" * 1000}
     rows = [a_row(f"{n}", NOON - timedelta(seconds=n), data=text) for n in range(9)]
     database["schedule"].insert_many(rows)
-    one = timer_firing(database, clock, batch_bytes=2500)
+    one = timer_firing(database, clock)
     assert one.fire(most=2) == 2
     assert [one.fire() for _ in range(3)] == [3, 3, 1]
     assert [name.split("/")[2].split(":")[0] for name in rung(database)] == list("876543210")
 
 
 def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
-    database: Database[Any], clock: HandClock, told: Told
+    database: Database[Any], clock: HandClock, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dispatcher.timer_firing.BATCH_ROWS", 2)
     clock.move(hours=-6)
     right = clock.now
     dailies = [a_row(f"daily-{n}", every=DAILY) for n in range(3)]
@@ -208,7 +206,7 @@ def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
         a_row("cancelled", None, every=DAILY),
     ]
     database["schedule"].insert_many(dailies + others)
-    one = timer_firing(database, clock, batch_rows=2)
+    one = timer_firing(database, clock)
     clock.move(days=3)
     assert one.fire() == 3
     assert row(database, "main/U1/daily-0")["runAt"] == NOON + 3 * DAY

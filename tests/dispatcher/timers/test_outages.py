@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher import timers
 from dispatcher.timers import Timers
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
@@ -56,14 +56,16 @@ def sleeper(
     outages: Database[Any],
     clock: HandClock,
     nothing_left: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Timers]:
     """Waits for a daily timer, due once the clock is moved by a day."""
     outages.schedule.insert_one(a_row(every=DAILY))
     clock.move(days=-1)
-    limits = replace(SHORT, longest_pause_seconds=0.05)
+    for name, value in {**SHORT, "longest_pause_seconds": 0.05}.items():
+        monkeypatch.setattr(timers, name.upper(), value)
     options = {"retryReads": False, "heartbeatFrequencyMS": 500}
     with connect(faulty.uri, app_name="timers", **options) as client:
-        one = Timers(client["outages"], lease_is_fresh=lambda: True, now=clock, limits=limits)
+        one = Timers(client["outages"], lease_is_fresh=lambda: True, now=clock)
         one.start()
         eventually(lambda: asleep(one))
         yield one

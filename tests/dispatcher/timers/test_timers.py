@@ -14,7 +14,7 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from dispatcher.timer_firing import TimerFiring
-from dispatcher.timers import TIMER_LIMITS, Timers, Trouble, system_now
+from dispatcher.timers import READ_SECONDS, Timers, Trouble, system_now
 from linedesk.setup.collections import create_collections
 from linedesk.store import timers
 from linedesk.store.collections import MEGABYTE
@@ -108,7 +108,7 @@ def test_the_guard_looks_shortly_before_a_timer_is_due(
     clock.move(seconds=-60)
     database.schedule.insert_one(a_row())
     # Even on a slow machine one check serves the timer.
-    one, early = schedule(guard_seconds=60.0), NOON - timedelta(seconds=0.05)
+    one, early = schedule(every_seconds=60.0), NOON - timedelta(seconds=0.05)
     eventually(lambda: asleep(one))
     assert looks == []
     clock.now = early
@@ -138,7 +138,7 @@ def test_a_row_typed_by_hand_fires_after_the_next_read(
     schedule: Start, database: Found, looks: Looks
 ) -> None:
     """Also in an empty `schedule`: the read comes every ten seconds, here sooner."""
-    assert TIMER_LIMITS.read_seconds == 10.0
+    assert READ_SECONDS == 10.0
     one = schedule(clock_seconds=0.02, read_seconds=0.1)
     eventually(lambda: looks.ended > 2)
     database.schedule.insert_one(a_row())
@@ -338,7 +338,7 @@ def test_without_the_lease_nothing_fires(
 
 
 def test_a_wrong_password_ends_the_thread_since_only_a_new_process_reads_another() -> None:
-    trouble = Trouble(longest_pause_seconds=3.0)
+    trouble = Trouble()
     assert trouble.met(AccessRefused(13)) > 0
     with pytest.raises(AccessRefused):
         trouble.met(AccessRefused(18))

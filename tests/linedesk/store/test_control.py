@@ -199,7 +199,7 @@ def test_the_result_of_a_release_is_read_from_the_database(database: Database[Do
 
 
 def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_yet(
-    lagging: LaggingSet,
+    lagging: LaggingSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As right after an election, where a majority read may return an older state."""
     database = lagging.client["control"]
@@ -212,8 +212,10 @@ def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_ye
         written = session.operation_time
         assert isinstance(written, Timestamp)
         assert Control(database).read() == NO_PAUSES
-        with pytest.raises(StoreUnavailable):
-            Control(database, seen=written, read_seconds=0.3).read()
+        with monkeypatch.context() as patched:
+            patched.setattr("linedesk.store.control.READ_SECONDS", 0.3)
+            with pytest.raises(StoreUnavailable):
+                Control(database, seen=written).read()
     control = Control(database, seen=written)
     assert control.read().covers("main", "U1")
     # And it stays seen.
