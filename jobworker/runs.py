@@ -130,15 +130,8 @@ class JobMemo:
 class Runs:
     """Counts and records the runs of all jobs."""
 
-    def __init__(
-        self,
-        collection: Collection[Any],
-        figures: WorkerMetrics,
-        *,
-        most_plain: int = MOST_PLAIN,
-    ) -> None:
+    def __init__(self, collection: Collection[Any], figures: WorkerMetrics) -> None:
         self._figures = figures
-        self._most_plain = most_plain
         self._unwritten = figures.unwritten("jobs")
         self.rows = RowLog(collection, unwritten=self._unwritten)
 
@@ -163,7 +156,7 @@ class Runs:
             "decided_events", UNHEARD if run.outcome == UNHEARD else verdict.value, by=count
         )
         outcome = run.outcome or verdict.value
-        if outcome == JobResult.DONE.value and self.rows.waiting >= self._most_plain:
+        if outcome == JobResult.DONE.value and self.rows.waiting >= MOST_PLAIN:
             self._unwritten(1)
             return
         recorded = memo.decision if verdict is JobResult.RECORDED else None

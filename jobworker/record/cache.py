@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,14 +37,7 @@ class _Entry:
 class ConversationCache:
     """Copies of conversations by id, bounded in bytes; those used last remain."""
 
-    def __init__(
-        self,
-        *,
-        most_bytes: int = MOST_BYTES,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._most_bytes = most_bytes
-        self._monotonic = monotonic
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         # All under _lock.
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
@@ -70,7 +63,7 @@ class ConversationCache:
         with self._lock:
             # guard: read-before-a-change -> if True:
             if changes == self.changes:
-                self._put(id_, _Entry(n, raw, self._monotonic()))
+                self._put(id_, _Entry(n, raw, time.monotonic()))
 
     def copy_of(self, id_: str) -> object:
         """Return the present copy, for `recorded`; None if there is none."""
@@ -102,7 +95,7 @@ class ConversationCache:
     def _entry(self, id_: str) -> _Entry | None:
         entry = self._entries.get(id_)
         # guard: cached-again
-        if entry is not None and self._monotonic() - entry.read_at > KEPT_SECONDS:
+        if entry is not None and time.monotonic() - entry.read_at > KEPT_SECONDS:
             self._remove(id_)
             return None
         if entry is not None:
@@ -113,7 +106,7 @@ class ConversationCache:
         self._remove(id_)
         self._entries[id_] = entry
         self._bytes += len(entry.raw) + OVERHEAD_BYTES
-        while self._bytes > self._most_bytes:
+        while self._bytes > MOST_BYTES:
             self._remove(next(iter(self._entries)))
 
     def _remove(self, id_: str) -> None:

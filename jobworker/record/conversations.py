@@ -314,12 +314,10 @@ class Conversations:
     the conversation has a higher epoch.
     """
 
-    def __init__(
-        self, collection: Collection[Any], *, cache: ConversationCache | None = None
-    ) -> None:
+    def __init__(self, collection: Collection[Any]) -> None:
         self._collection = durable(collection)
         self._together = GroupCommit(self._collection)
-        self._cache = cache or ConversationCache()
+        self._cache = ConversationCache()
         self._names = NameCounts()
         self.epoch = 0
         self._numbers = itertools.count(FIRST_NUMBER)

@@ -24,7 +24,7 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Ticket, TurnClass
 from jobworker.line.quota import Quota
-from jobworker.line.side_call import Line
+from jobworker.line.side_call import Action, Line
 from jobworker.record.batches import Batches, ReadyBatch
 from jobworker.record.conversations import Claim
 from jobworker.sending.batch import Batch, company_of
@@ -47,7 +47,6 @@ from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
-Action = Callable[[], None]
 MULTICAST = SendMethod.MULTICAST.path
 
 
@@ -83,14 +82,6 @@ class Company:
     places: Mapping[str, Sequence[str]]
     """Of the first sends, by conversation."""
     messages: Sequence[Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, boxes: Sequence[ConversationOutbox]) -> Company:
-        """Under the lock."""
-        runs = {box.id: box.together() for box in boxes}
-        places = {id_: tuple(one.place for one in run) for id_, run in runs.items()}
-        first = runs[boxes[0].id]
-        return cls(boxes, places, [message for one in first for message in one.send.messages])
 
 
 class Batching:
@@ -137,7 +128,12 @@ class Batching:
         ]
         # The rest of the month is for those that have waited longest.
         others = others if left is None else others[: max(0, left - 1)]
-        return Company.of([box, *others]) if others else None
+        if not others:
+            return None
+        runs = {one.id: one.together() for one in (box, *others)}
+        places = {id_: tuple(one.place for one in run) for id_, run in runs.items()}
+        messages = [message for one in runs[box.id] for message in one.send.messages]
+        return Company([box, *others], places, messages)
 
     def go(self, company: Company, turn: Turn) -> Action:
         """Claim their sends and call; returns what follows once the gate is free."""
@@ -212,9 +208,9 @@ class Batching:
     def _make_call(self, batch: Batch, turn: Turn) -> Action:
         if not turn.may_call():
             return partial(self._called_off, batch)
-        batch.calling()
+        batch.calls += 1
         for box in batch.boxes.values():
-            box.calling()
+            box.calls += 1
         log.debug("sending batch=%s users=%d", batch.ready.key, len(batch.users))
         batch.answer = self._line.call(turn, MULTICAST, partial(self._post, batch))
         return partial(self._judge, batch)

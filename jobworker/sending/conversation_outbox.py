@@ -324,10 +324,6 @@ class Caller(ABC):
         if go.is_new:
             self.call, self.noted_call = None, go.call
 
-    def calling(self) -> None:
-        """LINE is called now."""
-        self.calls += 1
-
     def again(self, now: float) -> Enter | MakeLetters:
         """Wait for another turn at once."""
         if self.given_up_for is not None:
@@ -374,13 +370,6 @@ class Caller(ABC):
         self._failures += 1
         self.reason = _reason(error)
         return pause_seconds(self._failures, most=self._limits.store_pause_seconds)
-
-    def settled(self) -> None:
-        """Sends have left: the counts of the remaining ones begin again."""
-        self.call, self.calls, self.was_tried = None, 0, False
-        self.noted_call = None
-        self.given_up_for = None
-        self._failures, self._unanswered, self._over_quota = 0, 0, 0
 
     def _wait(self, now: float) -> Enter:
         self.state, self.reason = CallState.WAITING, None
@@ -522,7 +511,7 @@ class ConversationOutbox(Caller):
         return self.hurry(self._placed(one.standing))
 
     def left(self, places: Sequence[str]) -> None:
-        """These sends have left the outbox."""
+        """These sends have left the outbox: the counts of the others begin again."""
         gone = set(places)
         self.size -= sum(one.size for one in self.sends if one.place in gone)
         self.sends = [one for one in self.sends if one.place not in gone]
@@ -530,7 +519,9 @@ class ConversationOutbox(Caller):
         self._body = None
         self._is_unanswered = False
         self._most_together, self.most_users = MOST_MESSAGES, MOST_USERS
-        self.settled()
+        self.call, self.noted_call, self.calls, self.was_tried = None, None, 0, False
+        self.given_up_for = None
+        self._failures, self._unanswered, self._over_quota = 0, 0, 0
         self.state = CallState.IDLE
 
     def called(self, now: float, *, unanswered: bool = False) -> None:
@@ -575,7 +566,8 @@ class ConversationOutbox(Caller):
                 return PutBack(first.place)
             if budget.is_closed:
                 return MakeLetters(QUOTA, go.call.members)
-            if self._costs_as_late(go.call):
+            # The first send pays for those behind it.
+            if _is_late(self.members(go.call)[0].send):
                 day = day_of(now).isoformat()
                 if not budget.late.may_cost(self.id, day, budget.left, budget.people):
                     return MakeLetters(LATE, self._late_places(boottime))
@@ -583,10 +575,6 @@ class ConversationOutbox(Caller):
         if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):
             return self.rest(seconds, next_try_words(RATE_LIMITED, seconds))
         return go
-
-    def _costs_as_late(self, call: Call) -> bool:
-        """Whether the first send of a push was meant as a reply; it pays for those behind it."""
-        return _is_late(self.members(call)[0].send)
 
     def _late_places(self, boottime: float) -> list[str]:
         """The first sends, as far as they are replies without a valid token."""

@@ -30,7 +30,7 @@ from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Ticket, TurnClass
 from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.quota import Quota
-from jobworker.line.side_call import Line
+from jobworker.line.side_call import Action, Line
 from jobworker.line.today import day_of
 from jobworker.metrics import since_ms
 from jobworker.record.batches import Batches
@@ -91,8 +91,6 @@ LOADED_AT_ONCE = 500
 KEPT_GONE = 20_000
 # The longest waiting sends are searched among the first sends of this many conversations.
 LOOKED_AT = 500
-
-Action = Callable[[], None]
 
 
 @dataclass(eq=False)
@@ -575,7 +573,7 @@ class Outbox:
             return partial(self._call_off, box, go)
         with self._lock:
             members = [one.send for one in box.members(go.call)]
-        box.calling()
+        box.calls += 1
         request = partial(self._post, box, go.call, members, turn)
         box.answer = self._line.call(turn, go.call.way.path, request)
         # After the call: a process that froze before it sent may have sent an expired token.

@@ -167,10 +167,11 @@ def test_a_run_that_only_waits_has_no_row(room: Rooms, sim: Sim) -> None:
 
 
 def test_a_flood_of_events_that_come_to_nothing_leaves_out_rows_and_counts_them(
-    database: Any,
+    database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("jobworker.runs.MOST_PLAIN", 3)
     registry = CollectorRegistry()
-    runs = Runs(database.jobs, WorkerMetrics(registry), most_plain=3)
+    runs = Runs(database.jobs, WorkerMetrics(registry))
     event = {"type": "message" * 50, "webhookEventId": "01E", "source": {"userId": "U1"}}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
     for _ in range(5):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import bson
@@ -866,11 +867,10 @@ def test_a_first_record_with_a_call_waits_behind_what_a_predecessor_left(
     assert "call" not in stored(database)
 
 
-def test_a_change_by_hand_is_seen(database: Db) -> None:
+def test_a_change_by_hand_is_seen(
+    database: Db, mine: Conversations, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At once if it increments `n`, and otherwise after ten seconds."""
-    now = [0.0]
-    mine = Conversations(database.conversations, cache=ConversationCache(monotonic=lambda: now[0]))
-    mine.epoch = 5
     record(mine, document("E1"), deciding(state="asked"), adopted=False)
 
     def decides(name: str) -> bool:
@@ -885,7 +885,8 @@ def test_a_change_by_hand_is_seen(database: Db) -> None:
     assert decides("E2")
     database.conversations.update_one({}, {"$set": {"state": "by hand again"}})
     assert mine.load(document("E3")).state == "by hand"
-    now[0] = KEPT_SECONDS + 1
+    later = time.monotonic() + KEPT_SECONDS
+    monkeypatch.setattr("jobworker.record.cache.time", SimpleNamespace(monotonic=lambda: later))
     assert mine.load(document("E3")).state == "by hand again"
     assert decides("E3")
     assert stored(database)["state"] == "by hand again"
@@ -967,8 +968,11 @@ def test_an_adopted_conversation_is_read_again(database: Db, mine: Conversations
     assert mine.load(document("E1")).state == "by another"
 
 
-def test_copies_are_bounded_in_bytes_and_those_used_last_remain() -> None:
-    cache = ConversationCache(most_bytes=10_000)
+def test_copies_are_bounded_in_bytes_and_those_used_last_remain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jobworker.record.cache.MOST_BYTES", 10_000)
+    cache = ConversationCache()
     for n in range(100):
         cache.put(f"U{n}", {"data": {"text": "x" * 1_000}}, n, changes=cache.changes)
         assert cache.get("U0") is not None

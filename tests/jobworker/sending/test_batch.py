@@ -46,7 +46,7 @@ def test_a_batch_has_the_best_standing_of_its_conversations() -> None:
 def test_after_a_call_without_a_verdict_it_is_worth_no_more_than_any_other_push() -> None:
     """Otherwise one on which LINE always fails would repeatedly be the breaker's probe."""
     batch = a_batch()
-    batch.calling()
+    batch.calls += 1
     batch.failed(batch.judged(OutcomeUnknown("late")), 7.0)
     standing = batch.standing(7.0)
     assert (standing.turn_class, standing.place) == (TurnClass.OTHER, 7.0 + LIMITS.push_seconds)
@@ -54,7 +54,7 @@ def test_after_a_call_without_a_verdict_it_is_worth_no_more_than_any_other_push(
 
 def test_after_a_call_that_line_held_back_it_goes_to_the_end_of_its_class() -> None:
     batch = a_batch()
-    batch.calling()
+    batch.calls += 1
     batch.failed(batch.judged(LineAnswer(401)), 7.0)
     standing = batch.standing(7.0)
     assert (standing.turn_class, standing.place) == (TurnClass.CHAT, 7.0 + LIMITS.push_seconds)

@@ -364,7 +364,7 @@ def test_tries_without_a_verdict_end_some_time() -> None:
 def test_a_send_that_left_leaves_no_failed_tries_behind() -> None:
     box, _ = box_in(BUSY, a_push(["U1"]), a_push())
     for _ in range(3):
-        box.calling()
+        box.calls += 1
         box.failed(again(unanswered=True), 0.0)
     box.left(["place 0"])
     assert (box.calls, box.call) == (0, None)
@@ -874,7 +874,7 @@ class Machine(RuleBasedStateMachine):
     def line_answers(self, end: str) -> None:
         turn = self.taken()
         box, call = turn.box, turn.go.call
-        box.calling()
+        box.calls += 1
         members = box.members(call)
         assert self.stored[box.id] == call, "called before it was written down"
         assert [one.place for one in members] == list(call.members), "a member has left"
