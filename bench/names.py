@@ -21,7 +21,7 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
-from jobworker.record.name_parts import NameParts
+from jobworker.record.looks import NameParts
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.console.search import search
 from linedesk.setup.collections import create_collections

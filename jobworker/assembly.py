@@ -35,7 +35,7 @@ from jobworker.metrics import WorkerMetrics
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
-from jobworker.record.name_parts import NameParts
+from jobworker.record.looks import NameParts
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
 from jobworker.remote.handlers import RemoteHandlers
@@ -48,7 +48,6 @@ from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.late_replies import A_DAY, LateReplies
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
-from jobworker.sending.waiting_words import turn_words
 from jobworker.turn import Turns
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult, Wait
@@ -68,6 +67,16 @@ WORDS = {
     BreakerState.OPEN: FAILING,
     BreakerState.HALF_OPEN: FAILING,
     BreakerState.UNAUTHORIZED: ("LINE refuses the token", "waits: LINE refuses the access token"),
+}
+# Names for one ticket of a class, and for several.
+TICKETS = {
+    TurnClass.LIVE: ("answer with a valid reply token", "answers with valid reply tokens"),
+    TurnClass.CHAT: ("push to its own chat", "pushes to their own chats"),
+    TurnClass.OTHER: (
+        "late answer, multicast or push to another chat",
+        "late answers, multicasts or pushes to other chats",
+    ),
+    TurnClass.IDLE: ("call that nothing waits for", "calls that nothing waits for"),
 }
 
 
@@ -362,3 +371,23 @@ class BotWorker:
         self.rows.stop()
         self.rows.join(CLOSE_SECONDS)
         self.line.close()
+
+
+def many(turn_class: TurnClass, count: int) -> str:
+    """Return the number with its class: `12 answers with live reply tokens`."""
+    one, several = TICKETS[turn_class]
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def turn_words(turn_class: TurnClass, waiting: Mapping[TurnClass, int]) -> str:
+    """Return why a send of that class waits for its turn; `waiting` counts all at the gate.
+
+    A better class comes first, except for a share of the turns.
+    """
+    own = "waits for its turn at the gate"
+    better = {one: waiting[one] for one in TurnClass if one < turn_class and waiting.get(one)}
+    if better:
+        first = " and ".join(many(one, count) for one, count in better.items())
+        return f"{own}: {first} {'goes first' if sum(better.values()) == 1 else 'go first'}"
+    others = waiting.get(turn_class, 0) - 1
+    return f"{own}, beside {many(turn_class, others)}" if others > 0 else own

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from bson.dbref import DBRef
@@ -162,9 +163,6 @@ class Turns:
         return Wait.because(Why.HANDLER_FAILED, pause, failures=memo.failures)
 
 
-Outcome = JobResult | Decided | GiveUp | Wait
-
-
 class Turn:
     """One run of a job on one thread; `run` has its times and its outcome."""
 
@@ -176,6 +174,7 @@ class Turn:
         self._memo: JobMemo = job.memo
         self._id = conversation_id(job.document)
         self._turns = turns
+        self._load = partial(turns.conversations.load, job.document)
 
     def result(self) -> JobResult | Wait:
         """Return how the turn ends. Raises Abandoned, Replaced, AccessRefused."""
@@ -334,9 +333,6 @@ class Turn:
     def _failed(self, failure: Failure, error: str) -> Wait | GiveUp:
         self.run.outcome, self.run.error = FAILED, error
         return self._turns.failed(self._job, failure)
-
-    def _load(self) -> Conversation:
-        return self._turns.conversations.load(self._document)
 
     def _talk(self) -> Talk:
         per_member = self._turns.handlers.bot().per_member
@@ -577,7 +573,7 @@ class Turn:
         return self._again(Why.MESSAGE_TAKEN_BACK)
 
 
-def _first(*stages: Callable[[], Outcome | None]) -> Any:
+def _first(*stages: Callable[[], Any]) -> Any:
     """Return the result of the first stage that has one."""
     return next((one for stage in stages if (one := stage()) is not None), None)
 

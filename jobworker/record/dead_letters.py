@@ -175,23 +175,19 @@ class Ageing(Look):
         rows = self._letters.find({LAST_AT: {"$lt": old}, **left}, {"_id": 1})
         ids = [row["_id"] for row in rows.sort(LAST_AT, 1).limit(MOST_AT_ONCE)]
         if ids:
-            self._audit.insert_one(self._row(ids, now))
+            row = begun_row(
+                at=now,
+                by="linedesk",
+                via="dispatcher",
+                act="expire",
+                on=ids,
+                why=f"older than {self._days} days; gone after {now + NOTICE:%Y-%m-%d %H:%M} UTC",
+            )
+            self._audit.insert_one({**row, **ended(DONE, now)})
             end = {"$set": {EXPIRES_AT: now + NOTICE}}
             self._letters.update_many({"_id": {"$in": ids}, **left}, end)
             log.warning("dead letters expire in a week letters=%d days=%d", len(ids), self._days)
         return len(ids) == MOST_AT_ONCE
-
-    def _row(self, ids: list[str], now: datetime) -> Document:
-        """An act in `audit`: stored before it is carried out."""
-        row = begun_row(
-            at=now,
-            by="linedesk",
-            via="dispatcher",
-            act="expire",
-            on=ids,
-            why=f"older than {self._days} days; gone after {now + NOTICE:%Y-%m-%d %H:%M} UTC",
-        )
-        return {**row, **ended(DONE, now)}
 
 
 NO_LETTER = f"{REFUSED}it asks for a send or timer, and no dead letter under replay has one"

@@ -113,7 +113,7 @@ class Batch(Caller):
     def plan(self, boottime: float, held_seconds: float) -> MakeLetters | Rest | Go:
         """Return what to do with the turn; `held_seconds` is how long the endpoint is held back."""
         assert self.call is not None
-        if cause := outlived(self.call, self._made.now(boottime)):
+        if cause := outlived(self.call.at, self._made.now(boottime)):
             return MakeLetters(cause, self.given_up_places())
         if held_seconds:
             return self.rest(held_seconds, next_try_words(RATE_LIMITED, held_seconds))

@@ -260,12 +260,6 @@ class Caller(ABC):
         rests = self.state is CallState.RESTING and self._rest is rest
         return self._wait(now) if rests else None
 
-    def hurry(self, standing: Standing) -> Move | None:
-        """Apply the better standing of a send behind."""
-        if self.state is CallState.WAITING and self._ticket is not None:
-            return Move(self._ticket, standing)
-        return None
-
     def turn(self, ticket: Ticket) -> bool:
         """Handle a turn; returns whether it is still wanted."""
         # guard: given-up-before-its-turn
@@ -506,9 +500,10 @@ class ConversationOutbox(Caller):
         self.sends.append(one)
         self.size += one.size
         self._body = None
-        if len(self.sends) > self._limits.most_per_conversation:
+        is_seen = len(self.sends) <= self._limits.most_per_conversation
+        if self.state is not CallState.WAITING or self._ticket is None or not is_seen:
             return None
-        return self.hurry(self._placed(one.standing))
+        return Move(self._ticket, self._placed(one.standing))
 
     def left(self, places: Sequence[str]) -> None:
         """These sends have left the outbox: the counts of the others begin again."""
@@ -556,7 +551,7 @@ class ConversationOutbox(Caller):
             cause = self.given_up_for or expired(first.send, now)
             go = self._new_call(boottime, now)
         else:
-            cause = self.given_up_for or outlived(self.call, now)
+            cause = self.given_up_for or outlived(self.call.at, now)
             go = Go(self.call, is_new=False)
         if cause:
             return MakeLetters(cause, self.given_up_places())

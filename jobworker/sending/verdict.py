@@ -117,19 +117,16 @@ class CallOutcome:
 def expired(send: Send, now: datetime) -> str | None:
     """Return why a send without a call has expired; None if it has not."""
     if send.tried_at is not None:
-        return _forgotten(send.tried_at, now)
+        return outlived(send.tried_at, now)
     if send.until is not None and now >= send.until:
         return EXPIRED
     return "not sent within 3 days" if now >= send.at + SEND_LIFE else None
 
 
-def outlived(call: Call, now: datetime) -> str | None:
-    """Return why a call of unknown outcome is not repeated any more; None if it is."""
-    return _forgotten(call.at, now)
-
-
-def _forgotten(tried_at: datetime, now: datetime) -> str | None:
-    """Return why a try cannot be repeated any more: LINE may have forgotten its key."""
+def outlived(tried_at: datetime, now: datetime) -> str | None:
+    """Return why a try of unknown outcome is not repeated any more; None if it is: LINE may have
+    forgotten its key.
+    """
     return "outcome unknown for 23 hours" if now >= tried_at + RETRY_KEY_LIFE else None
 
 

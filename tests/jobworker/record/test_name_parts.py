@@ -10,8 +10,8 @@ import pytest
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
-from jobworker.record import looks, name_parts
-from jobworker.record.name_parts import NameParts
+from jobworker.record import looks
+from jobworker.record.looks import NameParts
 from linedesk import Bot
 from linedesk.console.conversation import by_name
 from linedesk.store.documents import CONVERSATIONS
@@ -45,7 +45,7 @@ def naming_bot() -> Bot:
 def test_a_database_of_an_older_release_is_filled_in_bit_by_bit(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(name_parts, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(looks, "MOST_AT_ONCE", 2)
     nameless = [{"_id": f"main/U{n}"} for n in range(2, 6)]
     database[CONVERSATIONS].insert_many([USER, GROUP, *nameless])
     parts = NameParts(database)
@@ -139,7 +139,7 @@ def test_a_name_that_changes_while_its_parts_are_made_is_made_again(
 ) -> None:
     conversations = database[CONVERSATIONS]
     conversations.insert_one(USER)
-    cut = name_parts.name_parts
+    cut = looks.name_parts
 
     def then_renamed(names: Any) -> list[str]:
         renamed = {"$set": {"profile.displayName": "鈴木"}, "$unset": {NAME_PARTS: ""}}
@@ -147,7 +147,7 @@ def test_a_name_that_changes_while_its_parts_are_made_is_made_again(
         return cut(names)
 
     with monkeypatch.context() as renaming:
-        renaming.setattr(name_parts, "name_parts", then_renamed)
+        renaming.setattr(looks, "name_parts", then_renamed)
         NameParts(database).look()
     assert found(database, "ハナ") == found(database, "鈴木") == []
     NameParts(database).look()

@@ -149,7 +149,8 @@ def test_a_rest_that_a_give_up_ended_ends_no_later_one() -> None:
 @pytest.mark.parametrize("before", CallState)
 def test_a_better_send_moves_the_ticket_at_the_gate(before: CallState) -> None:
     box, ticket = box_in(before)
-    assert box.hurry(at_place(5)) == (Move(ticket, at_place(5)) if before is WAITING else None)
+    moved = box.append(in_place(9, a_push(), standing=at_place(5)))
+    assert moved == (Move(ticket, at_place(5)) if before is WAITING else None)
     assert box.state is before
 
 

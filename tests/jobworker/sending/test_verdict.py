@@ -258,8 +258,8 @@ def test_a_call_of_unknown_outcome_is_repeated_for_as_long_as_line_keeps_its_key
     way: SendMethod,
 ) -> None:
     call = called(way, 1).call
-    assert outlived(call, SOON + timedelta(hours=22, minutes=59)) is None
-    assert outlived(call, SOON + timedelta(hours=23)) == "outcome unknown for 23 hours"
+    assert outlived(call.at, SOON + timedelta(hours=22, minutes=59)) is None
+    assert outlived(call.at, SOON + timedelta(hours=23)) == "outcome unknown for 23 hours"
 
 
 REPLAYED = a_send(at=ACCEPTED, tried_at=ACCEPTED - timedelta(hours=20), tried_as=PUSH)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jobworker.assembly import turn_words
 from jobworker.line.gate_order import TurnClass
-from jobworker.sending.waiting_words import turn_words
 
 LIVE, CHAT, OTHER, IDLE = TurnClass
 

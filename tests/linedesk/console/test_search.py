@@ -11,7 +11,7 @@ from bson import ObjectId
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from jobworker.record.name_parts import NameParts
+from jobworker.record.looks import NameParts
 from linedesk.console import conversation as conversation_module
 from linedesk.console.conversation import names_of, with_names
 from linedesk.console.errors import NotOneConversation
