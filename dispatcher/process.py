@@ -17,7 +17,7 @@ from pymongo.database import Database
 
 from dispatcher.control import CONTROL_SECONDS, ControlReader
 from dispatcher.delayed_calls import DelayedCalls
-from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
+from dispatcher.feed.feed import Feed
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan
@@ -101,13 +101,12 @@ class DispatcherLimits:
     feed_seconds: float = FEED_SECONDS
     step_seconds: float = STEP_SECONDS
     control_seconds: float = CONTROL_SECONDS
-    reading: FeedLimits = FEED_LIMITS
 
 
 class Dispatcher:
     """One process's dispatcher. `feed` has a client of its own.
 
-    `inbox` receives the numbers of signals: the first one stops it. `companions` live as long as it
+    `inbox` receives the numbers of signals: the first one stops it. `components` live as long as it
     holds the lease. `service` gets its reports. Its figures are on `registry`. `about` is part of
     its row of `status`. `pool`, `reader` and `watchdog` exist once it has taken over.
     """
@@ -304,10 +303,7 @@ class Dispatcher:
             token=token,
             epoch_began=epoch_began,
             has_room=self._worker.has_room,
-            heartbeat=Heartbeat(
-                self._database[RECVQ], self._recvq_closed, limits=self._limits.reading
-            ),
-            limits=self._limits.reading,
+            heartbeat=Heartbeat(self._database[RECVQ], self._recvq_closed),
         )
 
     def _make_watchdog(self) -> Watchdog:

@@ -7,17 +7,14 @@ positions.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import pymongo
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure, PyMongoError
 
-from linedesk.runtime.backoff import pause_seconds
-from linedesk.runtime.liveness import RENEW_SECONDS
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import translate
@@ -32,28 +29,6 @@ SERVER_SELECTION_SECONDS = 1.5
 SOCKET_SECONDS = 5.0
 # Opening may have to read all other writes in the oplog since the position.
 OPEN_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class FeedLimits:
-    """The time limits of a feed's reader."""
-
-    healthy_seconds: float = 5.0
-    """After being open for longer than this, a feed's failures count from zero again."""
-    slow_read_seconds: float = 2.0
-    """A longer read was not answered in time, and the driver repeated it by itself."""
-    heartbeat_after_seconds: float = 30.0
-    """A heartbeat is stored after the feed was quiet for this long."""
-    heartbeat_back_seconds: float = 30.0
-    """The feed has to deliver the heartbeat within this time."""
-    heartbeat_insert_seconds: float = 5.0
-    renew_seconds: float = RENEW_SECONDS
-    """A wait reason expires after this time unless it is set again."""
-    pause_seconds: Callable[[int], float] = pause_seconds
-    """The pause after this many consecutive failures."""
-
-
-FEED_LIMITS = FeedLimits()
 
 
 class PositionLost(Exception):
@@ -88,7 +63,7 @@ def patiently(client: Client, *, seconds: float) -> Iterator[None]:
     """Allow one opening of a feed this many seconds, provided that a server answers at once.
 
     The driver's own time-out for a block also covers finding a server, so it would not give up.
-    Raises HistoryLost if the time was not enough: another try would not get further.
+    Raises PositionLost if the time was not enough: another try would not get further.
     """
     client.admin.command("ping")
     began = time.monotonic()
@@ -135,7 +110,7 @@ class Feed(Protocol):
     """Documents in the order of their insertion into recvq, on one thread.
 
     Every method raises StoreUnavailable when MongoDB cannot be reached; the feed may then be opened
-    again with the same token. It raises HistoryLost when it cannot continue from the token, and
+    again with the same token. It raises PositionLost when it cannot continue from the token, and
     RecvqGone only after all earlier inserts were read.
     """
 

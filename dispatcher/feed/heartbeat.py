@@ -10,13 +10,17 @@ from typing import Any
 
 from pymongo.collection import Collection
 
-from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from linedesk.runtime.liveness import AWAY
 from linedesk.store.documents import make_heartbeat
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import insert_documents
 
 log = logging.getLogger(__name__)
+
+# A heartbeat is stored after the feed was quiet for this long, and has this long to come back.
+HEARTBEAT_AFTER_SECONDS = 30.0
+HEARTBEAT_BACK_SECONDS = 30.0
+HEARTBEAT_INSERT_SECONDS = 5.0
 
 
 class Stalled(StoreUnavailable):
@@ -35,12 +39,10 @@ class Heartbeat:
         recvq: Collection[Any],
         closed: Callable[[], str | None],
         *,
-        limits: FeedLimits = FEED_LIMITS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._recvq = recvq
         self._closed = closed
-        self._limits = limits
         self._monotonic = monotonic
         self._quiet_since = monotonic()
         # When the heartbeat under way was confirmed; None without one.
@@ -57,13 +59,13 @@ class Heartbeat:
     def quiet(self) -> None:
         """Handle a read without a document; stores a heartbeat when one is due.
 
-        Raises Stalled if a heartbeat was stored `heartbeat_back_seconds` ago and was not delivered.
+        Raises Stalled if a heartbeat was stored HEARTBEAT_BACK_SECONDS ago and was not delivered.
         """
         now = self._monotonic()
         if self._stored_at is not None:
-            if now - self._stored_at > self._limits.heartbeat_back_seconds:
+            if now - self._stored_at > HEARTBEAT_BACK_SECONDS:
                 self._complain(now - self._stored_at)
-        elif now - self._quiet_since > self._limits.heartbeat_after_seconds:
+        elif now - self._quiet_since > HEARTBEAT_AFTER_SECONDS:
             self._beat()
 
     def _complain(self, seconds: float) -> None:
@@ -80,8 +82,7 @@ class Heartbeat:
                 self.refused = f"recvq is closed: {closed}"
                 return
             one = make_heartbeat(datetime.now(UTC))
-            seconds = self._limits.heartbeat_insert_seconds
-            insert_documents(self._recvq, [one], timeout_seconds=seconds)
+            insert_documents(self._recvq, [one], timeout_seconds=HEARTBEAT_INSERT_SECONDS)
         except StoreUnavailable as error:
             self.heard()
             self.refused = AWAY

@@ -13,18 +13,24 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedItem, FeedLimits, PositionLost, RecvqGone
+from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
 from dispatcher.feed.heartbeat import Heartbeat, Stalled
 from dispatcher.feed.rescan import Rescan, ScanPass
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
-from linedesk.runtime.liveness import AWAY, WaitReason
+from linedesk.runtime.backoff import pause_seconds
+from linedesk.runtime.liveness import AWAY, RENEW_SECONDS, WaitReason
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import Document, has_a_place, is_heartbeat
 from linedesk.store.errors import StoreUnavailable, WrongCollection
 
 log = logging.getLogger(__name__)
 
+# After being open for longer than this, a feed's failures count from zero again. A feed whose next
+# read fails right after each opening therefore rests longer each time.
+HEALTHY_SECONDS = 5.0
+# A longer read was not answered in time, and the driver repeated it by itself.
+SLOW_READ_SECONDS = 2.0
 ROOM_SECONDS = 0.2
 FINISH_LOOK_SECONDS = 0.05
 
@@ -54,7 +60,6 @@ class FeedReader(BackgroundThread):
         epoch_began: Timestamp,
         has_room: Callable[[], bool],
         heartbeat: Heartbeat,
-        limits: FeedLimits = FEED_LIMITS,
     ) -> None:
         super().__init__("feed", self._run)
         self._feed = feed
@@ -64,7 +69,6 @@ class FeedReader(BackgroundThread):
         self._epoch_began = epoch_began
         self._has_room = has_room
         self._heartbeat = heartbeat
-        self._limits = limits
         # Where the feed continues; None without a position.
         self._token = token
         # Ids that the last scan met: the stream delivers them once more.
@@ -81,7 +85,7 @@ class FeedReader(BackgroundThread):
         self._is_silent = True
         # It was opened and delivered no heartbeat: opening it again explains no silence.
         self._is_mute = False
-        self.reason = WaitReason(renew_seconds=limits.renew_seconds)
+        self.reason = WaitReason(renew_seconds=RENEW_SECONDS)
         """Why the feed delivers no documents at present, if there is a known reason."""
         self.delivered_at = time.monotonic()
         """Monotonic time of the last document, heartbeats included."""
@@ -124,11 +128,11 @@ class FeedReader(BackgroundThread):
     def _pause(self) -> None:
         """Wait before the next try, longer after each failure in short succession."""
         opened_at, self.opened_at = self.opened_at, None
-        if opened_at is not None and time.monotonic() - opened_at > self._limits.healthy_seconds:
+        if opened_at is not None and time.monotonic() - opened_at > HEALTHY_SECONDS:
             self._failures = 0
         self._failures += 1
         self._is_silent = True
-        self._stop.wait(self._limits.pause_seconds(self._failures))
+        self._stop.wait(pause_seconds(self._failures))
 
     # Lost positions, and a recvq that is gone.
 
@@ -277,7 +281,7 @@ class FeedReader(BackgroundThread):
         began = time.monotonic()
         item = self._feed.read()
         took = time.monotonic() - began
-        if took > self._limits.slow_read_seconds:
+        if took > SLOW_READ_SECONDS:
             log.warning("the server answered the feed late seconds=%.1f", took)
         if self._is_silent and self._failures:
             log.info("feed delivers again feed=%s", self._feed.name)

@@ -196,9 +196,20 @@ def short_limits() -> dict[str, Any]:
     return {}
 
 
+def limit_feed(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+    """Set limits of the feed's reader and of its heartbeat until the end of the test."""
+    for name, limit in limits.items():
+        module = "heartbeat" if name.startswith("heartbeat_") else "reader"
+        constant = name if name == "pause_seconds" else name.upper()
+        monkeypatch.setattr(f"dispatcher.feed.{module}.{constant}", limit)
+
+
 @pytest.fixture
 def dispatch(
-    mongo_uri: str, nothing_left: None, short_limits: dict[str, Any]
+    mongo_uri: str,
+    nothing_left: None,
+    short_limits: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Dispatch]:
     """Starts a dispatcher for a worker on a database; stops those that still run at the end."""
     running: list[Running] = []
@@ -214,8 +225,10 @@ def dispatch(
         components: Sequence[BackgroundThread] = (),
         service: ServiceManager | None = None,
         feed_options: Mapping[str, Any] | None = None,
+        reading: Mapping[str, Any] | None = None,
         **limits: Any,
     ) -> Running:
+        limit_feed(monkeypatch, **(reading or {}))
         one = Running(
             uri,
             database.name,

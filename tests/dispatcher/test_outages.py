@@ -16,7 +16,6 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 
-from dispatcher.feed.feed import FeedLimits
 from dispatcher.feed.rescan import Rescan
 from dispatcher.progress.held import HeldStore, transaction
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -48,7 +47,7 @@ def _soon_saved(short_limits: dict[str, Any]) -> None:
 # A feed that waits for an answer no longer than a second.
 IMPATIENT: dict[str, Any] = {
     "feed_options": {"socket_seconds": 1.0},
-    "reading": FeedLimits(slow_read_seconds=0.8),
+    "reading": {"slow_read_seconds": 0.8},
 }
 
 
@@ -132,7 +131,7 @@ def test_a_feed_that_fails_at_once_after_each_opening_is_not_tried_in_a_hot_loop
         pauses.append(failures)
         return 0.02
 
-    worker, reading = RecordingWorker(), FeedLimits(pause_seconds=count)
+    worker, reading = RecordingWorker(), {"pause_seconds": count}
     running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed, reading=reading)
     store(faulty_database, document("e0"))
     eventually(lambda: worker.decided == ["e0"])

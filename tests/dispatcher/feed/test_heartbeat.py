@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
-from dispatcher.feed.heartbeat import Heartbeat, Stalled
+from dispatcher.feed.heartbeat import (
+    HEARTBEAT_AFTER_SECONDS,
+    HEARTBEAT_BACK_SECONDS,
+    Heartbeat,
+    Stalled,
+)
 from dispatcher.feed.rescan import Rescan
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, Document, is_heartbeat, make_document
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import Dispatch, limit_feed
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.waiting import eventually
 
@@ -24,22 +28,19 @@ Store = Callable[..., None]
 Told = Callable[[str], list[str]]
 
 FEEDS = ("changestream", "oplog")
-QUIET_SECONDS = FEED_LIMITS.heartbeat_after_seconds
-BACK_SECONDS = FEED_LIMITS.heartbeat_back_seconds
-QUICK = FeedLimits(heartbeat_after_seconds=0.1)
+QUIET_SECONDS = HEARTBEAT_AFTER_SECONDS
+BACK_SECONDS = HEARTBEAT_BACK_SECONDS
+QUICK = {"heartbeat_after_seconds": 0.1}
 
 
 class Hand:
     """A heartbeat on a clock moved by hand."""
 
-    def __init__(self, database: Database[Document], *, insert_seconds: float = 5.0) -> None:
+    def __init__(self, database: Database[Document]) -> None:
         self.now = 1000.0
         self.closed: str | None = None
         self._recvq = database[RECVQ]
-        limits = FeedLimits(heartbeat_insert_seconds=insert_seconds)
-        self.heartbeat = Heartbeat(
-            database[RECVQ], lambda: self.closed, limits=limits, monotonic=lambda: self.now
-        )
+        self.heartbeat = Heartbeat(database[RECVQ], lambda: self.closed, monotonic=lambda: self.now)
 
     def quiet_for(self, seconds: float) -> None:
         self.now += seconds
@@ -97,8 +98,9 @@ def test_none_is_stored_while_recvq_is_closed(hand: Hand) -> None:
 def test_one_that_cannot_be_stored_is_no_stall_but_tried_again(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    limit_feed(monkeypatch, heartbeat_insert_seconds=0.1)
     with connect("mongodb://127.0.0.1:1/", app_name="t", server_selection_seconds=0.1) as client:
-        hand = Hand(client.nowhere, insert_seconds=0.1)
+        hand = Hand(client.nowhere)
         hand.quiet_for(QUIET_SECONDS + 1)
         hand.quiet_for(BACK_SECONDS - 1)
         hand.quiet_for(2)
@@ -159,7 +161,7 @@ def test_a_feed_that_does_not_bring_one_is_opened_again(
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()
-    reading = FeedLimits(heartbeat_after_seconds=0.1, heartbeat_back_seconds=0.2)
+    reading = {"heartbeat_after_seconds": 0.1, "heartbeat_back_seconds": 0.2}
     running = dispatch(database, worker, reading=reading)
     eventually(lambda: told("recvq scanned, streaming from"))
     feed = running.feed
@@ -215,7 +217,7 @@ def test_a_quiet_recvq_needs_no_scan_though_the_oplog_rolled_over_many_times(
     feed: str,
 ) -> None:
     """By the post-batch token of a change stream; by its heartbeats alone on an oplog."""
-    reading = QUICK if feed == "oplog" else FEED_LIMITS
+    reading = QUICK if feed == "oplog" else {}
     with connect(tiny.uri, app_name="tests") as client:
         database = client.line_bot
         create_collections(database, capped_bytes=MEGABYTE)

@@ -11,7 +11,7 @@ from bson.timestamp import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.feed.feed import FeedItem, FeedLimits, PositionLost
+from dispatcher.feed.feed import FeedItem, PositionLost
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan, ScanPass
@@ -21,6 +21,7 @@ from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
+from tests.dispatcher.conftest import limit_feed
 from tests.dispatcher.fakes import document
 
 AWAY = StoreUnavailable("no primary")
@@ -109,12 +110,13 @@ def run(
         epoch_began=Timestamp(1, 1),
         has_room=lambda: True,
         heartbeat=Heartbeat(None, lambda: None),  # type: ignore[arg-type]
-        limits=FeedLimits(pause_seconds=script.pause, healthy_seconds=healthy_seconds),
     )
-    reader.start()
-    assert script.ended.wait(15)
-    reader.stop()
-    assert reader.join(15)
+    with pytest.MonkeyPatch.context() as patched:
+        limit_feed(patched, pause_seconds=script.pause, healthy_seconds=healthy_seconds)
+        reader.start()
+        assert script.ended.wait(15)
+        reader.stop()
+        assert reader.join(15)
     return script.steps
 
 
