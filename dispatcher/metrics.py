@@ -16,7 +16,6 @@ from linedesk.runtime.metrics import (
     HISTOGRAM,
     Figure,
     Metrics,
-    MetricsSnapshot,
     MetricsSnapshots,
     Values,
 )
@@ -120,15 +119,7 @@ class DispatcherMetrics(Metrics):
         self.put(_none_of(IN_HAND))
         self.set("leading", leads)
         self.leads = leads
-        self._snapshots = MetricsSnapshots(self.registry)
-
-    @property
-    def latest(self) -> MetricsSnapshot:
-        return self._snapshots.latest
-
-    def look(self) -> MetricsSnapshot:
-        """Read all current figures; by one thread at a time."""
-        return self._snapshots.take()
+        self.snapshots = MetricsSnapshots(self.registry)
 
     def know(self, depth: Depth | None) -> None:
         """Set the last measurement of the backlog; None if it is not known any more."""

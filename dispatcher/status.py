@@ -83,13 +83,14 @@ class StatusLine:
 
     def words(self) -> str:
         """Return the wait reasons first, then the figures of the last reading."""
+        latest = self._figures.snapshots.latest
         told = [
             self._reason.fresh(),
             f"holds the lease since {moment(self._began_at)}"
             if self._figures.leads()
             else "cannot renew the lease",
             self._view.suspects(),
-            *_figures_in_words(self._figures.latest.figures, self._figures.latest.per_second),
+            *_figures_in_words(latest.figures, latest.per_second),
             *(part.status() for part in self._parts),
         ]
         return " · ".join(word for word in told if word)
@@ -175,7 +176,7 @@ class BacklogProbe(BackgroundThread):
 
     def _note(self) -> None:
         with pymongo.timeout(WRITE_SECONDS):
-            self._history.insert_one(history_row(self._figures.latest))
+            self._history.insert_one(history_row(self._figures.snapshots.latest))
 
     def _tried(self, failed: str, action: Callable[[], None]) -> bool:
         """Whether the action succeeded; a failure is reported once, until it succeeds again."""
@@ -234,7 +235,7 @@ class StatusReporter:
     ) -> None:
         self._database = database
         self.figures = DispatcherMetrics(registry, leads=leads)
-        self.report = WatchdogReporter(service, look=self.figures.look)
+        self.report = WatchdogReporter(service, look=self.figures.snapshots.take)
         self._row = StatusRow(
             database[STATUS],
             ROLE,
@@ -251,7 +252,7 @@ class StatusReporter:
 
     def start(self) -> None:
         """Begin reporting for a process that is not active yet."""
-        self.report.told = Reported(figures=self.figures.look())
+        self.report.told = Reported(figures=self.figures.snapshots.take())
         self.report.start()
         self._row.start()
 
@@ -283,7 +284,7 @@ class StatusReporter:
                 part.join(JOIN_SECONDS)
         # For the last row: it must not contain figures that are no longer its own.
         self.figures.know(None)
-        self.report.told = self.report.told._replace(figures=self.figures.look())
+        self.report.told = self.report.told._replace(figures=self.figures.snapshots.take())
         self._row.stop()
         self._row.join(JOIN_SECONDS)
 

@@ -35,7 +35,7 @@ class Told:
         self.figures.ask(lambda: {**view.in_hand(), "lost_history": self.lost})
 
     def words(self) -> list[str]:
-        self.figures.look()
+        self.figures.snapshots.take()
         return self.status_line.words().split(" · ")
 
 
@@ -51,7 +51,7 @@ def told(desk: DeskOfPool) -> Told:
 
 def test_a_standby_has_no_figures_but_that_it_does_not_lead() -> None:
     registry = CollectorRegistry()
-    assert DispatcherMetrics(registry, leads=lambda: False).look().figures == {
+    assert DispatcherMetrics(registry, leads=lambda: False).snapshots.take().figures == {
         "leading": 0,
         "savedProgress": 0,
         "saveSeconds": {"count": 0, "sum": 0.0},
@@ -71,7 +71,7 @@ def test_an_active_dispatcher_reports_its_pool_s_counts(pool_of: MakePool) -> No
     desk.put(document("last", user="U0"))
     told.lost = 2
     eventually(lambda: desk.pool.view.in_hand()["finished_documents"] == 4)
-    found = told.figures.look().figures
+    found = told.figures.snapshots.take().figures
     assert {name: found[name] for name in map(figure_name, (f.name for f in IN_HAND))} == {
         "readDocuments": 6,
         "finishedDocuments": 4,
@@ -105,7 +105,7 @@ def test_figures_that_cannot_be_measured_are_removed(told: Told) -> None:
             "recvq_left_seconds": 7200.0,
         }
     )
-    found = told.figures.look().figures
+    found = told.figures.snapshots.take().figures
     assert {name: found.get(name) for name in map(figure_name, (f.name for f in DEPTH))} == {
         "lagDocuments": 3,
         "lagSeconds": 1.5,
@@ -120,7 +120,7 @@ def test_figures_that_cannot_be_measured_are_removed(told: Told) -> None:
         "retentionMeasuredSeconds": None,
     }
     told.figures.know(None)
-    found = told.figures.look().figures
+    found = told.figures.snapshots.take().figures
     assert not set(map(figure_name, (f.name for f in DEPTH))) & set(found)
     assert b"\nlinedesk_lag_seconds " not in generate_latest(told.registry)
     assert b"linedesk_in_hand_documents 0.0" in generate_latest(told.registry)
@@ -160,11 +160,12 @@ def test_the_line_has_the_figures_of_the_last_reading(told: Told) -> None:
 
 
 def test_events_per_second_are_the_figures_rate(told: Told, desk: DeskOfPool) -> None:
-    told.figures.look()
+    told.figures.snapshots.take()
     desk.put(*numbered(30, keys=30))
     desk.wait_until_idle()
-    assert told.words()[1] == f"{told.figures.latest.per_second['finishedDocuments']:.1f} events/s"
-    assert told.figures.latest.per_second["finishedDocuments"] == 30
+    words = told.words()
+    rate = told.figures.snapshots.latest.per_second["finishedDocuments"]
+    assert (words[1], rate) == ("30.0 events/s", 30)
 
 
 def test_the_outbox_s_rows_are_merged_with_those_of_the_keys(told: Told) -> None:

@@ -8,14 +8,12 @@ import re
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from dispatcher.feed.feed import FeedLimits
 from dispatcher.keyed.starts import StartCounter
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress
@@ -114,7 +112,7 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
         monkeypatch.setattr(watch, "feed_seconds", -1.0)
         eventually(lambda: service.says("unwell", MUTE))
         reporter = running.dispatcher.reporter
-        eventually(lambda: "lagDocuments" in reporter.figures.latest.figures)
+        eventually(lambda: "lagDocuments" in reporter.figures.snapshots.latest.figures)
         reader, open_ = running.dispatcher.reader, running.feed.open
 
         def open_slowly(token: Any) -> None:
@@ -125,8 +123,8 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
         with frozen(own_mongod.pid):
             eventually(lambda: service.says("alive", "waiting for MongoDB since"))
             assert reporter.report.told.state == "waiting"
-            eventually(lambda: "lagDocuments" not in reporter.figures.latest.figures)
-            assert reporter.figures.latest.figures["inHandDocuments"] == 0
+            eventually(lambda: "lagDocuments" not in reporter.figures.snapshots.latest.figures)
+            assert reporter.figures.snapshots.latest.figures["inHandDocuments"] == 0
             told = len(service.told)
             eventually(lambda: len(service.told) > told + 10)
             assert {method for method, _ in service.told[told:]} == {"alive"}
@@ -135,14 +133,14 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
         # The silence while it was away is no stall either.
         at_work(running, service)
         assert running.dispatcher.watchdog.stalled() is None
-        eventually(lambda: "lagDocuments" in reporter.figures.latest.figures)
-        again = reporter.figures.latest.at
+        eventually(lambda: "lagDocuments" in reporter.figures.snapshots.latest.figures)
+        again = reporter.figures.snapshots.latest.at
         eventually(lambda: database.status.find_one({"state": "working", "at": {"$gte": again}}))
         assert running.end() is ExitReason.STOPPED
 
 
-SOON = FeedLimits(pause_seconds=lambda failures: 0.02, renew_seconds=0.3)
-BEATS = replace(SOON, heartbeat_after_seconds=0.02, heartbeat_back_seconds=0.05)
+SOON = {"pause_seconds": lambda failures: 0.02, "renew_seconds": 0.3}
+BEATS = {**SOON, "heartbeat_after_seconds": 0.02, "heartbeat_back_seconds": 0.05}
 
 
 @pytest.fixture

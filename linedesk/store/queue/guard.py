@@ -49,12 +49,7 @@ class Guard(BackgroundThread):
     guard whose check fails keeps its last result: the insert itself then fails or succeeds.
     """
 
-    def __init__(
-        self,
-        database: Database[Any],
-        *,
-        every_seconds: float = EVERY_SECONDS,
-    ) -> None:
+    def __init__(self, database: Database[Any], *, every_seconds: float = EVERY_SECONDS) -> None:
         super().__init__("guard", self._run, limit_seconds=HANGING_SECONDS)
         self._usage = RecvqUsage(database)
         self._every_seconds = every_seconds

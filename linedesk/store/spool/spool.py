@@ -73,12 +73,7 @@ class Spool:
     locks, unless the disk hangs.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        max_bytes: int,
-    ) -> None:
+    def __init__(self, path: Path, *, max_bytes: int) -> None:
         self.path = path
         self._limits = SpoolLimits(max_bytes)
         self._connection: sqlite3.Connection | None = None
