@@ -15,8 +15,7 @@ from pymongo.database import Database
 from jobworker.bot.states import STATE_TIMER
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name
-from jobworker.effects import numbered
-from jobworker.record.conversations import Outbound
+from jobworker.record.conversations import Decision, Outbound
 from jobworker.record.dead_letters import DeadLetters, is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
@@ -175,7 +174,8 @@ def test_the_number_of_a_record_goes_to_its_timers_alone(timers: Timers) -> None
     timers.cancel("egg")
     (effect,) = timers.effects()
     send = {"id": "E1/0", "type": "send"}
-    assert numbered([send, effect], 7) == [send, {**effect, "n": 7}]
+    decided = Decision({}, [send, effect]).as_record(7)
+    assert decided.effects == [send, {**effect, "n": 7}]
     assert effect["n"] is None
 
 
