@@ -225,18 +225,15 @@ class Bot:
 
     def has_timer(self, name: str) -> bool:
         """Whether a timer of that name has a handler."""
-        return self._named(name) is not None
+        return name in self.timers or name.partition(":")[0] in self.timers
 
     def _rule_of_timer(self, event: TimerEvent) -> Rule | None:
-        if event.name == STATE_TIMER:
+        name = event.name
+        if name == STATE_TIMER:
             return self.timeouts.get(str(event.data.get("state")))
-        rule = self._named(event.name)
-        if rule is None:
-            raise NoTimerHandler(f"no handler for the timer {event.name!r}")
-        return rule
-
-    def _named(self, timer: str) -> Rule | None:
-        return self.timers.get(timer) or self.timers.get(timer.partition(":")[0])
+        if not self.has_timer(name):
+            raise NoTimerHandler(f"no handler for the timer {name!r}")
+        return self.timers.get(name) or self.timers[name.partition(":")[0]]
 
     def _add(
         self,

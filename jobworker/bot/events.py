@@ -8,6 +8,7 @@ all also becomes an `UnknownEvent`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -40,9 +41,7 @@ class TimerEvent:
 
     @classmethod
     def from_raw(cls, raw: Mapping[str, Any]) -> TimerEvent:
-        """Return the timer of an event of `linedesk.store.timers`. Raises KeyError, TypeError for
-        others.
-        """
+        """Return the timer of an event of `linedesk.store.timers`. Raises KeyError, TypeError."""
         timer = raw[TIMER]
         return cls(timer["name"], timer["data"], timer[RUN_AT], timer["id"], timer["n"])
 
@@ -62,35 +61,18 @@ def is_fired_timer(raw: Mapping[str, Any]) -> bool:
 
 
 def model_of(raw: Mapping[str, Any]) -> Any:
-    """Return the SDK's model of an event, UnknownEvent if it cannot be read; linedesk's own of a
-    timer.
-    """
-    try:
-        if raw.get("type") == TIMER and TIMER in raw:
-            return TimerEvent.from_raw(raw)
-        return make_event(raw)
-    except UNREADABLE:
-        return _read_by_the_sdk(raw)
-
-
-def _read_by_the_sdk(raw: Mapping[str, Any]) -> Any:
-    try:
-        return Event.from_dict(raw)
-    except UNREADABLE:
-        return _unknown(raw)
-
-
-def _unknown(raw: Mapping[str, Any]) -> Any:
-    try:
-        return UnknownEvent.new_from_json_dict(raw)
-    except UNREADABLE:
-        # It lacks even the common fields; made without validation, because there is nothing to
-        # validate.
-        return UnknownEvent.construct(
-            type=text_of(raw, "type") or "",
-            source=None,
-            timestamp=raw.get("timestamp"),
-            mode=raw.get("mode"),
-            webhook_event_id=raw.get("webhookEventId"),
-            delivery_context=None,
-        )
+    """Return a TimerEvent, or the SDK's model: UnknownEvent if the event cannot be read."""
+    is_timer = raw.get("type") == TIMER and TIMER in raw
+    first = TimerEvent.from_raw if is_timer else make_event
+    for read in (first, Event.from_dict, UnknownEvent.new_from_json_dict):
+        with suppress(*UNREADABLE):
+            return read(raw)
+    # It lacks even the common fields; made without validation: there is nothing to validate.
+    return UnknownEvent.construct(
+        type=text_of(raw, "type") or "",
+        source=None,
+        timestamp=raw.get("timestamp"),
+        mode=raw.get("mode"),
+        webhook_event_id=raw.get("webhookEventId"),
+        delivery_context=None,
+    )

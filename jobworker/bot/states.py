@@ -26,12 +26,12 @@ class StateSlot:
 
     @property
     def state(self) -> str | None:
-        return self._whole.state if self._member is None else self._fields.get("state")
+        return self._whole.state if self._member is None else self._own.get("state")
 
     @property
     def until(self) -> datetime | None:
         """When the state ends by itself; None if it does not."""
-        return self._whole.until if self._member is None else self._fields.get("until")
+        return self._whole.until if self._member is None else self._own.get("until")
 
     @property
     def data(self) -> Document:
@@ -48,12 +48,8 @@ class StateSlot:
             self._own.update(state=state, until=until)
 
     @property
-    def _fields(self) -> MutableMapping[str, Any]:
-        """The member's fields for reading: an empty entry is not stored."""
-        return self._whole.states.get(self._member or "", {})
-
-    @property
     def _own(self) -> MutableMapping[str, Any]:
+        """The member's fields; an empty entry is not stored."""
         return self._whole.states.setdefault(self._member or "", {})
 
 

@@ -163,14 +163,6 @@ class Replay:
         return now if self._moment is None else min(max(self._moment, self._began), now)
 
 
-def changed_data(before: Any, talk: NotingTalk) -> Any:
-    """Return the talk's data as JSON if they differ from before; otherwise None. Raises
-    BotError.
-    """
-    now = to_json(talk.data)
-    return None if repr(now) == repr(before) else now
-
-
 def _list(one: Mapping[str, Any], name: str) -> list[Any]:
     found = one[name]
     if not isinstance(found, list):

@@ -19,7 +19,7 @@ from jobworker.errors import BotError
 from jobworker.handler_retry import Failure
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import Conversation, checked
-from jobworker.remote.actions import NotingTalk, changed_data
+from jobworker.remote.actions import NotingTalk
 from jobworker.remote.broker import MOST_BYTES
 from jobworker.remote.values import (
     from_json,
@@ -71,9 +71,7 @@ class Job:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Job:
-        """Return the job of a message. Raises KeyError, TypeError, ValueError for an invalid
-        one.
-        """
+        """Return the job of a message. Raises KeyError, TypeError, ValueError."""
         return cls(
             attempt=str(message["attempt"]),
             rule=str(message["rule"]),
@@ -137,10 +135,10 @@ def decide(
     talk, events = talk_of(job, settings, secrets, elapsed)
     before = to_json(talk.data)
     handler(events if job.message["together"] else events[0], talk)
-    data = changed_data(before, talk)
+    data = to_json(talk.data)
     # MongoDB's refusal would be the handler's fault; it is raised here, with the handler's line.
     checked(talk.decision())
-    changed = {} if data is None else {"data": data}
+    changed = {} if repr(data) == repr(before) else {"data": data}
     return {**_decision(job.attempt, DECIDED), "actions": talk.actions, **changed}
 
 
