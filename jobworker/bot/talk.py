@@ -34,11 +34,6 @@ from linedesk.store.records.conversations import NAME_PARTS, names_in
 from linedesk.store.records.events import ACCEPT_TIME
 
 
-def no_content(*_: Any, **__: Any) -> Any:
-    """Raise BotError: the replacement for LINE's data host where there is none."""
-    raise BotError("there is no data host to fetch content from", reason="no content")
-
-
 @dataclass(frozen=True)
 class TalkContext:
     """The services that a talk uses beyond its event.
@@ -49,7 +44,7 @@ class TalkContext:
 
     load: Callable[[], Conversation]
     api: Callable[[], Any]
-    content: Callable[..., Any] = no_content
+    content: Callable[..., Any]
     quota: Callable[[], MonthlyQuota] = MonthlyQuota
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     per_member: bool = False
@@ -168,9 +163,7 @@ class Talk:
 
     @property
     def profile(self) -> Document | None:
-        """The sender's profile as LINE returned it (displayName, pictureUrl, …); None if
-        unknown.
-        """
+        """The sender's profile as LINE returned it (displayName, …); None if unknown."""
         if self.user_id is None:
             # For a group as a whole: the profile in the conversation is the group's own.
             return None

@@ -69,11 +69,6 @@ class Quota(SideCall):
         with self._lock:
             return self._look()
 
-    @property
-    def left(self) -> int | None:
-        """How many people can still be reached; None if unknown or unlimited."""
-        return self.month.left
-
     def met(self) -> None:
         """LINE refused a send for the monthly limit: read soon, at most once a minute."""
         with self._lock:

@@ -120,7 +120,7 @@ class Batching:
             or self._line.rate_limits.seconds(MULTICAST)
         ):
             return None
-        left = self._quota.left
+        left = self._quota.month.left
         others = [
             one
             for one in company_of(box, self._boxes.waiting.values(), boottime())

@@ -45,7 +45,10 @@ INTERNAL = {
 def a_talk() -> Talk:
     event = {"type": "follow", "source": {"type": "user", "userId": "U1"}, "webhookEventId": "1"}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
-    return Talk(document, TalkContext(load=lambda: Conversation("main/U1"), api=lambda: None))
+    return Talk(
+        document,
+        TalkContext(lambda: Conversation("main/U1"), api=lambda: None, content=lambda: None),
+    )
 
 
 MADE = {Bot: Bot(), Talk: a_talk(), BotTest: BotTest(Bot())}

@@ -72,7 +72,10 @@ def an_order(**options: Any) -> Bot:
 def a_talk() -> Talk:
     event = {"webhookEventId": "E1", "source": {"type": "user", "userId": "U1"}}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
-    return Talk(document, TalkContext(load=lambda: Conversation("main/U1"), api=lambda: None))
+    return Talk(
+        document,
+        TalkContext(lambda: Conversation("main/U1"), api=lambda: None, content=lambda: None),
+    )
 
 
 def texts(room: Room, chat: Any) -> list[str | None]:

@@ -25,7 +25,9 @@ def talk_on(
     raw = {"webhookEventId": "E1", "replyToken": "T", "source": USER, **(event or {}), **more}
     document = make_document(raw, channel="main", accept_time=ACCEPTED)
     around = TalkContext(
-        load=lambda: Conversation.from_document("main/U1", stored), api=lambda: None
+        load=lambda: Conversation.from_document("main/U1", stored),
+        api=lambda: None,
+        content=lambda: None,
     )
     return Talk(document, around)
 

@@ -197,7 +197,7 @@ def test_a_plan_without_limit_has_no_figure_of_it(account: Account) -> None:
     account.hand.advance(90)
     assert account.shown == (None, 7)
     assert account.quota.month == MonthlyQuota(None, 7)
-    assert (account.quota.left, account.quota.month.is_closed) == (None, False)
+    assert (account.quota.month.left, account.quota.month.is_closed) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -222,19 +222,19 @@ def test_a_reading_that_fails_is_not_repeated_and_what_is_known_grows_stale(
     assert (len(account.asked), account.shown) == (2 + asked, (500, 123))
     account.hand.advance(quota.STALE_SECONDS - EVERY_SECONDS)
     assert account.shown == (None, None)
-    assert account.quota.left is None
+    assert account.quota.month.left is None
 
 
 def test_sends_are_counted_down_between_readings(account: Account) -> None:
     account.quota.start()
     account.hand.advance(90)
     account.quota.paid(300)
-    assert (account.quota.left, account.shown) == (77, (500, 423))
+    assert (account.quota.month.left, account.shown) == (77, (500, 423))
     account.has({"type": "limited", "value": 500}, {"totalUsage": 420})
     account.during = lambda path: account.quota.paid(1)
     account.hand.advance(EVERY_SECONDS)
     # Two went out while LINE was asked: they are counted twice rather than not at all.
-    assert account.quota.left == 78
+    assert account.quota.month.left == 78
 
 
 # The month is closed.
@@ -244,7 +244,7 @@ def test_the_month_is_closed_by_a_refusal_and_a_reading_after_it(account: Accoun
     account.uses_up()
     account.quota.start()
     account.hand.advance(90)
-    assert (account.quota.left, account.quota.month.is_closed) == (0, False)
+    assert (account.quota.month.left, account.quota.month.is_closed) == (0, False)
     assert "quotaClosedSinceSeconds" not in account.figures
     account.quota.met()
     assert not account.quota.month.is_closed
@@ -272,7 +272,7 @@ def test_a_refusal_during_a_reading_is_settled_by_the_next_one(account: Account)
 def test_a_call_that_merely_did_not_fit_closes_nothing(account: Account) -> None:
     account.quota.met()
     account.hand.advance(SOON_SECONDS * 3)
-    assert (account.paths, account.quota.left) == (ONE_READING, 377)
+    assert (account.paths, account.quota.month.left) == (ONE_READING, 377)
     assert not account.quota.month.is_closed
 
 
@@ -284,7 +284,7 @@ def test_a_closed_month_is_read_every_ten_minutes_and_opened_by_more_room(
     assert (account.paths, account.quota.month.is_closed) == (ONE_READING * 3, True)
     account.has({"type": "limited", "value": 1_000}, {"totalUsage": 500})
     account.hand.advance(EVERY_SECONDS)
-    assert (account.quota.month.is_closed, account.quota.left) == (False, 500)
+    assert (account.quota.month.is_closed, account.quota.month.left) == (False, 500)
     assert "quotaClosedSinceSeconds" not in account.figures
 
 

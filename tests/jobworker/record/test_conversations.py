@@ -702,7 +702,9 @@ def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
     record(mine, document("E1", "G1", **group), deciding(members=members))
     before = len(bson.encode(stored(database, "G1")["members"]))
     event = document("E2", "G1", **group)
-    talk = Talk(event, TalkContext(load=lambda: mine.load(event), api=lambda: None))
+    talk = Talk(
+        event, TalkContext(load=lambda: mine.load(event), api=lambda: None, content=lambda: None)
+    )
     talk.know_profile(profile)
     record(mine, event, talk.decision())
 
