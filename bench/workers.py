@@ -28,12 +28,12 @@ from bench.report import BenchFailed, Figures, Report, by_turns, percentiles
 from bench.stack import python_path
 from bench.waiting import until
 from bench.webhooks import text_event
-from jobworker.remote.amqp import AmqpBroker, declare
+from jobworker.remote.amqp import AmqpBroker
 from jobworker.remote.leader import Workers
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.store.client import connect
-from tests.rabbitmq import is_installed, throwaway_rabbitmq
+from tests.rabbitmq import declare, is_installed, throwaway_rabbitmq
 
 SLEEP_SECONDS, COMPUTE_SECONDS = 0.05, 0.02
 SINGLE_JOBS, MANY_JOBS = 500, 6_000
@@ -201,7 +201,7 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
         connect(mongod.uri, app_name="bench") as client,
     ):
         url = rabbitmq.url
-        declare([url])
+        declare(rabbitmq)
         bench = WorkerBench(mongod.uri, client, options.events, console)
         places = {OWN_THREADS: 0, "1 worker": 1, "2 workers": 2, "4 workers": 4}
         rows = [

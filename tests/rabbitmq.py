@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pika
 
+from jobworker.remote.amqp import EXCHANGE
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -252,3 +253,9 @@ def free_ports(number: int) -> list[int]:
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             ports.append(port)
     return ports
+
+
+def declare(node: RabbitMQ) -> None:
+    """Create linedesk's exchange, as its first leader does."""
+    with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
+        connection.channel().exchange_declare(EXCHANGE, "fanout", durable=True)

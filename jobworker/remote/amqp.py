@@ -209,7 +209,7 @@ class _Receiver(_Link):
         limits = LEADER_LIMITS if self._leader else QUEUE_LIMITS
         channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=limits)
         if self._leader:
-            _declare(channel)
+            channel.exchange_declare(EXCHANGE, "fanout", durable=True)
             channel.queue_bind(queue, EXCHANGE)
         channel.add_on_cancel_callback(_cancelled)
         channel.basic_consume(queue, self._arrived, auto_ack=True, exclusive=True)
@@ -296,12 +296,6 @@ def told(error: BaseException) -> str:
     return f"{type(cause).__name__}{': ' + str(text)[:200] if text else ''}"
 
 
-def declare(urls: Sequence[str]) -> None:
-    """Create the exchange if it is missing. Raises AMQPError."""
-    with pika.BlockingConnection(_parameters(urls[0], "init")) as connection:
-        _declare(connection.channel())
-
-
 def can_open(urls: Sequence[str]) -> bool:
     """Return whether a node accepts the URL's user."""
     for url in urls:
@@ -309,7 +303,3 @@ def can_open(urls: Sequence[str]) -> bool:
             pika.BlockingConnection(_parameters(url, "init")).close()
             return True
     return False
-
-
-def _declare(channel: BlockingChannel) -> None:
-    channel.exchange_declare(EXCHANGE, "fanout", durable=True)

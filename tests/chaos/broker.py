@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from jobworker.remote.amqp import declare
 from tests.chaos.proxy import Mode, Proxy
-from tests.rabbitmq import RabbitMQ, free_ports
+from tests.rabbitmq import RabbitMQ, declare, free_ports
 
 
 class Broker:
@@ -40,7 +39,7 @@ class Broker:
     def start(self) -> None:
         """Start it, and create linedesk's exchange and users."""
         self.node.start()
-        declare([self.node.url])
+        declare(self.node)
         self._proxy = Proxy([(line, self.node.port) for line in self._lines])
 
     def cut(self, place: int, mode: Mode) -> None:

@@ -22,7 +22,7 @@ from tests.jobworker.remote.house import House
 from tests.jobworker.remote.memory_broker import MemoryHub
 from tests.jobworker.remote.remote_room import a_room
 from tests.jobworker.worker_harness import Room
-from tests.rabbitmq import RabbitMQ, is_installed, throwaway_rabbitmq
+from tests.rabbitmq import RabbitMQ, declare, is_installed, throwaway_rabbitmq
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
@@ -38,9 +38,7 @@ def shared_rabbitmq() -> Iterator[RabbitMQ]:
     if not is_installed():
         missing("no RabbitMQ on this machine (apt install rabbitmq-server)")
     with throwaway_rabbitmq() as node:
-        from jobworker.remote.amqp import declare
-
-        declare([node.url])
+        declare(node)
         yield node
 
 
