@@ -85,9 +85,7 @@ class HandlerContext:
         return mark
 
     def forget_send(self, mark: object) -> None:
-        """Note that the send with this mark may be made again: LINE did not and will not execute
-        it.
-        """
+        """Note that LINE will not execute the send with this mark, so it may be made again."""
         self._sends.discard(mark)
 
     def at_end(self, action: Callable[[], object]) -> None:

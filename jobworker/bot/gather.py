@@ -105,8 +105,6 @@ def _has_token(document: Document) -> bool:
 
 
 def _age(document: Document, now: datetime, known_seconds: float) -> float:
-    """Return the seconds since it was accepted; at least the time since this process first
-    saw it.
-    """
+    """Return the seconds since it was accepted, at least `known_seconds`."""
     age: float = (now - document[ACCEPT_TIME]).total_seconds()
     return max(age, known_seconds)

@@ -206,9 +206,7 @@ def _read(response: HTTPResponse) -> tuple[str, bool]:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Return a Retry-After in seconds, within limits; LINE documents none, and a date is
-    ignored.
-    """
+    """Return a Retry-After in seconds, within limits; LINE documents none. Ignores a date."""
     if not header or not header.isdecimal():
         return None
     return min(float(header), MOST_RETRY_AFTER_SECONDS)

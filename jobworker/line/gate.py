@@ -110,16 +110,12 @@ class Gate:
 
     @property
     def turn_seconds(self) -> float:
-        """The recent time between a turn and the next one while many wait: the interval, or the
-        duration of the calls if that is longer.
-        """
+        """The recent time between two turns while many wait: the interval, or that of the calls."""
         return max(self.interval_seconds, self._call_seconds / self.concurrency)
 
     @property
     def used_seconds(self) -> float:
-        """The total time without a turn to give: the limit of calls was reached, or the interval
-        was not over.
-        """
+        """The total time without a turn to give, by the limit of calls or the interval."""
         with self._lock:
             return self._used.seconds(self._monotonic())
 

@@ -27,9 +27,7 @@ MOST_KNOWN = 10_000
 
 
 class GroupSizes:
-    """The counts of this process. Without an answer of today an older one stays. Any thread may
-    ask.
-    """
+    """The counts of this process, for any thread. Without an answer of today an older one stays."""
 
     def __init__(
         self,

@@ -137,16 +137,12 @@ class Month:
             self.state = MonthState.REFUSED
 
     def forget(self) -> None:
-        """The figures are too old. Those of a closed month remain: a count only grows within a
-        month.
-        """
+        """The figures are too old. Those of a closed month remain: its count only grows."""
         if self.state is not MonthState.CLOSED:
             self._limit = self._used = None
 
     def next_seconds(self, now: datetime) -> float:
-        """Return when to begin the next reading: soon for a refused send, at the latest at midnight
-        in Japan.
-        """
+        """Return when to read next: soon for a refused send, at the latest at midnight in Japan."""
         if self.state in (MonthState.REFUSED, MonthState.ASKED):
             return SOON_SECONDS
         today = now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -98,9 +98,7 @@ def _is_own(name: str, file: str, folders: tuple[str, ...]) -> bool:
 
 
 def _folder(module: ModuleType) -> str | None:
-    """The folder of the module's top-level package; for an installed one only the package
-    itself.
-    """
+    """The folder of the module's top-level package; of an installed one the package itself."""
     top, *inner = module.__name__.split(".")
     if top in NOT_OWN or not module.__file__:
         return None

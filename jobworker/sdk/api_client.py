@@ -52,9 +52,7 @@ class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
         _request_auth: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Call like the SDK's; with `async_req` the call is complete when its result is
-        returned.
-        """
+        """Call like the SDK's; with `async_req` the call has ended when this returns."""
         clients = bound()
         headers = {**self.default_headers, **(header_params or {})}
         if self.cookie:

@@ -58,9 +58,7 @@ class SdkBot(Bot):
 
 
 def coroutines_of(handler: WebhookHandler) -> list[str]:
-    """Return the names of handlers that are coroutines; the SDK calls them and never awaits
-    them.
-    """
+    """Return the names of handlers that are coroutines, which the SDK never awaits."""
     functions = [*handler._handlers.values(), handler._default]
     return sorted({_name_of(each) for each in functions if _is_coroutine(each)})
 
