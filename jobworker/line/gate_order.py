@@ -260,8 +260,7 @@ class Order:
             ticket.state = TicketState.REFUSED
             return False
         ticket.state = TicketState.WAITING
-        ticket.standing = ticket.standing.at(now)
-        self._push(ticket, ticket.standing.class_at(now))
+        self._push(ticket, ticket.standing, now)
         return True
 
     def move(self, ticket: Ticket, standing: Standing, *, now: float) -> None:
@@ -277,8 +276,7 @@ class Order:
             ticket.standing = better
         elif ticket.state is TicketState.WAITING:
             self._leave_line(ticket)
-            ticket.standing = better
-            self._push(ticket, better.class_at(now))
+            self._push(ticket, better, now)
             self._drop_left_places()
 
     def cancel(self, ticket: Ticket) -> bool:
@@ -384,8 +382,7 @@ class Order:
             standing = ticket.standing
             self._leave_line(ticket)
             # If there are several tokens, the last one's end is known as well.
-            ticket.standing = replace(standing, first_until=standing.live_until).at(now)
-            self._push(ticket, ticket.standing.class_at(now))
+            self._push(ticket, replace(standing, first_until=standing.live_until), now)
 
     def _next_class(self) -> TurnClass | None:
         for turn_class in sorted(SHARES, reverse=True):
@@ -422,10 +419,11 @@ class Order:
 
     # Places.
 
-    def _push(self, ticket: Ticket, turn_class: TurnClass) -> None:
-        """Add it to the line of the class; it is in no line."""
-        ticket.number, ticket.turn_class = next(self._numbers), turn_class
-        standing = ticket.standing
+    def _push(self, ticket: Ticket, standing: Standing, now: float) -> None:
+        """Add it to the line of its class with this standing; it is in no line."""
+        ticket.standing = standing = standing.at(now)
+        ticket.turn_class = turn_class = standing.class_at(now)
+        ticket.number = next(self._numbers)
         place = standing.live_place if turn_class is TurnClass.LIVE else standing.place
         heapq.heappush(self._heaps[turn_class], (place, ticket.number, ticket))
         self._waiting[turn_class] += 1

@@ -191,16 +191,13 @@ class _Wanted:
 
     conversation: str
     member: str | None
-    key: str
     path: str
+    parts: tuple[str, ...]
+    """The ids in the path; the first one is the conversation's key."""
 
     @property
     def name(self) -> tuple[str, str | None]:
         return self.conversation, self.member
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return (self.key,) if self.member is None else (self.key, self.member)
 
 
 class LaterProfiles(SideCall):
@@ -232,7 +229,10 @@ class LaterProfiles(SideCall):
             if time.monotonic() < self._quiet_until:
                 return
             for wanted in _names_in(document, sender=sender):
-                self._add(wanted)
+                at = self._known.get(wanted.name)
+                fresh = at is not None and datetime.now(UTC) - at < FRESH
+                if not fresh and len(self._wanted) < MOST_WANTED:
+                    self._wanted.setdefault(wanted.name, wanted)
             begins = bool(self._wanted) and not self._is_asking
             self._is_asking = self._is_asking or begins
         if begins:
@@ -244,13 +244,6 @@ class LaterProfiles(SideCall):
             for names in (self._wanted, self._known):
                 for name in [name for name in names if name[0] == conversation]:
                     del names[name]
-
-    def _add(self, wanted: _Wanted) -> None:
-        """Under the lock."""
-        at = self._known.get(wanted.name)
-        fresh = at is not None and datetime.now(UTC) - at < FRESH
-        if not fresh and len(self._wanted) < MOST_WANTED:
-            self._wanted.setdefault(wanted.name, wanted)
 
     def _again(self, seconds: float) -> None:
         with self._lock:
@@ -290,13 +283,10 @@ class LaterProfiles(SideCall):
             return self._wanted.get(asked.name) is asked
 
     def request(self) -> LineAnswer:
-        """Ask for the name."""
         assert self._asked is not None, "it is wanted"
+        parts = self._asked.parts
         return self._line.client.get(
-            self.path,
-            *self._asked.parts,
-            limit_seconds=LATER_CALL_SECONDS,
-            key=self._asked.key,
+            self.path, *parts, limit_seconds=LATER_CALL_SECONDS, key=parts[0]
         )
 
     def answered(self, answer: LineAnswer | LineError) -> float:
@@ -363,8 +353,9 @@ def _names_in(document: Document, *, sender: bool) -> list[_Wanted]:
     key, id_ = str(document["key"]), conversation_id(document)
     kind = text_of(document["event"], "source", "type") or ""
     user = text_of(document["event"], "source", "userId")
-    wanted = [_Wanted(id_, None, key, SUMMARY)] if kind == "group" else []
+    wanted = [_Wanted(id_, None, SUMMARY, (key,))] if kind == "group" else []
     # In MongoDB a dot or dollar in it would change the path.
     if sender and user is not None and user.isalnum() and kind in PATHS:
-        wanted.append(_Wanted(id_, None if user == key else user, key, PATHS[kind]))
+        member, parts = (None, (key,)) if user == key else (user, (key, user))
+        wanted.append(_Wanted(id_, member, PATHS[kind], parts))
     return wanted

@@ -130,19 +130,26 @@ class RateLimits:
         if not isinstance(answer, LineAnswer):
             return
         with self._lock:
-            is_old = answer.began < self._until.get(endpoint, 0.0)
+            now, until = self._monotonic(), self._until.get(endpoint, 0.0)
+            is_old = answer.began < until
             if not is_endpoint_limit(answer):
                 if not is_old:
                     self._limited.pop(endpoint, None)
                 return
-            times, seconds = self._hold(endpoint, answer.retry_after, is_old=is_old)
-        if not is_old:
-            log.warning(
-                "rate limit, endpoint held back endpoint=%s times=%d seconds=%.1f",
-                endpoint,
-                times,
-                seconds,
+            self._bucket(endpoint, now).empty(now)
+            if is_old:
+                self._until[endpoint] = max(until, now + (answer.retry_after or 0.0))
+                return
+            times = self._limited[endpoint] = self._limited.get(endpoint, 0) + 1
+            # A Retry-After of 0 must not cause a hot loop.
+            seconds = answer.retry_after or growing_seconds(
+                times, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
             )
+            self._until[endpoint] = now + seconds
+        log.warning(
+            "rate limit, endpoint held back endpoint=%s times=%d seconds=%.1f",
+            *(endpoint, times, seconds),
+        )
 
     def _bucket(self, endpoint: str, now: float) -> Bucket:
         """Under the lock. The SDK names the parameters of a path, linedesk does not."""
@@ -152,18 +159,3 @@ class RateLimits:
             rate = RATES.get(name, RATE)
             bucket = self._buckets[name] = Bucket(rate, at_once=self._at_once, now=now)
         return bucket
-
-    def _hold(self, endpoint: str, retry_after: float | None, *, is_old: bool) -> tuple[int, float]:
-        """Under the lock: return the number of consecutive times, and the pause."""
-        now = self._monotonic()
-        self._bucket(endpoint, now).empty(now)
-        if is_old:
-            self._until[endpoint] = max(self._until[endpoint], now + (retry_after or 0.0))
-            return self._limited.get(endpoint, 0), self._until[endpoint] - now
-        times = self._limited[endpoint] = self._limited.get(endpoint, 0) + 1
-        # A Retry-After of 0 must not cause a hot loop.
-        seconds = retry_after or growing_seconds(
-            times, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
-        )
-        self._until[endpoint] = now + seconds
-        return times, seconds

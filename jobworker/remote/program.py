@@ -281,7 +281,11 @@ class ProgramThread:
             return self._checked(job, program.receive())
         except ProgramFailed as error:
             self._end()
-            return failed_job(job.attempt, self._failure(error))
+            # A program that was replaced is not the handler's fault; the worker ends because of it.
+            passing = self._bot.is_outdated
+            told = self._bot.masked(self._told)
+            failure = Failure(f"program {error}", "-", told, lasting=False, passing=passing)
+            return failed_job(job.attempt, failure)
         finally:
             with self._lock:
                 self._is_busy = False
@@ -337,11 +341,6 @@ class ProgramThread:
             if name in decision
         }
         return {**decision, **texts}
-
-    def _failure(self, error: ProgramFailed) -> Failure:
-        told = self._bot.masked(self._told)
-        # A program that was replaced is not the handler's fault; the worker ends because of it.
-        return Failure(f"program {error}", "-", told, lasting=False, passing=self._bot.is_outdated)
 
     def _end(self) -> None:
         with self._lock:

@@ -245,10 +245,9 @@ class WorkerProcess:
             if epoch < held.job.epoch:
                 return
             del self._held[attempt]
-            fresh = self._replace(held)
-        if fresh is not None:
+            is_replaced = self._replace(held)
+        if is_replaced:
             log.warning("handler abandoned, the leader has cancelled it attempt=%s", attempt[:8])
-            fresh.start()
 
     def _introduce(self) -> None:
         hello = {"type": "hello", "bot": self._bot.version, "rules": self._bot.rules}
@@ -290,33 +289,32 @@ class WorkerProcess:
         self, held: Held, decision: Mapping[str, Any], *, is_overdue: bool = False
     ) -> bool:
         """Send a job's decision; returns False if it has one, or the leader cancelled it."""
-        now, fresh = time.monotonic(), None
+        now = time.monotonic()
         with self._lock:
             if held.job.attempt not in self._held or held.decision is not None:
                 return False
             if is_overdue:
-                fresh = self._replace(held)
+                self._replace(held)
             held.decision = written({**decision, "address": self._broker.address})
             held.thread, held.sent = None, now
         self._broker.send(LEADERS, held.decision)
         self._figures.observe("worker_handler_seconds", now - (held.began or held.received))
         self._figures.add("worker_failed_handlers", by=decision["outcome"] != DECIDED)
-        if fresh is not None:
-            fresh.start()
         return True
 
-    def _replace(self, held: Held) -> RunnerThread | None:
-        """Under the lock: abandon the thread of a job. Returns a new one, to be started."""
+    def _replace(self, held: Held) -> bool:
+        """Under the lock: replace the thread of a job by a new one; False if it has none."""
         thread, held.thread = held.thread, None
         if thread is None or thread.is_abandoned:
-            return None
+            return False
         thread.is_abandoned = True
         self.abandoned_total += 1
         thread.runner.abandon()
         fresh = self._make()
         self._threads[self._threads.index(thread)] = fresh
         self._lost.append(thread)
-        return fresh
+        fresh.start()
+        return True
 
     # Once a second.
 

@@ -106,7 +106,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         context = current.context if current else {}
         sender = current if is_send(method, resource_path) else None
         call = partial(super().call_api, resource_path, method, *args, **kwargs)
-        with _withheld_is_noted(sender):
+        try:
             if resource_path == SendMethod.PUSH.path and self._calls.groups.is_due(to):
                 with self._host.gate.turn():
                     self._calls.groups.ask(to, key=to)
@@ -121,6 +121,10 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
                 told.append(row)
                 self._rate_limits.count(resource_path)
                 return self._made(call, row, context.get("key", resource_path))
+        except GateClosed:
+            if sender is not None:
+                sender.withheld = True
+            raise
 
     def _made(self, call: Callable[[], Any], row: CallRecord, whose: str) -> Any:
         """Make the call; report its end to the row and to the breaker."""
@@ -163,16 +167,6 @@ def _recipient(body: Any) -> Any:
 def is_send(method: str, path: str) -> bool:
     """Whether a call made twice would have its effect twice."""
     return method == "POST" and not path.startswith(HARMLESS)
-
-
-@contextmanager
-def _withheld_is_noted(sender: HandlerContext | None) -> Iterator[None]:
-    try:
-        yield
-    except GateClosed:
-        if sender is not None:
-            sender.withheld = True
-        raise
 
 
 @contextmanager
