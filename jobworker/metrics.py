@@ -210,7 +210,6 @@ class WorkerMetrics(Metrics):
         self.observe("call_seconds", seconds, endpoint)
 
     def sent(self, path: str, *, sends: int, people: int, is_group: bool = False) -> None:
-        """Count a call whose messages LINE accepted."""
         self.observe("call_sends", sends, endpoint_of(path))
         kind = COUNTED.get(path)
         if kind is not None:
@@ -244,14 +243,12 @@ class Used:
             self._since = now
 
     def end(self, until: float) -> None:
-        """It is in use until then."""
         if self._since is not None:
             until = max(until, self._until)
             self._ended += until - max(self._since, self._until)
             self._since, self._until = None, until
 
     def seconds(self, now: float) -> float:
-        """Return the total at present."""
         to_come = max(0.0, self._until - now)
         under_way = 0.0 if self._since is None else now - max(self._since, self._until)
         return self._ended - to_come + max(0.0, under_way)

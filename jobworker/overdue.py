@@ -33,7 +33,6 @@ class Overdue(Generic[T]):
         self._looks = False
 
     def begin(self, one: T) -> None:
-        """The item begins now."""
         with self._lock:
             self._begun[one] = self._monotonic() + self._seconds
             if self._looks:

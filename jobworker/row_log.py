@@ -42,7 +42,6 @@ class RowLog:
 
     @property
     def waiting(self) -> int:
-        """How many wait to be written."""
         return len(self._rows)
 
     def add(self, row: Document) -> None:
@@ -85,6 +84,5 @@ class RowWriter(BackgroundThread):
         self.write()
 
     def write(self) -> None:
-        """Write the waiting rows of all logs; raises nothing."""
         for one in self._logs:
             one.write()

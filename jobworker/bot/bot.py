@@ -279,14 +279,12 @@ def _gather(event: type, seconds: float | None, most: int | None) -> Gather | No
 
 
 def _check_seconds(seconds: object, where: str, most: float) -> None:
-    """Check a number of seconds above 0. Raises BotError."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not (is_number and 0 < seconds <= most):  # type: ignore[operator]
         raise BotError(f"{where} takes seconds above 0, {most:g} at most, not {seconds!r:.80}")
 
 
 def _check_handler(handler: object) -> None:
-    """Check that the handler is a plain function, not a coroutine or generator. Raises BotError."""
     if not callable(handler):
         raise BotError(f"a handler is a function, not {handler!r:.80}")
     for is_other in (

@@ -41,7 +41,6 @@ class StateSlot:
         return data
 
     def move(self, state: str | None, until: datetime | None) -> None:
-        """Enter a state, None for none."""
         if self._member is None:
             self._whole.state, self._whole.until = state, until
         else:

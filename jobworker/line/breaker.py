@@ -69,7 +69,6 @@ class Breaker:
 
     @property
     def state(self) -> BreakerState:
-        """Whether LINE is called just now."""
         with self._lock:
             if self._state is BreakerState.OPEN and self._monotonic() >= self._until:
                 return BreakerState.HALF_OPEN

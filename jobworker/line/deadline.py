@@ -64,7 +64,6 @@ class TimedSocket(socket.socket):
     """A socket whose every step is limited to the rest of the call's time."""
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
-        """As a socket's."""
         _set_timeout(self)
         return super().recv_into(*args, **kwargs)
 
@@ -79,12 +78,10 @@ class TimedTlsSocket(ssl.SSLSocket):
     """The same under TLS, where `sendall` is many calls of `send`."""
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
-        """As a socket's."""
         _set_timeout(self)
         return super().recv_into(*args, **kwargs)
 
     def send(self, *args: Any, **kwargs: Any) -> int:
-        """As a socket's."""
         _set_timeout(self)
         count = super().send(*args, **kwargs)
         _call.sent_at = time.monotonic()

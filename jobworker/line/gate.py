@@ -105,7 +105,6 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """How many tickets wait for a turn."""
         return self._order.waiting
 
     @property
@@ -121,7 +120,6 @@ class Gate:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it makes no more calls."""
         return self._closed.is_set()
 
     def enter(self, ticket: Ticket) -> None:
@@ -169,7 +167,6 @@ class Gate:
             self._order.move(ticket, standing, now=self._monotonic())
 
     def waiting_in(self, turn_class: TurnClass) -> int:
-        """How many tickets wait in a class."""
         return self._order.waiting_in(turn_class)
 
     def longest_seconds(self, turn_class: TurnClass) -> float:
@@ -361,7 +358,6 @@ class Turn:
 
     @property
     def turn_class(self) -> TurnClass:
-        """The class in which its ticket waited."""
         return self._ticket.turn_class
 
     @property

@@ -96,7 +96,6 @@ class Standing:
         return self if now < self.live_until else self.without_token()
 
     def class_at(self, now: float) -> TurnClass:
-        """Its class at that time."""
         return TurnClass.LIVE if now < self.live_until else self.turn_class
 
 
@@ -215,7 +214,6 @@ class Order:
 
     @property
     def state(self) -> GateState:
-        """The present state; see the table."""
         if self._is_closed:
             return GateState.HELD if self._holders else GateState.CLOSED
         if len(self._holders) >= self._most or (self._one_begins and self._preparing):
@@ -224,11 +222,9 @@ class Order:
 
     @property
     def waiting(self) -> int:
-        """How many tickets wait for a turn."""
         return sum(self._waiting.values())
 
     def waiting_in(self, turn_class: TurnClass) -> int:
-        """How many tickets wait in a class."""
         return self._waiting[turn_class]
 
     def longest_seconds(self, turn_class: TurnClass, *, now: float) -> float:
@@ -324,7 +320,6 @@ class Order:
         return not alone or ticket is self._probe
 
     def begin(self, ticket: Ticket) -> None:
-        """A holder begins its call."""
         self._preparing.discard(ticket)
 
     def leave(self, ticket: Ticket, *, called: bool) -> bool:

@@ -80,7 +80,6 @@ class Hosts:
         return hosts
 
     def close(self) -> None:
-        """Begin no more calls."""
         for host in (self.api, self.data):
             host.gate.close()
 

@@ -90,7 +90,6 @@ class Month:
         self._begun_in: tuple[int, int] | None = None
 
     def quota(self, now: datetime) -> MonthlyQuota:
-        """Return the known figures."""
         self._turn(now)
         used = None if self._used is None else self._used + self._paid
         return MonthlyQuota(self._limit, used, self.state is MonthState.CLOSED)
@@ -131,7 +130,6 @@ class Month:
             self.state, self.closed_since = MonthState.CLOSED, now
 
     def failed(self, now: datetime) -> None:
-        """The reading ended without figures."""
         self._turn(now)
         if self.state is MonthState.ASKED:
             self.state = MonthState.REFUSED

@@ -112,7 +112,6 @@ class ProfileFetch(SideCall):
         self._token_end = line.monotonic() + left.total_seconds()
 
     def begin(self) -> None:
-        """Fetch it, within the time limit."""
         if self._late_seconds <= 0:
             self._without("the event is too old")
             return
@@ -125,7 +124,6 @@ class ProfileFetch(SideCall):
             self._done(None)
 
     def standing(self) -> Standing:
-        """The answer waits for it."""
         return Standing(TurnClass.OTHER, self._token_end).with_token(self._token_end)
 
     def is_wanted(self) -> bool:
@@ -139,7 +137,6 @@ class ProfileFetch(SideCall):
         )
 
     def request(self) -> LineAnswer:
-        """Ask for the profile."""
         return self._line.client.get(
             self.path, *self._parts, eventId=self._document.get(EVENT_ID), key=self._key
         )

@@ -129,7 +129,6 @@ class Quota(SideCall):
         self.due()
 
     def standing(self) -> Standing:
-        """As a push."""
         return Standing(TurnClass.CHAT, self._line.monotonic() + PLACE_SECONDS)
 
     def request(self) -> LineAnswer:

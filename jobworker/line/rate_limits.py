@@ -66,12 +66,10 @@ class Bucket:
         return self._told - now
 
     def count(self, now: float) -> None:
-        """Count a call that is made."""
         self._refill(now)
         self._holds -= 1
 
     def empty(self, now: float) -> None:
-        """Empty the bucket, because LINE reports it as empty."""
         self._refill(now)
         self._holds = min(0.0, self._holds)
 

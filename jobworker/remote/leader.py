@@ -112,7 +112,6 @@ class WorkerSeen:
 
     @property
     def free(self) -> int:
-        """How many jobs it can take."""
         return max(0, self.threads - len(self.attempts))
 
 

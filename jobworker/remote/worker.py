@@ -72,7 +72,6 @@ class Held:
     sent: float = 0.0
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its handler has exceeded its limit."""
         if self.decision is not None or self.began is None:
             return False
         return now - self.began > self.job.limit_seconds
@@ -90,7 +89,6 @@ class RunnerThread(threading.Thread):
 
     @property
     def stack(self) -> str:
-        """Its present stack."""
         frame = sys._current_frames().get(self.ident or 0)
         return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
@@ -138,7 +136,6 @@ class WorkerProcess:
     # Starting and stopping.
 
     def start(self) -> None:
-        """Begin to take jobs."""
         with self._lock:
             self._threads = [self._make() for _ in range(self._number)]
         for thread in self._threads:

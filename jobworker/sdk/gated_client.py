@@ -91,7 +91,6 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         self._of_thread.last_response = response
 
     def close(self) -> None:
-        """Close the pooled connections."""
         self.rest_client.pool_manager.clear()
         super().close()
 
