@@ -569,7 +569,7 @@ def test_a_message_that_is_taken_back_while_its_job_is_out_is_not_answered(house
     document = room.send(said)
     gate.until_reached()
     # Another process of the same term notes it; this one meets it as it records.
-    unsends = room.desk._worker.parts.unsends
+    unsends = room.desk._turns.unsends
     unsends._note(document, said["message"]["id"])
     gate.open()
     room.until_quiet()
