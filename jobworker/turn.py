@@ -244,7 +244,7 @@ class Turn:
         if self.name in conversation.applied:
             log.info("decided before the restart event_id=%s", self.name)
             return JobResult.ALREADY_APPLIED
-        self._turns.unsends.learn(self._document, conversation.unsent)
+        self._turns.unsends.learn(conversation.id, conversation.unsent)
         self._memo.checked = True
         return None
 
@@ -561,7 +561,8 @@ class Turn:
         if len(heard) == 1:
             unsends.met(heard[0])
             return self._finish(UNHEARD)
-        unsends.learn(self._document, self._turns.conversations.read(self._document).unsent)
+        found = self._turns.conversations.read(self._document)
+        unsends.learn(found.id, found.unsent)
         memo.decision = None
         if memo.has_sent:
             # Its own sends would be made once more.

@@ -79,15 +79,12 @@ class Unsends:
             found = self._rows.find(recent, {"unsent": 1})
             rows = list(found.sort(UNSENT_AT, DESCENDING).limit(MOST_KNOWN))
         for row in reversed(rows):
-            self._learn(row["_id"], row.get("unsent") or [])
+            self.learn(row["_id"], row.get("unsent") or [])
 
-    def learn(self, document: Document, noted: Iterable[str]) -> None:
+    def learn(self, conversation: str, noted: Iterable[str]) -> None:
         """Use the field `unsent` of a conversation that was loaded anyway."""
-        self._learn(conversation_id(document), noted)
-
-    def _learn(self, conversation: str, message_ids: Iterable[str]) -> None:
         with self._lock:
-            for message_id in message_ids:
+            for message_id in noted:
                 self._known[conversation, message_id] = None
 
     def covers(self, document: Mapping[str, Any]) -> bool:
@@ -130,7 +127,7 @@ class Unsends:
             # Its conversation accepts no record either. The stored copies are emptied all the same,
             # and this process remembers the message.
             log.error("unsend not recorded event_id=%s error=%s", name_of(document), error)  # noqa: TRY400
-        self._learn(conversation_id(document), [message_id])
+        self.learn(conversation_id(document), [message_id])
         same = {"channel": document["channel"], "key": document["key"]}
         with translated():
             for found in list(self._recvq.find({"event.message.id": message_id, **same})):

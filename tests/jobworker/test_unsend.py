@@ -427,7 +427,7 @@ def test_the_remembered_unsends_are_bounded_and_the_latest(
 ) -> None:
     monkeypatch.setattr(unsend_module, "MOST_KNOWN", 10)
     unsends = unsends_of(database)
-    unsends.learn(a_message("U1", "-"), [f"m{n}" for n in range(30)])
+    unsends.learn("main/U1", [f"m{n}" for n in range(30)])
     covered = [n for n in range(30) if unsends.covers(a_message("U1", f"m{n}"))]
     assert covered == list(range(20, 30))
     assert not unsends.covers(a_message("U2", "m29"))
