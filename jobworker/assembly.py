@@ -254,7 +254,7 @@ class BotWorker:
             late_replies=LateReplies(a_day=line.late_replies_a_day),
             limits=line.send_limits,
         )
-        side.quota.when_closed(self.outbox.month_closed)
+        side.quota.when_closed = self.outbox.month_closed
         figures.set("outbox_effects", self.outbox.__len__)
         figures.set("oldest_send_seconds", self.outbox.oldest_seconds)
         self.names = LaterProfiles(side.line, conversations=conversations)

@@ -287,14 +287,10 @@ def _check_seconds(seconds: object, where: str, most: float) -> None:
 def _check_handler(handler: object) -> None:
     if not callable(handler):
         raise BotError(f"a handler is a function, not {handler!r:.80}")
-    for is_other in (
-        inspect.iscoroutinefunction,
-        inspect.isgeneratorfunction,
-        inspect.isasyncgenfunction,
-    ):
-        if is_other(handler):
-            name = getattr(handler, "__qualname__", handler)
-            raise BotError(f"{name} is a coroutine or generator: make it a plain function")
+    others = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    if any(is_one(handler) for is_one in others):
+        name = getattr(handler, "__qualname__", handler)
+        raise BotError(f"{name} is a coroutine or generator: make it a plain function")
 
 
 def _each(one_or_more: Any) -> Sequence[Any]:

@@ -74,7 +74,9 @@ class Gathering:
         # guard: nothing-is-passed-over ->
         #     found = list(islice(filter(belongs, following.documents), most))
         found = list(islice(takewhile(belongs, following.documents), most))
-        self._note_newest(found, clock)
+        newest = found[-1] if found else self._first
+        if newest["_id"] != self._newest["_id"]:
+            self._newest, self._newest_seen = newest, clock
         is_full = len(found) == most
         is_followed = len(found) < len(following.documents) or following.is_cut
         if is_full or is_followed:
@@ -88,11 +90,6 @@ class Gathering:
             MOST_SECONDS - _age(self._first, now, clock - self._began),
         )
         return Gathered(len(found), max(0.0, left))
-
-    def _note_newest(self, found: Sequence[Document], clock: float) -> None:
-        newest = found[-1] if found else self._first
-        if newest["_id"] != self._newest["_id"]:
-            self._newest, self._newest_seen = newest, clock
 
 
 def answered(documents: Sequence[Document]) -> Document:

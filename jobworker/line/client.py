@@ -13,7 +13,7 @@ import json
 import math
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from http.client import HTTPException, HTTPResponse
@@ -210,11 +210,3 @@ def _seconds(header: str | None) -> float | None:
     if not header or not header.isdecimal():
         return None
     return min(float(header), MOST_RETRY_AFTER_SECONDS)
-
-
-def answer_or_error(call: Callable[[], LineAnswer]) -> LineAnswer | LineError:
-    """Return a call's answer, or its error as a value, which the caller interprets."""
-    try:
-        return call()
-    except LineError as error:
-        return error

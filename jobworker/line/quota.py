@@ -52,12 +52,9 @@ class Quota(SideCall):
         self._begun_at = -math.inf
         self._told_at = -math.inf
         self._was_closed = False
-        self._when_closed: Callable[[], None] | None = None
+        self.when_closed: Callable[[], None] | None = None
+        """Called each time that the month closes; has to be quick."""
         line.figures.ask(self._figures)
-
-    def when_closed(self, act: Callable[[], None]) -> None:
-        """Call `act` each time that the month closes; it has to be quick."""
-        self._when_closed = act
 
     def start(self) -> None:
         """Read after a while, and then repeatedly."""
@@ -89,8 +86,8 @@ class Quota(SideCall):
         if found.is_closed is not self._was_closed:
             self._was_closed = found.is_closed
             if found.is_closed:
-                if self._when_closed is not None:
-                    self._line.later(0.0, self._when_closed)
+                if self.when_closed is not None:
+                    self._line.later(0.0, self.when_closed)
                 log.warning(
                     "the month's messages are used up: replies only, until a reading shows room "
                     "limit=%s used=%s",

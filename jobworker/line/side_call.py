@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_no_verdict
-from jobworker.line.client import CALL_SECONDS, LineClient, answer_or_error
+from jobworker.line.client import CALL_SECONDS, LineClient
 from jobworker.line.gate import Gate, Turn
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.rate_limits import RateLimits
@@ -61,9 +61,13 @@ class Line:
     def call(
         self, turn: Turn, path: str, request: Callable[[], LineAnswer]
     ) -> LineAnswer | LineError:
-        """Make the call of a turn that may call."""
+        """Make the call of a turn that may call; an error is a value here."""
         turn.begin()
-        answer = answer_or_error(request)
+        answer: LineAnswer | LineError
+        try:
+            answer = request()
+        except LineError as error:
+            answer = error
         # Before the gate is free for the next call of the same endpoint.
         self.rate_limits.note(path, answer)
         return answer

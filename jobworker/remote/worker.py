@@ -212,7 +212,8 @@ class WorkerProcess:
             elif kind in ("taken", "abandon"):
                 self._abandon(str(message["attempt"]), int(message["epoch"]))
             elif kind == "introduce":
-                self._introduce()
+                hello = {"type": "hello", "bot": self._bot.version, "rules": self._bot.rules}
+                self._broker.send(LEADERS, to_line(hello))
             elif kind == "welcome":
                 self._welcomed(message)
         except NOT_UNDERSTOOD as error:
@@ -245,10 +246,6 @@ class WorkerProcess:
             is_replaced = self._replace(held)
         if is_replaced:
             log.warning("handler abandoned, the leader has cancelled it attempt=%s", attempt[:8])
-
-    def _introduce(self) -> None:
-        hello = {"type": "hello", "bot": self._bot.version, "rules": self._bot.rules}
-        self._broker.send(LEADERS, to_line(hello))
 
     def _welcomed(self, message: Mapping[str, Any]) -> None:
         epoch, now = int(message["epoch"]), time.monotonic()

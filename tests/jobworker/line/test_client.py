@@ -24,12 +24,13 @@ from urllib3.exceptions import HTTPError
 from urllib3.util.ssl_ import create_urllib3_context
 
 from jobworker.assembly import LineSettings
-from jobworker.errors import NotSent, OutcomeUnknown
+from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.line import client as client_module
 from jobworker.line import deadline
+from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import Breaker
 from jobworker.line.call_log import CallLog
-from jobworker.line.client import LineClient, answer_or_error
+from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from jobworker.sdk.gated_client import GatedApiClient
@@ -42,6 +43,13 @@ from tests.waiting import eventually
 
 TOKEN = "a-very-secret-channel-access-token"
 PUSH = "/v2/bot/message/push"
+
+
+def answer_or_error(call: Callable[[], LineAnswer]) -> LineAnswer | LineError:
+    try:
+        return call()
+    except LineError as error:
+        return error
 
 
 @dataclass
