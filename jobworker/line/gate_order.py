@@ -126,10 +126,6 @@ class GateState(Enum):
     """No more turns are given."""
 
 
-def _ignore(_: Ticket) -> None:
-    pass
-
-
 @dataclass(eq=False, slots=True)
 class Ticket:
     """One request for one turn. The gate calls `granted` or `refused` at most once, without a lock.
@@ -141,8 +137,8 @@ class Ticket:
 
     standing: Standing
     patient: bool = True
-    granted: Callable[[Ticket], None] = _ignore
-    refused: Callable[[Ticket], None] = _ignore
+    granted: Callable[[Ticket], None] = lambda _: None
+    refused: Callable[[Ticket], None] = lambda _: None
     is_read: bool = False
     state: TicketState = field(default=TicketState.NEW, init=False)
     since: float = field(default=0.0, init=False)
