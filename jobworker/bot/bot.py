@@ -12,8 +12,7 @@ from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEve
 
 from jobworker.bot.events import TimerEvent, is_event, model_of
 from jobworker.bot.gather import MOST_SECONDS, MOST_TOGETHER, Gather
-from jobworker.bot.states import STATE_TIMER, checked_state
-from jobworker.bot.timers import checked_name
+from jobworker.bot.timers import STATE_TIMER, checked_name, checked_state
 from jobworker.errors import BotError, NoTimerHandler
 from linedesk.store.documents import Document, text_of
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.bot.gather import answered
 from jobworker.bot.messages import to_messages
-from jobworker.bot.states import STATE_TIMER, StateSlot, checked_state, without_empty
-from jobworker.bot.timers import Timers, checked_name
+from jobworker.bot.timers import STATE_TIMER, Timers, checked_name, checked_state
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import BotError, TalkEnded
 from jobworker.line.month import MonthlyQuota
@@ -130,15 +129,15 @@ class Talk:
 
         With `Bot(per_member=True)` state, data and timers in a group are separate for each member.
         """
-        return self._place.state
+        return self._place.get("state")
 
     @state.setter
     def state(self, state: str | None) -> None:
         if state is not None:
             checked_state(state)
-        if self._place.until is not None:
+        if self._place.get("until") is not None:
             self._timers.cancel(STATE_TIMER)
-        self._place.move(state, None)
+        self._place.update(state=state, until=None)
 
     def expect(self, state: str, *, within: float) -> None:
         """Enter a state that ends by itself after `within` seconds.
@@ -149,12 +148,13 @@ class Talk:
         """
         now = self.now
         self._timers.after(within, STATE_TIMER, {"state": checked_state(state)}, now=now)
-        self._place.move(state, now + timedelta(seconds=within))
+        self._place.update(state=state, until=now + timedelta(seconds=within))
 
     @property
     def data(self) -> Document:
         """The bot's data for the conversation; stored as a MongoDB document."""
-        return self._place.data
+        data: Document = self._place.setdefault("data", {})
+        return data
 
     @property
     def friend(self) -> bool | None:
@@ -280,7 +280,11 @@ class Talk:
         read_n = None
         if self._conversation is not None:
             read_n = self._conversation.n
-            self._conversation.states = without_empty(self._conversation.states)
+            self._conversation.states = {
+                member: place
+                for member, place in self._conversation.states.items()
+                if place.get("state") or place.get("data")
+            }
             now = self._conversation.fields()
             # As BSON, since True == 1 here and not in MongoDB.
             changed = [name for name in now if now[name] != self._before[name]]
@@ -301,9 +305,10 @@ class Talk:
 
         Its timer has fired, so there is none to cancel.
         """
-        if self._place.until is None or self._place.state != state:
+        place = self._place
+        if place.get("until") is None or place.get("state") != state:
             return False
-        self._place.move(None, None)
+        place.update(state=None, until=None)
         return True
 
     def know_friend(self, friend: bool) -> None:
@@ -327,8 +332,11 @@ class Talk:
             members.pop(next(iter(members)))
 
     @property
-    def _place(self) -> StateSlot:
-        return StateSlot(self._loaded, member=self._member)
+    def _place(self) -> MutableMapping[str, Any]:
+        """The fields state, until and data: the conversation's own, or the member's."""
+        if self._member is None:
+            return vars(self._loaded)
+        return self._loaded.states.setdefault(self._member, {})
 
     @property
     def _loaded(self) -> Conversation:

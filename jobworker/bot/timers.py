@@ -22,6 +22,8 @@ MOST_NAME_LETTERS = 100
 MOST_SECONDS = 100 * 366 * 24 * 3600.0
 # Names of linedesk's own timers begin with it.
 RESERVED = "~"
+# It ends a state.
+STATE_TIMER = "~state"
 INVALID = "invalid timer"
 
 
@@ -35,6 +37,13 @@ def checked_name(name: object) -> str:
             f"a timer's name has no '/' and does not begin with '{RESERVED}'", reason=INVALID
         )
     return name
+
+
+def checked_state(state: object) -> str:
+    """Return a valid state. Raises BotError."""
+    if not isinstance(state, str) or not state:
+        raise BotError(f"a state is a text or None, not {state!r:.50}", reason="invalid state")
+    return state
 
 
 class Timers:

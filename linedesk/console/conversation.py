@@ -17,7 +17,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from jobworker.bot.states import STATE_TIMER
+from jobworker.bot.timers import STATE_TIMER
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.reading import outbox_of
 from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, SCHEDULE, Document

@@ -20,8 +20,8 @@ from typing import Any
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.events import model_of
 from jobworker.bot.gather import MOST_TOGETHER, Gathering, answered
-from jobworker.bot.states import STATE_TIMER
 from jobworker.bot.talk import Talk, TalkContext
+from jobworker.bot.timers import STATE_TIMER
 from jobworker.effects import is_timer
 from jobworker.errors import NoTimerHandler, PermanentError
 from jobworker.line.month import MonthlyQuota

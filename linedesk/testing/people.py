@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.bot.bot import Bot
-from jobworker.bot.states import STATE_TIMER
+from jobworker.bot.timers import STATE_TIMER
 from linedesk.store.documents import Document
 from linedesk.store.timers import Daily
 from linedesk.testing.answers import Answers, Sent, Shown, Waiting, answer_data_in, waiting

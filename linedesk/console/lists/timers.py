@@ -10,7 +10,7 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from jobworker.bot.states import STATE_TIMER
+from jobworker.bot.timers import STATE_TIMER
 from linedesk.console.conversation import starting
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark

@@ -12,9 +12,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from pymongo.database import Database
 
-from jobworker.bot.states import STATE_TIMER
 from jobworker.bot.talk import Talk
-from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name
+from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, STATE_TIMER, Timers, checked_name
 from jobworker.record.conversations import Decision, Outbound
 from jobworker.record.dead_letters import DeadLetters, is_sound
 from jobworker.record.schedule import Schedule
