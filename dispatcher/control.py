@@ -27,21 +27,12 @@ DROP_KEPT = timedelta(days=1)
 class ControlReader(BackgroundThread):
     """One process's thread, a companion of its lease: without the lease no event is given up."""
 
-    def __init__(
-        self,
-        control: Control,
-        pool: Pool,
-        worker: Worker,
-        lease: Lease,
-        *,
-        every_seconds: float = CONTROL_SECONDS,
-    ) -> None:
+    def __init__(self, control: Control, pool: Pool, worker: Worker, lease: Lease) -> None:
         super().__init__("control", self._run)
         self._control = control
         self._pool = pool
         self._worker = worker
         self._lease = lease
-        self._every_seconds = every_seconds
         self._failed: str | None = None
 
     def start(self) -> None:
@@ -57,7 +48,7 @@ class ControlReader(BackgroundThread):
         return f"paused: {', '.join(scopes[:MOST_TOLD])}{more}"
 
     def _run(self) -> None:
-        while not self._stop.wait(self._every_seconds):
+        while not self._stop.wait(CONTROL_SECONDS):
             self.activity.busy()
             self._try()
             self.activity.idle()

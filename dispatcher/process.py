@@ -15,7 +15,7 @@ from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from dispatcher.control import CONTROL_SECONDS, ControlReader
+from dispatcher.control import ControlReader
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.feed.feed import Feed
 from dispatcher.feed.heartbeat import Heartbeat
@@ -23,14 +23,14 @@ from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS
 from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.saver import PACE_SECONDS, QUIET_SECONDS, Saver
+from dispatcher.keyed.saver import Saver
 from dispatcher.keyed.starts import StartCounter
 from dispatcher.keyed.threads import Thread
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.status import StatusReporter
-from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, STEP_SECONDS, WAITING, Watchdog
+from dispatcher.watchdog import STANDBY, STARTING, STEP_SECONDS, WAITING, Watchdog
 from linedesk.contract import MakeWorker
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, WaitReason
@@ -95,12 +95,7 @@ class DispatcherLimits:
     handler_seconds: float = 60.0
     held_after_seconds: float = HELD_AFTER_SECONDS
     paused_after_seconds: float = PAUSED_AFTER_SECONDS
-    pace_seconds: float = PACE_SECONDS
-    quiet_seconds: float = QUIET_SECONDS
-    supervise_seconds: float = SUPERVISE_SECONDS
-    feed_seconds: float = FEED_SECONDS
     step_seconds: float = STEP_SECONDS
-    control_seconds: float = CONTROL_SECONDS
 
 
 class Dispatcher:
@@ -254,22 +249,8 @@ class Dispatcher:
         control = Control(self._database, seen=progress.held.time)
         pauses = self._ask(control.read)
         self.pool = self._make_pool(start, progress.held, keys, pauses)
-        self._components.append(
-            ControlReader(
-                control,
-                self.pool,
-                self._worker,
-                self._lease,
-                every_seconds=self._limits.control_seconds,
-            )
-        )
-        self._saver = Saver(
-            self.pool,
-            progress,
-            self.reporter.figures,
-            pace_seconds=self._limits.pace_seconds,
-            quiet_seconds=self._limits.quiet_seconds,
-        )
+        self._components.append(ControlReader(control, self.pool, self._worker, self._lease))
+        self._saver = Saver(self.pool, progress, self.reporter.figures)
         self._ask(lambda: self._worker.take_over(self._lease.epoch))
         epoch_began = self._ask(self._history.now)
         self.reader = self._make_reader(token, epoch_began)
@@ -314,7 +295,6 @@ class Dispatcher:
             [self._lease, self._delayed_calls, self._saver, *self._components],
             threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
-            feed_seconds=self._limits.feed_seconds,
             step_seconds=self._limits.step_seconds,
         )
 
@@ -371,7 +351,7 @@ class Dispatcher:
         while True:
             self._report.beat()
             try:
-                message = self._inbox.get(timeout=self._limits.supervise_seconds)
+                message = self._inbox.get(timeout=SUPERVISE_SECONDS)
             except Empty:
                 if not self.watchdog.look():
                     return ExitReason.STUCK

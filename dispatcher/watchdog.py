@@ -50,7 +50,6 @@ class Watchdog:
         *,
         threads: int,
         handler_seconds: float,
-        feed_seconds: float = FEED_SECONDS,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
         self._pool = pool
@@ -60,8 +59,6 @@ class Watchdog:
         """The parts in addition to the pool and the reader."""
         self._threads = threads
         self._handler_seconds = handler_seconds
-        self.feed_seconds = feed_seconds
-        """How long the feed may deliver nothing without a wait reason."""
         self._step_seconds = step_seconds
         self._said: str | None = None
 
@@ -85,7 +82,7 @@ class Watchdog:
         for part in self.parts:
             if (stall := part.stalled()) is not None:
                 return stall
-        if self._reader.quiet_seconds() > self.feed_seconds and self._reader.reason.fresh() is None:
+        if self._reader.quiet_seconds() > FEED_SECONDS and self._reader.reason.fresh() is None:
             return "the feed delivers nothing, not even a heartbeat"
         return None
 

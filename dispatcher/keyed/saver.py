@@ -30,13 +30,8 @@ class Saver(BackgroundThread):
         pool: Pool,
         progress: Progress,
         figures: DispatcherMetrics | None = None,
-        *,
-        pace_seconds: float = PACE_SECONDS,
-        quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
         super().__init__("progress", self._run)
-        self._pace_seconds = pace_seconds
-        self._quiet_seconds = quiet_seconds
         self._looked_at = 0.0
         self._pool = pool
         self._progress = progress
@@ -71,7 +66,7 @@ class Saver(BackgroundThread):
 
     def _wait(self) -> None:
         """Wait for data to save, the quiet time, or the stop; another save may clear `changed`."""
-        deadline = time.monotonic() + self._quiet_seconds
+        deadline = time.monotonic() + QUIET_SECONDS
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
             if self._pool.changed.wait(min(left, self._pool.look_seconds)):
                 break
@@ -91,7 +86,7 @@ class Saver(BackgroundThread):
             self._wait()
             self.activity.busy()
             self._look()
-            self._pool.urgent.wait(self._pace_seconds)
+            self._pool.urgent.wait(PACE_SECONDS)
             failures = 0 if self.save() else failures + 1
             if failures:
                 self._stop.wait(pause_seconds(failures))

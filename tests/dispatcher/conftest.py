@@ -196,6 +196,16 @@ def short_limits() -> dict[str, Any]:
     return {}
 
 
+# Those of the limits of a dispatcher that are constants.
+CONSTANTS = {
+    "pace_seconds": "dispatcher.keyed.saver.PACE_SECONDS",
+    "quiet_seconds": "dispatcher.keyed.saver.QUIET_SECONDS",
+    "supervise_seconds": "dispatcher.process.SUPERVISE_SECONDS",
+    "feed_seconds": "dispatcher.watchdog.FEED_SECONDS",
+    "control_seconds": "dispatcher.control.CONTROL_SECONDS",
+}
+
+
 def limit_feed(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
     """Set limits of the feed's reader and of its heartbeat until the end of the test."""
     for name, limit in limits.items():
@@ -229,14 +239,15 @@ def dispatch(
         **limits: Any,
     ) -> Running:
         limit_feed(monkeypatch, **(reading or {}))
+        given = {"threads": 4, "drain_seconds": 10.0, **short_limits, **limits}
+        for name in CONSTANTS.keys() & given.keys():
+            monkeypatch.setattr(CONSTANTS[name], given.pop(name))
         one = Running(
             uri,
             database.name,
             worker,
             feed=feed,
-            limits=DispatcherLimits(
-                **{"threads": 4, "drain_seconds": 10.0, **short_limits, **limits}
-            ),
+            limits=DispatcherLimits(**given),
             server_selection_seconds=server_selection_seconds,
             renew_seconds=renew_seconds,
             components=components,

@@ -108,8 +108,7 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
         own_mongod.start()
         at_work(running, service)
         # Nothing but a reason keeps it alive from now on.
-        watch = running.dispatcher.watchdog
-        monkeypatch.setattr(watch, "feed_seconds", -1.0)
+        monkeypatch.setattr("dispatcher.watchdog.FEED_SECONDS", -1.0)
         eventually(lambda: service.says("unwell", MUTE))
         reporter = running.dispatcher.reporter
         eventually(lambda: "lagDocuments" in reporter.figures.snapshots.latest.figures)
@@ -129,7 +128,7 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
             eventually(lambda: len(service.told) > told + 10)
             assert {method for method, _ in service.told[told:]} == {"alive"}
             reader.delivered_at -= 1000.0
-            monkeypatch.setattr(watch, "feed_seconds", FEED_SECONDS)
+            monkeypatch.setattr("dispatcher.watchdog.FEED_SECONDS", FEED_SECONDS)
         # The silence while it was away is no stall either.
         at_work(running, service)
         assert running.dispatcher.watchdog.stalled() is None
@@ -243,7 +242,7 @@ def test_a_recvq_that_takes_no_heartbeat_is_a_reason(
     running = dispatch(database, RecordingWorker(), service=service, reading=BEATS)
     at_work(running, service)
     monkeypatch.setattr(Guard, "closed", "planted")
-    monkeypatch.setattr(running.dispatcher.watchdog, "feed_seconds", -1.0)
+    monkeypatch.setattr("dispatcher.watchdog.FEED_SECONDS", -1.0)
     eventually(lambda: service.says("alive", "recvq is closed: planted since"))
     running.end()
 

@@ -539,7 +539,8 @@ def test_a_save_of_another_thread_does_not_hide_the_savers_end(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, looking, go_on = begin(database, Gates()), threading.Event(), threading.Event()
-    saver = Saver(one.pool, one.progress, quiet_seconds=3600.0)
+    monkeypatch.setattr("dispatcher.keyed.saver.QUIET_SECONDS", 3600.0)
+    saver = Saver(one.pool, one.progress)
 
     def look() -> None:
         looking.set()
