@@ -122,5 +122,8 @@ def _changed(fields: Document, changes: Mapping[str, Any], gone: Iterable[str]) 
         (fields.get(outer) or {} if outer else fields).pop(name, None)
     for path, value in changes.items():
         outer, _, name = path.rpartition(".")
-        (fields.setdefault(outer, {}) if outer else fields)[name] = value
+        if outer:
+            fields[outer] = {**(fields.get(outer) or {}), name: value}
+        else:
+            fields[name] = value
     return fields
