@@ -107,10 +107,7 @@ TABLE = (*OF_PROCESS, *IN_HAND, *DEPTH)
 
 
 class DispatcherMetrics(Metrics):
-    """The figures of one process. A standby reports only that it does not lead.
-
-    `leads` returns whether the process holds the lease.
-    """
+    """The figures of one process; where `leads` is false, only that it does not lead."""
 
     def __init__(
         self, registry: CollectorRegistry | None = None, *, leads: Callable[[], bool]

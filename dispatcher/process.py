@@ -184,10 +184,7 @@ class Dispatcher:
     def _ask(
         self, action: Callable[[], Found], doing: str = TAKING_OVER, *, state: str = STARTING
     ) -> Found:
-        """Return the action's result once MongoDB is available; meanwhile `doing` is reported.
-
-        Raises Interrupted once `inbox` has a message.
-        """
+        """Return the action's result once MongoDB answers; raises Interrupted at a message."""
         failures = 0
         self._tell(doing, state)
         while True:

@@ -106,10 +106,7 @@ class TimerFiring:
         return None
 
     def bring_back(self, *, stop: threading.Event) -> None:
-        """Move daily rows that wait too long to their regular time; returns early at a stop.
-
-        Such rows remain after they fired by a clock that was ahead and was then corrected.
-        """
+        """Move daily rows back that fired by a clock which was ahead; returns early at a stop."""
         now = self._now()
         far = {RUN_AT: {"$gt": now + SHORTEST_DAY}, "every": {"$type": "object"}}
         parts = {"n": 1, RUN_AT: 1, "every": 1, RANG: 1}

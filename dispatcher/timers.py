@@ -226,10 +226,7 @@ class Trouble:
         """The failure and its start, for the status; None without one."""
 
     def met(self, error: Exception) -> float:
-        """Log the reason, if it is new; returns the seconds to pause.
-
-        Raises AccessRefused again: only a new process reads a replaced password.
-        """
+        """Log a new reason; returns the pause. A refused password is raised: a restart reads it."""
         if isinstance(error, AccessRefused) and error.code == AUTHENTICATION_FAILED:
             raise error
         self._failures += 1

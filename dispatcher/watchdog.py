@@ -35,11 +35,7 @@ FEED_SECONDS = 90.0
 
 
 class Watchdog:
-    """Checks the pool, the reader and all other parts.
-
-    `handler_seconds` is the limit of handlers without a limit of their own, `step_seconds` the
-    limit of any other step of a job.
-    """
+    """Checks all parts; `handler_seconds` limits most handlers, `step_seconds` other steps."""
 
     def __init__(
         self,
@@ -135,10 +131,7 @@ class Reported(NamedTuple):
 
 
 class WatchdogReporter(BackgroundThread):
-    """The reports of one process; its methods except `stop` are for the main thread.
-
-    `look` reads the current figures before each report.
-    """
+    """The reports of one process, by its main thread; `look` reads the figures for each report."""
 
     def __init__(
         self,

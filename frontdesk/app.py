@@ -40,10 +40,7 @@ FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 @dataclass(frozen=True)
 class WebhookSettings:
-    """The settings of the callback: channel, path, limits and token.
-
-    With the token, /readyz also shows its details to other machines.
-    """
+    """The settings of the callback; with the token, /readyz tells other machines its details."""
 
     secrets: tuple[bytes, ...] = field(repr=False)
     channel: str = "main"

@@ -104,10 +104,7 @@ class Recvq:
 
 
 class SpoolStore:
-    """The host's spool as the group commit needs it.
-
-    Of its two connections `reader` belongs to the thread that inserts into recvq.
-    """
+    """The host's spool as a store; `reader` belongs to the thread that inserts into recvq."""
 
     def __init__(self, writer: Spool, reader: Spool) -> None:
         self._writer = writer

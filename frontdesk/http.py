@@ -292,10 +292,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def awaited_seconds(self, now: float) -> float:
-        """How long a request has been arriving: the first one, or an incomplete head.
-
-        Infinite where none is; `now` is a time of time.monotonic().
-        """
+        """How long the first request, or a head, has been arriving; infinite where none is."""
         return now - self.since if self.cycle is None or self._in_head else math.inf
 
     def ask_to_leave(self) -> None:

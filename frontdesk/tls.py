@@ -67,10 +67,7 @@ def load(certificate: Path, key: Path) -> Certificate:
 
 
 class TlsServer:
-    """Accepts on one listening socket and makes the handshakes, on the event loop.
-
-    It has those methods of asyncio.Server that the front desk needs.
-    """
+    """Accepts and makes the handshakes; has the methods of asyncio.Server that are needed."""
 
     def __init__(
         self,

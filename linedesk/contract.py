@@ -50,10 +50,7 @@ class Wait:
 
 
 class HandlerCall:
-    """One call of the bot's handler, which ends once: it returns or is abandoned.
-
-    `limit_seconds` is its time limit; None for the limit of all handlers.
-    """
+    """A call of the bot's handler, which ends once; None is the limit of all handlers."""
 
     __slots__ = ("_action", "_claim", "is_abandoned", "limit_seconds", "since")
 
@@ -158,10 +155,7 @@ class Job(Protocol):
         """
 
     def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
-        """Report that the handler begins on this thread.
-
-        It is overdue after `limit_seconds`, by default after the time limit for all handlers.
-        """
+        """The handler begins here; it is overdue after this limit, else that of all handlers."""
 
     def unsaved(self) -> Sequence[str]:
         """Names of the key's documents that were decided without a record since the last save."""
@@ -192,20 +186,13 @@ class Worker(Protocol):
         """The waiting effects, in a text for operators; quick and thread-safe."""
 
     def waiting(self) -> Sequence[Mapping[str, Any]]:
-        """A few of the decided effects that wait longest.
-
-        Each as `{channel, key, eventId, since, why}`, with `why` as a text for operators; quick and
-        thread-safe.
-        """
+        """Effects that wait longest: `{channel, key, eventId, since, why}`; quick, thread-safe."""
 
     def workers(self) -> Sequence[Mapping[str, Any]]:
         """The worker processes that run handlers, for operators; empty if threads run them."""
 
     def broker(self) -> str | None:
-        """The problem with the workers' broker; empty if there is none.
-
-        None if threads of this process run the handlers.
-        """
+        """The broker's problem, empty without one; None where threads run the handlers."""
 
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         """Turn a send into a dead letter if it is the first of its conversation's outbox.

@@ -49,10 +49,7 @@ def gone_by_rename(before: str, after: str, recvq: str) -> RecvqGone:
 
 
 def sorted_out(error: PyMongoError, lost: Container[int | None]) -> Exception:
-    """Return PositionLost if the code is one of `lost`: no such token ever works again.
-
-    Otherwise StoreUnavailable if opening again may help.
-    """
+    """Return PositionLost if the code is one of `lost`; else the error of `translate`."""
     if isinstance(error, OperationFailure) and error.code in lost:
         return PositionLost(f"MongoDB error {error.code}")
     return translate(error)

@@ -28,11 +28,7 @@ class Stalled(StoreUnavailable):
 
 
 class Heartbeat:
-    """Used by the thread that reads the feed.
-
-    `recvq` receives the heartbeats; `closed` returns the reason why inserts are not allowed, or
-    None.
-    """
+    """Used by the feed's reader; `closed` returns why recvq takes no inserts, or None."""
 
     def __init__(
         self,

@@ -3,9 +3,6 @@
 The order of steps makes this safe. First, T is taken from the server's clock. Then a causally
 consistent majority read waits until all writes up to T are visible. Only then a stream begins at T.
 Without the wait, a stored document was observed to be missing from both scan and stream.
-
-The module also reads documents again by `_id`: from recvq, and from the oplog if recvq no longer
-has them.
 """
 
 from __future__ import annotations
@@ -64,10 +61,7 @@ class ScanPass:
 
 
 class Rescan:
-    """Scans of recvq; `collection` belongs to the feed's client.
-
-    `window_seconds` is the time span of the oplog; without it the server is asked.
-    """
+    """Scans of recvq by the feed's client; `window_seconds` is the oplog's span, else asked."""
 
     def __init__(self, collection: Collection[Any], *, window_seconds: float | None = None) -> None:
         self._window_seconds = window_seconds

@@ -184,10 +184,7 @@ class Pool:
         return job is not None
 
     def _is_held(self, key: Any, id_: Any) -> bool:
-        """Whether a document that a scan met is in `held`; the ring forgets old ones.
-
-        Raises StoreUnavailable.
-        """
+        """Whether a scanned document is in `held`, which the ring may have forgotten."""
         with self._lock:
             queue = self._queues.get(key)
             may_be = queue is not None and queue.held > 0

@@ -180,8 +180,7 @@ class Load:
 class KeyQueue:
     """The documents of one key, in order of arrival.
 
-    In order: `jobs`, then the documents that only `held` has (`n` above `last` up to `top`), then
-    `behind`.
+    `jobs`, then the documents that only `held` has (`n` above `last` up to `top`), then `behind`.
     """
 
     # Class attributes hold the usual values, as for QueuedJob.
@@ -606,11 +605,7 @@ class KeyQueues:
                     self.resume(queue.jobs[0], is_news=True)
 
     def take_slow_place(self, job: QueuedJob) -> bool:
-        """Return whether the job's run may continue as a slow one; else it begins again when a slow
-        run ends.
-
-        Jobs that already wait for that come first.
-        """
+        """Whether the run may continue as a slow one; else it begins again, behind waiting ones."""
         run = job.queue.running
         if job.is_slow or not (isinstance(run, Run) and run.job is job):
             return job.is_slow
@@ -653,10 +648,7 @@ class KeyQueues:
             queue.running.resumed |= not is_news
 
     def save_each(self, queue: KeyQueue) -> None:
-        """Make each of the key's next decisions wait for the save of the previous one.
-
-        This applies to as many decisions as an earlier process may have made without saving them.
-        """
+        """Save after each of the next decisions, as many as a predecessor may not have saved."""
         queue.save_each = self._most_unsaved + 1
 
     # Reading.
@@ -692,10 +684,7 @@ class KeyQueues:
     # Orders of operators.
 
     def obey(self, pauses: Pauses) -> None:
-        """From now on no job covered by these pauses begins; all others may.
-
-        A deferred job that a drop covers is resumed, so that it is given up.
-        """
+        """Begin no job that these pauses cover; resume a deferred one that a drop covers."""
         self.pauses = pauses
         for state in (KeyState.READY, KeyState.UNSAVED, KeyState.PAUSED):
             for queue in list(self._in[state]):

@@ -32,10 +32,7 @@ CAUSE = "poison: took the process down"
 
 
 class StartCounter:
-    """Counts the starts and names the suspects, durably, for one process.
-
-    `decide` is the worker's function, `later` calls a function after some seconds.
-    """
+    """Counts the starts and names the suspects, durably; `decide` is the worker's function."""
 
     def __init__(
         self,
@@ -130,19 +127,13 @@ class StartCounter:
         return verdict
 
     def begin_anew(self) -> None:
-        """All suspects are decided: have a worker count the next start as the first.
-
-        The supervising thread never waits for MongoDB.
-        """
+        """All suspects are decided: a worker's thread counts the next start as the first."""
         if not self._is_resetting and not self._is_reset:
             self._is_resetting = True
             self._step(lambda: self._reporting(self.reset))
 
     def end(self) -> None:
-        """The end is clean, even with jobs still running: the next start counts as the first.
-
-        While MongoDB is away the next start counts as one more.
-        """
+        """The end is clean: the next start counts as the first, or as one more without MongoDB."""
         self._reporting(self.reset)
 
     def _reporting(self, action: Callable[[], None]) -> None:

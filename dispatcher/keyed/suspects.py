@@ -73,10 +73,7 @@ class CrashSuspects:
         self._left = 0
 
     def may_begin(self, name: str | None, places: int) -> bool:
-        """Whether the first one in line may begin; `places` is for how many jobs there is room.
-
-        Without a name its documents are read first, which kills no process.
-        """
+        """Whether the first in line may begin; one without a name is only read: that is safe."""
         if name is None:
             return True
         if self.is_proving:

@@ -124,10 +124,7 @@ class Threads:
         return [thread for thread in self.useful if thread.job is job and thread.abandon()]
 
     def hanging(self, limit_seconds: float, step_seconds: float) -> list[Thread]:
-        """The active threads that exceed the limits of handlers and steps.
-
-        `limit_seconds` applies to handlers without a limit of their own.
-        """
+        """The active threads beyond their limits; `limit_seconds` is that of most handlers."""
         now = time.monotonic()
         return [one for one in self.useful if one.hangs(limit_seconds, step_seconds, now)]
 

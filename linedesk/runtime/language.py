@@ -76,10 +76,7 @@ def speaking(name: str) -> Iterator[None]:
 
 
 def of_environment() -> str | None:
-    """The language that LINEDESK_LANG names; None where it is not set.
-
-    Raises UnknownLanguage.
-    """
+    """The language that LINEDESK_LANG names; None where it is not set. Raises UnknownLanguage."""
     name = os.environ.get(VARIABLE, "").strip().lower()
     if not name:
         return None

@@ -50,10 +50,7 @@ class ThreadActivity:
 
 
 class WaitReason:
-    """The reason why a thread waits although it does not hang.
-
-    A reason expires unless it is set again within RENEW_SECONDS.
-    """
+    """Why a thread waits and does not hang; expires unless set again within RENEW_SECONDS."""
 
     def __init__(
         self,

@@ -42,10 +42,7 @@ def service_from(environ: MutableMapping[str, str]) -> ServiceManager:
 
 
 def sockets_from(environ: MutableMapping[str, str]) -> list[socket.socket]:
-    """The sockets that systemd opened for this process, in the unit's order.
-
-    See sd_listen_fds(3). Raises OSError if one of them is not a socket.
-    """
+    """The sockets that systemd opened (sd_listen_fds(3)); raises OSError if one is no socket."""
     number, pid = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
     environ.pop("LISTEN_FDNAMES", None)
     if not number.isdigit() or pid != str(os.getpid()):

@@ -73,13 +73,13 @@ class Scene:
 Play = Callable[[Scene], Awaitable[None]]
 
 
-def scene_with(limits: CommitLimits, **options: float) -> Callable[[Play], Callable[..., None]]:
+def scene_with(limits: CommitLimits) -> Callable[[Play], Callable[..., None]]:
     """Run an async test on an open store whose first probe has succeeded."""
 
     def decorate(play: Play) -> Callable[..., None]:
         @wraps(play)
         def test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-            asyncio.run(_play(play, Scene(tmp_path / "spool.db", monkeypatch, limits, **options)))
+            asyncio.run(_play(play, Scene(tmp_path / "spool.db", monkeypatch, limits)))
 
         del test.__wrapped__
         return test

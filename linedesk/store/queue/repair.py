@@ -31,10 +31,7 @@ class Neighbours:
         self._tries = 0
 
     def look(self) -> None:
-        """Repair collections dropped by hand; without a defect it takes one listCollections.
-
-        Raises StoreUnavailable, AccessRefused.
-        """
+        """Repair collections, cheaply where all is well. Raises StoreUnavailable, AccessRefused."""
         with translated():
             # Read first: the next check detects changes made during this one.
             there = self._identities()

@@ -70,10 +70,7 @@ def asks_for_effect(document: Mapping[str, Any]) -> bool:
 
 
 def under_replay(document: Mapping[str, Any]) -> Document | None:
-    """A filter for the letter that the document replays, once the replay has begun.
-
-    None for a document whose name is not that of a replay.
-    """
+    """A filter for the letter whose begun replay this is; None by any name but a replay's."""
     id_, _, number = name_of(document).removeprefix(f"{REPLAY}:").rpartition(":")
     if not name_of(document).startswith(f"{REPLAY}:") or not NUMBER.fullmatch(number):
         return None
@@ -87,10 +84,7 @@ def number_of(document: Mapping[str, Any]) -> int:
 
 
 class Replays:
-    """Writes replays into recvq if the guard allows it.
-
-    Every method may raise StoreUnavailable; the same replay may then be repeated.
-    """
+    """Writes replays into recvq; after StoreUnavailable the same replay may be repeated."""
 
     def __init__(self, database: Database[Any], guard: Guard) -> None:
         self._recvq = database[RECVQ]

@@ -176,10 +176,7 @@ class Reading:
 
 
 class RecvqUsage:
-    """Measures one recvq repeatedly, and keeps a long sum for the next time.
-
-    Belongs to one thread at a time. Raises the driver's errors.
-    """
+    """Measures one recvq repeatedly, in one thread at a time. Raises the driver's errors."""
 
     def __init__(
         self,

@@ -14,10 +14,7 @@ PAUSING = ("pause", "resume", "resume and drop")
 def begun_row(
     *, at: datetime, by: str, via: str, act: str, on: str | list[str], why: str
 ) -> dict[str, Any]:
-    """The row of an action before it is done.
-
-    `via` is the operator's interface: page or command; dispatcher for its own actions.
-    """
+    """The row of an action before it is done, `via` the page, a command or the dispatcher."""
     told = {"at": at, "by": by, "via": via, "act": act, "on": on, "why": why}
     return {**told, "outcome": BEGUN}
 

@@ -1,7 +1,4 @@
-"""recvq: one document for each event of LINE. It stays a dictionary in all processes.
-
-`linedesk.store.documents.make_document` makes it.
-"""
+"""recvq: one document for each event of LINE (`linedesk.store.documents.make_document`)."""
 
 from __future__ import annotations
 
