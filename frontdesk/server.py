@@ -29,7 +29,7 @@ from frontdesk.errors import CannotListen
 from frontdesk.group_commit import GroupCommit
 from frontdesk.http import MOST_CONNECTIONS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics, status_words
-from frontdesk.tls import HANDSHAKE_SECONDS, TlsServer
+from frontdesk.tls import TlsServer
 from linedesk.runtime.garbage import spare_the_collector
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.runtime.service_manager import ServiceManager
@@ -42,22 +42,16 @@ LOOK_SECONDS = 0.02
 # The sum of all limits of a stop, and the closing of both stores.
 STOP_SECONDS = 20.0
 CLOSE = (b"connection", b"close")
-
-
-@dataclass(frozen=True)
-class ServerLimits:
-    """How often the server reports, and the limit of each step. A tick is a tenth of a second."""
-
-    tell_ticks: int = 10
-    handshake_seconds: float = HANDSHAKE_SECONDS
-    linger_seconds: float = 1.0
-    """A stop first serves on as before: clients with an open connection get an answer and leave."""
-    silent_seconds: float = 0.4
-    """A new connection's time to send its request; others wait, and LINE gives up after 2 s."""
-    drain_seconds: float = 3.0
-    """Every request ends within its own second; this limit only bounds the stop."""
-    close_seconds: float = 0.2
-    """The time for the client to close as well; under TLS not every client does."""
+# The server reports once in so many ticks, which are tenths of a second.
+TELL_TICKS = 10
+# A stop first serves on as before: clients with an open connection get an answer and leave.
+LINGER_SECONDS = 1.0
+# A new connection's time to send its request; others wait, and LINE gives up after 2 s.
+SILENT_SECONDS = 0.4
+# Every request ends within its own second; this limit only bounds the stop.
+DRAIN_SECONDS = 3.0
+# The time for the client to close as well; under TLS not every client does.
+CLOSE_SECONDS = 0.2
 
 
 class FrontdeskServer(uvicorn.Server):
@@ -77,10 +71,8 @@ class FrontdeskServer(uvicorn.Server):
         figures: FrontdeskMetrics,
         service: ServiceManager,
         hanging: Callable[[], str | None],
-        limits: ServerLimits | None = None,
     ) -> None:
         super().__init__(config)
-        self._limits = limits or ServerLimits()
         figures.set("connections", lambda: len(self._connections))
         self._store = store
         self._tls = tls
@@ -123,7 +115,7 @@ class FrontdeskServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn calls this ten times a second and stops on True."""
-        if counter % self._limits.tell_ticks == 0:
+        if counter % TELL_TICKS == 0:
             self._figures.refusals.tell_in_time()
             self._tell()
         return await super().on_tick(counter) or self._store.dead
@@ -164,7 +156,6 @@ class FrontdeskServer(uvicorn.Server):
                 connect,
                 self._connections,
                 self.config.app,
-                handshake_seconds=self._limits.handshake_seconds,
             )
         loop = asyncio.get_running_loop()
         return await loop.create_server(connect, sock=listener, backlog=self.config.backlog)
@@ -206,21 +197,21 @@ class FrontdeskServer(uvicorn.Server):
         state.default_headers = [*state.default_headers, CLOSE]
         for connection in here:
             connection.ask_to_leave()
-        await self._until(lambda: here.isdisjoint(self._connections), self._limits.linger_seconds)
+        await self._until(lambda: here.isdisjoint(self._connections), LINGER_SECONDS)
 
     async def _see_off(self) -> None:
         """Wait briefly for requests that may be on their way, then for the answers."""
-        connections, limits = self._connections, self._limits
+        connections = self._connections
 
         def heard() -> bool:
             now = time.monotonic()
-            return all(one.awaited_seconds(now) >= limits.silent_seconds for one in connections)
+            return all(one.awaited_seconds(now) >= SILENT_SECONDS for one in connections)
 
-        await self._until(heard, limits.silent_seconds)
+        await self._until(heard, SILENT_SECONDS)
         for connection in list(connections):
             connection.shutdown()
-        await self._until(lambda: not self.server_state.tasks, limits.drain_seconds)
-        await self._until(lambda: not connections, limits.close_seconds)
+        await self._until(lambda: not self.server_state.tasks, DRAIN_SECONDS)
+        await self._until(lambda: not connections, CLOSE_SECONDS)
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -76,20 +76,16 @@ class TlsServer:
         connect: Callable[[], Connection],
         connections: set[Connection],
         overload: Overload,
-        *,
-        handshake_seconds: float,
     ) -> None:
         self._listener = listener
         self._context = context
         self._connect = connect
         self._connections = connections
         self._overload = overload
-        self._handshake_seconds = handshake_seconds
         listener.setblocking(False)
         self._accepting = asyncio.create_task(self._accept())
 
     def is_serving(self) -> bool:
-        """Whether it still accepts."""
         return self._listener.fileno() >= 0
 
     def close(self) -> None:
@@ -122,7 +118,7 @@ class TlsServer:
                 lambda: connection,
                 one,
                 ssl=self._context,
-                ssl_handshake_timeout=self._handshake_seconds,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         except ConnectionResetError:

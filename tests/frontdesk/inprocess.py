@@ -7,7 +7,7 @@ import contextlib
 import gc
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ import uvloop
 from frontdesk.app import WebhookSettings
 from frontdesk.metrics import FrontdeskMetrics
 from frontdesk.process import server_config
-from frontdesk.server import FrontdeskServer, ServerLimits
+from frontdesk.server import FrontdeskServer
 from frontdesk.signature import sign
 from frontdesk.store_choice import Documents
 from linedesk.runtime.service_manager import ServiceManager
@@ -24,7 +24,7 @@ from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
 
 DEADLINE_SECONDS = 15.0
 # A word at each tick, and a short end.
-QUICK = ServerLimits(tell_ticks=1, linger_seconds=0.1)
+QUICK = {"tell_ticks": 1, "linger_seconds": 0.1}
 TOKEN = "token-for-scripts-1"
 
 
@@ -90,10 +90,14 @@ class Running:
         listener: socket.socket,
         tls: ssl.SSLContext | None = None,
         *,
-        limits: ServerLimits = QUICK,
+        limits: Mapping[str, float] | None = None,
         store_seconds: float = 1.0,
         **overload: Any,
     ) -> None:
+        self._patched = pytest.MonkeyPatch()
+        for name, limit in {**QUICK, **(limits or {})}.items():
+            module = "tls" if name == "handshake_seconds" else "server"
+            self._patched.setattr(f"frontdesk.{module}.{name.upper()}", limit)
         # As with systemd, a copy stays open when the server closes its own.
         self.kept, self.store, self.service = listener.dup(), FakeStore(), Told()
         self.port = listener.getsockname()[1]
@@ -112,7 +116,6 @@ class Running:
             figures=figures,
             service=self.service,
             hanging=lambda: self.store.hanging,
-            limits=limits,
         )
         self._lines: list[Line] = []
         self._task = asyncio.create_task(self.server._serve([listener]))
@@ -123,7 +126,8 @@ class Running:
         await self._task
 
     def close(self) -> None:
-        """Close the remaining connections on this side."""
+        """Close the remaining connections on this side, and give back the limits."""
+        self._patched.undo()
         self.kept.close()
         for line in self._lines:
             line.writer.close()

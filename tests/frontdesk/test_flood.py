@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from tests.frontdesk.desk import DeskProcess, read_answer, signed_head, text_event, webhook
-from tests.frontdesk.inprocess import QUICK, Line, Running, in_loop, quick, request, running
+from tests.frontdesk.inprocess import Line, Running, in_loop, quick, request, running
 from tests.waiting import eventually
 
 __all__ = ["quick"]
@@ -505,7 +505,7 @@ def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
-        async with running(limits=replace(QUICK, tell_ticks=10)) as desk:
+        async with running(limits={"tell_ticks": 10}) as desk:
             for data, count in (
                 (b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 100),
                 (b"\0\0\0\r\n\r\n", 20),

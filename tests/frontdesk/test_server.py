@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from linedesk.store.spool.spool import SpoolContents
-from tests.frontdesk.inprocess import QUICK, TOKEN, Running, in_loop, quick, request, running
+from tests.frontdesk.inprocess import TOKEN, Running, in_loop, quick, request, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -114,7 +113,7 @@ def test_only_this_machine_or_the_token_gets_the_details_of_readiness() -> None:
 
 def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer() -> None:
     async def scenario() -> None:
-        async with running(limits=replace(QUICK, linger_seconds=10.0)) as desk:
+        async with running(limits={"linger_seconds": 10.0}) as desk:
             idle = await desk.connect()
             assert "connection" not in (await idle.post()).headers
             waiting = await desk.connect()
@@ -143,7 +142,7 @@ def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer() -> N
 
 def test_without_connections_a_stop_does_not_linger() -> None:
     async def scenario() -> None:
-        async with running(limits=replace(QUICK, linger_seconds=60.0)) as desk:
+        async with running(limits={"linger_seconds": 60.0}) as desk:
             line = await desk.connect()
             assert (await line.post()).status == 200
             line.writer.close()
@@ -154,7 +153,7 @@ def test_without_connections_a_stop_does_not_linger() -> None:
 
 
 def test_an_accepted_silent_connection_is_served_after_the_last_accept() -> None:
-    limits = replace(QUICK, linger_seconds=0.0, silent_seconds=10.0)
+    limits = {"linger_seconds": 0.0, "silent_seconds": 10.0}
 
     async def scenario() -> None:
         async with running(limits=limits) as desk:
@@ -190,7 +189,7 @@ def test_a_connection_after_the_last_accept_waits_for_the_successor() -> None:
 
 
 def test_neither_the_silent_nor_the_half_nor_the_deaf_hold_up_the_end() -> None:
-    limits = replace(QUICK, silent_seconds=0.1, drain_seconds=0.1)
+    limits = {"silent_seconds": 0.1, "drain_seconds": 0.1}
 
     async def scenario() -> None:
         async with running(limits=limits) as desk:

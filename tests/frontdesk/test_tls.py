@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
+from frontdesk.server import DRAIN_SECONDS
 from frontdesk.tls import HANDSHAKE_SECONDS, load
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import ROOT, DeskProcess, read_answer
@@ -82,7 +82,7 @@ def test_tls_1_1_is_refused_and_logged(
 
 def test_half_a_handshake_is_ended_by_its_time(pair: Pair) -> None:
     async def scenario() -> None:
-        hasty = replace(QUICK, handshake_seconds=0.3)
+        hasty = {"handshake_seconds": 0.3}
         async with running(opened(pair), limits=hasty) as desk:
             half = await half_a_handshake(desk)
             assert await half.ended()
@@ -95,7 +95,7 @@ def test_half_handshakes_hold_their_places_and_a_newer_connection_is_refused(
     authority: Authority, pair: Pair
 ) -> None:
     async def scenario() -> None:
-        patient = replace(QUICK, handshake_seconds=60.0)
+        patient = {"handshake_seconds": 60.0}
         async with running(opened(pair), limits=patient, most_connections=2) as desk:
             for _ in range(2):
                 await half_a_handshake(desk)
@@ -173,7 +173,7 @@ def test_three_hundred_half_handshakes_stay_in_the_bound_and_stop_no_webhook_aft
 
 def test_a_handshake_is_not_cut_by_a_stop(authority: Authority, pair: Pair) -> None:
     async def scenario() -> None:
-        async with running(opened(pair), limits=replace(QUICK, silent_seconds=10.0)) as desk:
+        async with running(opened(pair), limits={"silent_seconds": 10.0}) as desk:
             line = await desk.connect()
             await desk.reach(lambda: len(desk.server.server_state.connections) == 1)
             stop = asyncio.create_task(desk.stop())
@@ -187,13 +187,13 @@ def test_a_handshake_is_not_cut_by_a_stop(authority: Authority, pair: Pair) -> N
 
 def test_half_a_handshake_does_not_hold_up_a_stop(pair: Pair) -> None:
     async def scenario() -> None:
-        patient = replace(QUICK, handshake_seconds=60.0, silent_seconds=0.1)
+        patient = {"handshake_seconds": 60.0, "silent_seconds": 0.1}
         async with running(opened(pair), limits=patient) as desk:
             half = await half_a_handshake(desk)
             began = time.monotonic()
             await desk.stop()
             assert await half.ended()
-            assert time.monotonic() - began < patient.linger_seconds + patient.drain_seconds
+            assert time.monotonic() - began < QUICK["linger_seconds"] + DRAIN_SECONDS
 
     in_loop(scenario)
 
