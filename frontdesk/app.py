@@ -80,7 +80,6 @@ class FrontDesk:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the lifespan."""
         if (
             scope["type"] == "http"
             and scope["path"] == self._desk.path

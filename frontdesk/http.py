@@ -88,7 +88,6 @@ class Overload:
         self._nothing_until = dict[tuple[RequestStage, ...], float]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the lifespan."""
         now = time.monotonic()
         if scope["type"] == "http" and now - arrival(scope, now) > self._late_seconds:
             client = scope.get("client")
@@ -156,7 +155,6 @@ def is_complete(scope: Scope) -> bool:
 
 
 def made_way(scope: Scope) -> bool:
-    """Whether its connection was evicted."""
     return bool(scope.get("state", {}).get("made_way"))
 
 
@@ -207,7 +205,6 @@ class Connection(HttpToolsProtocol):
             self._guests.discard(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection unless there are too many."""
         is_counted = self._handshake is not None
         self._handshake = None
         admitted = is_counted or self._overload.admits_connection(self._guests)
@@ -230,7 +227,6 @@ class Connection(HttpToolsProtocol):
                 self._end(431, "head is too large", counted_as="http")
 
     def on_message_begin(self) -> None:
-        """The first byte of a request."""
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
 
@@ -261,13 +257,11 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The end of the request."""
         if not self.transport.is_closing():
             super().on_message_complete()
             self.scope["state"]["complete"] = not self.cycle.more_body
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Either side has closed the connection."""
         self._stop_clock()
         super().connection_lost(exc)
 
@@ -354,7 +348,6 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _end(self, status: int, reason: str, *, counted_as: str) -> None:
-        """Refuse, count it, and close."""
         self._in_head = False
         self._stop_clock()
         if self.transport.is_closing():

@@ -71,7 +71,6 @@ class PendingRequest:
 
     @property
     def keys(self) -> frozenset[Key]:
-        """The keys of its documents."""
         if self._keys is None:
             self._keys = keys_of(self.documents)
         return self._keys
@@ -116,7 +115,6 @@ class StoreQueue:
 
     @property
     def is_open(self) -> bool:
-        """Whether it accepts requests."""
         return self.state is StoreState.OPEN
 
     @property
@@ -126,7 +124,6 @@ class StoreQueue:
 
     @property
     def is_probed(self) -> bool:
-        """Whether a probe is under way."""
         return self.is_called and not self.group
 
     @property
@@ -141,7 +138,6 @@ class StoreQueue:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all its work is done."""
         return self.state is StoreState.STOPPING and not self.is_called and not self.waiting
 
     def has_room(self, request: PendingRequest) -> bool:
@@ -252,7 +248,6 @@ class Stores:
     # --- requests
 
     def arrive(self, request: PendingRequest, now: float) -> None:
-        """Accept a request, or refuse it at once."""
         if not self.recvq.is_open:
             self._to_spool([request], now, reason=str(self.recvq.reason), is_admitted=False)
         elif self.recvq.has_room(request):
@@ -301,7 +296,6 @@ class Stores:
         return Insert(documents, max(left, SHORTEST_INSERT_SECONDS))
 
     def probed(self, store: StoreQueue) -> None:
-        """Handle a probe that succeeded."""
         store.end()
         self._is_back(store)
 
@@ -459,5 +453,4 @@ class Stores:
 
 
 def undone(requests: Iterable[PendingRequest]) -> list[PendingRequest]:
-    """Return the requests that have no answer yet."""
     return [request for request in requests if not request.is_done]

@@ -45,7 +45,6 @@ class Wait:
 
     @classmethod
     def because(cls, why: Why, seconds: float | None = None, **values: Any) -> Wait:
-        """Return a wait for this reason."""
         return cls(reason(why, seconds, **values), seconds)
 
 

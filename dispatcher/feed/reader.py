@@ -137,7 +137,6 @@ class FeedReader(BackgroundThread):
     # Lost positions, and a recvq that is gone.
 
     def _lose(self, error: PositionLost) -> None:
-        """The feed cannot continue from its token."""
         self._feed.close()
         if isinstance(error, RecvqGone):
             in_hand, after = self._pool.standing()

@@ -842,7 +842,6 @@ class KeyQueues:
         return max(1, min(self._many, self._held_bound // max(1, self.held_keys)))
 
     def _count_held(self, queue: KeyQueue, change: int) -> None:
-        """Change the number of the key's documents in `held`."""
         was = queue.held
         queue.held += change
         self.held_documents += change

@@ -38,7 +38,6 @@ class Thread(threading.Thread):
 
     @property
     def job(self) -> QueuedJob | None:
-        """The job that it runs, if any."""
         work = self.work
         return work.job if isinstance(work, Run) else None
 

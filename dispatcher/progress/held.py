@@ -70,7 +70,6 @@ class HeldStore:
             ]
 
     def slice(self, key: tuple[Any, Any], *, above: int, upto: int, most: int) -> list[Document]:
-        """Return the next rows of a key, by `n`."""
         channel, name = key
         condition = {"channel": channel, "key": name, "n": {"$gt": above, "$lte": upto}}
         with translated(), self._session() as session:
@@ -78,7 +77,6 @@ class HeldStore:
             return list(found)
 
     def has(self, id_: Any) -> bool:
-        """Whether the document of that `_id` is held."""
         with translated(), self._session() as session:
             return self._collection.find_one({"_id": id_}, {"_id": 1}, session=session) is not None
 

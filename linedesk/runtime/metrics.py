@@ -122,17 +122,14 @@ class Metrics:
         self.registry.register(self)
 
     def add(self, name: str, *labels: str, by: float = 1) -> None:
-        """Count."""
         with self._lock:
             self._series[name][labels] += by
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        """Add a value to a histogram."""
         with self._lock:
             self._series[name][labels].add(value)
 
     def set(self, name: str, value: Value, *labels: str) -> None:
-        """Set a gauge or count."""
         with self._lock:
             self._series[name][labels] = value
 

@@ -40,7 +40,6 @@ class BackgroundThread:
                 self._is_started = True
 
     def stop(self) -> None:
-        """Request the end of the thread."""
         self._stop.set()
 
     def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
@@ -54,7 +53,6 @@ class BackgroundThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
         return self._thread.is_alive()
 
     @property

@@ -282,7 +282,6 @@ def wrong_neighbours(database: Database[Any]) -> Iterator[str]:
 
 
 def wrong_indexes(database: Database[Any], name: str) -> Iterator[str]:
-    """The missing or differing indexes of a collection."""
     there = database[name].index_information() if name in INDEXES else {}
     for index in INDEXES.get(name, ()):
         if not is_as_made(index, there.get(index.options["name"], {})):

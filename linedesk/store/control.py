@@ -76,7 +76,6 @@ class Scope:
         return "/".join(filter(None, (PAUSE, self.channel, self.key)))
 
     def covers(self, channel: Any, key: Any) -> bool:
-        """Whether the scope includes a conversation."""
         return self.channel in (None, channel) and self.key in (None, key)
 
 
@@ -126,7 +125,6 @@ class Drop:
 
     @property
     def cause(self) -> str:
-        """The cause of its dead letters."""
         return f"dropped by {self.by}"
 
 
@@ -213,12 +211,10 @@ class Release:
 
     @property
     def id(self) -> str:
-        """The `_id` of its row."""
         return f"{RELEASE}/{self.channel}/{self.key}"
 
     @property
     def conversation(self) -> str:
-        """The `_id` of its conversation."""
         return f"{self.channel}/{self.key}"
 
 
@@ -339,11 +335,9 @@ class Control:
     # For the dispatcher.
 
     def read(self) -> Pauses:
-        """The current pauses."""
         return self.orders().pauses
 
     def orders(self) -> Orders:
-        """The current pauses and the open releases."""
         found = [
             (row, Pause.from_row(row) or Release.from_row(row), Drop.from_row(row))
             for row in self._open()

@@ -79,7 +79,6 @@ def under_replay(document: Mapping[str, Any]) -> Document | None:
 
 
 def number_of(document: Mapping[str, Any]) -> int:
-    """The number in a replay's name."""
     return int(name_of(document).rpartition(":")[2])
 
 

@@ -91,7 +91,6 @@ class Reach:
         return self.share >= (WARN_AGAIN_SHARE if warned else WARN_SHARE)
 
     def plus(self, more_bytes: int) -> Reach:
-        """The same with `more_bytes` added."""
         return Reach(self.unread_bytes + more_bytes, self.capped_bytes)
 
 

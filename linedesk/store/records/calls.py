@@ -68,7 +68,6 @@ class LineReason:
         return cls(found["message"], [one for one in details if isinstance(one, Mapping)])
 
     def to_document(self) -> dict[str, Any]:
-        """The form in a row."""
         return {"message": self.message, "details": [dict(one) for one in self.details]}
 
     @property

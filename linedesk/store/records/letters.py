@@ -39,7 +39,6 @@ class LetterRecord:
     """One of both is set; it shows what was given up."""
 
     def as_effect(self) -> dict[str, Any]:
-        """The effect in `outbox`."""
         given_up = {"document": self.document, "effect": self.effect}
         return {
             "id": self.id,

@@ -54,7 +54,6 @@ class RunRecord:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """The row in `jobs`."""
         row = {
             "at": self.at,
             "ms": self.ms,

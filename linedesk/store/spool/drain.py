@@ -82,7 +82,6 @@ class Drain(BackgroundThread):
         self._wake.set()
 
     def stop(self) -> None:
-        """Begin no further batch."""
         super().stop()
         self._wake.set()
 

@@ -119,7 +119,6 @@ class Spool:
             return frozenset(key for key in keys_of(documents) if _holds(connection, key))
 
     def held(self) -> SpoolContents:
-        """The current contents."""
         with self._translated() as connection:
             documents, size = connection.execute("SELECT documents, bytes FROM totals").fetchone()
             oldest = connection.execute("SELECT bson FROM spool ORDER BY n LIMIT 1").fetchone()

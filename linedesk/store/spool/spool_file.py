@@ -86,7 +86,6 @@ class SpoolLimits:
 
     @property
     def log_bytes(self) -> int:
-        """The limit of the write-ahead log."""
         return min(LARGEST_LOG_BYTES, self.max_bytes // 4)
 
     @property
@@ -335,12 +334,10 @@ class Row(NamedTuple):
 
 
 def key_of_document(document: RawBSONDocument) -> Key:
-    """The queue of a document."""
     return document["channel"], document["key"]
 
 
 def keys_of(documents: Iterable[RawBSONDocument]) -> frozenset[Key]:
-    """All keys of the documents."""
     return frozenset(key_of_document(document) for document in documents)
 
 
