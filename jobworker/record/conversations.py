@@ -416,10 +416,10 @@ class Conversations:
         n = decision.read_n
         if n is None and decision.sets_timers:
             n = self._cache.n_of(id_)
-            n = n_of(self._read(id_)) if n is None else n
+            n = n_of(self.refuse_successor(id_)) if n is None else n
         # guard: applied-along -> applied = names
         applied = [*unsaved, *names]
-        found: Document | None = None
+        found: Document = {}
         for tries in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
             # guard: number-of-the-record -> as_read = condition
@@ -443,10 +443,10 @@ class Conversations:
                     return Recorded(effects, is_noted=noted is not None)
                 before = self._write(as_read, update)
             except DuplicateKeyError:
-                found = self._read(id_)
+                found = self.refuse_successor(id_)
                 settled = self._settled(id_, found, names, message_ids)
                 if settled is not None:
-                    along = found is not None and set(unsaved) <= set(found.get("applied") or ())
+                    along = set(unsaved) <= set(found.get("applied") or ())
                     return replace(settled, along=along)
                 if decision.read_n is None:
                     n = None if n is None else n_of(found)
@@ -784,22 +784,13 @@ class Conversations:
         """The condition that no successor holds it; one without an epoch was created by hand."""
         return {"epoch": {"$not": {"$gt": self.epoch}}}
 
-    def _read(self, id_: str) -> Document | None:
-        """Return the fields that a record depends on."""
-        wanted = {"applied": 1, "epoch": 1, "unsent": 1, "n": 1}
-        with translated():
-            return self._collection.find_one({"_id": id_}, wanted)
-
     def _settled(
-        self, id_: str, found: Document | None, names: Sequence[str], message_ids: Sequence[str]
+        self, id_: str, found: Document, names: Sequence[str], message_ids: Sequence[str]
     ) -> Recorded | None:
         """Return the result of a record that did not match; None: try it again.
 
         Two first events may have met, or a predecessor's record came in between.
         """
-        if found is None:
-            return None
-        self._refuse_above(found)
         if set(names) & set(found.get("applied") or ()):
             # guard: found-applied-adopts -> return Recorded()
             return Recorded(adopted=self.adopt(id_))
@@ -809,10 +800,11 @@ class Conversations:
         return None
 
     def refuse_successor(self, id_: str) -> Document:
-        """Return the fields that a call depends on. Raises Replaced for a successor's
-        conversation.
+        """Return the fields that a record or a call depends on; none without a conversation.
+        Raises Replaced for a successor's.
         """
-        wanted = {"epoch": 1, "call.at": 1, "late": 1, "places": PLACES}
+        names = ("applied", "epoch", "unsent", "n", "call.at", "late")
+        wanted = {**dict.fromkeys(names, 1), "places": PLACES}
         with translated():
             found: Document = self._collection.find_one({"_id": id_}, wanted) or {}
         self._refuse_above(found)

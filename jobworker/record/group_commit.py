@@ -92,24 +92,21 @@ class GroupCommit:
         WriteRefused if MongoDB refuses this update.
         """
         with writing_one():
-            return self._update(GroupUpdate(condition, update, upsert=upsert), seconds)
-
-    def _update(self, one: GroupUpdate, seconds: float | None = None) -> bool:
-        with self._lock:
-            self._waiting.append(one)
-            one.leads = not self._is_under_way
-            self._is_under_way = True
-        if not one.leads and not one.done.acquire(timeout=-1 if seconds is None else seconds):
-            self._give_up(one)
-        if one.leads:
-            if seconds is None:
+            one = GroupUpdate(condition, update, upsert=upsert)
+            with self._lock:
+                self._waiting.append(one)
+                one.leads = not self._is_under_way
+                self._is_under_way = True
+            if not one.leads and not one.done.acquire(timeout=-1 if seconds is None else seconds):
+                self._give_up(one)
+            if one.leads and seconds is None:
                 self._lead()
-            else:
+            elif one.leads and seconds is not None:
                 # Others are in its command, which gets all of the time, and not just what is left.
                 Context().run(self._lead_within, seconds)
-        if one.error is not None:
-            raise one.error
-        return one.is_certain
+            if one.error is not None:
+                raise one.error
+            return one.is_certain
 
     def _give_up(self, one: GroupUpdate) -> None:
         """Its time is over. Raises StoreUnavailable, unless its answer or its turn has come."""
@@ -166,9 +163,8 @@ class GroupCommit:
         with self._lock:
             commands = math.ceil(len(self._left) / MOST_TOGETHER)
         for _ in range(commands):
-            with writing_one():
-                # Of what is left alone.
-                self._update(GroupUpdate({}, {}))
+            # One that changes nothing, for a command of what is left.
+            self.update({}, {})
         refused: WriteRefused | None = None
         for id_ in list(self._left):
             with self.taken(id_) as one:

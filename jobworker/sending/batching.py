@@ -144,12 +144,12 @@ class Batching:
                 members = self._claim(key, at, wanted)
         except StoreUnavailable as error:
             log.warning("batch not recorded, waiting batch=%s error=%s", key, error)
-            return partial(self._call_off, key, wanted, boxes)
+            return partial(self._call_off, key, wanted, partial(self._release, boxes))
         strangers = [box for box in boxes if box.id not in members]
         for box in strangers:
             box.most_users = 1
         if len(members) < 2:
-            return partial(self._call_off, key, wanted, boxes)
+            return partial(self._call_off, key, wanted, partial(self._release, boxes))
         self._release(strangers)
         claimed = [box for box in boxes if box.id in members]
         with self._boxes.lock:
@@ -231,8 +231,8 @@ class Batching:
         """The gate refused the call: the lease is not fresh, or the process stops."""
         if self._line.gate.is_closed and not batch.was_tried:
             # A successor would treat it as a call of unknown outcome.
-            boxes = list(batch.boxes.values())
-            self._call_off(batch.ready.key, batch.ready.members, boxes)
+            release = partial(self._release, list(batch.boxes.values()))
+            self._call_off(batch.ready.key, batch.ready.members, release)
             return
         with self._boxes.lock:
             step = batch.again(time.monotonic())
@@ -257,12 +257,7 @@ class Batching:
         elif outcome.stands:
             self._give_up(batch, outcome.cause)
         else:
-
-            def let_go() -> Action:
-                self._rows.call_off(ready.key, ready.members)
-                return partial(self._refused, batch, outcome)
-
-            self._boxes.until_confirmed(let_go, f"batch not called off batch={ready.key}")
+            self._call_off(ready.key, ready.members, partial(self._refused, batch, outcome))
 
     def _sent(self, batch: Batch) -> None:
         members = batch.ready.members
@@ -367,12 +362,10 @@ class Batching:
 
     # Cancelled calls.
 
-    def _call_off(
-        self, key: str, wanted: Mapping[str, Sequence[str]], boxes: Sequence[ConversationOutbox]
-    ) -> None:
+    def _call_off(self, key: str, wanted: Mapping[str, Sequence[str]], follow: Action) -> None:
         def call_off() -> Action:
             self._rows.call_off(key, wanted)
-            return partial(self._release, boxes)
+            return follow
 
         self._boxes.until_confirmed(call_off, f"batch not called off batch={key}")
 
@@ -436,7 +429,8 @@ class Batching:
         with self._boxes.lock:
             unknown = self._unknown.pop(key, {})
         claims = {id_: places for id_, (_, places) in unknown.items()}
-        self._call_off(key, claims, [box for box, _ in unknown.values()])
+        release = partial(self._release, [box for box, _ in unknown.values()])
+        self._call_off(key, claims, release)
 
     def _forget(self, batch: Batch) -> list[ConversationOutbox]:
         """Under the lock: the batch has ended; returns its conversations."""
