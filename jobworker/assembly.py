@@ -115,7 +115,7 @@ class LineSide:
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
         figures: WorkerMetrics,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime],
     ) -> None:
         self.hosts = hosts = Hosts.of(
             line.api_base,

@@ -6,9 +6,10 @@ behind the event, and the function that calls the handler.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any
 
@@ -52,11 +53,11 @@ class Case:
     """Whether a document's message was taken back by its sender."""
     call: Callable[[Rule, Any, Talk], Failure | None]
     """Calls the handler."""
-    now: datetime
-    clock: float
-    """Monotonic seconds."""
     handler_seconds: float
     """A handler with a longer limit than this is a slow one."""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    clock: float = field(default_factory=time.monotonic)
+    """Monotonic seconds."""
     rule: Rule | None = field(default=None, init=False)
 
     @cached_property

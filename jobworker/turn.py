@@ -305,8 +305,6 @@ class Turn:
             load=self._load,
             taken_back=self._turns.unsends.ends,
             call=self._call,
-            now=datetime.now(UTC),
-            clock=time.monotonic(),
             handler_seconds=self._turns.handler_seconds,
         )
         try:

@@ -376,11 +376,6 @@ def _is_late(send: Send) -> bool:
     return send.way is SendMethod.REPLY and not send.may_be_late and send.answer_to is None
 
 
-def _is_alone(send: Send) -> bool:
-    """Whether it can be in no call for several users."""
-    return _is_late(send) or send.until is not None or send.answer_to is not None
-
-
 def _same_for_all(run: Sequence[PendingSend]) -> bytes | None:
     """Return a digest of their messages; None if they quote a message or mention people of one
     chat.
@@ -430,6 +425,12 @@ class PendingSend:
         until = self.send.token_until
         may_reply = self.send.way is SendMethod.REPLY and self.send.token is not None
         return may_reply and until is not None and self.made.now(boottime) < until
+
+    def is_alone(self, boottime: float) -> bool:
+        """Whether it can be in no call for several users."""
+        send = self.send
+        is_bound = _is_late(send) or send.until is not None or send.answer_to is not None
+        return is_bound or expired(send, self.made.now(boottime)) is not None
 
     def travels_to(self, chat: str) -> bool:
         """Whether it goes to the conversation's own chat, as a reply or a push.
@@ -608,8 +609,7 @@ class ConversationOutbox(Caller):
             and self.noted_call is None
             and self.chat.startswith(USER)
             and self.sends[0].travels_to(self.chat)
-            and not any(_is_alone(one.send) for one in self.together())
-            and not any(expired(one.send, one.made.now(boottime)) for one in self.together())
+            and not any(one.is_alone(boottime) for one in self.together())
             and self.body is not None
             and not any(one.token_lives(boottime) for one in self.sends)
         )
@@ -673,7 +673,6 @@ class ConversationOutbox(Caller):
                     one.standing = one.standing.without_token()
 
     def standing(self, now: float) -> Standing:
-        """Return its standing at the gate."""
         # Sends behind a full outbox are not decided yet, except those of one handler.
         ahead = islice(self.sends, self._limits.most_per_conversation)
         worth = (one.standing for one in ahead)

@@ -418,8 +418,11 @@ class Outbox:
         try:
             self._adopt([id_])
         except WriteRefused as error:
+            channel, _, key = id_.partition("/")
+            row: Document = {"channel": channel, "key": key, EVENT_ID: "", EFFECT_ID: ""}
+            row |= {"since": datetime.now(UTC), "why": f"its outbox waits: {error}"}
             with self._lock:
-                self._refused.setdefault(id_, _told_of_refused(id_, error))
+                self._refused.setdefault(id_, row)
             raise
 
     def _adopt(self, ids: Sequence[str]) -> None:
@@ -879,12 +882,6 @@ class Outbox:
             return
         if follow is not None:
             follow()
-
-
-def _told_of_refused(id_: str, error: WriteRefused) -> Document:
-    channel, _, key = id_.partition("/")
-    unknown = {EVENT_ID: "", EFFECT_ID: "", "since": datetime.now(UTC)}
-    return {"channel": channel, "key": key, **unknown, "why": f"its outbox waits: {error}"}
 
 
 def _arrived_at(send: Send) -> datetime:
