@@ -27,7 +27,8 @@ from bench.stack import DATABASE
 from bench.webhooks import SECRET
 from frontdesk.app import FrontDesk, WebhookSettings
 from frontdesk.group_commit import GroupCommit
-from frontdesk.process import Address, SpoolAt, serve
+from frontdesk.process import SpoolAt, serve
+from frontdesk.server import Address
 from frontdesk.signature import HEADER, verify
 from frontdesk.store_choice import Documents
 from linedesk.compose.private_mongod import free_port

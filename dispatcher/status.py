@@ -38,7 +38,7 @@ from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError
 from linedesk.store.queue.repair import Neighbours
-from linedesk.store.queue.usage import READ_SECONDS, RecvqUsage
+from linedesk.store.queue.usage import RecvqUsage
 from linedesk.store.records.history import (
     AS_FIGURES,
     CALL_RATE,
@@ -150,7 +150,7 @@ class BacklogProbe(BackgroundThread):
         neighbours: Neighbours,
     ) -> None:
         super().__init__("depth", self._run)
-        self._usage = RecvqUsage(database, read_seconds=READ_SECONDS)
+        self._usage = RecvqUsage(database)
         self._standing = view.standing
         self._history = database[HISTORY].with_options(write_concern=WriteConcern(w=1))
         self._figures = figures
@@ -241,8 +241,6 @@ class StatusReporter:
             ROLE,
             snapshot=lambda: self._told.figures,
             tell=self._tell,
-            every_seconds=EVERY_SECONDS,
-            write_seconds=WRITE_SECONDS,
         )
         # Of the row being written: its words and its figures belong to the same moment.
         self._told = self.report.told

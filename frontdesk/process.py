@@ -37,8 +37,6 @@ from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool
 from linedesk.store.spool.spool_file import require_spool
 
-__all__ = ["Address", "SpoolAt", "serve"]
-
 log = logging.getLogger(__name__)
 
 # Longer than a proxy keeps idle connections (nginx: 60 s). The proxy therefore always closes first:

@@ -24,7 +24,8 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     # The server enables it again after all imports: clients may be waiting already.
     gc.disable()
     from frontdesk.app import WebhookSettings
-    from frontdesk.process import Address, SpoolAt, serve
+    from frontdesk.process import SpoolAt, serve
+    from frontdesk.server import Address
     from linedesk.runtime.metrics_server import serve_metrics
 
     _warn_of_removed(settings)

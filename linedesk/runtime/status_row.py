@@ -78,16 +78,12 @@ class StatusRow(BackgroundThread):
         snapshot: Callable[[], MetricsSnapshot],
         tell: Tell,
         may_make: Callable[[], bool] = lambda: True,
-        every_seconds: float = EVERY_SECONDS,
-        write_seconds: float = WRITE_SECONDS,
     ) -> None:
         super().__init__("status", self._run)
         self._rows = rows.with_options(write_concern=WriteConcern(w=1))
         self._snapshot = snapshot
         self._tell = tell
         self._may_make = may_make
-        self._every_seconds = every_seconds
-        self._write_seconds = write_seconds
         self._who: dict[str, Any] = {
             "role": role,
             "host": socket.gethostname(),
@@ -102,7 +98,7 @@ class StatusRow(BackgroundThread):
     def _run(self) -> None:
         while not self._stop.is_set():
             self._write(self._tell())
-            self._stop.wait(self._every_seconds)
+            self._stop.wait(EVERY_SECONDS)
         # If the last write failed, the stop does not wait for another one.
         if not self._failed:
             self._write({**self._tell(), "state": "ended"})
@@ -118,7 +114,7 @@ class StatusRow(BackgroundThread):
             "lately": snapshot.lately,
         }
         try:
-            with pymongo.timeout(self._write_seconds):
+            with pymongo.timeout(WRITE_SECONDS):
                 # A pipeline update writes only the differences to the oplog: whole rows would take
                 # some 500 MB of it a day.
                 new = [{"$replaceWith": {"$literal": {"_id": self.id, **row}}}]

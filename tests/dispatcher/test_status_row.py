@@ -30,7 +30,8 @@ Store = Callable[..., None]
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no test waits for the next second."""
-    monkeypatch.setattr("dispatcher.status.EVERY_SECONDS", 0.02)
+    for module in ("dispatcher.status", "linedesk.runtime.status_row"):
+        monkeypatch.setattr(f"{module}.EVERY_SECONDS", 0.02)
     monkeypatch.setattr("dispatcher.status.HISTORY_SECONDS", 0.1)
 
 

@@ -90,8 +90,10 @@ def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
 
     No earlier figures are reported meanwhile, and the row is written again afterwards.
     """
-    for name, seconds in (("EVERY", 0.05), ("READ", 0.2), ("WRITE", 0.2)):
-        monkeypatch.setattr(f"dispatcher.status.{name}_SECONDS", seconds)
+    monkeypatch.setattr("linedesk.store.queue.usage.READ_SECONDS", 0.2)
+    for module in ("dispatcher.status", "linedesk.runtime.status_row"):
+        monkeypatch.setattr(f"{module}.EVERY_SECONDS", 0.05)
+        monkeypatch.setattr(f"{module}.WRITE_SECONDS", 0.2)
     with connect(own_mongod.uri, app_name="tests") as client:
         database = client.line_bot
         create_collections(database, capped_bytes=MEGABYTE)

@@ -178,14 +178,9 @@ class RecvqUsage:
     """Measures one recvq repeatedly, in one thread at a time. Raises the driver's errors."""
 
     def __init__(
-        self,
-        database: Database[Any],
-        *,
-        read_seconds: float = READ_SECONDS,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, database: Database[Any], *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._database = database
-        self._read_seconds = read_seconds
         self._monotonic = monotonic
         # Not on a majority: unconfirmed inserts take space already.
         self._recvq = database[RECVQ].with_options(read_concern=ReadConcern("local"))
@@ -202,7 +197,7 @@ class RecvqUsage:
         Unless `patient`, an earlier long sum is used, which may be too high, never too low. Raises
         WrongCollection for a recvq that is missing, uncapped or without its index.
         """
-        with pymongo.timeout(self._read_seconds):
+        with pymongo.timeout(READ_SECONDS):
             reading = self._read(1)
         return self._reach(reading, patient=patient)
 
@@ -212,7 +207,7 @@ class RecvqUsage:
         Raises StoreUnavailable, AccessRefused, and other errors of the driver.
         """
         with translated():
-            with pymongo.timeout(self._read_seconds):
+            with pymongo.timeout(READ_SECONDS):
                 reading = self._read(NEWEST)
                 # The reader ignores documents typed in a shell without a place in a queue.
                 named = [row for row in reading.newest if has_a_place(row)]

@@ -51,12 +51,14 @@ class Desk:
             "dispatcher",
             snapshot=lambda: self.snapshot,
             tell=lambda: self.told,
-            every_seconds=0.01,
         )
 
 
 @pytest.fixture
-def desk(database: Database[Any], nothing_left: None) -> Iterator[Desk]:
+def desk(
+    database: Database[Any], nothing_left: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Desk]:
+    monkeypatch.setattr("linedesk.runtime.status_row.EVERY_SECONDS", 0.01)
     one = Desk(database)
     yield one
     one.row.stop()
