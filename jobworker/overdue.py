@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -48,11 +49,7 @@ class Overdue(Generic[T]):
     def _look(self) -> None:
         with self._lock:
             now = self._monotonic()
-            late = []
-            for one, due in self._begun.items():
-                if due > now:
-                    break
-                late.append(one)
+            late = list(takewhile(lambda one: self._begun[one] <= now, self._begun))
             for one in late:
                 del self._begun[one]
             first = next(iter(self._begun.values()), None)

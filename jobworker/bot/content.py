@@ -200,10 +200,13 @@ class ContentDownloads:
         ):
             began = time.monotonic()
             try:
-                with _broken_where_it_breaks(), self._get(message_id) as response:
+                with self._get(message_id) as response:
                     row.status = status = response.status_code
                     row.request_id = response.headers.get("x-line-request-id")
                     come = self._read(response, part, most_bytes) if status == 200 else None
+            except (requests.RequestException, HTTPError) as error:
+                self._host.breaker.failed(whose, began=began)
+                raise Broken(type(error).__name__) from error
             except Broken:
                 self._host.breaker.failed(whose, began=began)
                 raise
@@ -294,14 +297,6 @@ def _announced(response: requests.Response) -> int:
 def _require_small(size: int, most_bytes: int) -> None:
     if size > most_bytes:
         raise ContentTooLarge(f"more than {most_bytes} bytes")
-
-
-@contextmanager
-def _broken_where_it_breaks() -> Iterator[None]:
-    try:
-        yield
-    except (requests.RequestException, HTTPError) as error:
-        raise Broken(type(error).__name__) from error
 
 
 class _TimedAdapter(HTTPAdapter):

@@ -22,7 +22,7 @@ from pymongo.write_concern import WriteConcern
 
 from jobworker.line.gate import current_turn
 from jobworker.line.group_sizes import GroupSizes
-from jobworker.line.today import Kind, SentHere, day_of, sent_id
+from jobworker.line.month import Kind, SentHere, day_of, sent_id
 from jobworker.metrics import WorkerMetrics
 from jobworker.row_log import RowLog
 from linedesk.store.documents import LEASES, Document

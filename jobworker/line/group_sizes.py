@@ -13,8 +13,7 @@ from typing import Any
 from jobworker.errors import LineError
 from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
-from jobworker.line.month import people_in
-from jobworker.line.today import midnight
+from jobworker.line.month import midnight, people_in
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
-"""The month's counted messages: the rest of LINE's quota, and whether pushes are worth a call.
-Pure.
+"""The month's messages: the rest of LINE's quota, whether pushes are worth a call, and the sends
+that LINE accepted. Pure.
 
 LINE counts pushes and multicasts by the people reached, in calendar months of Japan; replies are
 free (docs, "Messaging API pricing"). Its count is approximate, and includes the sends of LINE's
@@ -9,10 +9,12 @@ console (reference, "Get number of messages sent this month").
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
@@ -23,6 +25,21 @@ DAY_SECONDS = 86_400.0
 # The pause between two readings, and between two while a refused send waits for one.
 EVERY_SECONDS = 600.0
 SOON_SECONDS = 60.0
+
+
+def day_of(moment: datetime) -> date:
+    """Return the day in Japan; `moment` is aware."""
+    return moment.astimezone(TOKYO).date()
+
+
+def midnight(now: datetime) -> datetime:
+    """Return when the day began in Japan; `now` is aware."""
+    return now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def sent_id(now: datetime) -> str:
+    """Return the `_id` of the month's document in `leases`."""
+    return f"sent/{now.astimezone(TOKYO):%Y-%m}"
 
 
 @dataclass(frozen=True)
@@ -143,9 +160,8 @@ class Month:
         """Return when to read next: soon for a refused send, at the latest at midnight in Japan."""
         if self.state in (MonthState.REFUSED, MonthState.ASKED):
             return SOON_SECONDS
-        today = now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0)
         # A timer may fire slightly early by the wall clock, and would be set repeatedly.
-        to_midnight = max(1.0, DAY_SECONDS - (now - today).total_seconds())
+        to_midnight = max(1.0, DAY_SECONDS - (now - midnight(now)).total_seconds())
         return min(EVERY_SECONDS, to_midnight)
 
     def _open(self) -> None:
@@ -161,13 +177,55 @@ class Month:
         self._month = month
 
 
+Kind = Literal["replies", "pushes", "groups"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Sends of a month that LINE accepted. LINE's own count may differ."""
+
+    replies: int = 0
+    """Calls, which are free."""
+    pushes: int = 0
+    """Messages counted for pushes to users and multicasts: one for each user."""
+    groups: int = 0
+    """Messages counted for pushes to groups and rooms: one for each member, as far as known."""
+
+
+class SentHere:
+    """The sends of this process in this month and today. Its owner's lock guards it."""
+
+    def __init__(self) -> None:
+        self._month = ""
+        self._part: Counter[str] = Counter()
+
+    def add(self, kind: Kind, count: int, now: datetime) -> None:
+        """LINE accepted a call just now."""
+        if self._month != sent_id(now):
+            self._month, self._part = sent_id(now), Counter()
+        if self._part["day"] != day_of(now).day:
+            self._part["day"], self._part["today"] = day_of(now).day, 0
+        self._part[kind] += count
+        self._part["today"] += 0 if kind == "replies" else count
+
+    def part(self, now: datetime) -> dict[str, int]:
+        """Return its part of the month's document; empty if it sent nothing in this month."""
+        return dict(self._part) if self._month == sent_id(now) else {}
+
+
+def sent_in(document: Mapping[str, Any]) -> Sent:
+    """Return the sum of a month's document."""
+    parts = [part for part in document.values() if isinstance(part, Mapping)]
+    return Sent(*(sum(part.get(one.name, 0) for part in parts) for one in fields(Sent)))
+
+
 def ends_on(used: float, limit: float, now: datetime) -> date | None:
     """Return Japan's day on which the plan ends at the rate of this month so far.
 
     None if it lasts or has ended, and in the month's first day.
     """
     today = now.astimezone(TOKYO)
-    begun = today.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    begun = midnight(now).replace(day=1)
     if not 0 < used < limit or today - begun < timedelta(days=1):
         return None
     # No month has more days: a low rate could reach beyond the calendar.

@@ -25,7 +25,7 @@ from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
-from jobworker.line.today import day_of
+from jobworker.line.month import day_of
 from jobworker.sending.late_replies import LATE, LateReplies
 from jobworker.sending.verdict import PROOF_SECONDS, QUOTA, CallOutcome, Tried, expired, outlived
 from linedesk.runtime.backoff import growing_seconds, pause_seconds

@@ -29,9 +29,9 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Ticket, TurnClass
 from jobworker.line.group_sizes import GroupSizes
+from jobworker.line.month import day_of
 from jobworker.line.quota import Quota
 from jobworker.line.side_call import Action, Line
-from jobworker.line.today import day_of
 from jobworker.metrics import since_ms
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import (

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from jobworker.line.today import Sent
+from jobworker.line.month import Sent
 from linedesk.cli.interrupts import until_ctrl_c
 from linedesk.cli.listing import padded
 from linedesk.cli.people import (

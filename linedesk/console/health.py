@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from jobworker.line.month import Sent
 from jobworker.line.rate_limits import RATE
-from jobworker.line.today import Sent
 from linedesk.console import processes
 from linedesk.console.format import as_json, for_long, local, scope_words
 from linedesk.console.known import known

@@ -16,8 +16,7 @@ import pymongo
 from pymongo.database import Database
 
 from jobworker.line.gate_order import TurnClass
-from jobworker.line.month import ends_on
-from jobworker.line.today import Sent, midnight, sent_id, sent_in
+from jobworker.line.month import Sent, ends_on, midnight, sent_id, sent_in
 from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes

@@ -13,7 +13,7 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from jobworker.line.today import day_of
+from jobworker.line.month import day_of
 from jobworker.sending.late_replies import A_DAY, allowed
 from linedesk.console.facts import present_leader
 from linedesk.console.processes import ProcessRow

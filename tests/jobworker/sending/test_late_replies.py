@@ -11,7 +11,7 @@ from linebot.v3.webhooks import MessageEvent
 
 import linesim
 from jobworker.bot.talk import Talk
-from jobworker.line.today import day_of
+from jobworker.line.month import day_of
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.outbox import Outbox
 from linedesk import Bot

@@ -11,8 +11,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from jobworker.line.month import ends_on
-from jobworker.line.today import Sent
+from jobworker.line.month import Sent, ends_on
 from linedesk.cli.status import sections
 from linedesk.console.format import local
 from linedesk.console.health import (

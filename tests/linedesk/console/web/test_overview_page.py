@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from pymongo.database import Database
 
-from jobworker.line.today import sent_id
+from jobworker.line.month import sent_id
 from linedesk.store.client import Client, connect
 from tests.frontdesk.cut_line import Gate
 from tests.linedesk.console import a_day
