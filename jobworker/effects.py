@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
+from linedesk.contract import GiveUp
 from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.effects import ANSWER_TO, RETRY_KEY, TOKEN_FROM, TRIED_AT
@@ -193,21 +194,17 @@ def row_of(effect: Mapping[str, Any]) -> Document:
 # Dead letters.
 
 
-def of_event(
-    document: Document, *, cause: str, traceback: str, attempts: int, first_at: datetime
-) -> Document:
-    """Return the effect "dead letter" of an event whose handler failed; its `id` is the event's
-    name.
-    """
+def of_event(document: Document, give_up: GiveUp) -> Document:
+    """Return the effect "dead letter" of an event; its `id` is the event's name."""
     return LetterRecord(
         id=name_of(document),
         channel=document["channel"],
         key=document["key"],
         document=document,
-        cause=cause,
-        traceback=_storable(traceback),
-        attempts=attempts,
-        first_at=first_at,
+        cause=give_up.cause,
+        traceback=_storable(give_up.stack),
+        attempts=give_up.attempts,
+        first_at=give_up.first_at,
         last_at=datetime.now(UTC),
     ).as_effect()
 

@@ -66,17 +66,7 @@ class Failure:
 
 def letters_of(documents: Iterable[Document], give_up: GiveUp) -> Decision:
     """Return the decision "a dead letter for each document"."""
-    letters = [
-        of_event(
-            document,
-            cause=give_up.cause,
-            traceback=give_up.stack,
-            attempts=give_up.attempts,
-            first_at=give_up.first_at,
-        )
-        for document in documents
-    ]
-    return Decision({}, letters)
+    return Decision({}, [of_event(document, give_up) for document in documents])
 
 
 def raised(

@@ -13,6 +13,7 @@ import pytest
 
 from jobworker.record import dead_letters
 from jobworker.record.dead_letters import DeadLetters
+from linedesk.contract import GiveUp
 from linedesk.store.documents import make_document
 
 
@@ -24,9 +25,7 @@ def collection() -> Any:
 def letter_of(event_id: str, *, cause: str = "handler: ValueError") -> dict[str, Any]:
     event = {"webhookEventId": event_id, "source": {"type": "user", "userId": "U1"}}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
-    return dead_letters.of_event(
-        document, cause=cause, traceback="Traceback", attempts=3, first_at=datetime.now(UTC)
-    )
+    return dead_letters.of_event(document, GiveUp(cause, 3, datetime.now(UTC), "Traceback"))
 
 
 def no(document: dict[str, Any]) -> bool:

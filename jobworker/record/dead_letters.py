@@ -22,6 +22,7 @@ from jobworker.errors import MayArriveTwice
 from jobworker.metrics import GIVEN_UP, WorkerMetrics
 from jobworker.record.conversations import Decision
 from jobworker.record.looks import Look
+from linedesk.contract import GiveUp
 from linedesk.store.client import DURABLE, LOCAL, durable
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
 from linedesk.store.errors import translated, writing_one
@@ -247,9 +248,7 @@ def carried_out(document: Mapping[str, Any], letter: Mapping[str, Any] | None) -
 def refused(document: Document, cause: str) -> Decision:
     """Return the decision to give up a document that asks for an effect without a source."""
     log.error("%s event_id=%s", cause, name_of(document))
-    now = datetime.now(UTC)
-    letter = of_event(document, cause=cause, traceback="", attempts=0, first_at=now)
-    return Decision({}, [letter])
+    return Decision({}, [of_event(document, GiveUp(cause, 0, datetime.now(UTC)))])
 
 
 def is_sound(document: Mapping[str, Any]) -> bool:

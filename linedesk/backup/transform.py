@@ -19,6 +19,7 @@ from jobworker.bot.timers import STATE_TIMER
 from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
 from linedesk.console.reading import effects_with_tries
+from linedesk.contract import GiveUp
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,
@@ -188,7 +189,7 @@ class Restored:
         if self.is_known({"_id": document["_id"]}):
             return
         since = row.get("since") or self._now
-        letter = of_event(document, cause=WAITED_IN_HELD, traceback="", attempts=0, first_at=since)
+        letter = of_event(document, GiveUp(WAITED_IN_HELD, 0, since))
         if effect := self._replayed.get(_first_letter(document) or ""):
             del letter["document"]
             letter |= effect

@@ -16,6 +16,7 @@ from jobworker.effects import of_event
 from jobworker.record.conversations import Conversations, Decision
 from jobworker.unsend import Unsends
 from linedesk import Bot
+from linedesk.contract import GiveUp
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
 from linesim import Sim
@@ -74,13 +75,8 @@ def stored(desk: Room, document: Document) -> Document:
 
 
 def a_letter(document: Document) -> Document:
-    return of_event(
-        document,
-        cause="handler: ValueError",
-        traceback=f"Traceback ...\nValueError: {SECRET}",
-        attempts=3,
-        first_at=datetime.now(UTC),
-    )
+    stack = f"Traceback ...\nValueError: {SECRET}"
+    return of_event(document, GiveUp("handler: ValueError", 3, datetime.now(UTC), stack))
 
 
 def everything(database: Database[Any]) -> str:

@@ -12,6 +12,7 @@ import bson
 import pytest
 
 from jobworker.effects import of_effect, of_event
+from linedesk.contract import GiveUp
 from linedesk.store.records import (
     audit,
     calls,
@@ -136,7 +137,7 @@ def test_the_row_of_the_lease_is_made_as_ever() -> None:
 
 def test_the_letter_of_an_event_is_stored_as_ever() -> None:
     document = {"_id": 1, "eventId": "E1", "channel": "main", "key": "U1", "event": {}}
-    effect = of_event(document, cause="handler: E", traceback="T", attempts=3, first_at=AT)
+    effect = of_event(document, GiveUp("handler: E", 3, AT, "T"))
     stored = {
         "id": "E1",
         "type": "deadletter",
