@@ -77,13 +77,7 @@ class Talk:
         self._conversation: Conversation | None = None
         self._before: Mapping[str, bytes] = {}
         self._sends: list[Send] = []
-        self._timers = Timers(
-            event_id=self.event_id,
-            channel=self.channel,
-            key=self.key,
-            member=self._member,
-            source=self.raw.get("source"),
-        )
+        self._timers = Timers(document, member=self._member)
 
     # Sending.
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.errors import BotError, TalkEnded
-from linedesk.store.documents import Document
+from linedesk.store.documents import Document, name_of
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import TIMER, Daily, timer_id
@@ -49,14 +49,9 @@ def checked_state(state: object) -> str:
 class Timers:
     """The timers of one event, collected while its handler runs."""
 
-    def __init__(
-        self, *, event_id: str, channel: str, key: str, member: str | None, source: Document | None
-    ) -> None:
-        self._event_id = event_id
-        self._channel = channel
-        self._key = key
+    def __init__(self, document: Document, *, member: str | None) -> None:
+        self._document = document
         self._member = member
-        self._source = source
         self._effects: dict[str, Document] = {}
         self._ended = False
 
@@ -105,26 +100,28 @@ class Timers:
     ) -> None:
         if self._ended:
             raise TalkEnded("the handler has ended: its talk sets no more timers")
-        row_id = timer_id(self._channel, self._key, name, member=self._member)
+        document, event_id = self._document, name_of(self._document)
+        channel, key = document["channel"], document["key"]
+        row_id = timer_id(channel, key, name, member=self._member)
         # A state's timer never exceeds the limit: a bot at its limit can still enter a state.
         is_one_more = row_id not in self._effects and not name.startswith(RESERVED)
         if is_one_more and len(self._effects) >= MOST_TIMERS:
             told = f"one event sets and cancels at most {MOST_TIMERS} timers"
             raise BotError(told, reason="too many timers")
         effect = {
-            "id": f"{self._event_id}/timer/{name}",
+            "id": f"{event_id}/timer/{name}",
             "type": TIMER,
-            EVENT_ID: self._event_id,
+            EVENT_ID: event_id,
             "timer": row_id,
-            "channel": self._channel,
-            "key": self._key,
+            "channel": channel,
+            "key": key,
             "name": name,
             "n": None,
             RUN_AT: None if moment is None else _rounded_up(moment),
             "every": every,
             # A copy, because the bot may change its object later.
             "data": copy.deepcopy(dict(data)),
-            "source": self._source,
+            "source": document["event"].get("source"),
         }
         # Moved to the end, so that the effects are in the order of the decisions.
         self._effects.pop(row_id, None)

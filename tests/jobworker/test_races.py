@@ -666,7 +666,7 @@ def let_the_minute_pass(database: Database[Any]) -> None:
 def a_timer(document: Document, seconds: float | None, *, n: int | None = None) -> Document:
     """The effect that sets the timer "egg", or cancels it."""
     name, key = document["eventId"], document["key"]
-    timers = Timers(event_id=name, channel=CHANNEL, key=key, member=None, source=None)
+    timers = Timers({"eventId": name, "channel": CHANNEL, "key": key, "event": {}}, member=None)
     if seconds is None:
         timers.cancel("egg")
     else:

@@ -38,8 +38,8 @@ WAIT_SECONDS = 15.0
 
 @pytest.fixture
 def timers() -> Timers:
-    source = {"type": "user", "userId": "U1"}
-    return Timers(event_id="E1", channel="main", key="U1", member=None, source=source)
+    event = {"source": {"type": "user", "userId": "U1"}}
+    return Timers({"eventId": "E1", "channel": "main", "key": "U1", "event": event}, member=None)
 
 
 def test_a_timer_is_recorded_with_its_absolute_time(timers: Timers) -> None:
@@ -77,7 +77,9 @@ def test_a_cancel_is_a_timer_without_a_time(timers: Timers) -> None:
 
 def test_members_of_a_group_have_timers_of_one_name_side_by_side() -> None:
     for member, row in ((None, "main/C1/egg"), ("U1", "main/C1/U1/egg"), ("U2", "main/C1/U2/egg")):
-        timers = Timers(event_id="E1", channel="main", key="C1", member=member, source=None)
+        timers = Timers(
+            {"eventId": "E1", "channel": "main", "key": "C1", "event": {}}, member=member
+        )
         timers.cancel("egg")
         assert [one["timer"] for one in timers.effects()] == [row]
 

@@ -115,7 +115,7 @@ def a_row(name: str = "egg", *, run_at: datetime | None = NOW + HOUR, **more: An
 
 
 def a_timer(name: str = "egg", *, at: datetime | None = NOW + HOUR, n: int = 7) -> Document:
-    timers = Timers(event_id="E1", channel="main", key=KEY, member=None, source=None)
+    timers = Timers({"eventId": "E1", "channel": "main", "key": KEY, "event": {}}, member=None)
     if at is None:
         timers.cancel(name)
     else:

@@ -73,7 +73,7 @@ def a_send_letter(name: str, *, hours: float = 1.0, cause: str = "quota", **send
 
 
 def a_timer(at: datetime) -> dict[str, Any]:
-    timers = Timers(event_id="E1", channel="main", key="U花子", member=None, source=None)
+    timers = Timers({"eventId": "E1", "channel": "main", "key": "U花子", "event": {}}, member=None)
     timers.at(at, "egg", {"words": SECRET})
     (effect,) = timers.effects()
     return effect
