@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
-from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import Failure
-from jobworker.runs import JobMemo, JobRun
 from linedesk.contract import Job
-from linedesk.store.documents import Document
-
-
-@dataclass(frozen=True)
-class HandlerTry:
-    """One try of a handler: its event and its conversation."""
-
-    job: Job
-    memo: JobMemo
-    run: JobRun
-    rule: Rule
-    event: Any
-    """The event's model, or a list of them if messages are gathered."""
-    talk: Talk
-    documents: Sequence[Document]
-    context: HandlerContext
 
 
 class Handlers:
@@ -48,11 +28,12 @@ class Handlers:
         """Return the dispatcher's time limit of a handler; None for HANDLER_LIMIT_SECONDS."""
         return rule.limit
 
-    def call(self, one: HandlerTry) -> Failure | None:
-        """Run the handler with the talk; returns why it failed in another process.
+    def call(self, job: Job, rule: Rule, event: Any, talk: Talk) -> Failure | None:
+        """Run the rule's handler; returns why it failed in another process.
 
-        Raises the error of a handler in this process, and WorkerAway if it has to be tried again
-        without a failed try.
+        `event` is the event's model, or a list of them if messages are gathered. Raises the error
+        of a handler in this process, and WorkerAway if it has to be tried again without a failed
+        try.
         """
-        one.rule.handler(one.event, one.talk)
+        rule.handler(event, talk)
         return None

@@ -42,7 +42,7 @@ from jobworker.handler_retry import (
     letters_of,
     raised,
 )
-from jobworker.handlers import Handlers, HandlerTry
+from jobworker.handlers import Handlers
 from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.metrics import since_ms
 from jobworker.record.conversations import Conversation, Conversations, Decision, Outbound
@@ -359,13 +359,11 @@ class Turn:
             self._document, answered=answered(memo.heard) if memo.heard else None
         )
         end_animation = self._turns.animate(self._document, memo.call)
-        documents = memo.heard_with(self._document)
-        one = HandlerTry(job, memo, run, rule, event, talk, documents, memo.call)
         run.handler_began = time.monotonic()
         handlers = self._turns.handlers
         try:
             with memo.call.under(job.begin_handler(handlers.limit_of(rule))):
-                return handlers.call(one)
+                return handlers.call(job, rule, event, talk)
         except WorkerAway as error:
             memo.tries -= 1
             if error.worker is None:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
 from jobworker.errors import NoTimerHandler, WorkerAway
 from jobworker.handler_retry import Failure
-from jobworker.handlers import Handlers, HandlerTry
+from jobworker.handlers import Handlers
 from jobworker.remote.actions import INVALID, Replay
 from jobworker.remote.job import failure_of, job_of
 from jobworker.remote.leader import GRACE_SECONDS, Workers
 from jobworker.remote.rules import RemoteHandler
+from jobworker.runs import JobMemo
+from linedesk.contract import Job
 from linedesk.store.documents import conversation_id, name_of
 
 POISON = "took its worker down"
@@ -58,27 +60,29 @@ class RemoteHandlers(Handlers):
         """A worker abandons its handler first; the leader does so if the worker is silent."""
         return (rule.limit or self._handler_seconds) + GRACE_SECONDS
 
-    def call(self, one: HandlerTry) -> Failure | None:
-        handler, memo = one.rule.handler, one.memo
+    def call(self, job: Job, rule: Rule, event: Any, talk: Talk) -> Failure | None:
+        handler, memo = rule.handler, cast(JobMemo, job.memo)
+        run, call, documents = memo.run, memo.call, memo.heard_with(job.document)
         assert isinstance(handler, RemoteHandler), "the rules are a worker's"
+        assert call is not None, "it is under way"
         if deaths := self.workers.condemned_by(memo.died_with):
             return Failure(f"{POISON} {deaths} times", "-", "", lasting=True)
-        began = one.talk.now
+        began = talk.now
         attempt = self.workers.take(
             version=handler.version,
-            key=conversation_id(one.job.document),
-            event_id=name_of(one.job.document),
+            key=conversation_id(job.document),
+            event_id=name_of(job.document),
             died_with=memo.died_with,
         )
         try:
-            one.run.thread = attempt.worker.name
-            one.context.when_abandoned(attempt.over.set)
+            run.thread = attempt.worker.name
+            call.when_abandoned(attempt.over.set)
             message = job_of(
-                one.talk,
-                one.documents,
+                talk,
+                documents,
                 rule=handler.name,
-                is_list=isinstance(one.event, list),
-                limit_seconds=one.rule.limit or self._handler_seconds,
+                is_list=isinstance(event, list),
+                limit_seconds=rule.limit or self._handler_seconds,
                 epoch=self.workers.epoch,
                 tries=memo.failed_tries + 1,
             )
@@ -93,6 +97,6 @@ class RemoteHandlers(Handlers):
             failure = Failure(f"{INVALID}: {error}", "-", "", lasting=False)
         if failure is not None:
             return failure
-        replay = Replay(one.talk, began=began, now=self._now)
+        replay = Replay(talk, began=began, now=self._now)
         replay.carry_out(decision.get("actions"), decision.get("data"))
         return None
