@@ -219,20 +219,6 @@ def sent_in(document: Mapping[str, Any]) -> Sent:
     return Sent(*(sum(part.get(one.name, 0) for part in parts) for one in fields(Sent)))
 
 
-def ends_on(used: float, limit: float, now: datetime) -> date | None:
-    """Return Japan's day on which the plan ends at the rate of this month so far.
-
-    None if it lasts or has ended, and in the month's first day.
-    """
-    today = now.astimezone(TOKYO)
-    begun = midnight(now).replace(day=1)
-    if not 0 < used < limit or today - begun < timedelta(days=1):
-        return None
-    # No month has more days: a low rate could reach beyond the calendar.
-    ends = begun + (today - begun) * min(limit / used, 31)
-    return ends.date() if (ends.year, ends.month) == (today.year, today.month) else None
-
-
 def limit_in(answer: LineAnswer | LineError) -> int | None:
     """Return the plan's limit; None for a plan without one. Raises ValueError for other answers.
 

@@ -118,7 +118,7 @@ class _Link:
     def __init__(self, urls: Sequence[str], *, name: str, kind: str) -> None:
         self.thread = BackgroundThread(f"amqp-{kind}", self._run)
         self._kind = kind
-        self._turns = itertools.cycle([_parameters(url, f"{name} {kind}") for url in urls])
+        self._turns = itertools.cycle([parameters(url, f"{name} {kind}") for url in urls])
         self._connection: pika.BlockingConnection | None = None
         self.up_since: float | None = None
         self.trouble = ""
@@ -275,7 +275,7 @@ def _cancelled(_: Any) -> None:
     raise pika.exceptions.ConsumerCancelled("RabbitMQ ended the queue")
 
 
-def _parameters(url: str, name: str) -> pika.URLParameters:
+def parameters(url: str, name: str) -> pika.URLParameters:
     parameters = pika.URLParameters(url)
     parameters.heartbeat = HEARTBEAT_SECONDS
     parameters.socket_timeout = CONNECT_SECONDS
@@ -294,12 +294,3 @@ def told(error: BaseException) -> str:
         # For these errors pika has the server's answer as text.
         text = inner
     return f"{type(cause).__name__}{': ' + str(text)[:200] if text else ''}"
-
-
-def can_open(urls: Sequence[str]) -> bool:
-    """Return whether a node accepts the URL's user."""
-    for url in urls:
-        with suppress(*LOST):
-            pika.BlockingConnection(_parameters(url, "init")).close()
-            return True
-    return False

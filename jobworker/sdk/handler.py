@@ -8,7 +8,6 @@ arguments.
 from __future__ import annotations
 
 import copy
-import inspect
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -55,24 +54,6 @@ class SdkBot(Bot):
             if self._user_id is None:
                 self._user_id = MessagingApi(ApiClient()).get_bot_info().user_id
             return str(self._user_id)
-
-
-def coroutines_of(handler: WebhookHandler) -> list[str]:
-    """Return the names of handlers that are coroutines, which the SDK never awaits."""
-    functions = [*handler._handlers.values(), handler._default]
-    return sorted({_name_of(each) for each in functions if _is_coroutine(each)})
-
-
-def _is_coroutine(function: Any) -> bool:
-    # Also a callable object.
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004
-    )
-
-
-def _name_of(function: Any) -> str:
-    function = getattr(function, "func", function)  # of a functools.partial
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 class _Payload:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import logging
 import math
 import sys
@@ -73,13 +74,13 @@ def _imported(module_name: str) -> ModuleType:
 
 def _sdk_bot(handler: WebhookHandler, module: ModuleType, before: set[str]) -> Bot:
     # Imported here, since they import all of the SDK.
-    from jobworker.sdk.handler import SdkBot, coroutines_of
+    from jobworker.sdk.handler import SdkBot
     from linedesk.compose.ungated_clients import modules_of, ungated_names
 
     problems = [
         f"BOT names {module.__name__!r}: the handler {name!r} is a coroutine, which a "
         "WebhookHandler calls and never awaits: make it a plain function"
-        for name in coroutines_of(handler)
+        for name in _coroutines_of(handler)
     ]
     problems += [
         f"BOT needs {module.__name__!r}: {name!r} is line-bot-sdk's own client, which calls LINE "
@@ -90,6 +91,24 @@ def _sdk_bot(handler: WebhookHandler, module: ModuleType, before: set[str]) -> B
     if problems:
         raise SettingsError(problems)
     return SdkBot(handler)
+
+
+def _coroutines_of(handler: WebhookHandler) -> list[str]:
+    """Return the names of handlers that are coroutines, which the SDK never awaits."""
+    functions = [*handler._handlers.values(), handler._default]
+    return sorted({_name_of(each) for each in functions if _is_coroutine(each)})
+
+
+def _is_coroutine(function: Any) -> bool:
+    # Also a callable object.
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
+
+
+def _name_of(function: Any) -> str:
+    function = getattr(function, "func", function)  # of a functools.partial
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _hint(module_name: str, folder: Path) -> str:

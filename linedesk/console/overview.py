@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pymongo
 from pymongo.database import Database
 
 from jobworker.line.gate_order import TurnClass
-from jobworker.line.month import Sent, ends_on, midnight, sent_id, sent_in
+from jobworker.line.month import TOKYO, Sent, midnight, sent_id, sent_in
 from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
@@ -340,6 +340,20 @@ def sent(dispatcher: ProcessRow) -> SentView:
         return sum(processes.number_at(one, (part,)) or 0 for one in found)
 
     return SentView(calls=all_of("count"), sends=all_of("sum"))
+
+
+def ends_on(used: float, limit: float, now: datetime) -> date | None:
+    """Return Japan's day on which the plan ends at the rate of this month so far.
+
+    None if it lasts or has ended, and in the month's first day.
+    """
+    today = now.astimezone(TOKYO)
+    begun = midnight(now).replace(day=1)
+    if not 0 < used < limit or today - begun < timedelta(days=1):
+        return None
+    # No month has more days: a low rate could reach beyond the calendar.
+    ends = begun + (today - begun) * min(limit / used, 31)
+    return ends.date() if (ends.year, ends.month) == (today.year, today.month) else None
 
 
 def quota(dispatcher: ProcessRow, now: datetime) -> QuotaView | None:

@@ -13,15 +13,17 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import click
+import pika
 from pydantic import SecretStr
 
-from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, WORKER_QUEUE, can_open
+from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, LOST, WORKER_QUEUE, parameters
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.settings import rules
@@ -173,13 +175,22 @@ def _host(netloc: str) -> str:
 
 
 def _state(kept: Sequence[str], urls: Sequence[str]) -> str:
-    if not kept or not can_open(kept):
+    if not kept or not _can_open(kept):
         return MADE
     return WAS_THERE if _password_in(kept) == _password_in(urls) else NEW_PASSWORD
 
 
+def _can_open(urls: Sequence[str]) -> bool:
+    """Whether a node accepts the URL's user."""
+    for url in urls:
+        with suppress(*LOST):
+            pika.BlockingConnection(parameters(url, "init")).close()
+            return True
+    return False
+
+
 def _all_open(urls: Mapping[str, Sequence[str]]) -> bool:
-    return all(can_open(one) for one in urls.values())
+    return all(_can_open(one) for one in urls.values())
 
 
 def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
@@ -213,7 +224,7 @@ def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
 
 def _require_open(urls: Mapping[str, Sequence[str]]) -> None:
     for nodes in urls.values():
-        if not can_open(nodes):
+        if not _can_open(nodes):
             hosts = ", ".join(_host(urlsplit(one).netloc) for one in nodes)
             user = unquote(urlsplit(nodes[0]).username or "")
             told = _(NOT_OPENED)

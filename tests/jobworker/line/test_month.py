@@ -13,11 +13,9 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.month import (
     EVERY_SECONDS,
     SOON_SECONDS,
-    TOKYO,
     Month,
     MonthlyQuota,
     MonthState,
-    ends_on,
     limit_in,
     used_in,
 )
@@ -239,23 +237,3 @@ def test_anything_else_is_no_figure(garbage: Any) -> None:
     for reads in (limit_in, used_in):
         with pytest.raises(ValueError, match=r"."):
             reads(garbage)
-
-
-# The forecast.
-
-
-@pytest.mark.parametrize(
-    ("used", "limit", "day", "ends"),
-    [
-        (100, 250, 11, "2026-11-26"),
-        (100, 300, 11, "None"),
-        (100, 10**300, 11, "None"),
-        (0, 250, 11, "None"),
-        (250, 250, 11, "None"),
-        (100, 250, 1, "None"),
-    ],
-)
-def test_the_plan_ends_at_the_rate_of_the_month_so_far(
-    used: int, limit: int, day: int, ends: str
-) -> None:
-    assert str(ends_on(used, limit, datetime(2026, 11, day, tzinfo=TOKYO))) == ends

@@ -11,7 +11,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from jobworker.line.month import Sent, ends_on
+from jobworker.line.month import TOKYO, Sent
 from linedesk.cli.status import sections
 from linedesk.console.format import local
 from linedesk.console.health import (
@@ -21,7 +21,14 @@ from linedesk.console.health import (
     sent_words,
 )
 from linedesk.console.history import POINTS, read_history, read_marks
-from linedesk.console.overview import Overview, QuotaView, Read, put_together, read_overview
+from linedesk.console.overview import (
+    Overview,
+    QuotaView,
+    Read,
+    ends_on,
+    put_together,
+    read_overview,
+)
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -611,3 +618,20 @@ def test_without_mongodb_or_with_one_that_hangs_a_look_ends_in_time(
         pytest.raises(StoreUnavailable),
     ):
         read_overview(own[database.name], seconds=0.2)
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "day", "ends"),
+    [
+        (100, 250, 11, "2026-11-26"),
+        (100, 300, 11, "None"),
+        (100, 10**300, 11, "None"),
+        (0, 250, 11, "None"),
+        (250, 250, 11, "None"),
+        (100, 250, 1, "None"),
+    ],
+)
+def test_the_plan_ends_at_the_rate_of_the_month_so_far(
+    used: int, limit: int, day: int, ends: str
+) -> None:
+    assert str(ends_on(used, limit, datetime(2026, 11, day, tzinfo=TOKYO))) == ends
