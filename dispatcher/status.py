@@ -27,13 +27,7 @@ from linedesk.contract import Worker
 from linedesk.runtime.liveness import WaitReason, moment
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager
-from linedesk.runtime.status_row import (
-    BROKER,
-    EVERY_SECONDS,
-    WORKERS,
-    WRITE_SECONDS,
-    StatusRow,
-)
+from linedesk.runtime.status_row import BROKER, EVERY_SECONDS, WORKERS, WRITE_SECONDS, StatusRow
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError

@@ -25,12 +25,7 @@ from dispatcher.timer_firing import BATCH_ROWS, Inserting, TimerFiring
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.liveness import moment
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.store.errors import (
-    AUTHENTICATION_FAILED,
-    AccessRefused,
-    QueueError,
-    StoreUnavailable,
-)
+from linedesk.store.errors import AUTHENTICATION_FAILED, AccessRefused, QueueError, StoreUnavailable
 from linedesk.store.queue.guard import EVERY_SECONDS, Guard
 
 log = logging.getLogger(__name__)

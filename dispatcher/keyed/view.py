@@ -13,14 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Any
 
-from dispatcher.keyed.queues import (
-    KeyQueue,
-    KeyQueues,
-    KeyState,
-    Load,
-    ReadyLine,
-    Run,
-)
+from dispatcher.keyed.queues import KeyQueue, KeyQueues, KeyState, Load, ReadyLine, Run
 from dispatcher.keyed.threads import Thread, Threads
 from linedesk.store.documents import Document
 from linedesk.store.queue.usage import FeedPosition, accepted_at

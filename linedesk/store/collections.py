@@ -32,12 +32,7 @@ from linedesk.store.documents import (
     SCHEMA,
     STATUS,
 )
-from linedesk.store.errors import (
-    UNAUTHORIZED,
-    OtherSchema,
-    WrongCollection,
-    translated,
-)
+from linedesk.store.errors import UNAUTHORIZED, OtherSchema, WrongCollection, translated
 from linedesk.store.records.answers import ANSWERS, WITH_ANSWERS
 from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.control import DONE_AT
