@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, Literal
@@ -180,18 +179,6 @@ class Month:
 Kind = Literal["replies", "pushes", "groups"]
 
 
-@dataclass(frozen=True)
-class Sent:
-    """Sends of a month that LINE accepted. LINE's own count may differ."""
-
-    replies: int = 0
-    """Calls, which are free."""
-    pushes: int = 0
-    """Messages counted for pushes to users and multicasts: one for each user."""
-    groups: int = 0
-    """Messages counted for pushes to groups and rooms: one for each member, as far as known."""
-
-
 class SentHere:
     """The sends of this process in this month and today. Its owner's lock guards it."""
 
@@ -211,12 +198,6 @@ class SentHere:
     def part(self, now: datetime) -> dict[str, int]:
         """Return its part of the month's document; empty if it sent nothing in this month."""
         return dict(self._part) if self._month == sent_id(now) else {}
-
-
-def sent_in(document: Mapping[str, Any]) -> Sent:
-    """Return the sum of a month's document."""
-    parts = [part for part in document.values() if isinstance(part, Mapping)]
-    return Sent(*(sum(part.get(one.name, 0) for part in parts) for one in fields(Sent)))
 
 
 def limit_in(answer: LineAnswer | LineError) -> int | None:

@@ -20,7 +20,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from jobworker.line.month import Sent
 from linedesk.cli.interrupts import until_ctrl_c
 from linedesk.cli.listing import padded
 from linedesk.cli.people import (
@@ -50,7 +49,7 @@ from linedesk.console.health import (
 )
 from linedesk.console.history import read_history
 from linedesk.console.known import known
-from linedesk.console.overview import GateView, Latency, Overview, read_overview
+from linedesk.console.overview import GateView, Latency, Overview, Sent, read_overview
 from linedesk.console.processes import Process, WorkersView
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import DEFAULT, language, mark, ngettext, speaking

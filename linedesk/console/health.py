@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from jobworker.line.month import Sent
 from jobworker.line.rate_limits import RATE
 from linedesk.console import processes
 from linedesk.console.format import as_json, for_long, local, scope_words
 from linedesk.console.known import known
-from linedesk.console.overview import LATELY, GateView, Overview
+from linedesk.console.overview import LATELY, GateView, Overview, Sent
 from linedesk.console.processes import WorkerView
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _

@@ -8,7 +8,7 @@ overview is data: its texts are English.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ import pymongo
 from pymongo.database import Database
 
 from jobworker.line.gate_order import TurnClass
-from jobworker.line.month import TOKYO, Sent, midnight, sent_id, sent_in
+from jobworker.line.month import TOKYO, midnight, sent_id
 from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
@@ -142,6 +142,24 @@ class CallsView:
     def all_failed(self) -> bool:
         """Return whether there were calls and LINE took none of them."""
         return 0 < self.count == self.failed
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Sends of a month that LINE accepted. LINE's own count may differ."""
+
+    replies: int = 0
+    """Calls, which are free."""
+    pushes: int = 0
+    """Messages counted for pushes to users and multicasts: one for each user."""
+    groups: int = 0
+    """Messages counted for pushes to groups and rooms: one for each member, as far as known."""
+
+
+def sent_in(document: Mapping[str, Any]) -> Sent:
+    """Return the sum of a month's document."""
+    parts = [part for part in document.values() if isinstance(part, Mapping)]
+    return Sent(*(sum(part.get(one.name, 0) for part in parts) for one in fields(Sent)))
 
 
 @dataclass(frozen=True)

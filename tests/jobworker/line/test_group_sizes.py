@@ -13,7 +13,8 @@ import linesim
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.group_sizes import GroupSizes
-from jobworker.line.month import Sent, sent_id, sent_in
+from jobworker.line.month import sent_id
+from linedesk.console.overview import Sent, sent_in
 from linedesk.store.documents import LEASES
 from linesim import Sim
 from linesim.model.world import Group

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from jobworker.line.month import Sent, SentHere, midnight, sent_id, sent_in
+from jobworker.line.month import SentHere, midnight, sent_id
+from linedesk.console.overview import Sent, sent_in
 
 # Five past midnight in Japan, on the 30th.
 NOW = datetime(2026, 11, 29, 15, 5, tzinfo=UTC)

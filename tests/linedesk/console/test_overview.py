@@ -11,7 +11,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from jobworker.line.month import TOKYO, Sent
+from jobworker.line.month import TOKYO
 from linedesk.cli.status import sections
 from linedesk.console.format import local
 from linedesk.console.health import (
@@ -25,6 +25,7 @@ from linedesk.console.overview import (
     Overview,
     QuotaView,
     Read,
+    Sent,
     ends_on,
     put_together,
     read_overview,
