@@ -1,6 +1,18 @@
-"""All errors at the border to MongoDB and the spool, grouped by the caller's reaction.
+"""All errors at the border to MongoDB, grouped by the caller's reaction.
 
-StoreUnavailable and SpoolUnavailable are transient: try again. SetupError and Replaced are fatal.
+* QueueError
+  * StoreUnavailable   transient: try again; the outcome of the write is unknown
+    * RecvqClosed      nothing was inserted: unread documents would have been overwritten
+    * WriteRefused     permanent, for this one document only
+  * SpoolUnavailable   transient: the spool refuses it; the message has the reason
+    * SpoolDamaged     its file cannot be read and is set aside
+  * SetupError         fatal: the operator has to change something; the message names it
+    * WrongCollection  recvq is missing, uncapped or without its index
+    * NotReplicaSet    the server has no change stream or oplog
+    * OtherSchema      another version of linedesk has written the documents
+    * AccessRefused    the user's password is wrong, or a right is missing
+  * Replaced           fatal: a successor with a higher epoch has taken over; stop at once
+  * NotAScope          an operator's text is not a valid scope
 """
 
 from __future__ import annotations
