@@ -1,4 +1,15 @@
-"""Every error of the front desk, split by the caller's reaction."""
+"""Every error of the front desk, split by the caller's reaction.
+
+* FrontdeskError
+  * Refused        one request gets this status and reason; none of its events counts as stored
+    * BadRequest     400
+    * BadSignature   401
+    * TooSlow        408
+    * TooLarge       413
+    * NotStored      503
+  * KeysSpooled    internal: the documents queue up behind others of their keys
+  * CannotListen   fatal: the operator has to change a setting, and the message names it
+"""
 
 from __future__ import annotations
 
