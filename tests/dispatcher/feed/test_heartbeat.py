@@ -200,7 +200,7 @@ def test_a_reader_reports_its_last_delivery_and_why_it_is_held_back(
     assert reader.reason.text is None
     worker.room = False
     eventually(lambda: reader.reason.text == "too many effects wait to be carried out")
-    monkeypatch.setattr(running.dispatcher.watchdog, "feed_seconds", -1.0)
+    monkeypatch.setattr("dispatcher.watchdog.FEED_SECONDS", -1.0)
     assert running.dispatcher.watchdog.stalled() is None
     worker.room = True
     eventually(lambda: reader.reason.text is None)
