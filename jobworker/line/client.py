@@ -172,9 +172,7 @@ def tell(breaker: Breaker, status: int, whose: str, *, began: float = math.inf) 
 
 
 class _Reading:
-    """An answer while it arrives; what the parser finds out about it. Answers of status 1xx, which
-    precede it, are passed over.
-    """
+    """An answer while it arrives. It passes over those of status 1xx, which precede it."""
 
     def __init__(self) -> None:
         self.status = 0
