@@ -59,8 +59,13 @@ def database(shared_database: Database[Any]) -> Database[Any]:
 
 
 @pytest.fixture
-def room(database: Database[Any], sim: Sim) -> Iterator[Callable[..., Room]]:
+def room(
+    database: Database[Any], sim: Sim, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Room]]:
     """Makes rooms with a bot, each ended after the test."""
+    if "deaths" in request.fixturenames:
+        # Threads may also die while a room ends.
+        request.getfixturevalue("deaths")
     with ExitStack() as stack:
 
         def make(bot: Bot, **options: Any) -> Room:
