@@ -55,10 +55,10 @@ def recorded(console: Console) -> Report:
 
 
 KEPT: tuple[Kept, ...] = (
-    # Two cores of a virtual machine, MongoDB 6.0.5: 0.55 to 0.6 and 0.24 to 0.31 were measured.
+    # Two cores of a virtual machine, MongoDB 6.0.5: 0.46 to 0.6 and 0.43 to 0.61 were measured.
     Kept("accept", accepted, STORED, 0.50),
     Kept("record", recorded, record.LINEDESK, 0.45),
-    # An answered message: 2.9 to 3.7, at loads of 1 to 18.
+    # An answered message: 1.4 to 2.3, at loads of 1 to 18.
     Kept("processor time", recorded, record.LINEDESK, 3.5, cost=record.PROCESSOR),
 )
 
