@@ -33,8 +33,10 @@ from linedesk.store.records.calls import is_taken
 
 # The gate is held for as long as a call takes.
 CALL_SECONDS = 10.0
-MOST_HEAD_BYTES, MOST_BODY_BYTES = 64 * 1024, 256 * 1024
+MOST_HEAD_BYTES, MOST_BYTES = 64 * 1024, 256 * 1024
 READ_BYTES = 16 * 1024
+# Of an answer that arrives.
+FAILURES = (HttpParserError, HttpParserUpgrade, OSError)
 MOST_RETRY_AFTER_SECONDS = 300.0
 
 USER_AGENT = "linedesk"
@@ -145,7 +147,7 @@ class LineClient:
                 raise NotSent(type(error).__name__) from error
             try:
                 answer, is_reusable = _answered(sock, request)
-            except (HttpParserError, HttpParserUpgrade, OSError) as error:
+            except FAILURES as error:
                 sock.close()
                 raise OutcomeUnknown(type(error).__name__) from error
         if is_reusable:
@@ -182,15 +184,15 @@ class _Reading:
         self.is_whole = False
         self.is_reusable = False
         """Whether the socket can take another request."""
-        self._head_bytes = 0
+        self.bytes = 0
+        """How many have arrived."""
         self._parser = HttpResponseParser(self)
 
     def feed(self, data: memoryview) -> None:
         """Raises HttpParserError, HttpParserUpgrade."""
-        if not self.status:
-            self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD_BYTES:
-                raise HttpParserError("too many headers")
+        self.bytes += len(data)
+        if not self.status and self.bytes > MOST_HEAD_BYTES:
+            raise HttpParserError("too many headers")
         self._parser.feed_data(data)
 
     def end(self) -> None:
@@ -234,13 +236,13 @@ def _answered(sock: socket.socket, request: bytes) -> tuple[LineAnswer, bool]:
         sock.sendall(request)
     reading, buffer = _Reading(), bytearray(READ_BYTES)
     try:
-        while not reading.is_whole and len(reading.body) < MOST_BODY_BYTES:
+        while not reading.is_whole and reading.bytes < MOST_BYTES:
             count = sock.recv_into(buffer)
             if not count:
                 reading.end()
                 break
             reading.feed(memoryview(buffer)[:count])
-    except (HttpParserError, HttpParserUpgrade, OSError):
+    except FAILURES:
         # Once it is there, the status remains valid in any case.
         if not reading.status:
             raise
