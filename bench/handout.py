@@ -175,7 +175,7 @@ class Bench:
     def desk(self, bot: Bot | None, **tools: Any) -> BotWorker:
         """A worker with this bot; without one its jobs go to other processes."""
         line = LineSettings(NOWHERE, "unused", interval_seconds=0, threads=THREADS)
-        return BotWorker(bot, self._database, line, tries=1, **tools)
+        return BotWorker(bot, line, tries=1, **tools)
 
     def _rewind(self) -> None:
         id_, token = self._first

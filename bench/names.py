@@ -10,7 +10,7 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,11 +21,13 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
+from dispatcher.progress.document import Progress
 from jobworker.record.looks import NameParts
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.console.search import search
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
+from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import CONVERSATIONS, Document
 from linedesk.store.records.conversations import NAME_PARTS
 
@@ -94,10 +96,38 @@ def fill(database: Database[Any], count: int) -> float:
 
 def make_searchable(database: Database[Any]) -> float:
     """As a dispatcher does it; returns how many seconds it took."""
+    committer = Committer(database)
+    committer.lead(Leading(committer))
     began = time.monotonic()
     while database[CONVERSATIONS].find_one({NAME_PARTS: {"$exists": False}}, {"_id": 1}):
-        NameParts(database).look()
+        NameParts(committer).look()
     return time.monotonic() - began
+
+
+class Leading:
+    """The fence of a leader that reads no feed."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._progress = Progress(committer, feed="bench", epoch=1)
+        self._progress.take_over()
+
+    def changes(self, *, alone: bool) -> Sequence[Change]:
+        """Only the fence itself."""
+        return [] if alone else self._progress.changes(None)
+
+    def written(self) -> None:
+        """Nothing goes with it."""
+
+    def not_written(self) -> None:
+        """Nothing went with it."""
+
+    def refused(self) -> None:
+        """No other leader is there."""
+        self._progress.refused()
+
+    def seconds(self) -> float:
+        """It never waits: the thread that looks commits."""
+        return 0.0
 
 
 def timed(database: Database[Any], word: str) -> Figures:

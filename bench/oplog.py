@@ -124,20 +124,22 @@ class House:
         sizes: Counter[str] = Counter()
         oplog = self.client.local.get_collection("oplog.rs").with_options(codec_options=AS_STORED)
         for entry in oplog.find({"ts": {"$gt": since}}):
-            sizes[_collection(entry)] += len(entry.raw)
+            sizes.update(_sizes(entry))
         return sizes
 
     def _processor(self) -> dict[str, float]:
         return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
 
 
-def _collection(entry: Mapping[str, Any]) -> str:
-    """Of a transaction, or of several inserts in one, that of the first write."""
-    if entry["op"] == "c":
-        operations = entry["o"].get("applyOps")
-        return _collection(operations[0]) if operations else "other"
-    database, _, name = str(entry["ns"]).partition(".")
-    return name if database == DATABASE else "other"
+def _sizes(entry: RawBSONDocument) -> Counter[str]:
+    """The bytes of an entry by collection; of a transaction, those of each change."""
+    sizes: Counter[str] = Counter()
+    changes = entry["o"].get("applyOps", ()) if entry["op"] == "c" else (entry,)
+    for one in changes:
+        database, _, name = str(one["ns"]).partition(".")
+        sizes[name if database == DATABASE else "other"] += len(one.raw)
+    sizes["other"] += len(entry.raw) - sizes.total()
+    return sizes
 
 
 def figures(cost: Cost, quiet: float) -> Figures:

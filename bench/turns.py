@@ -46,6 +46,7 @@ from jobworker.sending.conversation_outbox import (
     standing_of,
 )
 from jobworker.sending.late_replies import LateReplies
+from jobworker.sending.outbox import MOST_ENDS
 from linesim.model.calls import Call
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
@@ -281,7 +282,7 @@ class After(Simulation):
     def __init__(self, load: Load) -> None:
         super().__init__(load)
         self._order = Order()
-        self._ends = Latest[str, float](LIMITS.most_adopted)
+        self._ends = Latest[str, float](MOST_ENDS)
         self._late = LateReplies()
         self._late_calls: dict[str, int] = {}
         self._boxes: dict[str, ConversationOutbox] = {}

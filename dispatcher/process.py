@@ -37,8 +37,9 @@ from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.collections import require_schema
+from linedesk.store.committer import Committer
 from linedesk.store.control import Control, Pauses
-from linedesk.store.documents import PROGRESS, RECVQ
+from linedesk.store.documents import RECVQ
 from linedesk.store.errors import (
     AccessRefused,
     OtherSchema,
@@ -144,7 +145,9 @@ class Dispatcher:
         self._delayed_calls = DelayedCalls()
         self._guard = Guard(database)
         self._neighbours = Neighbours(database)
+        self._committer = Committer(database)
         self._worker = make_worker(
+            committer=self._committer,
             step=lambda step: self.pool.step(step),
             later=self._delayed_calls.later,
             lease_is_fresh=lease.is_fresh,
@@ -237,17 +240,17 @@ class Dispatcher:
     def _take_over(self) -> None:
         """Take over, progress first: that sets the epoch, so a predecessor is refused."""
         self._ask(self._neighbours.look)
-        progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
+        progress = Progress(self._committer, feed=self._feed.name, epoch=self._lease.epoch)
         start = self._ask(progress.take_over)
         token = self._token_of(start)
         self._starts = self._make_starts(progress, start)
         keys = self._ask(progress.held.all_keys)
         # No older than our own write: pauses are known before any decision.
-        control = Control(self._database, seen=progress.held.time)
+        control = Control(self._database, seen=self._committer.session.operation_time)
         pauses = self._ask(control.read)
         self.pool = self._make_pool(start, progress.held, keys, pauses)
         self._components.append(ControlReader(control, self.pool, self._worker, self._lease))
-        self._saver = Saver(self.pool, progress, self.reporter.figures)
+        self._committer.lead(Saver(self.pool, progress, self.reporter.figures))
         self._ask(lambda: self._worker.take_over(self._lease.epoch))
         epoch_began = self._ask(self._history.now)
         self.reader = self._make_reader(token, epoch_began)
@@ -277,7 +280,7 @@ class Dispatcher:
             self._feed,
             self._history,
             self.pool,
-            self._saver,
+            self._committer,
             token=token,
             epoch_began=epoch_began,
             has_room=self._worker.has_room,
@@ -289,7 +292,7 @@ class Dispatcher:
             self.pool,
             self.reader,
             self._worker,
-            [self._lease, self._delayed_calls, self._saver, *self._components],
+            [self._lease, self._delayed_calls, self._committer, *self._components],
             threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
             step_seconds=self._limits.step_seconds,
@@ -323,13 +326,14 @@ class Dispatcher:
             held_after_seconds=self._limits.held_after_seconds,
             paused_after_seconds=self._limits.paused_after_seconds,
             pauses=pauses,  # guard: pauses-before-the-first-job
+            wake_saver=self._committer.wake,
         )
 
     def _begin(self) -> None:
+        self._committer.start()
         self._delayed_calls.start()
         self.pool.start()
         self._starts.limit_proof(self.pool.end_proof)
-        self._saver.start()
         self.reader.start()
         for component in self._components:
             component.start()
@@ -370,11 +374,9 @@ class Dispatcher:
         self.reader.join(CLOSE_SECONDS)
         for component in self._components:
             component.join(CLOSE_SECONDS)
-        self._saver.stop()
-        self._saver.join(CLOSE_SECONDS)
         self._delayed_calls.stop()
         self._delayed_calls.join(CLOSE_SECONDS)
-        # Otherwise a successor would repeat calls that have ended, or were not made.
+        # Otherwise a successor would take calls that were not made for tried ones.
         # guard: finished-before-the-lease-goes
         self._worker.finish()
         # A refusal by MongoDB, or a thread without a job, makes no running job a suspect either.
@@ -382,6 +384,8 @@ class Dispatcher:
             self._starts.explain()
         elif ending is not ExitReason.FAILED or self._is_explained:
             self._starts.end()
+        self._committer.stop()
+        self._committer.join(CLOSE_SECONDS)
         if stuck or self.pool.threads.abandoned():
             # A thread may be calling LINE, even an abandoned one. A standby takes over once this
             # process has ended or its lease has expired.

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
-from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import ContentDownloads
@@ -52,8 +51,9 @@ from jobworker.turn import Turns
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.metrics import Metrics
+from linedesk.store.committer import Committer
 from linedesk.store.control import RELEASED
-from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
+from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, Document
 
 if TYPE_CHECKING:
     from jobworker.sdk.gated_client import SdkClients
@@ -201,9 +201,9 @@ class BotWorker:
     def __init__(
         self,
         bot: Bot | None,
-        database: Database[Any],
         line: LineSettings,
         *,
+        committer: Committer,
         tries: int,
         retry_limits: RetryLimits = RETRY_LIMITS,
         letter_days: int = 90,
@@ -219,16 +219,17 @@ class BotWorker:
         timer_set: Callable[[datetime | None], None] = lambda due_at: None,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        figures = WorkerMetrics(registry)
+        figures, database = WorkerMetrics(registry), committer.database
         calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
-        conversations = Conversations(database[CONVERSATIONS])
-        answers = WaitingAnswers(database[CONVERSATIONS], conversations)
-        self.answer_ages = AnswerAges(answers, lambda id_, all_: self.outbox.add(id_, all_))
+        conversations = Conversations(committer)
+        answers = WaitingAnswers(committer, conversations)
+        unsends = Unsends(committer, figures=figures)
+        self.answer_ages = AnswerAges(answers, unsends.deadletters)
         looks = (
             KeptLetters(database[DEADLETTERS], figures),
             Ageing(database, days=letter_days),
             self.answer_ages,
-            NameParts(database),
+            NameParts(committer),
         )
         self.rows = RowWriter(calls, runs.rows, looks=[one.look for one in looks])
         self.line = side = LineSide(
@@ -240,11 +241,10 @@ class BotWorker:
             figures=figures,
             now=now,
         )
-        unsends = Unsends(database, conversations, figures=figures)
         schedule = Schedule(database, timer_set)
         self.outbox = Outbox(
             side.line,
-            batches=Batches(database, conversations),
+            batches=Batches(committer),
             conversations=conversations,
             deadletters=unsends.deadletters,
             schedule=schedule,
@@ -361,7 +361,7 @@ class BotWorker:
             self._workers.drain()
 
     def finish(self) -> None:
-        """Write which calls have ended, and which were not made."""
+        """Write which calls were not made."""
         self.outbox.finish()
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from jobworker.bot.bot import Profiles, Rule
 from jobworker.bot.gather import Gathering
 from jobworker.handler_context import HandlerContext
 from jobworker.metrics import WorkerMetrics
-from jobworker.record.conversations import Decision
+from jobworker.record.conversations import Decision, Recording
 from jobworker.row_log import RowLog
 from jobworker.sending.button import OfferedButton
 from linedesk.contract import Job, JobResult, Wait
@@ -66,6 +66,8 @@ class JobMemo:
     """The worker's state of a job between its runs."""
 
     decision: Decision | None = None
+    recording: Recording | None = None
+    """Its record, if the outcome is not known yet."""
     profile: Document | None = None
     profile_asked: bool = False
     rule: Rule | None = None

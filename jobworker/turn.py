@@ -45,16 +45,17 @@ from jobworker.handler_retry import (
 from jobworker.handlers import Handlers
 from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.metrics import since_ms
-from jobworker.record.conversations import Conversation, Conversations, Decision, Outbound
-from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
+from jobworker.record.conversations import Conversations, Decision, Outbound, Recording
+from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, change_of, refused
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import kept
 from jobworker.runs import FAILED, UNHEARD, JobMemo, JobRun, Runs
 from jobworker.sending.button import OfferedButton
-from jobworker.sending.outbox import Outbox
+from jobworker.sending.outbox import AtOnce, Outbox
 from jobworker.unsend import Unsends
 from linedesk.contract import GiveUp, Job, JobResult, Wait
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
+from linedesk.store.committer import WAIT_SECONDS
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.queue.replays import asks_for_effect, under_replay
@@ -99,7 +100,9 @@ class Turns:
     """Masks every secret in a text that is stored."""
 
     def take_over(self, epoch: int) -> None:
-        """Become the holder of the epoch; steps handle the outboxes of predecessors."""
+        """Become the holder of the epoch; steps load the outboxes of predecessors. Raises
+        StoreUnavailable.
+        """
         self.conversations.epoch = epoch
         self.unsends.take_over()
         self.outbox.take_over()
@@ -195,6 +198,8 @@ class Turn:
     def _through_the_stages(self) -> JobResult | Wait:
         memo = self._memo
         try:
+            if memo.recording is not None:
+                return self._recorded(memo.recording)
             ended = _first(self._found, self._taken_back, self._no_room)
             if ended is None and memo.decision is None:
                 ended = _first(self._condemned, self._replayed, self._handle)
@@ -234,13 +239,10 @@ class Turn:
     # Before it is decided.
 
     def _found(self) -> JobResult | None:
-        """Whether a predecessor has decided it. A predecessor cannot decide it from now on."""
+        """Whether a predecessor has decided it."""
         if not self._job.again or self._memo.checked:
             return None
-        if self._turns.outbox.has_adopted(self._id):
-            conversation = self._turns.conversations.read(self._document)
-        else:
-            conversation = self._adopt()
+        conversation = self._turns.conversations.read(self._document)
         if self.name in conversation.applied:
             log.info("decided before the restart event_id=%s", self.name)
             return JobResult.ALREADY_APPLIED
@@ -441,41 +443,50 @@ class Turn:
         if memo.forgets:
             # Before the record: a profile read earlier is not written afterwards.
             turns.names.forget(self._id)
+        turns.outbox.know(self._id)
         messages = _messages_of(memo, document)
         message_id = messages.pop(self.name)
-        # After a failure its call may be stored with it.
-        alone = memo.store_failures > 0
-        effects = () if alone else turns.conversations.placed(decision.effects)
+        effects = turns.conversations.placed(decision.to_carry_out)
         with turns.outbox.at_once(self._id, effects) as at_once:
-            recorded = turns.conversations.record(
+            memo.recording = turns.conversations.enter_record(
                 document,
                 decision,
-                unsaved=self._job.unsaved(),
                 message_id=message_id,
                 gathered=messages,
-                adopted=turns.outbox.has_adopted(self._id),
                 noted=None if at_once is None else at_once.noted,
-                alone=alone,
+                letters=[change_of(one) for one in decision.letters],
             )
-            if recorded.is_noted and at_once is not None:
-                turns.outbox.begin(at_once)
+            return self._recorded(memo.recording, at_once)
+
+    def _recorded(self, recording: Recording, at_once: AtOnce | None = None) -> JobResult | Wait:
+        """Wait for the record, and carry it out. Without certainty the job asks again later."""
+        memo, turns = self._memo, self._turns
+        seconds = WAIT_SECONDS if at_once is None else at_once.noted.seconds
+        try:
+            recorded = turns.conversations.recorded(recording, seconds=seconds)
+        except StoreUnavailable:
+            # Made just after its time was over, it still has to be carried out.
+            if recording.write.is_ended and not recording.write.matched:
+                memo.recording = None
+            raise
+        memo.recording = None
         if recorded.outdated:
             return self._changed()
         if recorded.unsent:
             return self._found_unsent()
-        if not recorded.is_noted:
-            turns.outbox.add(self._id, recorded.outbox)
-        if recorded.adopted is not None:
-            found = self._found_applied(recorded.adopted["applied"])
-            if isinstance(found, Wait):
-                return found
-        log.debug("decided event_id=%s effects=%d", self.name, len(decision.effects))
+        if recorded.applied:
+            return self._found_applied(recorded.applied) or JobResult.ALREADY_APPLIED
+        if at_once is not None:
+            turns.outbox.begin(at_once)
+        else:
+            turns.outbox.add(self._id, Outbound(recorded.effects, noted=recorded.call))
+        turns.unsends.deadletters.written(*recording.decision.letters)
+        log.debug("decided event_id=%s effects=%d", self.name, len(recording.decision.effects))
         if memo.learns:
             # A replay has no reply token, so no profile was fetched before its handler.
-            later = memo.learns == "later" or under_replay(document) is not None
-            turns.names.want(document, sender=later)
-        is_ours = recorded.is_ours or recorded.along
-        return JobResult.RECORDED if is_ours else JobResult.ALREADY_APPLIED
+            later = memo.learns == "later" or under_replay(self._document) is not None
+            turns.names.want(self._document, sender=later)
+        return JobResult.RECORDED
 
     def _by_its_button(self) -> Decision:
         """Return the decision; its answer waits for a tap if a button has used the token."""
@@ -504,24 +515,8 @@ class Turn:
             gone=[*decision.gone, *told.gone],
         )
 
-    def _adopt(self) -> Conversation:
-        """Make the conversation belong to this epoch, and its outbox known."""
-        stored = self._turns.conversations.adopt(self._id, self._document)
-        self._turns.outbox.add(self._id, Outbound.of(stored))
-        return Conversation.from_document(self._id, stored)
-
-    def _finish(self, outcome: str | None = None) -> JobResult | Wait:
-        """End a job without a record. The first one of a key in an epoch adopts its conversation;
-        otherwise a frozen predecessor could still record the event later.
-        """
-        # guard: first-end-adopts
-        if not self._turns.outbox.has_adopted(self._id):
-            conversation = self._adopt()
-            if (found := self._found_applied(conversation.applied)) is not None:
-                return found
-            decision = self._memo.decision
-            if decision is not None and decision.is_outdated_by(conversation.n):
-                return self._changed()
+    def _finish(self, outcome: str | None = None) -> JobResult:
+        """End a job without a record."""
         self.run.outcome = outcome
         return JobResult.DONE
 

@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
 
+from linedesk.store.committer import Committer
 from linedesk.store.documents import Document
 from linedesk.store.records.waits import Why, reason
 
@@ -27,9 +28,7 @@ class JobResult(Enum):
     DONE = "finished"
     """Decided without a write in this run, so only progress has it."""
     RECORDED = "recorded"
-    """The record of this job has added the event, the ones taken along and all of `Job.unsaved` to
-    `applied`.
-    """
+    """The record of this job has added the event and the ones taken along to `applied`."""
     ALREADY_APPLIED = "applied"
     """An earlier record was found with the event and the ones taken along in `applied`."""
 
@@ -156,9 +155,6 @@ class Job(Protocol):
     def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
         """The handler begins here; it is overdue after this limit, else that of all handlers."""
 
-    def unsaved(self) -> Sequence[str]:
-        """Names of the key's documents that were decided without a record since the last save."""
-
     def resume(self) -> None:
         """Run the job again; may be called from any thread, also before it was deferred."""
 
@@ -218,11 +214,12 @@ class MakeWorker(Protocol):
     def __call__(
         self,
         *,
+        committer: Committer,
         step: Callable[[Step], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
         places: Callable[[int], None],
     ) -> Worker:
-        """`step` accepts work without a key, `later` calls a function after some seconds, and
-        `places` limits the number of jobs that run at a time.
+        """`committer` makes its durable writes. `step` accepts work without a key, `later` calls a
+        function after some seconds, and `places` limits the number of jobs that run at a time.
         """

@@ -41,8 +41,8 @@ RACES = ROOT / "docs" / "explanation" / "reliability.md"
 TEST_SECONDS = 60
 ROW_SECONDS = 400
 
-# Its small sizes, and each of its guards, are tests (`test_record_model.py`).
-LARGE_MODEL = [sys.executable, "-m", "tests.jobworker.record.record_model"]
+# Its small sizes, and each of its guards, are tests (`test_commit_model.py`).
+LARGE_MODEL = [sys.executable, "-m", "tests.linedesk.store.commit_model"]
 
 ANCHOR = re.compile(r"(?P<before>.*?)#\s*guard: (?P<name>[a-z0-9-]+)(?P<arrow> ->)?(?P<code>.*)")
 CODE = re.compile(r"`([^`]+)`")

@@ -41,6 +41,7 @@ from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.settings.settings import load_settings
 from linedesk.store.collections import MEGABYTE
+from linedesk.store.committer import Committer
 from linedesk.store.control import Control
 from linedesk.store.documents import STATUS
 from linedesk.store.queue.guard import Guard
@@ -87,17 +88,19 @@ class Workplace:
             later=lambda seconds, function: None,
         )
 
-    def saver(self) -> Saver:
-        progress = Progress(self.database["progress"], feed="memory", epoch=1)
+    def committer(self) -> Committer:
+        committer = Committer(self.database)
+        progress = Progress(committer, feed="memory", epoch=1)
         progress.take_over()
-        return Saver(self.pool(), progress)
+        committer.lead(Saver(self.pool(), progress))
+        return committer
 
     def reader(self) -> FeedReader:
         return FeedReader(
             MemoryFeed(MemoryLog()),
             Rescan(self.database["recvq"]),
             self.pool(),
-            self.saver(),
+            self.committer(),
             token=1,
             epoch_began=Timestamp(1, 1),
             has_room=lambda: True,
@@ -127,7 +130,7 @@ OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = 
     FeedReader: Workplace.reader,
     WatchdogReporter: lambda place: WatchdogReporter(ServiceManager()),
     RowWriter: lambda place: RowWriter(CallLog(place.database["calls"])),
-    Saver: Workplace.saver,
+    Committer: Workplace.committer,
     Timers: lambda place: Timers(place.database, lease_is_fresh=lambda: True),
     SimClock: lambda place: SimClock("http://127.0.0.1:1/sim/clock"),
     BacklogProbe: Workplace.probe,

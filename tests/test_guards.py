@@ -8,22 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.guards import ROOT, anchors, anchors_in, races, without
-from tests.jobworker.record.record_model import GUARDS
+from tests.linedesk.store.commit_model import GUARDS
 
-# Guards of the model of an answered message that are no single line of the code.
+# Guards of the model of groups that are no single line of the code.
 NO_LINE = {
-    "lost-record-is-read": "a record without an answer is repeated, and one that is there is read",
-    "epoch-of-the-note": "each filter of a conversation's call begins with the epoch",
-    "epoch-of-the-end": "the same",
-    "end-names-its-call": "an end has no other filter than the call's time and the epoch",
-    "end-again": "an end stays in memory until MongoDB has confirmed it",
-    "end-after-the-verdict": "the end is made of LINE's answer",
-    "noted-before-the-call": "the order of two calls in one method",
     "found-call-was-tried": "a call that memory does not have as its own is an old one",
-    "unknown-stands": "one of the verdicts, with a table of tests",
-    "good-at-the-answer": "the order of the call and the look at the token",
-    "refused-epoch-ends": "an exception that no code of the worker catches",
-    "edit-counts": "a rule for operators",
+    "end-after-the-verdict": "the end is made of LINE's answer",
 }
 
 

@@ -17,10 +17,10 @@ from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
 from dispatcher.feed.heartbeat import Heartbeat, Stalled
 from dispatcher.feed.rescan import Rescan, ScanPass
 from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.saver import Saver
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, RENEW_SECONDS, WaitReason
 from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.committer import Committer
 from linedesk.store.documents import Document, has_a_place, is_heartbeat
 from linedesk.store.errors import StoreUnavailable, WrongCollection
 
@@ -54,7 +54,7 @@ class FeedReader(BackgroundThread):
         feed: Feed,
         rescan: Rescan,
         pool: Pool,
-        saver: Saver,
+        committer: Committer,
         *,
         token: Any,
         epoch_began: Timestamp,
@@ -65,7 +65,7 @@ class FeedReader(BackgroundThread):
         self._feed = feed
         self._rescan = rescan
         self._pool = pool
-        self._saver = saver
+        self._committer = committer
         self._epoch_began = epoch_began
         self._has_room = has_room
         self._heartbeat = heartbeat
@@ -158,8 +158,7 @@ class FeedReader(BackgroundThread):
         A kill may end each step. The token is therefore forgotten durably first, and every later
         step checks the present state.
         """
-        if not self._saver.save():
-            raise StoreUnavailable("the lost position could not be forgotten durably")
+        self._committer.commit()
         began, cause = time.monotonic(), self._cause
         # One step under the pool's lock: documents that finish during the scan must not look new to
         # it.
@@ -196,11 +195,17 @@ class FeedReader(BackgroundThread):
         Until then the token stays saved: after a crash the oplog still has what recvq has lost.
         """
         # guard: finished-before-forgotten -> while False:
-        while self._pool.standing()[0] > 0 or not self._saver.save():
+        while self._pool.standing()[0] > 0 or not self._is_saved():
             self.reason.set("recvq is gone: its documents have to be finished")
             if self._stop.wait(FINISH_LOOK_SECONDS):
                 return False
         return True
+
+    def _is_saved(self) -> bool:
+        try:
+            return self._committer.commit()
+        except StoreUnavailable:
+            return False
 
     # Opening.
 

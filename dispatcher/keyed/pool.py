@@ -2,8 +2,9 @@
 
 Jobs of one key run one at a time in the order of arrival; different keys run in parallel.
 `KeyQueues` records what each key waits for, under the pool's one lock. After each change the pool
-wakes the threads that have work now: an idle thread, the saver, the reader. Steps (work without a
-key) come before new jobs, and jobs never occupy the last thread. The pool knows nothing of LINE.
+wakes the threads that have work now: an idle thread, the committing thread, the reader. Steps (work
+without a key) come before new jobs, and jobs never occupy the last thread. The pool knows nothing
+of LINE.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Pool:
         held_after_seconds: float = HELD_AFTER_SECONDS,
         paused_after_seconds: float = PAUSED_AFTER_SECONDS,
         pauses: Pauses = NO_PAUSES,
+        wake_saver: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._decide = decide
@@ -74,6 +76,7 @@ class Pool:
         self._threads_for_jobs = threads - 1
         self._later = later
         self._held = held
+        self._wake_saver = wake_saver
         self._now = now
         self.threads = Threads(threads, self._work)
         """Of these the pool alone abandons any."""
@@ -196,7 +199,7 @@ class Pool:
             slot = self._tracker.take(document["_id"], token)
             if slot is not None:
                 self._tracker.finish(slot)
-        self.changed.set()
+        self._tell_saver(self.changed)
 
     def standing(self) -> tuple[int, Any]:
         """Return the number of unfinished documents, and the last one before them."""
@@ -214,7 +217,7 @@ class Pool:
         """The feed's position is lost (G9)."""
         with self._lock:
             self._tracker.forget_token()
-        self.changed.set()
+        self._tell_saver(self.changed)
 
     def begin_scan(self) -> Any:
         """Return where a scan begins; it does not take known documents again."""
@@ -322,7 +325,7 @@ class Pool:
             self._queues.want_moved(self._policy.due(self._queues, now))
             wanted = self._queues.has_to_move
         if wanted:
-            self.changed.set()
+            self._tell_saver(self.changed)
 
     def begin_save(self) -> ProgressSnapshot | None:
         """Return the data to save and the documents to move to `held`; None if nothing changed."""
@@ -339,7 +342,7 @@ class Pool:
             self.urgent.clear()
             self._signal()
             if self._queues.has_to_move:
-                self.changed.set()
+                self._tell_saver(self.changed)
         if rows := plan.rows:
             keys = {row["key"] for row in rows}
             log.info("documents held documents=%d keys=%d", len(rows), len(keys))
@@ -350,7 +353,7 @@ class Pool:
             self._tracker.not_saved()
             self._policy.excuse(self._now())
         # Otherwise a key that waits for the save would wait until another document finishes.
-        self.changed.set()
+        self._tell_saver(self.changed)
 
     # The threads' side.
 
@@ -394,9 +397,7 @@ class Pool:
         with self._lock:
             queues = self._queues
             ended = (
-                queues.deferred(run, result)
-                if isinstance(result, Wait)
-                else queues.decided(run, result)
+                queues.deferred(run, result) if isinstance(result, Wait) else queues.decided(run)
             )
             if not ended:
                 # It was abandoned: its job was deferred then, and another run may have decided it.
@@ -406,8 +407,8 @@ class Pool:
             self._tell()
         if wait is not None:
             self._wake_after(run.job, wait)
-        elif not self.changed.is_set():
-            self.changed.set()
+        else:
+            self._tell_saver(self.changed)
 
     def wait(self, job: QueuedJob, wait: Wait) -> None:
         """Note why a job whose handler was abandoned waits, and run it again after that."""
@@ -454,6 +455,11 @@ class Pool:
         if vanished > 0:
             log.error("documents vanished from held key=%s documents=%d", key[1], vanished)
 
+    def _tell_saver(self, event: threading.Event) -> None:
+        if not event.is_set():
+            event.set()
+            self._wake_saver()
+
     # Under the lock.
 
     def _signal(self) -> None:
@@ -463,9 +469,9 @@ class Pool:
         self._tell()
 
     def _tell(self) -> None:
-        """Wake the saver and the reader if they have work now."""
-        if self._queues.save_is_urgent and not self.urgent.is_set():
-            self.urgent.set()
+        """Wake the committing thread and the reader if they have work now."""
+        if self._queues.save_is_urgent:
+            self._tell_saver(self.urgent)
         if self._wait_for_room and self._has_room:
             self._room.notify_all()
 

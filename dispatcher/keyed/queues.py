@@ -16,16 +16,13 @@ from typing import Any, Protocol
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
-from linedesk.contract import Following, GiveUp, HandlerCall, JobResult, Wait
+from linedesk.contract import Following, GiveUp, HandlerCall, Wait
 from linedesk.store.control import NO_PAUSES, Drop, Pauses
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
 from linedesk.store.queue.usage import accepted_at
 from linedesk.store.records.waits import Why, reason
 
-# A conversation remembers the last 100 names it applied, including the newest (architecture: step
-# 7).
-MOST_UNSAVED = 99
 # Of one key: the documents that a job sees behind it, those that are read from `held` at a time,
 # and the most that a key may have in a crowded window.
 MANY = 100
@@ -122,9 +119,6 @@ class QueuedJob:
         self.handling = HandlerCall(limit_seconds)
         return self.handling
 
-    def unsaved(self) -> Sequence[str]:
-        return [name for _, name in self.queue.names]
-
     def resume(self) -> None:
         self._owner.resume(self)
 
@@ -214,8 +208,6 @@ class KeyQueue:
         self.jobs: deque[QueuedJob] = deque()
         self.behind: deque[QueuedJob] = deque()
         self.top = top
-        # Numbers and names of documents decided without a record and not saved.
-        self.names: list[tuple[int, str]] = []
 
     @property
     def in_hand(self) -> int:
@@ -347,7 +339,6 @@ class KeyQueues:
         most_slow: int = 1_000,
         suspects: CrashSuspects | None = None,
         held_bound: int = 10_000,
-        most_unsaved: int = MOST_UNSAVED,
         many: int = MANY,
         most_moved: int = MOST_MOVED,
     ) -> None:
@@ -358,7 +349,6 @@ class KeyQueues:
         self.most_jobs = most_jobs
         self.suspects = suspects or CrashSuspects()
         self._held_bound = held_bound
-        self._most_unsaved = most_unsaved
         self._many = many
         self._most_moved = most_moved
         self._by_key: dict[Any, KeyQueue] = {}
@@ -530,7 +520,7 @@ class KeyQueues:
         self._place(queue)
         return work
 
-    def decided(self, run: Run, result: JobResult) -> bool:
+    def decided(self, run: Run) -> bool:
         """The run has decided its document; False if it was abandoned before."""
         queue = run.queue
         # guard: late-end-of-a-thread
@@ -541,27 +531,22 @@ class KeyQueues:
         self._dirty[queue] = None
         if self.tried:
             self.tried.pop(queue, None)
-        if result is JobResult.RECORDED:
-            queue.names = []
-        is_named = result is JobResult.DONE
-        self._end(queue, is_named=is_named)
+        self._end(queue)
         while queue.along:
             queue.along -= 1
-            self._end(queue, is_named=is_named)
+            self._end(queue)
         self._place(queue)
         self.suspects.end(queue.key, decided=True)
         return True
 
-    def _end(self, queue: KeyQueue, *, is_named: bool) -> None:
-        """The key's first document is decided; `is_named` if a later record has to name it."""
+    def _end(self, queue: KeyQueue) -> None:
+        """The key's first document is decided."""
         job = queue.jobs.popleft()
         queue.suspect = False
         queue.decided += 1
         self.decided_documents += 1
         if queue.save_each:
             queue.save_each -= 1
-        if is_named:
-            queue.names.append((queue.decided, job.name))
         if job.held_n is None:
             self.tracker.finish(job.slot)
         else:
@@ -582,17 +567,13 @@ class KeyQueues:
         """Decide up to this many of the documents behind the job with it; returns their number."""
         queue = job.queue
         there = min(count, self._many - 1, len(queue.jobs) - 1)
-        # guard: room-for-all-names -> queue.along = there
         queue.along = min(there, self._room(queue))
         return queue.along
 
     def _room(self, queue: KeyQueue) -> int:
-        """How many further documents the key may decide at once before a save."""
-        # guard: one-by-one-behind-a-suspect
-        if queue.save_each:
-            # Any of them may have killed an earlier process.
-            return 0
-        return max(0, self._most_unsaved - (queue.decided - queue.saved) - 1)
+        """How many further documents the key may decide with its first one."""
+        # guard: one-by-one-behind-a-suspect -> return self._many - 1
+        return 0 if queue.save_each else self._many - 1
 
     def all_is_read(self) -> None:
         """All documents from before this start are in memory: resume the listening jobs."""
@@ -648,8 +629,8 @@ class KeyQueues:
             queue.running.resumed |= not is_news
 
     def save_each(self, queue: KeyQueue) -> None:
-        """Save after each of the next decisions, as many as a predecessor may not have saved."""
-        queue.save_each = self._most_unsaved + 1
+        """Save after each of the next decisions, some of which a predecessor may not have saved."""
+        queue.save_each = self._many
 
     # Reading.
 
@@ -788,7 +769,6 @@ class KeyQueues:
             self._settle()
         for queue, mark in plan.marks.items():
             queue.saved = mark
-            queue.names = [name for name in queue.names if name[0] > mark]
             if queue.decided == mark:
                 del self._dirty[queue]
             if queue.state is KeyState.UNSAVED or queue.state is KeyState.IDLE:
@@ -831,8 +811,8 @@ class KeyQueues:
         # guard: rests-while-it-moves -> never
         if queue.moving:
             return KeyState.UNSAVED
-        # guard: ninety-nine-at-most -> never
-        if queue.decided - queue.saved >= (1 if queue.save_each else self._most_unsaved):
+        # guard: each-is-saved -> never
+        if queue.save_each and queue.decided > queue.saved:
             return KeyState.UNSAVED
         return KeyState.READY
 

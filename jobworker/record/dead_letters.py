@@ -24,8 +24,9 @@ from jobworker.record.conversations import Decision
 from jobworker.record.looks import Look
 from linedesk.contract import GiveUp
 from linedesk.store.client import DURABLE, LOCAL, durable
+from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
-from linedesk.store.errors import translated, writing_one
+from linedesk.store.errors import translated
 from linedesk.store.queue.replays import REFUSED, number_of, under_replay
 from linedesk.store.records.audit import DONE, begun_row, ended
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
@@ -42,12 +43,12 @@ NOTICE = timedelta(days=7)
 MOST_AT_ONCE = 1_000
 
 
-def emptied(document: Mapping[str, Any], *, at: str = "") -> Document:
-    """The fields to set in an event's letter, or in its effect under `at`, after an unsend.
+def emptied(document: Mapping[str, Any]) -> Document:
+    """The fields to set in an event's letter after an unsend.
 
     The traceback is removed, too: it may quote the message.
     """
-    return {**emptying(document, at=f"{at}document."), f"{at}traceback": None}
+    return {**emptying(document, at="document."), "traceback": None}
 
 
 def _kind_of(letter: Mapping[str, Any]) -> str:
@@ -64,31 +65,33 @@ class DeadLetters:
 
     def __init__(
         self,
-        collection: Collection[Any],
+        committer: Committer,
         *,
         is_unsent: Callable[[Document], bool],
         figures: WorkerMetrics | None = None,
     ) -> None:
-        self._collection = durable(collection)
+        self._committer = committer
+        self._collection = durable(committer.database[DEADLETTERS])
         self._is_unsent = is_unsent
         self._figures = figures or WorkerMetrics()
 
     def write(self, letter: Mapping[str, Any]) -> None:
         """Write a letter under its id, unless it exists: a late writer changes nothing."""
-        row = row_of(letter)
-        with writing_one():
-            answer = self._collection.update_one(
-                {"_id": row["_id"]}, {"$setOnInsert": row}, upsert=True
-            )
-        if answer.upserted_id is not None:
+        self._committer.commit(change_of(letter))
+        self.written(letter)
+
+    def written(self, *letters: Mapping[str, Any]) -> None:
+        """Count these letters, which were written with others of their group."""
+        for letter in letters:
             self._figures.add("dead_letters", _kind_of(letter))
             if (cause := letter.get("cause")) in GIVEN_UP:
                 self._figures.add("given_up_sends", cause)
-        document = letter.get("document")
-        # After the write: whichever of the write and the unsend is first, the other one sees it.
-        # guard: unsent-asked-after-the-write
-        if document is not None and self._is_unsent(document):
-            self.empty(document, message_id_of(document))
+            document = letter.get("document")
+            # After the write: whichever of the write and the unsend is first, the other one sees
+            # it.
+            # guard: unsent-asked-after-the-write
+            if document is not None and self._is_unsent(document):
+                self.empty(document, message_id_of(document))
 
     def replayed_by(self, document: Mapping[str, Any], **also: Any) -> Document | None:
         """Return the letter that the document is a replay of, if that has begun and is not done
@@ -109,9 +112,8 @@ class DeadLetters:
         """Prevent any further document of that name from carrying the letter out."""
         letter = under_replay(document)
         if letter is not None:
-            with translated():
-                number = {"$max": {CARRIED_OUT: number_of(document)}}
-                self._collection.update_one(letter, number)
+            number = {"$max": {CARRIED_OUT: number_of(document)}}
+            self._committer.commit(Change(DEADLETTERS, letter, number))
 
     def empty(self, document: Mapping[str, Any], message_id: Any) -> None:
         """Empty every letter of the document's conversation that holds this message."""
@@ -121,10 +123,16 @@ class DeadLetters:
             "key": document["key"],
             "document.unsent": {"$ne": True},
         }
-        with writing_one():
-            for letter in list(self._collection.find(condition, {"document": 1})):
-                changes = emptied(letter["document"])
-                self._collection.update_one({"_id": letter["_id"]}, {"$set": changes})
+        with self._committer.reading() as session:
+            letters = list(self._collection.find(condition, {"document": 1}, session=session))
+        for letter in letters:
+            changes = {"$set": emptied(letter["document"])}
+            self._committer.commit(Change(DEADLETTERS, {"_id": letter["_id"]}, changes))
+
+
+def change_of(letter: Mapping[str, Any]) -> Change:
+    """The insert of a letter; one that is there already stays. Raises WriteRefused."""
+    return Change.insert(DEADLETTERS, row_of(letter))
 
 
 class KeptLetters(Look):

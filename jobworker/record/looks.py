@@ -7,16 +7,16 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pymongo
-from pymongo import UpdateOne
-from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from linedesk.store.client import durable
+from linedesk.store.committer import MOST_TOGETHER, Change, Committer
 from linedesk.store.documents import CONVERSATIONS
-from linedesk.store.errors import QueueError, translate
+from linedesk.store.errors import QueueError, WriteRefused, translate
 from linedesk.store.records.conversations import NAME_PARTS, name_parts, names_in
 
 log = logging.getLogger(__name__)
@@ -65,30 +65,36 @@ class NameParts(Look):
 
     A write that changes a name removes `nameParts` in the same update, so no parts of an old name
     remain. Conversations without the field are then found by its index and get it: those with a new
-    name, of an older release, and of a backup. The writes depend on the document only, so a
-    predecessor's write is harmless.
+    name, of an older release, and of a backup.
     """
 
     what = "names to be made searchable"
     every_seconds = 1.0
 
-    def __init__(self, database: Database[Any]) -> None:
+    def __init__(self, committer: Committer) -> None:
         super().__init__()
-        self._conversations = durable(database[CONVERSATIONS])
+        self._committer = committer
+        self._conversations = durable(committer.database[CONVERSATIONS])
 
     def act(self) -> bool:
         # By the index or not at all: a check must not read every conversation.
         rows = list(self._conversations.find(MISSING, NAMES).hint(NAME_PARTS).limit(MOST_AT_ONCE))
-        if rows:
-            self._conversations.bulk_write([_filling(row) for row in rows], ordered=False)
+        for first in range(0, len(rows), MOST_TOGETHER):
+            changes = [_filling(row) for row in rows[first : first + MOST_TOGETHER]]
+            try:
+                self._committer.commit_each(*changes)
+            except WriteRefused:
+                for change in changes:
+                    with suppress(WriteRefused):
+                        self._committer.commit(change)
         return len(rows) == MOST_AT_ONCE
 
 
-def _filling(row: Mapping[str, Any]) -> UpdateOne:
+def _filling(row: Mapping[str, Any]) -> Change:
     """The update, unless its names have changed since it was read."""
     profile = row.get("profile")
     own = profile.get("displayName") if isinstance(profile, Mapping) else None
     same = {"_id": row["_id"]}
     # guard: names-as-they-were-read
     same |= {"profile.displayName": own, "members": row.get("members")}
-    return UpdateOne(same, {"$set": {NAME_PARTS: name_parts(names_in(row))}})
+    return Change(CONVERSATIONS, same, {"$set": {NAME_PARTS: name_parts(names_in(row))}})

@@ -29,7 +29,6 @@ def update_of(
     gone: Sequence[str] = (),
     applied: Sequence[str],
     trims: bool,
-    epoch: int,
 ) -> Document:
     """Return the update that records a recvq document, even if there is no conversation yet.
 
@@ -41,7 +40,7 @@ def update_of(
     empty = {**NEW, "kind": None}
     return {
         **({"$unset": dict.fromkeys(gone, "")} if gone else {}),
-        "$set": {**fields, **sent, "epoch": epoch, "at": datetime.now(UTC)},
+        "$set": {**fields, **sent, "at": datetime.now(UTC)},
         "$setOnInsert": {k: v for k, v in empty.items() if k not in fields},
         "$inc": {"n": 1},
         "$push": {"applied": {"$each": applied, **({"$slice": -APPLIED} if trims else {})}},
@@ -57,12 +56,6 @@ def unrecorded(document: Mapping[str, Any]) -> Document:
 def n_of(conversation: Mapping[str, Any] | None) -> int:
     """Return how many records a conversation has; 0 for one that does not exist yet."""
     return int((conversation or {}).get("n") or 0)
-
-
-def epoch_of(conversation: Mapping[str, Any]) -> int:
-    """Return its epoch; 0 in one created by hand without an epoch."""
-    epoch = conversation.get("epoch")
-    return epoch if isinstance(epoch, int) else 0
 
 
 def still(n: int | None) -> Document:

@@ -19,7 +19,6 @@ from pymongo.errors import DuplicateKeyError, WriteError
 from pymongo.read_concern import ReadConcern
 
 from jobworker.effects import row_of
-from jobworker.record.conversations import SETTLE_TRIES
 from jobworker.record.record import n_of
 from linedesk.store.client import DURABLE, LOCAL, MAJORITY
 from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document, conversation_id, name_of
@@ -29,6 +28,8 @@ from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import TIMER
 
 log = logging.getLogger(__name__)
+
+SETTLE_TRIES = 5
 
 
 class Schedule:

@@ -1,36 +1,27 @@
 """The field `answers` of the conversations: answers that wait for a tap on their button.
 
-An answer is in one place at a time: here or in the outbox. Each move is one update, guarded by the
-epoch, so no crash loses or doubles it. After a day of waiting it becomes a dead letter.
+An answer is in one place at a time: here or in the outbox. Each move is one update, so no crash
+loses or doubles it. After a day of waiting it becomes a dead letter.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from pymongo import ReturnDocument
-from pymongo.collection import Collection
-from pymongo.errors import DuplicateKeyError
-
 from jobworker.effects import Send, SendMethod, of_effect
-from jobworker.record.conversations import (
-    SETTLE_TRIES,
-    Conversation,
-    Conversations,
-    Decision,
-    Outbound,
-)
+from jobworker.record.conversations import Conversation, Conversations, Decision
+from jobworker.record.dead_letters import DeadLetters, change_of
 from jobworker.record.looks import Look
 from jobworker.record.record import unrecorded
 from linedesk.store.client import durable
-from linedesk.store.documents import Document, conversation_id, name_of, text_of
-from linedesk.store.errors import StoreUnavailable, translated, writing_one
+from linedesk.store.committer import WAIT_SECONDS, Change, Committer
+from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, name_of, text_of
+from linedesk.store.errors import translated
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import (
     ANSWERS,
@@ -195,56 +186,39 @@ def waiting_again(send: Send) -> Document:
 
 
 class WaitingAnswers:
-    """Writes `answers` for the holder of the epoch, beside the records of `Conversations`.
+    """Writes `answers`, beside the records of `Conversations`.
 
-    Every method raises StoreUnavailable when MongoDB does not confirm in time, WriteRefused if it
-    refuses the document, and Replaced when the conversation has a higher epoch.
+    Every method raises StoreUnavailable when MongoDB does not confirm in time.
     """
 
-    def __init__(self, collection: Collection[Any], conversations: Conversations) -> None:
-        self._collection = durable(collection)
+    def __init__(self, committer: Committer, conversations: Conversations) -> None:
+        self._committer = committer
+        self._collection = durable(committer.database[CONVERSATIONS])
         self._conversations = conversations
 
-    def offered(self, document: Mapping[str, Any]) -> bool:
+    def offered(self, document: Mapping[str, Any], *, seconds: float = WAIT_SECONDS) -> bool:
         """Note that LINE is asked for the event's button. False if it must not be: the event is
         decided, its message was taken back, or the conversation already keeps too much.
         """
         id_, name = conversation_id(document), name_of(document)
         entry = {STATE: AnswerState.OFFERED.value, "at": datetime.now(UTC)}
+        first = Change.insert(CONVERSATIONS, {"_id": id_, **unrecorded(document)})
         size = {"$bsonSize": {"$ifNull": [f"${ANSWERS}", {}]}}
         condition = {
             "_id": id_,
-            **self._conversations.mine,
             "applied": {"$ne": name},
             "unsent": {"$ne": text_of(document, "event", "message", "id") or ""},
             "$expr": {"$lt": [size, MOST_BYTES]},
         }
         update = {"$set": {f"{ANSWERS}.{name}": entry}}
-        for _ in range(SETTLE_TRIES):
-            with self._changing(id_):
-                if self._collection.update_one(condition, update).matched_count:
-                    return True
-            if self._conversations.refuse_successor(id_):
-                return False
-            first = {"epoch": self._conversations.epoch, ANSWERS: {name: entry}}
-            try:
-                with self._changing(id_):
-                    self._collection.insert_one({"_id": id_, **unrecorded(document), **first})
-            except DuplicateKeyError:
-                # Another first event of the conversation came in between.
-                continue
-            return True
-        raise StoreUnavailable("the button is not noted: it may be waiting for a majority")
+        return self._conversations.change(id_, condition, update, first, seconds=seconds)
 
     def shown(self, document: Mapping[str, Any]) -> None:
         """Note that LINE has shown the button; harmless once the event is decided."""
         id_, state = conversation_id(document), f"{ANSWERS}.{name_of(document)}.{STATE}"
-        offered = {"_id": id_, **self._conversations.mine, state: AnswerState.OFFERED.value}
-        with self._changing(id_):
-            update = {"$set": {state: AnswerState.SHOWN.value}}
-            if self._collection.update_one(offered, update).matched_count:
-                return
-        self._conversations.refuse_successor(id_)
+        offered = {"_id": id_, state: AnswerState.OFFERED.value}
+        update = {"$set": {state: AnswerState.SHOWN.value}}
+        self._conversations.change(id_, offered, update)
 
     def with_old(self, before: datetime) -> list[str]:
         """Return the ids of conversations with an entry from before that moment, at most
@@ -263,45 +237,33 @@ class WaitingAnswers:
         with translated():
             return [row["_id"] for row in self._collection.aggregate(stages)]
 
-    def end_old(self, id_: str, before: datetime) -> Document:
-        """Remove the entries from before that moment, and adopt and return the conversation.
-        Answers that still waited are then dead letters in its outbox.
+    def end_old(self, id_: str, before: datetime) -> list[Document]:
+        """Remove the entries from before that moment; returns the dead letters of the answers that
+        still waited.
         """
-        found = self._conversations.adopt(id_)
+        with self._committer.reading() as session:
+            found = self._collection.find_one({"_id": id_}, {ANSWERS: 1}, session=session) or {}
         entries = found.get(ANSWERS) or {}
         old = {name: one for name, one in entries.items() if _is_old(name, one, before)}
-        letters = {
-            self._conversations.next_place(): of_effect(
-                one[SEND], id_, cause=NOT_FETCHED, attempts=0
-            )
+        letters = [
+            of_effect(one[SEND], id_, cause=NOT_FETCHED, attempts=0)
             for name, one in waiting_in({ANSWERS: old})
             if _answer_in(one) is not None
-        }
-        condition = {"_id": id_, "epoch": self._conversations.epoch}
+        ]
+        condition = {"_id": id_}
         condition |= {f"{ANSWERS}.{name}.at": one["at"] for name, one in old.items()}
         condition |= {f"{ANSWERS}.{name}.{STATE}": one.get(STATE) for name, one in old.items()}
         update: Document = {"$unset": dict.fromkeys((f"{ANSWERS}.{name}" for name in old), "")}
         if letters:
-            update["$set"] = {f"outbox.{place}": one for place, one in letters.items()}
             # A tap that is being decided on the old state is decided again.
             # guard: ended-answers-are-counted
             update["$inc"] = {"n": 1}
-        with self._changing(id_):
-            ended: Document | None = self._collection.find_one_and_update(
-                condition, update, return_document=ReturnDocument.AFTER
-            )
-        if ended is not None and letters:
+        changes = [change_of(one) for one in letters]
+        if not old or not self._conversations.change(id_, condition, update, *changes):
+            return []
+        if letters:
             log.warning("answers not fetched conversation=%s answers=%d", id_, len(letters))
-        return ended or found
-
-    @contextmanager
-    def _changing(self, id_: str) -> Iterator[None]:
-        """Around the write of a conversation."""
-        try:
-            with writing_one():
-                yield
-        finally:
-            self._conversations.forget(id_)
+        return letters
 
 
 def _is_old(name: str, entry: Any, before: datetime) -> bool:
@@ -310,21 +272,18 @@ def _is_old(name: str, entry: Any, before: datetime) -> bool:
 
 
 class AnswerAges(Look):
-    """Ends entries that have waited for a tap longer than a day.
-
-    `add` takes over the outbox of a conversation that was adopted.
-    """
+    """Ends entries that have waited for a tap longer than a day."""
 
     what = "ages of waiting answers"
 
-    def __init__(self, answers: WaitingAnswers, add: Callable[[str, Outbound], None]) -> None:
+    def __init__(self, answers: WaitingAnswers, letters: DeadLetters) -> None:
         super().__init__()
         self._answers = answers
-        self._add = add
+        self._letters = letters
 
     def act(self) -> bool:
         before = datetime.now(UTC) - KEPT_FOR
         ids = self._answers.with_old(before)
         for id_ in ids:
-            self._add(id_, Outbound.of(self._answers.end_old(id_, before)))
+            self._letters.written(*self._answers.end_old(id_, before))
         return len(ids) == MOST_AT_ONCE

@@ -1,8 +1,8 @@
 """Carries out the same sends of many conversations in one call.
 
 The conversation whose turn it is takes along those that wait with the same sends; none waits for
-others. They are claimed in MongoDB before the call, and leave their outboxes after it, by the
-protocol of `jobworker.record.batches`.
+others. They are claimed in MongoDB before the call, and leave their outboxes after it
+(`jobworker.record.batches`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
 from typing import Any
-
-import pymongo
 
 from jobworker.effects import SendMethod
 from jobworker.line.answer import LineAnswer
@@ -26,7 +24,6 @@ from jobworker.line.gate_order import Ticket, TurnClass
 from jobworker.line.quota import Quota
 from jobworker.line.side_call import Action, Line
 from jobworker.record.batches import Batches, ReadyBatch
-from jobworker.record.conversations import Claim
 from jobworker.sending.batch import Batch, company_of
 from jobworker.sending.conversation_outbox import (
     Caller,
@@ -65,9 +62,7 @@ class Boxes:
     gone: Callable[[str, Sequence[str]], None]
     """Under the lock: the same for a conversation that is not in memory yet."""
     make_letters: Callable[..., None]
-    """Like the outbox's own: `(box, places, cause, call, unknown=…)`."""
-    has_end: Callable[[str], bool]
-    """Whether the end of a conversation's last call is not durable yet: none of it is claimed."""
+    """Like the outbox's own: `(box, places, cause, unknown=…)`."""
     until_confirmed: Callable[[Callable[[], Action | None], str], None]
     """Repeat it until MongoDB has confirmed it; then run what follows."""
 
@@ -101,10 +96,8 @@ class Batching:
         self._rows = rows
         self._quota = quota
         self._limits = limits
-        # Under the lock of the boxes: the batches on their way, and the conversations whose batch
-        # is not known yet.
+        # Under the lock of the boxes: the batches on their way.
         self._batches: dict[str, Batch] = {}
-        self._unknown: dict[str, dict[str, tuple[ConversationOutbox, Sequence[str]]]] = {}
 
     # A turn of a conversation with company.
 
@@ -115,17 +108,12 @@ class Batching:
         if (
             not go.is_new
             or go.is_noted
-            or self._boxes.has_end(box.id)
             or go.call.way is not SendMethod.PUSH
             or self._line.rate_limits.seconds(MULTICAST)
         ):
             return None
         left = self._quota.month.left
-        others = [
-            one
-            for one in company_of(box, self._boxes.waiting.values(), boottime())
-            if not self._boxes.has_end(one.id)
-        ]
+        others = company_of(box, self._boxes.waiting.values(), boottime())
         # The rest of the month is for those that have waited longest.
         others = others if left is None else others[: max(0, left - 1)]
         if not others:
@@ -137,37 +125,32 @@ class Batching:
 
     def go(self, company: Company, turn: Turn) -> Action:
         """Claim their sends and call; returns what follows once the gate is free."""
-        key, boxes, wanted = str(uuid.uuid4()), company.boxes, company.places
-        at = boxes[0].sends[0].made.now(boottime())
+        at = company.boxes[0].sends[0].made.now(boottime())
+        ready = ReadyBatch(str(uuid.uuid4()), at, {})
         try:
-            with pymongo.timeout(self._limits.note_seconds):
-                members = self._claim(key, at, wanted)
+            friends = self._rows.friends(company.places)
+            members = {id_: company.places[id_] for id_ in company.places if id_ in friends}
+            ready = replace(ready, members=members)
+            seconds = self._limits.note_seconds
+            is_ready = len(members) > 1 and self._rows.make(ready, seconds=seconds)
         except StoreUnavailable as error:
-            log.warning("batch not recorded, waiting batch=%s error=%s", key, error)
-            return partial(self._call_off, key, wanted, partial(self._release, boxes))
-        strangers = [box for box in boxes if box.id not in members]
+            log.warning("batch not recorded, waiting error=%s", error)
+            # It may be stored later.
+            return partial(self._call_off, ready, partial(self._release, company.boxes))
+        strangers = [box for box in company.boxes if box.id not in members]
+        claimed = [box for box in company.boxes if box.id in members]
         for box in strangers:
             box.most_users = 1
-        if len(members) < 2:
-            return partial(self._call_off, key, wanted, partial(self._release, boxes))
+        if not is_ready:
+            # MongoDB does not say which of them cannot be claimed.
+            for box in claimed:
+                box.most_users = max(1, len(claimed) // 2)
+            return partial(self._release, company.boxes)
         self._release(strangers)
-        claimed = [box for box in boxes if box.id in members]
         with self._boxes.lock:
-            batch = self._batch(ReadyBatch(key, at, members), company.messages, claimed)
+            batch = self._batch(ready, company.messages, claimed)
             batch.take_along()
         return self._make_call(batch, turn)
-
-    def _claim(
-        self, key: str, at: datetime, wanted: Mapping[str, Sequence[str]]
-    ) -> dict[str, Sequence[str]]:
-        """Return the conversations in the call; fewer than two if it cannot be one call."""
-        self._rows.open(key, at)
-        claimed = set(self._rows.claim(key, at, wanted))
-        members = {id_: places for id_, places in wanted.items() if id_ in claimed}
-        if len(members) > 1 and not self._rows.ready(key, members):
-            # A successor has removed it; the next write reports that.
-            return {}
-        return members
 
     def _batch(
         self,
@@ -232,7 +215,7 @@ class Batching:
         if self._line.gate.is_closed and not batch.was_tried:
             # A successor would treat it as a call of unknown outcome.
             release = partial(self._release, list(batch.boxes.values()))
-            self._call_off(batch.ready.key, batch.ready.members, release)
+            self._call_off(batch.ready, release)
             return
         with self._boxes.lock:
             step = batch.again(time.monotonic())
@@ -248,7 +231,7 @@ class Batching:
             self._quota.paid(len(ready.members))
 
             def end() -> Action:
-                self._rows.end(ready)
+                self._rows.end(ready, done=True)
                 return partial(self._sent, batch)
 
             self._boxes.until_confirmed(end, f"batch not removed batch={ready.key}")
@@ -257,7 +240,7 @@ class Batching:
         elif outcome.stands:
             self._give_up(batch, outcome.cause)
         else:
-            self._call_off(ready.key, ready.members, partial(self._refused, batch, outcome))
+            self._call_off(ready, partial(self._refused, batch, outcome))
 
     def _sent(self, batch: Batch) -> None:
         members = batch.ready.members
@@ -328,8 +311,7 @@ class Batching:
 
     def _letters(self, batch: Batch, box: ConversationOutbox, cause: str) -> None:
         box.answer = batch.answer
-        places, call = batch.ready.members[box.id], batch.call
-        self._boxes.make_letters(box, places, cause, call, unknown=call)
+        self._boxes.make_letters(box, batch.ready.members[box.id], cause, unknown=batch.call)
 
     def waits_for(self, box: ConversationOutbox, at_gate: Callable[[TurnClass], str]) -> str | None:
         """Under the lock: return for operators why a conversation's batch waits; None without a
@@ -362,12 +344,14 @@ class Batching:
 
     # Cancelled calls.
 
-    def _call_off(self, key: str, wanted: Mapping[str, Sequence[str]], follow: Action) -> None:
+    def _call_off(self, ready: ReadyBatch, follow: Action) -> None:
+        """LINE does not have it."""
+
         def call_off() -> Action:
-            self._rows.call_off(key, wanted)
+            self._rows.end(ready, done=False)
             return follow
 
-        self._boxes.until_confirmed(call_off, f"batch not called off batch={key}")
+        self._boxes.until_confirmed(call_off, f"batch not called off batch={ready.key}")
 
     def _release(self, boxes: Iterable[ConversationOutbox]) -> None:
         """They wait for turns of their own, each in its old place."""
@@ -380,57 +364,31 @@ class Batching:
     # Batches of predecessors.
 
     def take_over(self) -> None:
-        """Repeat the batches that predecessors left ready. Raises StoreUnavailable."""
-        for key in self._rows.left():
+        """Repeat the batches that a predecessor left, before any outbox is loaded. Raises
+        StoreUnavailable.
+        """
+        for ready in self._rows.left():
+            messages = self._rows.messages(ready)
+            if messages is None:
+                # Its conversations were deleted by hand.
+                self._rows.remove(ready.key)
+                continue
             with self._boxes.lock:
-                is_known = key in self._unknown or key in self._batches
-                if not is_known:
-                    self._unknown[key] = {}
-            if not is_known:
-                self._ask(key)
+                batch = self._batch(ready, messages, (), was_tried=True)
+                step = batch.begin(time.monotonic())
+            log.info("batch of a predecessor is repeated batch=%s", ready.key)
+            self._do(batch, step)
 
-    def claimed(self, box: ConversationOutbox, claim: Claim) -> Action | None:
-        """Under the lock: a predecessor claimed its first sends; returns the next action."""
+    def claimed(self, box: ConversationOutbox, key: str) -> bool:
+        """Under the lock: whether the first sends of a conversation, which a predecessor claimed,
+        are in a batch. Without one the next call's note replaces the claim.
+        """
+        batch = self._batches.get(key)
+        if batch is None or box.id not in batch.ready.members:
+            return False
         box.take_along()
-        batch = self._batches.get(claim.key)
-        if batch is not None and box.id in batch.ready.members:
-            batch.boxes[box.id] = box
-            return None
-        if batch is not None:
-            return partial(self._release, [box])
-        is_asked = claim.key in self._unknown
-        self._unknown.setdefault(claim.key, {})[box.id] = box, claim.places
-        return None if is_asked else partial(self._line.step, partial(self._ask, claim.key))
-
-    def _ask(self, key: str) -> None:
-        def ask() -> Action:
-            ready = self._rows.take(key)
-            messages = None if ready is None else self._rows.messages(ready)
-            if ready is None or messages is None:
-                return partial(self._not_ready, key)
-            return partial(self._repeat, ready, messages)
-
-        self._boxes.until_confirmed(ask, f"batch not found batch={key}")
-
-    def _repeat(self, ready: ReadyBatch, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Repeat a batch that a predecessor may have sent to LINE."""
-        with self._boxes.lock:
-            boxes = [box for box, _ in self._unknown.pop(ready.key, {}).values()]
-            members = [box for box in boxes if box.id in ready.members]
-            batch = self._batch(ready, messages, members, was_tried=True)
-            step = batch.begin(time.monotonic())
-        log.info("batch of a predecessor is repeated batch=%s", ready.key)
-        self._do(batch, step)
-        # Claimed too late to be in it: the next call's note replaces the claim.
-        self._release(box for box in boxes if box.id not in ready.members)
-
-    def _not_ready(self, key: str) -> None:
-        """The claims for it have no effect."""
-        with self._boxes.lock:
-            unknown = self._unknown.pop(key, {})
-        claims = {id_: places for id_, (_, places) in unknown.items()}
-        release = partial(self._release, [box for box, _ in unknown.values()])
-        self._call_off(key, claims, release)
+        batch.boxes[box.id] = box
+        return True
 
     def _forget(self, batch: Batch) -> list[ConversationOutbox]:
         """Under the lock: the batch has ended; returns its conversations."""

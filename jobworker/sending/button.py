@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 
-import pymongo
-
 from jobworker.effects import Call, SendMethod
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
@@ -33,7 +31,7 @@ from jobworker.sending.verdict import (
 )
 from linedesk.runtime.clock import boottime
 from linedesk.store.documents import Document, name_of, text_of
-from linedesk.store.errors import StoreUnavailable, WriteRefused
+from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import AnswerState, can_be_offered, data_of
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
@@ -198,10 +196,9 @@ class OfferedButton(SideCall):
         if self._token_seconds <= 0 or self._has_sent():
             return False
         try:
-            with pymongo.timeout(NOTE_SECONDS):
-                # guard: button-noted-first -> is_noted = True
-                is_noted = self._all.answers.offered(self.document)
-        except (StoreUnavailable, WriteRefused) as error:
+            # guard: button-noted-first -> is_noted = True
+            is_noted = self._all.answers.offered(self.document, seconds=NOTE_SECONDS)
+        except StoreUnavailable as error:
             log.info("no button event_id=%s error=%s", name_of(self.document), error)
             return False
         if is_noted and self._shown is ButtonShown.NO:

@@ -39,8 +39,6 @@ class SendLimits:
 
     note_seconds: float = 2.0
     """For storing a try, since the gate is held meanwhile. It usually takes milliseconds."""
-    end_seconds: float = 0.1
-    """How long the end of a call that LINE has accepted waits for another write to travel with."""
     first_pause_seconds: float = 0.5
     """The pause before the second try; it grows with each further one."""
     longest_pause_seconds: float = 60.0
@@ -72,10 +70,6 @@ class SendLimits:
     """Effects of all outboxes; above the limit reading pauses."""
     most_bytes_in_all: int = 64 * 1024 * 1024
     """Size of the sends of all outboxes; above the limit reading pauses."""
-    most_adopted: int = 50_000
-    """Conversations known to have all of their outbox in memory, some megabytes. A forgotten one
-    costs one write more with its next event.
-    """
 
 
 # A call that is stored and not made is stored anew after that: its time counts as that of its try.
@@ -553,6 +547,7 @@ class ConversationOutbox(Caller):
             go = self._new_call(boottime, now)
         else:
             cause = self.given_up_for or outlived(self.call.at, now)
+            # guard: same-key-again -> go = self._new_call(boottime, now)
             go = Go(self.call, is_new=False)
         if cause:
             return MakeLetters(cause, self.given_up_places())

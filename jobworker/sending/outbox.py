@@ -21,7 +21,6 @@ from itertools import islice
 from typing import Any
 
 import bson
-import pymongo
 
 from jobworker.effects import Call, Send, SendMethod, is_timer, of_effect
 from jobworker.latest import Latest
@@ -35,7 +34,6 @@ from jobworker.line.side_call import Action, Line
 from jobworker.metrics import since_ms
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import (
-    Claim,
     Conversations,
     LateCall,
     Noted,
@@ -43,7 +41,7 @@ from jobworker.record.conversations import (
     Outbound,
     Placed,
 )
-from jobworker.record.dead_letters import DeadLetters
+from jobworker.record.dead_letters import DeadLetters, change_of
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import NOT_FETCHED, waiting_again
 from jobworker.sending.batching import Batching, Boxes
@@ -85,9 +83,11 @@ from linedesk.store.records.letters import DEADLETTER
 log = logging.getLogger(__name__)
 
 LIMITS = SendLimits()
+# The most conversations whose last place at the gate is known.
+MOST_ENDS = 50_000
 # Outboxes of a predecessor that one step loads.
 LOADED_AT_ONCE = 500
-# The effects carried out recently: a conversation read before the removal may still contain them.
+# Sends of a predecessor's batch that have left: an outbox that is read before may contain them.
 KEPT_GONE = 20_000
 # The longest waiting sends are searched among the first sends of this many conversations.
 LOOKED_AT = 500
@@ -145,25 +145,17 @@ class Outbox:
         self._lock = threading.Lock()
         # All below under _lock.
         self._boxes: dict[str, ConversationOutbox] = {}
-        self._ends = Latest[str, float](limits.most_adopted)
+        self._ends = Latest[str, float](MOST_ENDS)
         self._count = 0
         self._size = 0
         # Conversations whose next call was stored with its record, until its turn at the gate.
         self._reserved: set[str] = set()
-        self._ends_are_left = False
-        # Calls that were to be stored with a record of unknown outcome, and were not made.
-        self._not_made = Latest[str, Call](limits.most_adopted)
         # Timers on their way to `schedule`, by conversation and place.
         self._timers: set[tuple[str, str]] = set()
-        # The effects carried out recently, by conversation and place.
+        # By conversation and place.
         self._gone = Latest[tuple[str, str], None](KEPT_GONE)
-        # Conversations with an outbox of a predecessor that is not loaded yet; None until they are
-        # known.
-        self._left: dict[str, None] | None = None
-        # Those of them that MongoDB refuses to adopt, each as a row for operators.
-        self._refused: dict[str, Document] = {}
-        # Conversations adopted in this epoch whose outbox was added completely.
-        self._adopted = Latest[str, None](limits.most_adopted)
+        # Conversations with an outbox of a predecessor that is not loaded yet.
+        self._left: dict[str, None] = {}
         self._batching = Batching(
             Boxes(
                 lock=self._lock,
@@ -173,7 +165,6 @@ class Outbox:
                 leave=self._leave,
                 gone=self._remember,
                 make_letters=self._make_letters,
-                has_end=lambda id_: self._conversations.has_end(id_),
                 until_confirmed=self._until_confirmed,
             ),
             line=line,
@@ -190,26 +181,31 @@ class Outbox:
     @property
     def is_loaded(self) -> bool:
         """Whether all effects of predecessors are known here."""
-        return self._left is not None and not self._left
+        return not self._left
 
     def __len__(self) -> int:
         """The number of waiting effects; an outbox that is not loaded yet counts as one."""
-        return self._count + len(self._left or ())
+        return self._count + len(self._left)
 
     def take_over(self) -> None:
-        """Load every outbox that a predecessor left, beside the first decisions.
-
-        A conversation whose event comes first is adopted with its outbox by that event.
+        """Find every outbox that a predecessor left, and load them beside the first decisions.
+        Raises StoreUnavailable.
         """
-        self._by_step(self._find_left, "outboxes not found")
+        left = self._conversations.with_outbox()
+        self._batching.take_over()
+        with self._lock:
+            self._left = dict.fromkeys(left)
+        self._by_step(partial(self._load, left), "outboxes not loaded")
 
-    def has_adopted(self, id_: str) -> bool:
-        """Whether the whole outbox of the conversation is known here.
-
-        Otherwise a record of it has to hand over the whole outbox, or its order is lost.
+    def know(self, id_: str) -> None:
+        """Load the outbox of a conversation before its next record, if that was not done yet: its
+        sends keep their order. Raises StoreUnavailable.
         """
         with self._lock:
-            return id_ in self._adopted
+            is_left = id_ in self._left
+        # guard: whole-outbox-first
+        if is_left:
+            self._read([id_])
 
     @contextmanager
     def at_once(self, id_: str, effects: Sequence[Placed]) -> Iterator[AtOnce | None]:
@@ -223,8 +219,6 @@ class Outbox:
             if found is not None and not found.is_begun:
                 with self._lock:
                     self._reserved.discard(id_)
-                    # Its record may be settled as done, with the call.
-                    self._not_made[id_] = found.noted.call
                 if found.ticket is not None:
                     self._line.gate.give_back(found.ticket)
 
@@ -263,41 +257,29 @@ class Outbox:
         """Its record is durable, with the call: call LINE."""
         now.is_begun = True
         box, ticket = now.box, now.ticket
+        box.noted_call = now.noted.call
         with self._lock:
-            self._note_adopted(box.id)
-            self._not_made.pop(box.id, None)
-            # Otherwise its outbox was read meanwhile, with the call.
-            is_new = box.id not in self._boxes
-            if is_new:
-                self._boxes[box.id] = box
-                self._count += len(box.sends)
-                self._size += box.size
-                box.noted_call = now.noted.call
-            if is_new and ticket is not None:
+            self._boxes[box.id] = box
+            self._count += len(box.sends)
+            self._size += box.size
+            if ticket is not None:
                 box.take_turn(ticket)
-            enter = box.begin(time.monotonic()) if is_new and ticket is None else None
-            if not is_new:
-                self._reserved.discard(box.id)
-        if not is_new:
-            self.add(box.id, Outbound(now.noted.effects))
+            enter = box.begin(time.monotonic()) if ticket is None else None
         self._do(box, enter)
         if ticket is not None:
             self._line.step(partial(self._take_turn, box, ticket))
 
     def finish(self) -> None:
-        """At a clean stop: write which calls have ended, and which were not made."""
+        """At a clean stop: write which calls were not made."""
         with self._lock:
-            noted = [(box.id, box.noted_call) for box in self._boxes.values() if box.noted_call]
-            noted += self._not_made.items()
-        acts: list[Callable[[], object]] = [self._conversations.write_ends]
-        # guard: stop-strikes-out
-        acts += [partial(self._conversations.end_call, *one) for one in noted]
-        with pymongo.timeout(self._limits.note_seconds):
-            for act in acts:
-                try:
-                    act()
-                except QueueError as error:
-                    log.warning("ends of calls not written at the stop error=%s", error)
+            noted = [box.id for box in self._boxes.values() if box.noted_call]
+        # guard: stop-strikes-out -> never
+        for id_ in noted:
+            try:
+                self._conversations.end_call(id_)
+            except QueueError as error:
+                log.warning("calls that were not made are left at the stop error=%s", error)
+                return
 
     def waits_for_room(self, id_: str, resume: Action) -> bool:
         """Whether the conversation's outbox is full; then `resume` is called once it is not."""
@@ -308,21 +290,22 @@ class Outbox:
             box.waiters.append(resume)
             return True
 
-    def add(self, id_: str, outbound: Outbound) -> None:
-        """Carry out recorded effects; known and finished ones are skipped.
-
-        The first call for a conversation in an epoch has its whole outbox, which then belongs to
-        this process.
+    def add(self, id_: str, outbound: Outbound, *, left: bool = False) -> None:
+        """Carry out recorded effects. Those that a predecessor `left` are skipped if the outbox of
+        the conversation was loaded before.
         """
         follow: list[Action] = []
         timers: list[Placed] = []
         with self._lock:
+            if left and id_ not in self._left:
+                return
             for place, effect in outbound.effects:
                 try:
                     if is_timer(effect):
                         timers.append((place, effect))
                     elif effect["type"] == DEADLETTER:
-                        written = partial(self._write_letter, id_, place, effect)
+                        # Of a release before this one.
+                        written = partial(self._give_up, id_, {place: effect}, ends_call=False)
                         follow.append(partial(self._by_step, written, "dead letter not written"))
                     elif effect["type"] == "send":
                         self._append(id_, place, effect, follow)
@@ -333,7 +316,7 @@ class Outbox:
                     log.exception("broken effect left in the outbox conversation=%s", id_)
             follow.append(self._begin(id_, outbound))
             follow.append(self._take_timers(id_, timers))
-            self._note_adopted(id_)
+            self._left.pop(id_, None)
         for action in follow:
             action()
 
@@ -346,11 +329,10 @@ class Outbox:
             # Empty boxes are removed, so the oldest come first.
             boxes = list(islice(self._boxes.values(), LOOKED_AT))
             boxes.sort(key=lambda box: box.sends[0].send.at)
-            told = [
+            return [
                 _told(box, self._batching.waits_for(box, at_gate) or box.waits_for(at_gate))
                 for box in boxes[:limit]
             ]
-            return [*self._refused.values(), *told][:limit]
 
     def oldest_seconds(self) -> float:
         """Seconds since the event of the longest waiting send; 0 without one. Quick, from any
@@ -372,9 +354,8 @@ class Outbox:
         with self._lock:
             box = self._boxes.get(id_)
             if box is None or box.sends[0].send.id != effect_id:
-                is_loaded = self._left is not None and id_ not in self._left
                 # guard: under-way-until-loaded -> return False
-                return not is_loaded
+                return id_ in self._left
             step = box.give_up(cause)
             follow = self._batching.given_up(box)
         self._do(box, step)
@@ -392,51 +373,24 @@ class Outbox:
 
     # Outboxes of predecessors.
 
-    def _find_left(self) -> None:
-        left = self._conversations.with_outbox()
-        with self._lock:
-            self._left = {id_: None for id_ in left if id_ not in self._adopted}
-        self._batching.take_over()
-        self._by_step(partial(self._load, left), "outboxes not loaded")
-
     def _load(self, left: Sequence[str]) -> None:
         """Load the first of them, and have the others loaded."""
         if not left:
             log.info("outboxes loaded effects=%d", len(self))
             return
-        ids, others = left[:LOADED_AT_ONCE], left[LOADED_AT_ONCE:]
-        try:
-            self._adopt(ids)
-        except WriteRefused:
-            # Each by itself, so that a refused one does not delay the others.
-            for id_ in ids:
-                failed = f"outbox not loaded conversation={id_}"
-                self._by_step(partial(self._adopt_one, id_), failed)
+        self._read(left[:LOADED_AT_ONCE])
+        others = left[LOADED_AT_ONCE:]
         self._by_step(partial(self._load, others), "outboxes not loaded")
 
-    def _adopt_one(self, id_: str) -> None:
-        try:
-            self._adopt([id_])
-        except WriteRefused as error:
-            channel, _, key = id_.partition("/")
-            row: Document = {"channel": channel, "key": key, EVENT_ID: "", EFFECT_ID: ""}
-            row |= {"since": datetime.now(UTC), "why": f"its outbox waits: {error}"}
-            with self._lock:
-                self._refused.setdefault(id_, row)
-            raise
-
-    def _adopt(self, ids: Sequence[str]) -> None:
-        # guard: epoch-before-outbox ->
-        #     adopted = {one["_id"]: one for one in self._conversations.adopted(ids)}
-        #     self._conversations.adopt_all(ids)
-        self._conversations.adopt_all(ids)
-        adopted = {one["_id"]: one for one in self._conversations.adopted(ids)}
+    def _read(self, ids: Sequence[str]) -> None:
+        found = {one["_id"]: one for one in self._conversations.outboxes(ids)}
         # The oldest first, in the order in which they were found.
         for id_ in ids:
-            if id_ in adopted:
-                self.add(id_, Outbound.of(adopted[id_]))
+            if id_ in found:
+                self.add(id_, Outbound.of(found[id_]), left=True)
         with self._lock:
-            self._forget_left(ids)
+            for id_ in ids:
+                self._left.pop(id_, None)
 
     # Under the lock; returned or appended actions are carried out without it.
 
@@ -461,21 +415,18 @@ class Outbox:
 
     def _begin(self, id_: str, outbound: Outbound) -> Action:
         """Let the conversation wait for its turn if it has sends and does not wait yet."""
-        box, not_made = self._boxes.get(id_), self._not_made.pop(id_, None)
+        box = self._boxes.get(id_)
         if box is None:
             return lambda: None
-        if box.state is CallState.IDLE and outbound.call is not None:
-            if isinstance(outbound.call, Claim):
-                if box.places.intersection(outbound.call.places):
-                    return self._batching.claimed(box, outbound.call) or (lambda: None)
-            else:
-                # guard: found-call-was-not-made -> never
-                if not_made is not None and outbound.call.is_same(not_made):
-                    box.noted_call = outbound.call
-                    return partial(self._do, box, box.begin(time.monotonic()))
-                # A call that was stored and never made may name sends that were given up since.
-                members = tuple(one.place for one in box.members(outbound.call))
-                box.call = replace(outbound.call, members=members) if members else None
+        if box.state is CallState.IDLE and outbound.noted is not None:
+            box.noted_call = outbound.noted
+        elif box.state is CallState.IDLE and outbound.batch is not None:
+            if self._batching.claimed(box, outbound.batch):
+                return lambda: None
+        elif box.state is CallState.IDLE and outbound.call is not None:
+            # Sends of it may have been removed by hand.
+            members = tuple(one.place for one in box.members(outbound.call))
+            box.call = replace(outbound.call, members=members) if members else None
         return partial(self._do, box, box.begin(time.monotonic()))
 
     def _take_timers(self, id_: str, timers: Iterable[Placed]) -> Action:
@@ -492,16 +443,6 @@ class Outbox:
         entered = partial(self._enter_timers, id_, deque(fresh), places, {})
         return partial(self._by_step, entered, "timers not entered")
 
-    def _note_adopted(self, id_: str) -> None:
-        self._forget_left([id_])
-        self._adopted[id_] = None
-
-    def _forget_left(self, ids: Iterable[str]) -> None:
-        for id_ in ids:
-            self._refused.pop(id_, None)
-            if self._left is not None:
-                self._left.pop(id_, None)
-
     # A call: all code from here on runs without the lock, except for changes of state.
 
     def _do(self, box: ConversationOutbox, step: NextStep | None) -> None:
@@ -510,10 +451,8 @@ class Outbox:
             case MakeLetters(cause, places, ticket):
                 if ticket is not None:
                     self._line.gate.cancel(ticket)
-                call, stored = box.call, box.call or box.noted_call
-                self._line.step(
-                    partial(self._make_letters, box, places, cause, stored, unknown=call)
-                )
+                letters = partial(self._make_letters, box, places, cause, unknown=box.call)
+                self._line.step(letters)
             case PutBack(place):
                 self._line.step(partial(self._put_back, box, place))
             case _:
@@ -569,6 +508,7 @@ class Outbox:
             with self._lock:
                 again = box.again(time.monotonic())
             return partial(self._do, box, again)
+        # guard: note-before-the-call -> hindrance = box.noted(go)
         hindrance = self._note(box, go)
         if hindrance is not None:
             return hindrance
@@ -594,10 +534,7 @@ class Outbox:
         late = LateCall(go.late_on, self._late.a_day) if go.late_on else None
         try:
             seconds = self._limits.note_seconds
-            with pymongo.timeout(seconds):
-                noted = self._conversations.note_call(
-                    box.id, go.call, late, seconds=seconds, instead=box.noted_call
-                )
+            noted = self._conversations.note_call(box.id, go.call, late, seconds=seconds)
         except WriteRefused as error:
             # No call without its note; as a dead letter it makes room for those behind it.
             return partial(self._do, box, MakeLetters(str(error), box.given_up_places()))
@@ -668,27 +605,12 @@ class Outbox:
             self._settle(box, settle, "answer not recorded")
         elif outcome.ending is SendVerdict.DEAD:
             unknown = call if outcome.stands else None
-            self._make_letters(box, outcome.refused, outcome.cause, call, unknown=unknown)
+            self._make_letters(box, outcome.refused, outcome.cause, unknown=unknown)
         elif outcome.ending is SendVerdict.SENT and self._conversations.end_later(box.id, call):
-            self._write_ends_soon()
             self._leave(box, call.members)
         else:
             settle = partial(self._remove, box, call)
             self._settle(box, settle, "send not removed")
-
-    def _write_ends_soon(self) -> None:
-        with self._lock:
-            is_first, self._ends_are_left = not self._ends_are_left, True
-        if is_first:
-            written = partial(self._by_step, self._write_ends, "ends of calls not written")
-            self._line.later(self._limits.end_seconds, written)
-
-    def _write_ends(self) -> None:
-        with self._lock:
-            self._ends_are_left = False
-        # Another write takes one along, and may fail.
-        if self._conversations.write_ends():
-            self._write_ends_soon()
 
     def _write_answer(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> Action:
         """Make the answer's changes durable before another try."""
@@ -696,7 +618,7 @@ class Outbox:
         if not outcome.stands:
             with self._lock:
                 used_up = box.used_up(call) if outcome.token_used_up else ()
-            self._conversations.end_call(box.id, call, used_up=used_up)
+            self._conversations.end_call(box.id, used_up=used_up)
         return partial(self._try_again, box, call, outcome)
 
     def _try_again(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> None:
@@ -710,7 +632,7 @@ class Outbox:
             if outcome.cause == QUOTA and self._budget(box).is_closed:
                 step = box.month_closed(time.monotonic()) or step
         if isinstance(step, MakeLetters):
-            self._make_letters(box, step.places, step.cause, box.call, unknown=box.call)
+            self._make_letters(box, step.places, step.cause, unknown=box.call)
             return
         self._figures.add("send_retries")
         if isinstance(step, Rest):
@@ -721,7 +643,7 @@ class Outbox:
         self._do(box, step)
 
     def _remove(self, box: ConversationOutbox, call: Call) -> Action:
-        self._conversations.end_call(box.id, call, done=call.members)
+        self._conversations.end_call(box.id, done=call.members)
         return partial(self._leave, box, call.members)
 
     def _put_back(self, box: ConversationOutbox, place: str) -> None:
@@ -729,9 +651,6 @@ class Outbox:
         [send] = [one.send for one in box.sends if one.place == place]
 
         def put_back() -> Action:
-            if box.noted_call is not None:
-                # It was stored with the record of the tap, and is not made.
-                self._conversations.end_call(box.id, box.noted_call)
             name, entry = send.answer_to or "", waiting_again(send)
             if self._conversations.put_back(box.id, place, name, entry):
                 log.info("answer waits for another tap event_id=%s", send.event_id)
@@ -745,14 +664,10 @@ class Outbox:
         box: ConversationOutbox,
         places: Sequence[str],
         cause: str,
-        call: Call | None = None,
         *,
         unknown: Call | None = None,
     ) -> None:
-        """Give sends up: no successor tries them again from here on, wherever this process dies.
-
-        `call` is the one stored in the conversation, `unknown` the one that LINE may have.
-        """
+        """Give sends up. `unknown` is a call that LINE may have."""
         wanted, letters = set(places), {}
         with self._lock:
             given_up = [one for one in box.sends if one.place in wanted]
@@ -763,7 +678,7 @@ class Outbox:
             letters[one.place] = of_effect(effect, box.id, cause=cause, attempts=box.calls)
 
         def give_up() -> Action:
-            self._give_up(box.id, letters, call)
+            self._give_up(box.id, letters, ends_call=True)
             return partial(self._leave, box, list(letters))
 
         self._settle(box, give_up, "dead letter not written")
@@ -777,7 +692,6 @@ class Outbox:
             box.left(places)
             self._count -= before[0] - len(box.sends)
             self._size -= before[1] - box.size
-            self._remember(box.id, places)
             self._reserved.discard(box.id)
             if box.sends:
                 step = box.begin(time.monotonic())
@@ -797,23 +711,12 @@ class Outbox:
     # Dead letters and timers: without the gate, at once.
 
     def _give_up(
-        self, id_: str, letters: Mapping[str, Mapping[str, Any]], call: Call | None = None
+        self, id_: str, letters: Mapping[str, Mapping[str, Any]], *, ends_call: bool
     ) -> None:
-        """Make dead letters of effects. All of it may be repeated, also by a successor.
-
-        The outbox has them as letters before others can see and replay them. Otherwise a successor
-        might also carry out a replayed effect.
-        """
-        # guard: letter-in-the-outbox-first
-        self._conversations.give_up(id_, letters, call)
-        for letter in letters.values():
-            self._deadletters.write(letter)
-        self._conversations.remove(id_, *letters)
-
-    def _write_letter(self, id_: str, place: str, letter: Mapping[str, Any]) -> None:
-        """Write a letter from the outbox to `deadletters`."""
-        self._deadletters.write(letter)
-        self._conversations.remove(id_, place)
+        """Let dead letters take the place of effects. It may be repeated."""
+        changes = [change_of(letter) for letter in letters.values()]
+        self._conversations.give_up(id_, letters, changes, ends_call=ends_call)
+        self._deadletters.written(*letters.values())
 
     def _enter_timers(
         self, id_: str, left: deque[Placed], places: Sequence[str], letters: dict[str, Document]
@@ -846,7 +749,7 @@ class Outbox:
             log.error("timer given up id=%s cause=%s", effect["id"], refused)
             letter = of_effect(effect, id_, cause=refused, attempts=1)
             letters[place] = letter
-        self._give_up(id_, {place: letter})
+        self._give_up(id_, {place: letter}, ends_call=False)
 
     # Repeating until MongoDB has confirmed.
 

@@ -39,6 +39,7 @@ from linedesk.settings.errors import BackupError, NotImported
 from linedesk.settings.settings import Settings
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER, EPOCHS, INDEXES, require_schema
+from linedesk.store.committer import Committer
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,
@@ -357,7 +358,7 @@ def _kept_until_whole(hold: LeaseHold) -> Iterator[None]:
 def _take_progress(database: Database[Any], hold: LeaseHold, *, skip: bool) -> None:
     """Done first: documents that a front desk stores from now on are to be handled."""
     # From here on MongoDB refuses saves of a frozen former dispatcher.
-    Progress(database[PROGRESS], feed="", epoch=hold.epoch).take_over()
+    Progress(Committer(database), feed="", epoch=hold.epoch).take_over()
     if skip:
         finish_recvq(database, epoch=hold.epoch)
     else:

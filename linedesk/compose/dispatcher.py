@@ -77,7 +77,6 @@ def run_dispatcher(settings: Settings) -> int:
     def make_desk(**tools: Any) -> BotWorker:
         desk = BotWorker(
             bot,
-            database,
             _line_settings(settings),
             tries=settings.handler_tries,
             letter_days=settings.dead_letter_days,

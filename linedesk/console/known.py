@@ -32,7 +32,6 @@ TEXTS = (
     mark("waits: {reason}"),
     mark("is on its way to LINE"),
     mark("a send {reason}"),
-    mark("its outbox waits: {reason}"),
     mark("travels in one multicast to {count} people, which {reason}"),
     mark("LINE fails, and linedesk tries a single call now and then"),
     mark("LINE refuses the access token"),

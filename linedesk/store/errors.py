@@ -20,17 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bson.errors import BSONError
 from pymongo.errors import (
     BulkWriteError,
     ConfigurationError,
     ConnectionFailure,
-    DocumentTooLarge,
-    DuplicateKeyError,
     ExecutionTimeout,
     OperationFailure,
     PyMongoError,
-    WriteError,
     WTimeoutError,
 )
 
@@ -167,11 +163,19 @@ class NotAScope(QueueError):
 # label them: interrupted, shutting down, not primary, step-down, exceeded time, majority lost, a
 # database that is being dropped, a storage engine whose cache is full of others' writes
 # (TransactionTooLargeForCache), and a lost cursor (CursorNotFound, QueryPlanKilled, CursorKilled,
-# RetryChangeStream).
+# RetryChangeStream), and a transaction that MongoDB does not know any more (NoSuchTransaction).
 TRANSIENT_CODES = frozenset(
-    {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 133, 134, 189, 202, 215, 246, 262, 290, 317, 358, 388}
+    {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 133, 134, 189, 202, 215, 246, 251, 262, 290, 317}
+    | {358, 388}
     | {9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436}
     | {43, 175, 234, 237}
+)
+
+
+TRANSIENT_LABELS = (
+    "RetryableWriteError",
+    "TransientTransactionError",
+    "UnknownTransactionCommitResult",
 )
 
 
@@ -187,7 +191,7 @@ def is_transient(error: PyMongoError) -> bool:
     if isinstance(error, (ConnectionFailure, ExecutionTimeout, WTimeoutError)) or error.timeout:
         return True
     if isinstance(error, OperationFailure):
-        return error.code in TRANSIENT_CODES or error.has_error_label("RetryableWriteError")
+        return error.code in TRANSIENT_CODES or any(map(error.has_error_label, TRANSIENT_LABELS))
     return False
 
 
@@ -210,29 +214,3 @@ def translated() -> Iterator[None]:
         yield
     except PyMongoError as error:
         raise translate(error)  # noqa: B904  # the cause is set, or it is the error itself
-
-
-# Codes of findAndModify, whose errors are not WriteErrors, for the one document that it writes:
-# BadValue, TypeMismatch, Overflow, PathNotViable, DollarPrefixedFieldName, NotSingleValueField,
-# EmptyFieldName, DottedFieldName, ImmutableField, DocumentValidationFailure.
-OF_ONE_DOCUMENT = TOO_LARGE | {2, 14, 15, 28, 52, 54, 56, 57, 66, 121}
-
-
-@contextmanager
-def writing_one() -> Iterator[None]:
-    """Like `translated`, around the write of one document: WriteRefused if MongoDB refuses its
-    content.
-
-    A duplicate key error is passed on.
-    """
-    try:
-        with translated():
-            yield
-    except DuplicateKeyError:
-        raise
-    except OperationFailure as error:
-        if isinstance(error, WriteError) or error.code in OF_ONE_DOCUMENT:
-            raise WriteRefused(error.code) from error
-        raise
-    except BSONError as error:
-        raise WriteRefused(10334 if isinstance(error, DocumentTooLarge) else 0) from error

@@ -11,10 +11,9 @@ from typing import Any
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import Conversations, Recording
 from linedesk import Bot, Talk
 from linedesk.store.control import Control
-from linedesk.store.documents import name_of
 
 # An abort would leave its core behind.
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -66,15 +65,15 @@ def answer(event: MessageEvent, talk: Talk) -> None:
 
 
 def _die_once_recorded(event_id: str) -> None:
-    record = Conversations.record
+    recorded = Conversations.recorded
 
-    def then(self: Conversations, document: Any, *args: Any, **kwargs: Any) -> Any:
-        found = record(self, document, *args, **kwargs)
-        if name_of(document) == event_id:
+    def then(self: Conversations, recording: Recording, **bounds: Any) -> Any:
+        found = recorded(self, recording, **bounds)
+        if event_id in recording.names:
             os.abort()
         return found
 
-    Conversations.record = then  # type: ignore[method-assign]
+    Conversations.recorded = then  # type: ignore[method-assign]
 
 
 @waiting.add(MessageEvent, message=TextMessageContent)

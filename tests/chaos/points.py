@@ -18,25 +18,28 @@ from typing import Any
 from jobworker.line.client import LineClient
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import Conversations
+from linedesk.store.committer import Committer
 
 FOLDER = "CHAOS_POINTS"
 STOP, KILL = "stop", "kill"
 
-# A call of one conversation, then one of many: each once its part is done, or before it begins.
+# A group of writes, a call of one conversation, one of many, and a take-over: each once its part is
+# done, or before it begins.
 POINTS: Mapping[str, tuple[type, str, bool]] = {
+    "a group begins": (Committer, "_transact", False),
+    "a group is sent": (Committer, "_send", True),
+    "a group is committed": (Committer, "_transact", True),
+    "a record is durable": (Conversations, "recorded", True),
     "the call is set": (Conversations, "note_call", True),
     "LINE is called": (LineClient, "post", False),
     "LINE has answered": (LineClient, "post", True),
-    "the call is about to be unset": (Conversations, "end_call", False),
+    "the end of the call is left": (Conversations, "end_later", True),
     "the call is unset": (Conversations, "end_call", True),
-    "the batch is open": (Batches, "open", True),
-    "its sends are claimed": (Batches, "claim", True),
-    "it is ready": (Batches, "ready", True),
+    "the batch is made": (Batches, "make", True),
     "it is about to end": (Batches, "end", False),
-    "its sends have left": (Batches, "_let_go", True),
-    "its row is deleted": (Batches, "remove", True),
-    "it is taken over": (Batches, "take", True),
-    "a predecessor's outboxes are adopted": (Conversations, "adopt_all", True),
+    "it has ended": (Batches, "end", True),
+    "it is taken over": (Batches, "left", True),
+    "a predecessor's outboxes are read": (Conversations, "outboxes", True),
 }
 
 

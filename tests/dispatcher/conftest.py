@@ -69,6 +69,8 @@ class DeskOfPool:
     ) -> None:
         self.tracker = ProgressTracker()
         self.laters: list[tuple[float, Callable[[], None]]] = []
+        # How often the thread that saves was woken.
+        self.woken = 0
         self.pool = Pool(
             decide,
             self.tracker,
@@ -76,7 +78,11 @@ class DeskOfPool:
             bound=bound,
             later=lambda seconds, function: self.laters.append((seconds, function)),
             suspects=suspects,
+            wake_saver=self._wake,
         )
+
+    def _wake(self) -> None:
+        self.woken += 1
 
     def put(self, *documents: Document, again: bool = False) -> None:
         for one in documents:

@@ -1,4 +1,4 @@
-"""One epoch of a dispatcher without its feed, with direct access to the transactions; killable."""
+"""One epoch of a dispatcher without its feed, whose groups a test commits; killable."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pymongo.database import Database
 
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
-from dispatcher.progress.document import Progress
+from dispatcher.progress.document import Progress, Start
+from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import Job, JobResult, Wait
+from linedesk.store.committer import Committer
 from linedesk.store.control import NO_PAUSES, Pauses
-from linedesk.store.documents import HELD, PROGRESS, Document
+from linedesk.store.documents import HELD, Document
 from tests.dispatcher.fakes import WAITS
 from tests.waiting import eventually
 
@@ -53,8 +55,16 @@ class Gates:
             job.resume()
 
 
+class Blind(Saver):
+    """Finds no documents to move by itself: a test says when."""
+
+    def _look(self) -> None: ...
+
+
 class Process:
-    """Pool, progress and saver of one epoch; tokens are places in a list of documents."""
+    """Pool, progress and committer of one epoch, without the committer's thread; tokens are places
+    in a list of documents.
+    """
 
     def __init__(
         self,
@@ -68,9 +78,11 @@ class Process:
         paused_after_seconds: float = 0.0,
         pauses: Pauses = NO_PAUSES,
         now: Callable[[], float] = time.monotonic,
+        committer: Committer | None = None,
     ) -> None:
         self._database = database
-        self.progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
+        self.committer = committer or Committer(database)
+        self.progress = Progress(self.committer, feed="memory", epoch=epoch)
         start = self.progress.take_over()
         self.tracker = start.tracker
         self.laters: list[Callable[[], None]] = []
@@ -87,17 +99,21 @@ class Process:
             pauses=pauses,
             now=now,
         )
-        self.saver = Saver(self.pool, self.progress)
+        self.committer.lead(Blind(self.pool, self.progress))
         self.pool.start()
 
     def put(self, *documents: Document, first: int = 0, again: bool = False) -> None:
         for number, one in enumerate(documents, first + 1):
             self.pool.put(one, number, again=again)
 
+    def save(self) -> bool:
+        """Commit a group now."""
+        return self.committer.commit_waiting()
+
     def hold(self) -> bool:
         """Look now, and save."""
         self.pool.plan_moves()
-        return self.saver.save()
+        return self.save()
 
     def hold_until(self, count: int) -> None:
         """Until this many documents are in `held`."""
@@ -112,3 +128,25 @@ class Process:
     def kill(self) -> None:
         """Nothing more of it reaches MongoDB."""
         self.pool.stop()
+
+
+def took_over(
+    database: Database[Document], *, epoch: int = 1, feed: str = "memory"
+) -> tuple[Progress, Start]:
+    """The progress of a process that took over and has no pool, and what it found."""
+    committer = Committer(database)
+    progress = Progress(committer, feed=feed, epoch=epoch)
+    start = progress.take_over()
+    committer.lead(Saver(pool_at_rest(start.tracker), progress))
+    return progress, start
+
+
+def pool_at_rest(tracker: ProgressTracker) -> Pool:
+    """A pool whose threads never start."""
+    return Pool(
+        lambda job: JobResult.DONE,
+        tracker,
+        threads=2,
+        bound=100,
+        later=lambda seconds, function: None,
+    )

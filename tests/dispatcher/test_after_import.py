@@ -12,7 +12,8 @@ from dispatcher.progress.document import Progress
 from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.backup.queue import finish_recvq
 from linedesk.backup.restore import LeaseHold
-from linedesk.store.documents import PROGRESS, Document
+from linedesk.store.committer import Committer
+from linedesk.store.documents import Document
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.waiting import eventually
@@ -23,7 +24,7 @@ def test_a_recvq_that_was_skipped_is_passed_over_and_what_comes_then_is_handled(
     database: Database[Document], dispatch: Dispatch, store: Callable[..., None], stored: int
 ) -> None:
     store(database, *numbered(stored))
-    Progress(database[PROGRESS], feed="", epoch=0).take_over()
+    Progress(Committer(database), feed="", epoch=0).take_over()
     finish_recvq(database, epoch=0)
     store(database, document("new"))
     worker = RecordingWorker()

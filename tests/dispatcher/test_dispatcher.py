@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.keyed.queues import MOST_UNSAVED
+from dispatcher.keyed.starts import SOUGHT_FROM_START
 from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start
@@ -27,6 +27,7 @@ from linedesk.store.errors import AccessRefused, SetupError, StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
+from tests.dispatcher.leader_terms import took_over
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -303,7 +304,7 @@ def test_events_that_ran_when_the_lease_was_taken_are_no_suspects(
         eventually(lambda n=n: (database[PROGRESS].find_one() or {}).get("starts") == n)  # type: ignore[misc]
         database[LEASES].update_one({"_id": "epochs"}, {"$inc": {"epoch": 1}})
         epoch = (database[LEASES].find_one({"_id": "epochs"}) or {})["epoch"]
-        Progress(database[PROGRESS], feed="changestream", epoch=epoch).take_over()
+        took_over(database, epoch=epoch)
         taken = {"$set": {"owner": None, "epoch": epoch, "until": datetime.now(UTC)}}
         database[LEASES].update_one({"_id": "dispatcher"}, taken)
         eventually(lambda n=n: len(told("replaced by another dispatcher")) == n)  # type: ignore[misc]
@@ -518,17 +519,20 @@ def test_a_save_that_fails_keeps_no_key_waiting(
     told: Told,
 ) -> None:
     """Without other work, the key that waits for it is the only one."""
-    worker = RecordingWorker()
+    # So many starts have died that each decision is saved.
+    took_over(faulty_database, epoch=0)[0].note_starts(SOUGHT_FROM_START - 1)
+    store(faulty_database, *numbered(3))
+    holds = Holder("e0")
+    worker = RecordingWorker(holds)
     running = dispatch(faulty_database, worker, uri=faulty.uri)
-    store(faulty_database, document("first"))
-    eventually(lambda: progress(faulty_database)["after"])
+    holds.wait_until_held("e0")
     client = faulty_database.client
     with failing(
         client, ["update"], times=3, errorCode=50, namespace=f"{faulty_database.name}.progress"
     ):
-        store(faulty_database, *numbered(MOST_UNSAVED * 2))
-        eventually(lambda: len(worker.decided) == 1 + MOST_UNSAVED * 2, seconds=5)
-    assert told("progress not saved, trying again")
+        holds.let_go()
+        eventually(lambda: worker.decided == ["e0", "e1", "e2"], seconds=10)
+    assert told("writes not confirmed, trying again")
     running.end()
 
 

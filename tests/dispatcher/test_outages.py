@@ -17,17 +17,22 @@ from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 
 from dispatcher.feed.rescan import Rescan
-from dispatcher.progress.held import HeldStore, transaction
+from dispatcher.keyed.saver import Saver
+from dispatcher.progress.document import Progress
+from dispatcher.progress.held import HeldStore
+from dispatcher.progress.tracker import ProgressTracker
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
+from linedesk.store.committer import Change, Committer
 from linedesk.store.control import NO_PAUSES, Control
 from linedesk.store.documents import HELD, RECVQ, Document
 from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.dispatcher.faults import failing
+from tests.dispatcher.leader_terms import pool_at_rest
 from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
 from tests.linedesk.store.lagging import LaggingSet
 from tests.servers import frozen
@@ -216,11 +221,13 @@ def test_a_node_that_is_neither_primary_nor_secondary_is_an_outage_that_ends(
         with lagging.stepping_down() as uri:
             client = stack.enter_context(connect(uri, app_name="tests", directConnection=True))
             database = client["no_sessions"]
-            control, held = Control(database), HeldStore(database[HELD])
+            committer = Committer(database)
+            control, held = Control(database), HeldStore(committer)
+            progress = Progress(committer, feed="memory", epoch=1)
+            committer.lead(Saver(pool_at_rest(ProgressTracker()), progress))
 
             def save() -> None:
-                with client.start_session() as session, transaction(session):
-                    held.write(session, [{"_id": 1, "n": 1}], [])
+                committer.commit(Change.insert(HELD, {"_id": 1, "n": 1}))
 
             reads = (control.read, partial(held.has, 1), Rescan(database[RECVQ]).now)
             for use in (*reads, save):

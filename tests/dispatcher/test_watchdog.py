@@ -16,7 +16,6 @@ from pymongo.database import Database
 
 from dispatcher.keyed.starts import StartCounter
 from dispatcher.process import ExitReason
-from dispatcher.progress.document import Progress
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
@@ -28,6 +27,7 @@ from linedesk.store.errors import StoreUnavailable
 from linedesk.store.queue.guard import Guard
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document
+from tests.dispatcher.leader_terms import took_over
 from tests.listener import Listener
 from tests.servers import frozen
 from tests.waiting import eventually
@@ -265,10 +265,10 @@ def test_any_thread_that_hangs_is_a_stall(
     )
     at_work(running, service)
     parts: list[Any] = list(running.dispatcher.watchdog.parts)
-    lease, clock, saver = parts[:3]
-    for part in (lease, clock, saver):
+    lease, clock, committer = parts[:3]
+    for part in (lease, clock, committer):
         monkeypatch.setattr(part.activity, "limit_seconds", 0.1)
-    for name in ("lease", "clock", "progress", "component"):
+    for name in ("lease", "clock", "committer", "component"):
         ends, words = threading.Event(), f"stalled: the thread {name} hangs"
 
         def hang(*_: Any, ends: threading.Event = ends) -> bool:
@@ -279,9 +279,9 @@ def test_any_thread_that_hangs_is_a_stall(
                 patched.setattr(lease, "renew", hang)
             elif name == "clock":
                 clock.later(0, hang)
-            elif name == "progress":
-                patched.setattr(saver, "save", hang)
-                running.dispatcher.pool.changed.set()
+            elif name == "committer":
+                patched.setattr(committer, "commit_waiting", hang)
+                committer.enter()
             else:
                 component.hangs = "the thread component hangs"
             eventually(partial(service.says, "unwell", words))
@@ -388,7 +388,7 @@ def test_no_answer_of_mongodb_holds_up_the_supervising_thread(
         begun.set()
         assert ends.wait(30)
 
-    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    took_over(database, epoch=0)
     database[PROGRESS].update_one({}, {"$set": {"starts": 1}})
     monkeypatch.setattr(StartCounter, "reset", rest)
     running = dispatch(database, RecordingWorker(), service=service, supervise_seconds=0.05)

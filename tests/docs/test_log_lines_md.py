@@ -85,9 +85,8 @@ def of_outboxes() -> list[str]:
     """The steps that the outbox and the batches repeat until MongoDB confirms them."""
     outbox, batching = (f"jobworker/sending/{name}.py" for name in ("outbox", "batching"))
     in_box = [f"{text} conversation=…" for text in arguments(outbox, "_settle", 2)]
-    adopting = assigned(tree_of(outbox), ast.Name("failed"))
     steps = arguments(outbox, "_by_step", 1)
-    return [*steps, *in_box, *adopting, *arguments(batching, "until_confirmed", 1)]
+    return [*steps, *in_box, *arguments(batching, "until_confirmed", 1)]
 
 
 # Messages that hold a text of elsewhere: the module, the message, the texts.

@@ -21,6 +21,7 @@ from jobworker.sending.button import OfferedButton
 from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linedesk.store.client import connect
+from linedesk.store.committer import Committer
 from tests.jobworker.worker_harness import BUTTON_SOON, Room
 
 
@@ -54,7 +55,7 @@ def not_at_once() -> None:
 
 def ends_stay() -> None:
     """Ends stay in memory."""
-    setattr(Outbox, "_write_ends", lambda *args: None)  # noqa: B010
+    setattr(Committer, "leave", lambda *args: True)  # noqa: B010
 
 
 def as_push(call: Call) -> bool:
@@ -62,7 +63,7 @@ def as_push(call: Call) -> bool:
 
 
 POINTS = {
-    "recorded": lambda: after(Conversations, "record"),
+    "recorded": lambda: after(Conversations, "recorded"),
     "entered": lambda: after(Schedule, "enter"),
     "noted": lambda: (not_at_once(), after(Conversations, "note_call")),
     "called": lambda: after(Outbox, "_post"),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from jobworker.record.batches import Batches
-from linedesk.store.errors import StoreUnavailable
+from linedesk.store.committer import Change
+from linedesk.store.documents import BATCHES
+from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
@@ -88,19 +90,23 @@ def freeze_after(owner: Any, name: str) -> Callable[[Freeze], None]:
     return apply
 
 
-def freeze_amid_members(rows: Batches) -> Callable[[Freeze], None]:
-    """Freeze when half of a batch's conversations have left it."""
+def freeze_sent(room: Room, kind: str) -> Callable[[Freeze], None]:
+    """Freeze when MongoDB has such a change of a batch, whose group is not committed yet."""
 
     def apply(freeze: Freeze) -> None:
-        let_go = rows._let_go
+        committer = room.committer
+        send = committer._send
 
-        def then(key: str, members: Any, **more: Any) -> None:
-            ids = list(members)
-            let_go(key, {id_: members[id_] for id_ in ids[: len(ids) // 2]}, **more)
-            freeze.stand_still()
-            let_go(key, {id_: members[id_] for id_ in ids[len(ids) // 2 :]}, **more)
+        def then(changes: Sequence[Change]) -> None:
+            send(changes)
+            if any((one.collection, one.kind) == (BATCHES, kind) for one in changes):
+                try:
+                    freeze.stand_still()
+                except Killed as killed:
+                    # The threads that wait for this group end, too.
+                    raise Replaced("died") from killed
 
-        rows._let_go = then  # type: ignore[method-assign]
+        committer._send = then  # type: ignore[method-assign]
 
     return apply
 
@@ -109,30 +115,26 @@ def points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
     """The points of a multicast's way, in their order."""
     _, rows, client = parts_of(room)
     return {
-        "row open": freeze_after(rows, "open"),
-        "claimed": freeze_after(rows, "claim"),
-        "ready": freeze_after(rows, "ready"),
+        "claiming": freeze_before(rows, "make"),
+        "claims sent": freeze_sent(room, "update"),
+        "claimed": freeze_after(rows, "make"),
         "calling": freeze_before(client, "_call"),
         "called": freeze_after(client, "_call"),
         "answered": freeze_before(rows, "end"),
-        "half of the members have left": freeze_amid_members(rows),
-        "all members have left": freeze_before(rows, "remove"),
-        "row deleted": freeze_after(rows, "end"),
+        "end sent": freeze_sent(room, "delete"),
+        "ended": freeze_after(rows, "end"),
     }
 
 
 def next_points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
     """The points of a leader that finds the work of another one."""
     _, rows, client = parts_of(room)
-    outbox = room.desk.outbox
     return {
-        "rows found": freeze_after(rows, "left"),
-        "taken": freeze_after(rows, "take"),
-        "adopted": freeze_after(outbox, "_adopt"),
+        "outboxes read": freeze_after(room.desk.outbox, "_read"),
         "calling": freeze_before(client, "_call"),
         "called": freeze_after(client, "_call"),
-        "half of the members have left": freeze_amid_members(rows),
-        "row deleted": freeze_after(rows, "remove"),
+        "end sent": freeze_sent(room, "delete"),
+        "ended": freeze_after(rows, "end"),
     }
 
 

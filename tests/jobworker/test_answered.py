@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 import linesim
 from jobworker.bot.talk import Talk
-from jobworker.record.group_commit import GroupCommit
+from jobworker.record.conversations import Conversations, Recorded, Recording
 from jobworker.sending import outbox
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
@@ -103,24 +103,24 @@ def test_a_call_stored_with_a_record_of_unknown_outcome_was_not_made(
     database: Any, monkeypatch: pytest.MonkeyPatch, reply_unknown: ReplyUnknown
 ) -> None:
     """This process knows that it has not called LINE, whatever became of the token meanwhile."""
-    clock, together, lost = HandClock(), GroupCommit.update, list[bool]()
+    clock, recorded, late = HandClock(), Conversations.recorded, list[Recorded]()
 
-    def update(group: GroupCommit, condition: Any, change: Any, **more: Any) -> bool:
-        done = together(group, condition, change, **more)
-        if "call" in change.get("$set", ()) and not lost:
-            lost.append(done)
+    def made_too_late(mine: Conversations, recording: Recording, **more: Any) -> Recorded:
+        result = recorded(mine, recording, **more)
+        if recording.call is not None and not late:
+            late.append(result)
             clock.advance(91)
-            raise StoreUnavailable("the answer is lost, and MongoDB is away for a while")
-        return done
+            raise StoreUnavailable("MongoDB is away for a while, and has made it")
+        return result
 
-    monkeypatch.setattr(GroupCommit, "update", update)
+    monkeypatch.setattr(Conversations, "recorded", made_too_late)
     with linesim.running(rate_limits=False, clock=clock) as sim:
         user = sim.add_user("花子")
         with Room(database, sim, counter(), reply_unknown=reply_unknown) as desk:
             desk.says(user, "?")
             desk.until_quiet()
             assert desk.figures()["unprovedReplies"] == 0
-        assert lost == [True]
+        assert late
         assert [call.endpoint for call in sim.calls] == ["reply", "push"]
         assert texts(sim, user) == ["1"]
 

@@ -14,16 +14,16 @@ from pymongo.read_concern import ReadConcern
 
 from jobworker.bot.talk import Talk
 from jobworker.metrics import WorkerMetrics
-from jobworker.record.conversations import Conversations
 from jobworker.runs import TYPE_CHARACTERS, JobMemo, JobRun, Runs
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.contract import JobResult, Wait
 from linedesk.runtime.metrics import MetricsSnapshots
+from linedesk.store.client import Client
 from linedesk.store.documents import Document, make_document
-from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.waits import Why
 from linesim import Sim
+from tests.dispatcher.faults import failing
 from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
 from tests.rows import rows_of
@@ -118,21 +118,14 @@ def test_an_abandoned_handler_has_one_row_whatever_it_comes_to(room: Rooms, sim:
     assert found["waitSeconds"]["count"] == 1
 
 
-def test_a_record_that_mongodb_does_not_take_is_noted_and_made_again(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+def test_a_record_that_mongodb_does_not_take_is_noted_and_asked_for_again(
+    room: Rooms, sim: Sim, client: Client
 ) -> None:
-    record, failed = Conversations.record, threading.Event()
-
-    def once(self: Conversations, *args: Any, **more: Any) -> Any:
-        if not failed.is_set():
-            failed.set()
-            raise StoreUnavailable("away")
-        return record(self, *args, **more)
-
-    monkeypatch.setattr(Conversations, "record", once)
-    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
-    desk.says(sim.add_user("花子"), "?")
-    desk.until_quiet()
+    limits = SendLimits(note_seconds=0.001)
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")), send_limits=limits)
+    with failing(client, ["update"], times=1, closeConnection=True):
+        desk.says(sim.add_user("花子"), "?")
+        desk.until_quiet()
     assert outcomes(desk) == [("again", 1, 0, "StoreUnavailable"), ("recorded", 1, 1, None)]
 
 

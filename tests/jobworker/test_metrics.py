@@ -28,11 +28,12 @@ from jobworker.record.dead_letters import DeadLetters
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
+from linedesk.store.committer import Committer
 from linedesk.store.documents import Document
 from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note
 from tests.jobworker.line.test_gate import hand as hand
-from tests.jobworker.worker_harness import Room, a_send
+from tests.jobworker.worker_harness import Room, a_send, lead
 from tests.rows import rows_of
 from tests.waiting import eventually
 
@@ -163,9 +164,8 @@ def test_line_s_counts_are_reported_by_kind_and_for_today() -> None:
 
 def test_sends_given_up_for_money_or_time_are_counted_by_cause(database: Database[Any]) -> None:
     registry = CollectorRegistry()
-    letters = DeadLetters(
-        database.deadletters, is_unsent=lambda document: False, figures=WorkerMetrics(registry)
-    )
+    committer, figures = lead(Committer(database)), WorkerMetrics(registry)
+    letters = DeadLetters(committer, is_unsent=lambda document: False, figures=figures)
     for cause in ("quota", "late", "late", "expired", "400"):
         effect = a_send(id=f"E{len(letters_of(database))}/0").as_document()
         letters.write(of_effect(effect, "main/U1", cause=cause, attempts=1))
@@ -174,18 +174,6 @@ def test_sends_given_up_for_money_or_time_are_counted_by_cause(database: Databas
 
 def letters_of(database: Database[Any]) -> list[Document]:
     return list(database.deadletters.find())
-
-
-def test_a_letter_that_a_successor_writes_again_counts_once(database: Database[Any]) -> None:
-    """It was found in the outbox once more."""
-    registry = CollectorRegistry()
-    letters = DeadLetters(
-        database.deadletters, is_unsent=lambda document: False, figures=WorkerMetrics(registry)
-    )
-    letter = of_effect(a_send().as_document(), "main/U1", cause="refused", attempts=1)
-    for _ in range(2):
-        letters.write(letter)
-    assert figures_of(registry)["deadLetters"] == {"event": 0, "send": 1, "timer": 0}
 
 
 # Calls of LINE by their end points.

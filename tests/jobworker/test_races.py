@@ -7,34 +7,41 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from itertools import permutations
 from typing import Any
 
 import pytest
-from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import DuplicateKeyError
 
+from dispatcher.keyed.saver import Saver
+from dispatcher.progress.tracker import ProgressTracker
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import Timers
 from jobworker.effects import Call, SendMethod
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import LineClient
 from jobworker.record.conversations import FIRST_NUMBER, Conversations, Decision, Recorded
-from jobworker.record.record import update_of
 from jobworker.record.schedule import Schedule
+from jobworker.sending.outbox import Outbox
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.unsend import Unsends
 from linedesk import Bot
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
-from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document, make_document
-from linedesk.store.errors import Replaced
+from linedesk.store.committer import Committer
+from linedesk.store.documents import (
+    CONVERSATIONS,
+    PROGRESS,
+    SCHEDULE,
+    Document,
+    make_document,
+)
+from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.records.effects import effects_of, place_of
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send, lead
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -64,16 +71,15 @@ def echo() -> Bot:
     return bot
 
 
-@cache
-def of_epoch(database: Database[Any], epoch: int) -> Conversations:
-    """An epoch belongs to one process, which numbers its records."""
-    made = Conversations(database[CONVERSATIONS])
+def leading(database: Database[Any], epoch: int) -> Conversations:
+    made = Conversations(lead(Committer(database), epoch=epoch))
     made.epoch = epoch
     return made
 
 
-def record(mine: Conversations, document: Document, *effects: Document) -> Any:
-    return mine.record(document, Decision({}, list(effects)), unsaved=(), message_id=None)
+def record(mine: Conversations, document: Document, *effects: Document) -> Recorded:
+    decision = Decision({}, list(effects))
+    return mine.recorded(mine.enter_record(document, decision, message_id=None))
 
 
 def a_message(user: Any, sim: Sim, text: str = "?") -> Document:
@@ -93,7 +99,7 @@ def a_push(document: Document, text: str) -> Document:
     return send.as_document()
 
 
-# First records that all find no conversation yet.
+# First writes that all find no document yet.
 
 
 @pytest.fixture(scope="module")
@@ -130,23 +136,6 @@ def of_one_key(name: str, **event: Any) -> Document:
     return {"_id": name, "eventId": name, "channel": CHANNEL, "key": "U1", "event": event}
 
 
-def at_once(client: Client, acts: Sequence[Callable[[], Any]]) -> tuple[Document, list[Any]]:
-    """Let the acts upsert one conversation; returns its result, and each act's result or error."""
-    with ThreadPoolExecutor(len(acts)) as threads:
-        with upserts_halting(client, len(acts)) as wait_for_all:
-            begun = [threads.submit(act) for act in acts]
-            wait_for_all()
-        ends = [one.exception(WAIT_SECONDS) or one.result() for one in begun]
-    found = client["races"][CONVERSATIONS].find_one()
-    assert found is not None
-    return found, ends
-
-
-def a_record(database: Database[Any], document: Document, *, epoch: int = 5) -> Callable[[], Any]:
-    effect = a_send(id=f"{document['eventId']}/{epoch}", event_id=document["eventId"])
-    return partial(record, of_epoch(database, epoch), document, effect.as_document())
-
-
 @pytest.fixture
 def empty(halting: Client) -> Database[Any]:
     for name in (CONVERSATIONS, SCHEDULE):
@@ -154,32 +143,9 @@ def empty(halting: Client) -> Database[Any]:
     return halting["races"]
 
 
-def test_two_first_events_of_one_key_are_both_recorded(
-    halting: Client, empty: Database[Any]
-) -> None:
-    acts = [a_record(empty, of_one_key(name)) for name in ("E1", "E2")]
-    found, ends = at_once(halting, acts)
-    assert sorted(found["applied"]) == ["E1", "E2"]
-    assert sorted(one["id"] for one in found["outbox"].values()) == ["E1/5", "E2/5"]
-    assert found["n"] == 2
-    assert all(end.is_ours for end in ends)
-
-
-def test_of_sixteen_first_records_of_one_event_one_is_kept_and_all_know_it(
-    halting: Client, empty: Database[Any]
-) -> None:
-    found, ends = at_once(halting, [a_record(empty, of_one_key("E1"))] * 16)
-    assert (found["n"], found["applied"], len(found["outbox"])) == (1, ["E1"], 1)
-    assert [type(end) for end in ends] == [Recorded] * 16
-    assert sum(end.is_ours for end in ends) == 1
-    assert all(end.adopted["outbox"] == found["outbox"] for end in ends if not end.is_ours)
-
-
-def overtaken(
-    client: Client, act: Callable[[], Any], rival: Callable[[], Any], *, name: str = CONVERSATIONS
-) -> Any:
+def overtaken(client: Client, act: Callable[[], Any], rival: Callable[[], Any]) -> Any:
     """The result or error of the act if the rival inserts between its read and its insert."""
-    rows = client["races"][name]
+    rows = client["races"][SCHEDULE]
     rival()
     made = rows.find_one_and_delete({})
     with ThreadPoolExecutor(1) as thread:
@@ -196,127 +162,56 @@ def the_one(database: Database[Any]) -> Document:
     return dict(found)
 
 
-def test_a_first_event_that_a_predecessors_overtakes_takes_over_its_outbox(
-    halting: Client, empty: Database[Any]
-) -> None:
-    older, newer = (a_record(empty, of_one_key(f"E{n}"), epoch=n) for n in (1, 2))
-    end = overtaken(halting, newer, older)
-    found = the_one(empty)
-    assert (found["epoch"], found["applied"]) == (2, ["E1", "E2"])
-    assert [one["id"] for _, one in end.outbox.effects] == ["E1/1", "E2/2"]
-
-
-def test_a_first_event_that_a_successors_overtakes_is_refused(
-    halting: Client, empty: Database[Any]
-) -> None:
-    older, newer = (a_record(empty, of_one_key(f"E{n}"), epoch=n) for n in (1, 2))
-    assert isinstance(overtaken(halting, older, newer), Replaced)
-    found = the_one(empty)
-    assert (found["epoch"], found["applied"]) == (2, ["E2"])
-
-
-@pytest.mark.parametrize("first", ["the event", "the unsend"])
-def test_a_first_event_and_an_unsend_that_meet_are_both_there(
-    halting: Client, empty: Database[Any], first: str
-) -> None:
-    unsend = of_one_key("E2", type="unsend", unsend={"messageId": "M2"})
-    note = partial(Unsends(empty, of_epoch(empty, 5)).ends, unsend)
-    event = a_record(empty, of_one_key("E1"))
-    end = overtaken(halting, *((note, event) if first == "the event" else (event, note)))
-    assert not isinstance(end, Exception)
-    found = the_one(empty)
-    assert (found["applied"], found["unsent"], found["n"]) == (["E1"], ["M2"], 1)
-
-
 # A predecessor that was frozen, and wakes.
 
 
-@pytest.mark.parametrize(
-    "moment", ["before it is adopted", "as it is adopted", "after its event was adopted"]
-)
-def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
-    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, moment: str
+def test_a_record_in_a_conversation_that_is_not_loaded_yet_is_carried_out_after_what_was_left(
+    database: Database[Any], sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the list of outboxes was read: by a predecessor, or by the next event of its key."""
     user = sim.add_user("花子")
     first, second = a_message(user, sim), a_message(user, sim, "二")
-    predecessor = of_epoch(database, 1)
-    record(predecessor, first, a_push(first, "一"))
-    adopt_all, update_many = Conversations.adopt_all, Collection.update_many
+    record(leading(database, 1), first, a_push(first, "一"))
+    load, may_load = Outbox._load, threading.Event()
 
-    def overtaken(collection: Collection[Any], *arguments: Any) -> Any:
-        monkeypatch.setattr(Collection, "update_many", update_many)
-        record(predecessor, second, a_push(second, "二"))
-        return update_many(collection, *arguments)
+    def late(outbox: Outbox, left: Sequence[str]) -> None:
+        if not may_load.is_set():
+            raise StoreUnavailable("not yet")
+        load(outbox, left)
 
-    def late(mine: Conversations, ids: Sequence[str]) -> None:
-        assert nothing_is_sent.wait(WAIT_SECONDS)
-        monkeypatch.setattr(Conversations, "adopt_all", adopt_all)
-        if moment == "before it is adopted":
-            record(predecessor, second, a_push(second, "二"))
-        if moment == "as it is adopted":
-            monkeypatch.setattr(Collection, "update_many", overtaken)
-        adopt_all(mine, ids)
-        if moment == "after its event was adopted":
-            # The outbox is this term's by now, and memory does not know it yet.
-            desk.put_document(second)
-            desk.until_decided()
-
-    monkeypatch.setattr(Conversations, "adopt_all", late)
-    nothing_is_sent = threading.Event()
+    monkeypatch.setattr(Outbox, "_load", late)
     with Room(database, sim, echo(), epoch=2) as desk:
         with desk.desk.gate.turn():
-            nothing_is_sent.set()
-            eventually(lambda: len(desk.desk.outbox) == 2)
-        desk.put_document(first, again=True)
-        desk.put_document(second, again=True)
+            desk.put_document(first, again=True)
+            desk.put_document(second, again=True)
+            desk.until_decided()
+            assert len(desk.desk.outbox) == 2
+            may_load.set()
         desk.until_quiet()
     assert texts(sim, user) == ["一", "二"]
 
 
-def test_a_successor_s_outbox_ends_a_process_that_loads_it(
-    database: Database[Any], sim: Sim, deaths: list[BaseException | None]
-) -> None:
-    document = a_message(sim.add_user("花子"), sim)
-    record(of_epoch(database, 3), document, a_push(document, "一"))
-    with Room(database, sim, Bot(), epoch=2):
-        eventually(lambda: deaths)
-    assert [type(one) for one in deaths] == [Replaced]
-
-
-def test_a_record_that_comes_after_the_outbox_was_loaded_is_refused(
-    database: Database[Any], room: Rooms, sim: Sim
+@pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
+def test_a_record_that_comes_after_its_successor_took_over_is_refused(
+    database: Database[Any], room: Rooms, sim: Sim, known: bool
 ) -> None:
     user = sim.add_user("花子")
     first, second = a_message(user, sim, "一"), a_message(user, sim, "二")
-    predecessor = of_epoch(database, 1)
-    record(predecessor, first, a_push(first, "一"))
+    predecessor = leading(database, 1)
+    if known:
+        record(predecessor, first, a_push(first, "一"))
     desk = room(echo(), epoch=2)
     desk.until_quiet()
-    with pytest.raises(Replaced):
-        record(predecessor, second, a_push(second, "二, of the predecessor"))
+    call = Call(datetime.now(UTC), SendMethod.PUSH, (place_of(1, FIRST_NUMBER),), key="k")
+    for write in (
+        lambda: record(predecessor, second, a_push(second, "二, of the predecessor")),
+        lambda: predecessor.note_call(f"{CHANNEL}/{user.user_id}", call, seconds=5),
+    ):
+        with pytest.raises(Replaced):
+            write()
     desk.put_document(first, again=True)
     desk.put_document(second, again=True)
     desk.until_quiet()
     assert texts(sim, user) == ["一", "二"]
-
-
-@pytest.mark.parametrize("again", [True, False], ids=["read again", "met by its record"])
-def test_a_record_in_a_conversation_that_was_not_loaded_is_carried_out_once(
-    database: Database[Any], room: Rooms, sim: Sim, again: bool
-) -> None:
-    """It had no outbox when its outboxes were loaded, so nothing kept the predecessor out."""
-    user = sim.add_user("花子")
-    document = a_message(user, sim, "問")
-    desk = room(echo(), epoch=2)
-    predecessor = of_epoch(database, 1)
-    record(predecessor, document, a_push(document, "答"))
-    desk.put_document(document, again=again)
-    desk.until_quiet()
-    call = Call(datetime.now(UTC), SendMethod.PUSH, (place_of(1, FIRST_NUMBER),), key="k")
-    with pytest.raises(Replaced):
-        predecessor.note_call(f"{CHANNEL}/{user.user_id}", call)
-    assert texts(sim, user) == ["答"]
 
 
 def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_came_since(
@@ -340,8 +235,8 @@ def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_c
     assert document["eventId"] not in successor.conversation(user.user_id)["applied"]
 
     at_lease.go_on.set()
-    eventually(lambda: deaths or frozen.unfinished == 0)
-    assert [type(one) for one in deaths] == [Replaced]
+    eventually(lambda: deaths)
+    assert {type(one) for one in deaths} == {Replaced}
     assert texts(sim, user) == ["初", *(f"{n}" for n in range(250))]
     assert successor.conversation(user.user_id)["n"] == 251
 
@@ -349,14 +244,19 @@ def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_c
 @pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
 def test_a_record_that_comes_after_its_successor_decided_nothing_is_refused(
-    room: Rooms, sim: Sim, deaths: list[BaseException | None], again: bool, known: bool
+    database: Database[Any],
+    room: Rooms,
+    sim: Sim,
+    deaths: list[BaseException | None],
+    again: bool,
+    known: bool,
 ) -> None:
     """Between its look at the lease and its record, while the successor's handler said nothing."""
     user, at_lease = sim.add_user("花子"), Point()
     if known:
-        earlier = room(echo())
-        earlier.says(user, "前")
-        earlier.until_quiet()
+        with Room(database, sim, echo()) as earlier:
+            earlier.says(user, "前")
+            earlier.until_quiet()
     frozen = room(echo(), lease_is_fresh=lambda: at_lease.pass_by() or True)
     document = frozen.says(user, "?")
     assert at_lease.reached.wait(WAIT_SECONDS)
@@ -365,8 +265,8 @@ def test_a_record_that_comes_after_its_successor_decided_nothing_is_refused(
     silent.until_decided()
 
     at_lease.go_on.set()
-    eventually(lambda: deaths or frozen.unfinished == 0)
-    assert [type(one) for one in deaths] == [Replaced]
+    eventually(lambda: deaths)
+    assert {type(one) for one in deaths} == {Replaced}
     assert silent.effects() == []
     # A later term finds nothing to send either.
     room(Bot(), epoch=3).until_quiet()
@@ -387,66 +287,9 @@ def test_an_end_without_effects_that_comes_after_its_successor_answered_is_refus
     successor.until_quiet()
 
     in_handler.go_on.set()
-    eventually(lambda: deaths or frozen.unfinished == 0)
-    assert [type(one) for one in deaths] == [Replaced]
+    eventually(lambda: deaths)
+    assert {type(one) for one in deaths} == {Replaced}
     assert texts(sim, user) == ["?"]
-
-
-@pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
-def test_a_record_that_comes_before_its_successor_ends_with_nothing_is_carried_out(
-    room: Rooms, sim: Sim, deaths: list[BaseException | None], again: bool
-) -> None:
-    """While the successor's handler runs: one of the two decisions is kept, either one."""
-    user, at_lease, in_handler = sim.add_user("花子"), Point(), Point()
-    frozen = room(echo(), lease_is_fresh=lambda: at_lease.pass_by() or True)
-    document = frozen.says(user, "?")
-    assert at_lease.reached.wait(WAIT_SECONDS)
-    silent = Bot()
-    silent.default()(lambda event, talk: in_handler.pass_by())
-    successor = room(silent, epoch=2)
-    successor.put_document(document, again=again)
-    assert in_handler.reached.wait(WAIT_SECONDS)
-    at_lease.go_on.set()
-    eventually(lambda: deaths or frozen.unfinished == 0)
-    in_handler.go_on.set()
-    successor.until_quiet()
-    # A document that is read again was adopted before its handler ran.
-    assert texts(sim, user) == ([] if again else ["?"])
-    assert successor.conversation(user.user_id)["epoch"] == 2
-
-
-@pytest.mark.parametrize("moment", ["before its successor decides", "after it"])
-def test_of_a_decision_that_read_what_a_late_record_changed_one_is_made(
-    database: Database[Any], room: Rooms, sim: Sim, moment: str
-) -> None:
-    """The successor read the state and decides nothing by it; the record that comes changes it."""
-    user, in_handler = sim.add_user("花子"), Point()
-    document = a_message(user, sim)
-    bot, states = Bot(), list[Any]()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        states.append(talk.state)
-        in_handler.pass_by()
-
-    successor = room(bot, epoch=2)
-    successor.put_document(document)
-    assert in_handler.reached.wait(WAIT_SECONDS)
-    earlier = a_message(user, sim)
-    late = partial(
-        of_epoch(database, 1).record,
-        *(earlier, Decision({"state": "known"}, [])),
-        unsaved=(),
-        message_id=None,
-    )
-    if moment == "before its successor decides":
-        late()
-    in_handler.go_on.set()
-    successor.until_decided()
-    if moment == "after it":
-        with pytest.raises(Replaced):
-            late()
-    assert states == ([None] if moment == "after it" else [None, "known"])
 
 
 @pytest.mark.parametrize("way", ["reply", "push"])
@@ -485,11 +328,11 @@ def test_a_call_that_slips_out_of_a_frozen_process_changes_nothing(
 
     before = len(sim.calls)
     at_call.go_on.set()
-    eventually(lambda: deaths or len(sim.calls) > before + 1)
+    eventually(lambda: deaths and len(sim.calls) > before)
     called.go_on.set()
     successor.until_quiet()
     assert texts(sim, user) == ["はい"]
-    assert [type(one) for one in deaths] == [Replaced]
+    assert {type(one) for one in deaths} == {Replaced}
     assert len(sim.calls) == before + 1
     assert frozen.letters() == []
 
@@ -497,7 +340,7 @@ def test_a_call_that_slips_out_of_a_frozen_process_changes_nothing(
 # Events without effects, whose only trace is in memory until progress is saved.
 
 
-def stateful(answered: list[str] | None = None) -> Bot:
+def stateful() -> Bot:
     """It answers once it got a name, and is silent until then."""
     bot = Bot()
 
@@ -507,76 +350,37 @@ def stateful(answered: list[str] | None = None) -> Bot:
             talk.state = "known"
         elif talk.state == "known":
             talk.reply(talk.raw["message"]["text"])
-            if answered is not None:
-                answered.append(talk.raw["message"]["text"])
 
     return bot
 
 
 def test_an_event_decided_without_effects_is_not_decided_again_under_a_later_state(
-    database: Database[Any], room: Rooms, sim: Sim
+    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The group of the record that changes the state also has the progress before it."""
     user = sim.add_user("花子")
-    with Room(database, sim, stateful(), saves=False) as died:
+    with monkeypatch.context() as patch, Room(database, sim, stateful()) as died:
+        # No group for the progress alone.
+        patch.setattr(Saver, "seconds", lambda _: 60.0)
         documents = [died.says(user, text) for text in ("一", "二", "名")]
         eventually(lambda: database[CONVERSATIONS].find_one({"state": "known"}))
+        saved = the_progress(database)
+    left = [one for one in documents if saved.take(one["_id"], None)]
+    assert left in ([], documents[2:])
     successor = room(stateful(), epoch=2)
-    for document in documents:
+    for document in left:
         successor.put_document(document, again=True)
     successor.says(user, "三")
     successor.until_quiet()
     assert texts(sim, user) == ["三"]
 
 
-def test_names_applied_along_with_a_record_of_unknown_outcome_are_not_applied_again(
-    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would push others out of the hundred names, and those would be decided again."""
-    user, write = sim.add_user("花子"), Conversations._write
-    together = Conversations._written_together
-
-    def unknown(conversations: Conversations, *args: Any) -> Any:
-        write(conversations, *args)
-        raise DuplicateKeyError("as its repetition meets it")
-
-    def uncertain(conversations: Conversations, *args: Any, **more: Any) -> bool:
-        together(conversations, *args, **more)
-        return False
-
-    said = [*(f"{n}" for n in range(40)), "名", "一", "二", "三", "四"]
-    with Room(database, sim, stateful(), saves=False) as died:
-        monkeypatch.setattr(Conversations, "_write", unknown)
-        monkeypatch.setattr(Conversations, "_written_together", uncertain)
-        documents = [died.says(user, text) for text in said]
-        died.until_quiet()
-        monkeypatch.undo()
-    applied = died.conversation(user.user_id)["applied"]
-    assert applied == [document["eventId"] for document in documents]
-    successor = room(stateful(), epoch=2)
-    for document in documents:
-        successor.put_document(document, again=True)
-    successor.until_quiet()
-    assert texts(sim, user) == ["一", "二", "三", "四"]
-
-
-def test_no_more_are_decided_before_a_save_than_a_conversation_can_name(
-    database: Database[Any], room: Rooms, sim: Sim
-) -> None:
-    """A record that applies more names along than 100 would forget the first of them."""
-    user = sim.add_user("花子")
-    said = [*(f"{n}" for n in range(110)), "名", *(f"{n}" for n in range(111, 120))]
-    with Room(database, sim, stateful(), saves=False) as died:
-        documents = [died.says(user, text) for text in said]
-        last = {"applied": documents[-1]["eventId"]}
-        eventually(lambda: died.pool.urgent.is_set() or database[CONVERSATIONS].find_one(last))
-    answered: list[str] = []
-    successor = room(stateful(answered), epoch=2)
-    for document in documents:
-        successor.put_document(document, again=True)
-    successor.until_decided()
-    assert answered == said[111:]
-    successor.until_quiet()
-    assert texts(sim, user) == said[111:]
+def the_progress(database: Database[Any]) -> ProgressTracker:
+    """Progress as a successor would find it."""
+    row = database[PROGRESS].find_one()
+    assert row is not None
+    fields = ("token", "after", "finished", "passed", "ring")
+    return ProgressTracker(**{name: row[name] for name in fields})
 
 
 # Processes that were killed between two tries of one send.
@@ -711,7 +515,7 @@ def test_of_two_first_rows_of_a_timer_the_later_is_kept(
     higher = a_timer(document, None if late == "a set" else 60, n=2)
     one, other = (partial(Schedule(empty).enter, effect) for effect in (lower, higher))
     rivals = (other, one) if first == "the lower number" else (one, other)
-    assert overtaken(halting, *rivals, name=SCHEDULE) is None
+    assert overtaken(halting, *rivals) is None
     row = the_timer(empty)
     assert (row["n"], row["runAt"] is None) == (2, late == "a set")
 
@@ -735,9 +539,9 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
     database: Database[Any],
 ) -> None:
     """Its row is read before its conversation, where a later record is written first."""
-    mine, timely = of_epoch(database, 1), Schedule(database)
+    mine, timely = leading(database, 1), Schedule(database)
     documents = [of_one_key(name) for name in ("E1", "E2")]
-    ((_, effect),) = record(mine, documents[0], a_timer(documents[0], 60)).outbox.effects
+    ((_, effect),) = record(mine, documents[0], a_timer(documents[0], 60)).effects
     assert timely.enter(effect) is None
 
     class Overtaken:
@@ -748,7 +552,7 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
 
         def find_one(self, *args: Any) -> Any:
             found = database[CONVERSATIONS].find_one(*args)
-            ((_, later),) = record(mine, documents[1], a_timer(documents[1], 90)).outbox.effects
+            ((_, later),) = record(mine, documents[1], a_timer(documents[1], 90)).effects
             timely.enter(later)
             return found
 
@@ -776,64 +580,58 @@ def test_a_row_without_a_number_is_replaced(database: Database[Any]) -> None:
         assert the_timer(database)["n"] == 1
 
 
-@pytest.mark.parametrize("rival_epoch", [1, 2], ids=["a predecessor's", "one of its own epoch"])
 def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_counted(
-    database: Database[Any], monkeypatch: pytest.MonkeyPatch, rival_epoch: int
+    database: Database[Any],
 ) -> None:
+    """Its number is looked up again; it is not decided anew, since it is based on no state."""
     documents = [of_one_key(name) for name in ("E1", "E2", "E3")]
-    mine, rival = of_epoch(database, 2), of_epoch(database, rival_epoch)
-    record(rival, documents[0], a_timer(documents[0], 10))
-    place = "jobworker.record.conversations.update_of"
-
-    def overtaken(*args: Any, **more: Any) -> Document:
-        monkeypatch.setattr(place, update_of)
-        record(rival, documents[1], a_timer(documents[1], 20))
-        return update_of(*args, **more)
-
-    monkeypatch.setattr(place, overtaken)
-    recorded = record(mine, documents[2], a_timer(documents[2], 30))
+    mine = leading(database, 2)
+    record(mine, documents[0], a_timer(documents[0], 10))
+    late = Decision({}, [a_timer(documents[2], 30)])
+    recording = mine.enter_record(documents[2], late, message_id=None)
+    database[CONVERSATIONS].update_one({}, {"$inc": {"n": 1}})
+    with pytest.raises(StoreUnavailable):
+        mine.recorded(recording)
+    assert recording.write.is_ended
+    record(mine, documents[1], a_timer(documents[1], 20))
+    recorded = record(mine, documents[2], *late.effects)
     found = the_one(database)
-    assert (found["n"], found["epoch"], found["applied"]) == (3, 2, ["E1", "E2", "E3"])
+    assert (found["n"], found["applied"]) == (4, ["E1", "E2", "E3"])
     assert [(one["eventId"], one["n"]) for _, one in effects_of(found)] == [
         ("E1", 1),
-        ("E2", 2),
-        ("E3", 3),
+        ("E2", 3),
+        ("E3", 4),
     ]
     # The outbox in memory equals the stored one.
-    told = [one["n"] for _, one in recorded.outbox.effects]
-    assert told == ([1, 2, 3] if rival_epoch == 1 else [3])
+    assert [one["n"] for _, one in recorded.effects] == [4]
 
 
 def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
     database: Database[Any],
 ) -> None:
     """Only an unsend was noted there, or its number was removed by hand."""
-    document = of_one_key("E1")
-    Unsends(database, of_epoch(database, 2)).ends(
-        of_one_key("E0", type="unsend", unsend={"messageId": "M0"})
-    )
+    document, committer = of_one_key("E1"), lead(Committer(database), epoch=2)
+    Unsends(committer).ends(of_one_key("E0", type="unsend", unsend={"messageId": "M0"}))
     assert the_one(database)["n"] == 0
-    record(of_epoch(database, 2), document, a_timer(document, 10))
+    mine = Conversations(committer)
+    record(mine, document, a_timer(document, 10))
     assert [one["n"] for _, one in effects_of(the_one(database))] == [1]
     database[CONVERSATIONS].update_one({}, {"$unset": {"n": ""}, "$set": {"applied": []}})
-    record(of_epoch(database, 2), document, a_timer(document, 10))
+    record(mine, document, a_timer(document, 10))
     assert [one["n"] for _, one in effects_of(the_one(database))] == [1, 1]
 
 
 def test_a_conversation_deleted_between_read_and_write_continues_its_count(
-    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+    database: Database[Any],
 ) -> None:
     """Otherwise its timers would be taken for older than their rows."""
     first, second = of_one_key("E1"), of_one_key("E2")
-    mine, together = of_epoch(database, 2), Conversations._written_together
+    mine = leading(database, 2)
     record(mine, first, a_timer(first, 10))
-
-    def emptied(conversations: Conversations, *args: Any, **more: Any) -> bool:
-        database[CONVERSATIONS].delete_many({})
-        return together(conversations, *args, **more)
-
-    monkeypatch.setattr(Conversations, "_written_together", emptied)
-    ((_, effect),) = record(mine, second, a_timer(second, 10)).outbox.effects
+    decision = Decision({}, [a_timer(second, 10)])
+    recording = mine.enter_record(second, decision, message_id=None)
+    database[CONVERSATIONS].delete_many({})
+    ((_, effect),) = mine.recorded(recording).effects
     assert (effect["n"], the_one(database)["n"]) == (2, 2)
 
 
@@ -920,7 +718,7 @@ def test_a_timer_that_a_frozen_process_enters_late_changes_nothing(
 
     point.go_on.set()
     eventually(lambda: deaths)
-    assert [type(one) for one in deaths] == [Replaced]
+    assert {type(one) for one in deaths} == {Replaced}
     assert the_timer(database) == before
 
 

@@ -87,11 +87,11 @@ def test_an_obstacle_is_reported_without_its_own_words(
 def test_a_record_that_mongodb_does_not_confirm_is_the_reason(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def record(*_: Any, **__: Any) -> None:
+    def recorded(*_: Any, **__: Any) -> None:
         raise StoreUnavailable("秘密")
 
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
-    monkeypatch.setattr(Conversations, "record", record)
+    monkeypatch.setattr(Conversations, "recorded", recorded)
     desk.says(sim.add_user("花子"), "?")
     assert reason_of(desk)["code"] == "not_recorded"
 

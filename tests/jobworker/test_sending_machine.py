@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import bson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -29,6 +29,7 @@ from jobworker.line.side_call import Line
 from jobworker.record.conversations import LateCall, Noted, Outbound, Placed
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
+from linedesk.store.committer import Change
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of
@@ -36,6 +37,8 @@ from tests.jobworker.worker_harness import CHANNEL, a_send
 
 INTERVAL_SECONDS = 1.0
 CONVERSATIONS = [f"{CHANNEL}/U{n}" for n in range(4)]
+# With more writes in waiting, an end is not left to the next group.
+MOST_LEFT = 3
 # A call's end: whether LINE accepts the message, and the answer that arrives.
 ENDS: dict[str, tuple[bool, Any]] = {
     "taken": (True, LineAnswer(200)),
@@ -51,13 +54,6 @@ ENDS: dict[str, tuple[bool, Any]] = {
     "400 by name": (False, LineAnswer(400, '{"details": [{"property": "messages[1].text"}]}')),
 }
 INVALID = LineAnswer(400, '{"message":"Invalid reply token"}')
-
-
-class Letters:
-    """`deadletters` has a method of another name than the conversations'."""
-
-    def __init__(self, world: World) -> None:
-        self.write = world.write_letter
 
 
 class Died(BaseException):
@@ -79,6 +75,8 @@ class World:
         self.deadletters: dict[str, Document] = {}
         self.rows: list[str] = []
         self.fails: list[str] = []
+        # The writes that wait for the next group, which makes them in their order.
+        self.waiting_writes: list[Callable[[], object]] = []
         # LINE, with the messages accepted under each token and key.
         self.ends: list[str] = []
         self.calls = 0
@@ -106,8 +104,6 @@ class World:
         self.steps.clear()
         self.timers.clear()
         self.closed = False
-        # The ends that only the process knows, by conversation.
-        self.left: dict[str, Call] = {}
         self.breaker = Breaker(monotonic=lambda: self.now)
         self.rate_limits = RateLimits(monotonic=lambda: self.now)
         self.gate = Gate(
@@ -124,7 +120,7 @@ class World:
         self.outbox = Outbox(
             line,
             conversations=self,  # type: ignore[arg-type]
-            deadletters=Letters(self),  # type: ignore[arg-type]
+            deadletters=SimpleNamespace(written=lambda *letters: None),  # type: ignore[arg-type]
             schedule=self,  # type: ignore[arg-type]
             # No two sends have the same text here, so none travels with another conversation's.
             batches=None,  # type: ignore[arg-type]
@@ -134,8 +130,12 @@ class World:
             left = Outbound(copy.deepcopy(sorted(effects.items())), self.noted.get(id_))
             self.outbox.add(id_, left)
 
-    def die(self) -> None:
-        """The process is killed, and another one begins when its lease has run out."""
+    def die(self, lands: int = 0) -> None:
+        """The process is killed, and another one begins when its lease has run out; so many of the
+        waiting writes are made all the same.
+        """
+        self._make_waiting(lands)
+        self.waiting_writes.clear()
         self.now += INTERVAL_SECONDS
         self.under_way = 0
         self.meanwhile.clear()
@@ -152,7 +152,7 @@ class World:
         if self.meanwhile:
             self.meanwhile.pop()()
 
-    # MongoDB, each write of which may fail, before or after it was done.
+    # MongoDB, each write of which may fail: before it was made, after that, or while it waits.
 
     def write(self, act: Callable[[], Any], id_: str | None = None) -> Any:
         self.pass_by()
@@ -161,99 +161,88 @@ class World:
             self.delayed.update(CONVERSATIONS if id_ is None else [id_])
         if failure == "before":
             raise StoreUnavailable("away")
+        if failure == "waiting":
+            self.waiting_writes.append(act)
+            raise StoreUnavailable("away, and made later")
+        self.commit_waiting()
         result = act()
         if failure == "after":
             raise StoreUnavailable("away, but done")
         return result
 
+    def commit_waiting(self) -> None:
+        self._make_waiting(len(self.waiting_writes))
+
+    def _make_waiting(self, count: int) -> None:
+        made, self.waiting_writes = self.waiting_writes[:count], self.waiting_writes[count:]
+        for act in made:
+            act()
+
     def sends(self, id_: str) -> list[tuple[str, Document]]:
         """The sends of a conversation, in order."""
-        ended = self.left[id_].members if id_ in self.left else ()
-        effects = [one for one in sorted(self.waiting[id_].items()) if one[0] not in ended]
+        effects = sorted(self.waiting[id_].items())
         return [(place, one) for place, one in effects if one["type"] == "send"]
 
-    def record(self, id_: str, effects: Sequence[Placed], call: Call | None) -> bool:
-        """Whether the call is stored with it: no other one stands."""
+    def record(self, id_: str, effects: Sequence[Placed], call: Call | None) -> None:
+        self.commit_waiting()
         if call is not None:
-            self._end_left(id_)
-            if is_noted := id_ not in self.noted:
-                self.noted[id_] = call
+            assert id_ not in self.noted, "another call stands"
+            self.noted[id_] = call
         for place, effect in effects:
             self.waiting[id_][place] = copy.deepcopy(effect)
-        return call is not None and is_noted
 
-    def note_call(
-        self,
-        id_: str,
-        call: Call,
-        late: LateCall | None,
-        *,
-        seconds: float,
-        instead: Call | None,
-    ) -> Noted:
+    def note_call(self, id_: str, call: Call, late: LateCall | None, *, seconds: float) -> Noted:
         def note() -> Noted:
             if call.members[0] not in self.waiting[id_]:
                 return Noted.GONE
             if late is not None and self.paid_late[id_] >= late.most:
                 return Noted.TOO_MANY_LATE
             self.paid_late[id_] += late is not None
-            self._end_left(id_)
+            other = self.noted.get(id_)
+            assert other is None or (other.token or other.key) not in self.taken, "LINE has it"
             self.noted[id_] = call
             return Noted.NOTED
 
         noted: Noted = self.write(note, id_)
         return noted
 
-    def _is_noted(self, id_: str, call: Call) -> bool:
-        noted = self.noted.get(id_)
-        return noted is not None and noted.at == call.at
+    def _leave(self, id_: str, places: Iterable[str]) -> None:
+        for place in places:
+            effect = self.waiting[id_].pop(place, None)
+            assert effect is None or effect["id"] in self.heard, "removed before it was carried out"
 
-    def end_call(
-        self, id_: str, call: Call, *, done: Sequence[str] = (), used_up: Sequence[str] = ()
-    ) -> None:
+    def end_call(self, id_: str, *, done: Sequence[str] = (), used_up: Sequence[str] = ()) -> None:
         def end() -> None:
-            if not self._is_noted(id_, call):
-                return
-            del self.noted[id_]
-            for place in done:
-                effect = self.waiting[id_].pop(place)
-                assert effect["id"] in self.heard, "removed before it was carried out"
+            self.noted.pop(id_, None)
+            self._leave(id_, done)
             for place in used_up:
                 self.waiting[id_][place]["token"] = None
 
         self.write(end, id_)
 
     def end_later(self, id_: str, call: Call) -> bool:
-        assert id_ not in self.left, "two ends of one conversation"
-        self.left[id_] = call
+        def end() -> None:
+            assert self.noted.get(id_) == call, "its call was replaced before its end"
+            del self.noted[id_]
+            self._leave(id_, call.members)
+
+        if len(self.waiting_writes) >= MOST_LEFT:
+            return False
+        self.waiting_writes.append(end)
         return True
 
-    def has_end(self, id_: str) -> bool:
-        return id_ in self.left
-
-    def write_ends(self) -> bool:
-        for id_ in list(self.left):
-            self.write(partial(self._end_left, id_), id_)
-        return False
-
-    def _end_left(self, id_: str) -> None:
-        call = self.left.get(id_)
-        if call is None:
-            return
-        assert self._is_noted(id_, call), "its call was replaced before its end"
-        del self.noted[id_]
-        for place in call.members:
-            effect = self.waiting[id_].pop(place)
-            assert effect["id"] in self.heard, "removed before it was carried out"
-        del self.left[id_]
-
-    def give_up(self, id_: str, letters: Mapping[str, Document], call: Call | None) -> None:
+    def give_up(
+        self, id_: str, places: Iterable[str], letters: Sequence[Change], *, ends_call: bool
+    ) -> None:
         def give_up() -> None:
-            waits = letters.keys() <= self.waiting[id_].keys()
-            if waits and (call is None or self._is_noted(id_, call)):
-                if call is not None:
-                    del self.noted[id_]
-                self.waiting[id_].update(copy.deepcopy(dict(letters)))
+            if ends_call:
+                self.noted.pop(id_, None)
+            gone = [self.waiting[id_].pop(place, None) for place in places]
+            for one in letters:
+                told = bson.decode(one.raw.raw)
+                letter = {"_id": told["q"]["_id"], **told["u"]["$setOnInsert"]}
+                self.deadletters.setdefault(letter["_id"], letter)
+            assert all(one["id"] in self.deadletters for one in gone if one is not None)
 
         self.write(give_up, id_)
 
@@ -262,22 +251,9 @@ class World:
             for place in places:
                 effect = self.waiting[id_].pop(place, None)
                 if effect is not None:
-                    done = effect["id"] in self.deadletters or effect["id"] in self.rows
-                    assert done, "removed before it was carried out"
+                    assert effect["id"] in self.rows, "removed before it was carried out"
 
         self.write(remove, id_)
-
-    def write_letter(self, letter: Document) -> None:
-        def write() -> None:
-            waiting = (one for effects in self.waiting.values() for one in effects.values())
-            stands = next((one for one in waiting if one["id"] == letter["id"]), None)
-            if stands is None:
-                assert letter["id"] in self.deadletters, "a letter of what has left its outbox"
-            else:
-                assert stands["type"] == "deadletter", "a letter beside a send that still waits"
-            self.deadletters.setdefault(letter["id"], dict(letter))
-
-        self.write(write)
 
     def enter(self, effect: Document) -> str | None:
         def enter() -> str | None:
@@ -381,10 +357,10 @@ class Machine(RuleBasedStateMachine):
         outbox = self.world.outbox
         with outbox.at_once(id_, recorded) as at_once:
             call = None if at_once is None else at_once.noted.call
-            is_noted = self.world.record(id_, recorded, call)
-            if at_once is not None and is_noted:
+            self.world.record(id_, recorded, call)
+            if at_once is not None:
                 outbox.begin(at_once)
-        if not is_noted:
+        if at_once is None:
             outbox.add(id_, Outbound(recorded))
 
     def _record(self, id_: str, age: int | None, count: int) -> None:
@@ -420,7 +396,9 @@ class Machine(RuleBasedStateMachine):
     )
     def record(self, id_: str, age: int | None, count: int) -> None:
         self._record(id_, age, count)
-        self.world.late.discard(id_)
+        # Otherwise another one may have its turn already.
+        if not self.world.steps:
+            self.world.late.discard(id_)
 
     @rule(id_=st.sampled_from(CONVERSATIONS), refused=st.booleans())
     def record_a_timer(self, id_: str, refused: bool) -> None:
@@ -430,6 +408,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(id_=st.sampled_from(CONVERSATIONS))
     def record_a_letter(self, id_: str) -> None:
+        """In the outbox, as a release before this one does."""
         self.numbers += 1
         self.add(id_, {"id": f"L{self.numbers}", "type": "deadletter", "document": {}})
 
@@ -447,7 +426,7 @@ class Machine(RuleBasedStateMachine):
     def line_will(self, end: str) -> None:
         self.world.ends.insert(0, end)
 
-    @rule(fails=st.lists(st.sampled_from(["before", "after"]), min_size=1, max_size=3))
+    @rule(fails=st.lists(st.sampled_from(["before", "after", "waiting"]), min_size=1, max_size=3))
     def mongodb_fails(self, fails: list[str]) -> None:
         self.world.fails = fails
         self.world.touched.update(CONVERSATIONS)
@@ -481,7 +460,6 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_thread_works(self, data: st.DataObject) -> None:
         self._run(self.world.steps.pop(data.draw(st.integers(0, len(self.world.steps) - 1))))
-        self.world.late.clear()
 
     @precondition(lambda self: self.world.timers)
     @rule(data=st.data())
@@ -494,14 +472,22 @@ class Machine(RuleBasedStateMachine):
         self._run(function)
 
     def _run(self, function: Callable[[], None]) -> None:
+        calls = self.world.calls
         try:
             function()
         except Died:
             self.world.die()
+        if self.world.calls > calls:
+            # Until then another one may have had its turn before.
+            self.world.late.clear()
 
     @rule()
-    def is_killed_between_two_steps(self) -> None:
-        self.world.die()
+    def a_group_is_committed(self) -> None:
+        self.world.commit_waiting()
+
+    @rule(lands=st.integers(0, 3))
+    def is_killed_between_two_steps(self, lands: int) -> None:
+        self.world.die(lands)
 
     @precondition(lambda self: self.numbers > 12)
     @rule(during=st.booleans())
@@ -540,9 +526,9 @@ class Machine(RuleBasedStateMachine):
                 self._fire(min(range(len(world.timers)), key=lambda n: world.timers[n][0]))
             else:
                 break
-            world.late.clear()
         else:
             raise AssertionError("it never comes to rest")
+        world.commit_waiting()
         self.what_arrived_arrived_once()
         self.no_letter_stands_beside_a_message_that_surely_arrived()
         left = {one["id"] for effects in world.waiting.values() for one in effects.values()}

@@ -27,11 +27,13 @@ from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.contract import Following, GiveUp, HandlerCall, JobResult, Wait
 from linedesk.runtime.logging import masking
-from linedesk.store.documents import Document, make_document
+from linedesk.store.client import Client
+from linedesk.store.documents import make_document
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
 from linesim import Sim
 from linesim.model.events import standby
 from tests import line_openapi
+from tests.dispatcher.faults import failing
 from tests.jobworker.bot.test_events import JSON
 from tests.jobworker.worker_harness import CHANNEL, SHORT_RETRIES, Room, a_send, outbound
 from tests.rows import rows_of
@@ -348,46 +350,13 @@ def test_state_and_data_are_there_again_for_the_next_event(room: Rooms, sim: Sim
     assert desk.conversation(user.user_id)["data"]["n"] == 2
 
 
-def test_events_without_effects_adopt_their_conversation_once_and_write_nothing_more(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user, adopted, adopt = sim.add_user("花子"), [], Conversations.adopt
-
-    def counted(mine: Conversations, id_: str, document: Any) -> Document:
-        adopted.append(id_)
-        return adopt(mine, id_, document)
-
-    monkeypatch.setattr(Conversations, "adopt", counted)
+def test_events_without_effects_write_nothing(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
     desk = room(a_bot(lambda event, talk: None))
     for _ in range(3):
         desk.says(user, "?")
     desk.until_decided()
-    assert adopted == [f"{CHANNEL}/{user.user_id}"]
-    found = desk.conversation(user.user_id)
-    assert (found["n"], found["applied"], found["outbox"]) == (0, [], {})
-    # One whose first event is recorded is adopted by its record.
-    other = room(a_bot(lambda event, talk: talk.reply("はい")), epoch=2)
-    for _ in range(2):
-        other.says(user, "?")
-    other.until_quiet()
-    assert len(adopted) == 1
-    assert other.conversation(user.user_id)["epoch"] == 2
-
-
-def test_a_conversation_beyond_the_bound_is_adopted_again_and_sends_in_order(
-    room: Rooms, sim: Sim
-) -> None:
-    limits = SendLimits(most_adopted=1)
-    user, other = sim.add_user("花子"), sim.add_user("太郎")
-    bot = a_bot(lambda event, talk: talk.push(talk.raw["message"]["text"]))
-    desk = room(bot, send_limits=limits)
-    with desk.desk.gate.turn():
-        for one, text in ((user, "一"), (other, "他"), (user, "二"), (other, "外")):
-            desk.says(one, text)
-            desk.until_decided()
-        assert len(desk.desk.outbox) == 4
-    desk.until_quiet()
-    assert (texts(sim, user), texts(sim, other)) == (["一", "二"], ["他", "外"])
+    assert desk.database.conversations.count_documents({}) == 0
 
 
 def test_a_bot_without_a_handler_for_it_passes_an_event_over(room: Rooms, sim: Sim) -> None:
@@ -426,8 +395,7 @@ def test_a_standby_event_carries_out_nothing(room: Rooms, sim: Sim) -> None:
     desk.until_decided()
     assert runs == [None]
     assert len(sim.calls) == before
-    found = desk.conversation(user.user_id)
-    assert (found["n"], found["state"], found["outbox"]) == (0, None, {})
+    assert desk.database.conversations.count_documents({}) == 0
 
 
 def test_an_event_that_the_sdk_cannot_read_reaches_the_default_handler_whole(
@@ -609,8 +577,24 @@ def test_reading_pauses_while_too_many_bytes_wait_in_all(room: Rooms, sim: Sim) 
 # MongoDB and the lease.
 
 
+# The commands that fail, and how: before anything is written, or after all of it is.
+AWAY: dict[str, tuple[str, dict[str, Any]]] = {
+    "before it was recorded": ("update", {"closeConnection": True}),
+    "recorded, and not heard of": (
+        "commitTransaction",
+        {"writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("command", "how"), AWAY.values(), ids=AWAY.keys())
 def test_mongodb_away_for_a_moment_decides_once(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    room: Rooms,
+    sim: Sim,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    command: str,
+    how: dict[str, Any],
 ) -> None:
     user, runs = sim.add_user("花子"), []
 
@@ -618,22 +602,35 @@ def test_mongodb_away_for_a_moment_decides_once(
         runs.append(1)
         echo(talk)
 
-    record, failures = Conversations.record, [3]
+    limits = SendLimits(note_seconds=0.001)
+    desk = room(a_bot(handler), retry_limits=SHORT_OUTAGE, send_limits=limits)
+    with failing(client, [command], times=3, **how) as has_failed:
+        desk.says(user, "?")
+        desk.until_quiet()
+        assert has_failed()
+    assert "not decided, trying again" in caplog.text
+    assert (len(runs), texts(sim, user)) == (1, ["「?」"])
+    assert desk.conversation(user.user_id)["n"] == 1
 
-    def away(*args: Any, **kwargs: Any) -> Any:
-        if failures[0]:
-            failures[0] -= 1
-            if failures[0] == 1:
-                # Recorded, and not heard of.
-                record(*args, **kwargs)
-            raise StoreUnavailable("away")
-        return record(*args, **kwargs)
 
-    monkeypatch.setattr(Conversations, "record", away)
-    desk = room(a_bot(handler), retry_limits=SHORT_OUTAGE)
+def test_a_record_that_is_made_just_after_its_time_is_carried_out(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, late = sim.add_user("花子"), [True]
+    recorded = Conversations.recorded
+
+    def made_too_late(self: Conversations, *args: Any, **more: Any) -> Any:
+        result = recorded(self, *args, **more)
+        if late:
+            late.clear()
+            raise StoreUnavailable("not in time")
+        return result
+
+    monkeypatch.setattr(Conversations, "recorded", made_too_late)
+    desk = room(a_bot(lambda event, talk: echo(talk)), retry_limits=SHORT_OUTAGE)
     desk.says(user, "?")
     desk.until_quiet()
-    assert (len(runs), texts(sim, user)) == (1, ["「?」"])
+    assert (late, texts(sim, user)) == ([], ["「?」"])
     assert desk.conversation(user.user_id)["n"] == 1
 
 
@@ -677,10 +674,10 @@ def test_a_worker_that_was_replaced_ends_its_thread(
     desk = room(a_bot(lambda event, talk: echo(talk)), epoch=5)
     desk.says(user, "一")
     desk.until_quiet()
-    desk.database.conversations.update_one({}, {"$set": {"epoch": 6}})
+    desk.database.progress.update_one({}, {"$set": {"epoch": 6}})
     desk.says(user, "二")
-    eventually(lambda: deaths)
-    assert isinstance(deaths[0], Replaced)
+    eventually(lambda: len(deaths) == 2)
+    assert {type(one) for one in deaths} == {Replaced}
     assert texts(sim, user) == ["「一」"]
 
 

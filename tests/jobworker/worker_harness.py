@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -17,6 +16,8 @@ from pymongo.database import Database
 
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.saver import Saver
+from dispatcher.progress.document import Progress
 from dispatcher.progress.tracker import ProgressTracker
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
@@ -28,6 +29,7 @@ from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
+from linedesk.store.committer import Committer
 from linedesk.store.control import Control
 from linedesk.store.documents import Document, make_document
 from linedesk.store.records.effects import WITH_OUTBOX, effects_of, place_of
@@ -59,8 +61,6 @@ class Room:
     interval_seconds: float = 0.0
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     lease_is_fresh: Callable[[], bool] = lambda: True
-    saves: bool = True
-    """Whether progress is saved, as in a process."""
     data_base: str | None = None
     send_limits: SendLimits = SHORT_PAUSES
     retry_limits: RetryLimits = SHORT_RETRIES
@@ -80,21 +80,20 @@ class Room:
 
     def __post_init__(self) -> None:
         self.clock = DelayedCalls()
+        self.committer = Committer(self.database)
         self.pool = Pool(
             lambda task: self.desk.decide(task),
             ProgressTracker(),
             threads=self.threads,
             bound=10_000,
             later=lambda seconds, action: self.clock.later(seconds, action),
+            wake_saver=self.committer.wake,
         )
-        self._stopped = threading.Event()
         self._constants = ExitStack()
         for name in filter(lambda name: "." in name, self.line):
             self._constants.enter_context(patch(name, self.line[name]))
-        self._saver = threading.Thread(target=self._save, name="room-saver", daemon=True)
         self.desk = BotWorker(
             self.bot,
-            self.database,
             LineSettings(
                 api_base=self.sim.url,
                 token=self.sim.token,
@@ -105,6 +104,7 @@ class Room:
                 send_limits=self.send_limits,
                 **{name: value for name, value in self.line.items() if "." not in name},
             ),
+            committer=self.committer,
             tries=self.tries,
             retry_limits=self.retry_limits,
             settings=self._settings(),
@@ -130,9 +130,10 @@ class Room:
         return Workers(self.connect, stop_seconds=self.stop_seconds, control=control)
 
     def __enter__(self) -> Room:
+        lead(self.committer, self.pool, epoch=self.epoch)
+        self.committer.start()
         self.clock.start()
         self.pool.start()
-        self._saver.start()
         self.desk.take_over(self.epoch)
         return self
 
@@ -140,23 +141,14 @@ class Room:
         self.desk.stop()
         self.pool.stop()
         left = self.pool.threads.join(time.monotonic() + 15)
-        self._stopped.set()
-        self.pool.changed.set()
-        self._saver.join(5)
         self.clock.stop()
         self.clock.join(5)
         self.desk.finish()
+        self.committer.stop()
+        self.committer.join(5)
         self.desk.close()
         self._constants.close()
         assert not left
-
-    def _save(self) -> None:
-        while self.saves and not self._stopped.is_set():
-            self.pool.changed.wait(5)
-            self.pool.changed.clear()
-            plan = self.pool.begin_save()
-            if plan is not None:
-                self.pool.saved(plan)
 
     # Events.
 
@@ -189,9 +181,7 @@ class Room:
         eventually(lambda: self.unfinished == 0, seconds=seconds)
 
     def until_quiet(self, *, seconds: float = 15.0) -> None:
-        """Everything decided, every outbox empty, and none left to adopt: a room of a later epoch
-        may begin.
-        """
+        """All is decided, each outbox loaded and empty: a room of a later epoch may begin."""
         eventually(lambda: self._is_quiet, seconds=seconds)
 
     @property
@@ -221,6 +211,20 @@ class Room:
 
     def letters(self) -> list[Document]:
         return list(self.database.deadletters.find())
+
+
+def lead(committer: Committer, pool: Pool | None = None, *, epoch: int = 1) -> Committer:
+    """Let it write under this epoch from now on; without a pool no thread commits."""
+    progress = Progress(committer, feed="memory", epoch=epoch)
+    progress.take_over()
+    if pool is None:
+        pool = Pool(never, ProgressTracker(), threads=2, bound=1, later=never)
+    committer.lead(Saver(pool, progress))
+    return committer
+
+
+def never(*_: object) -> Any:
+    raise AssertionError("not called")
 
 
 def outbound(*effects: Document, epoch: int = 1) -> Outbound:

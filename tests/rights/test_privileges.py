@@ -33,6 +33,7 @@ from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
 from linedesk.store.client import connect
 from linedesk.store.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
+from linedesk.store.committer import Committer
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import (
     PROGRESS,
@@ -133,7 +134,7 @@ def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(
     lease = Lease(dispatcher)
     assert lease.try_acquire()
     lease.renew()
-    first = Progress(dispatcher[PROGRESS], feed="changestream", epoch=lease.epoch)
+    first = Progress(Committer(dispatcher), feed="changestream", epoch=lease.epoch)
     first.take_over()
     row = {"_id": "dispatcher"}
     with dispatcher.client.start_session() as left:
@@ -141,7 +142,7 @@ def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(
         dispatcher[PROGRESS].update_one(row, {"$set": of_left})
         left.start_transaction()
         dispatcher[PROGRESS].update_one(row, {"$set": {"held": 1}}, session=left)
-        second = Progress(dispatcher[PROGRESS], feed="changestream", epoch=lease.epoch + 1)
+        second = Progress(Committer(dispatcher), feed="changestream", epoch=lease.epoch + 1)
         second.take_over()
         with pytest.raises(OperationFailure, match="aborted"):
             left.commit_transaction()

@@ -1,8 +1,8 @@
 """`batches`: one document for each multicast with sends of several conversations.
 
-It has `{_id, epoch, at, state, members}`: the retry key, the leader's epoch, the time, and for each
-member the conversation's `_id` and the `places` of its sends. The dispatcher inserts it open before
-it claims the members, makes it ready before the call, and deletes it once the members have left.
+It has `{_id, at, state, members}`: the retry key, the time, and for each member the conversation's
+`_id` and the `places` of its sends. The dispatcher inserts it with the claims of its members before
+the call, and deletes it with them after LINE's verdict.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 STATE: Final = "state"
-OPEN = "open"
-"""No call has been made: the claims of its members have no effect."""
 READY = "ready"
 """A call may have been made: its members count as tried."""
 

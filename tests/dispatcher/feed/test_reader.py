@@ -16,13 +16,13 @@ from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan, ScanPass
 from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.saver import Saver
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import JobResult
+from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.conftest import limit_feed
 from tests.dispatcher.fakes import document
+from tests.dispatcher.leader_terms import pool_at_rest
 
 AWAY = StoreUnavailable("no primary")
 LOST = PositionLost("MongoDB error 286")
@@ -36,8 +36,8 @@ def item(name: str, token: Any) -> FeedItem:
     return FeedItem({**document(name), "_id": name}, token, NOW)
 
 
-class Script(Rescan, Saver):
-    """A feed, a scan of recvq and a saver: each step ends as the script says, then it stops.
+class Script(Rescan, Committer):
+    """A feed, a scan of recvq and a committer: each step ends as the script says, then it stops.
 
     `steps` are the calls, with the position where the feed was opened, and the pauses.
     """
@@ -89,7 +89,7 @@ class Script(Rescan, Saver):
             start.note(id_)
         return start
 
-    def save(self) -> bool:
+    def commit(self, *changes: Change, seconds: float = 0.0) -> bool:
         return True
 
     def pause(self, failures: int) -> float:
@@ -104,7 +104,7 @@ def run(
     reader = FeedReader(
         script,
         script,
-        pool or pool_at_rest(),
+        pool or pool_at_rest(ProgressTracker()),
         script,
         token=token,
         epoch_began=Timestamp(1, 1),
@@ -118,17 +118,6 @@ def run(
         reader.stop()
         assert reader.join(15)
     return script.steps
-
-
-def pool_at_rest() -> Pool:
-    """A pool whose threads never start."""
-    return Pool(
-        lambda job: JobResult.DONE,
-        ProgressTracker(),
-        threads=2,
-        bound=100,
-        later=lambda seconds, function: None,
-    )
 
 
 def steps(token: Any, *outcomes: Outcome) -> list[Any]:
@@ -168,7 +157,7 @@ def test_after_a_pause_it_continues_with_unfinished_work(
 
 
 def test_documents_that_the_scan_has_met_are_not_taken_again_until_the_position_is_lost() -> None:
-    pool = pool_at_rest()
+    pool = pool_at_rest(ProgressTracker())
     again, news = item("met", "u"), item("news", "v")
     run(Script([OK, OK, again, news], seen=["met"]), None, pool=pool)
     assert pool.standing()[0] == 1

@@ -1,30 +1,30 @@
-"""Documents that wait long leave the window, keep their order, and come back: real transactions."""
+"""Documents that wait long leave the window, keep their order, and come back: real groups."""
 
 from __future__ import annotations
 
 import random
 import threading
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import bson
 import pytest
-from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from dispatcher.keyed.queues import MANY, MOST_MOVED, MOST_UNSAVED
-from dispatcher.keyed.saver import Saver
+from dispatcher.keyed.queues import MANY, MOST_MOVED
 from dispatcher.progress.held import HeldStore
+from dispatcher.progress.tracker import ProgressSnapshot
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
+from linedesk.store.committer import Change, Committer
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
-from linedesk.store.documents import HELD, PROGRESS, RECVQ, Document, name_of
+from linedesk.store.documents import CONVERSATIONS, HELD, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import Begin, Dispatch
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, figures_of, numbered
@@ -167,7 +167,7 @@ def test_one_stuck_key_with_huge_documents_neither_fills_the_window_nor_stops_an
     running.end()
 
 
-# Uses the transaction directly: one process at a time on the same database, killed at any point.
+# Groups are committed by the test: one process at a time on the same database, killed at any point.
 
 
 @pytest.fixture
@@ -199,9 +199,9 @@ def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
     one.put(document("other", "U9"), first=3)
     eventually(lambda: "other" in worker.decided)
     assert worker.by_key["U0"] == []
-    assert one.saver.save()
+    assert one.save()
     eventually(lambda: len(worker.by_key["U0"]) == 3)
-    assert one.saver.save()
+    assert one.save()
     assert worker.by_key["U0"] == ["e0", "e1", "e2"]
     assert held(faulty_database) == []
 
@@ -214,18 +214,18 @@ def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
     one = begin(database, worker.decide)
     one.put(*numbered(3))
     slow.wait_until_held("e0")
-    save = one.progress.save
+    make = one.progress.changes
 
-    def decided_meanwhile(snapshot: Any) -> None:
-        if snapshot.rows:
+    def decided_meanwhile(snapshot: ProgressSnapshot | None) -> list[Change]:
+        if snapshot is not None and snapshot.rows:
             slow.let_go()
             eventually(lambda: worker.decided == ["e0"])
-        save(snapshot)
+        return make(snapshot)
 
-    monkeypatch.setattr(one.progress, "save", decided_meanwhile)
+    monkeypatch.setattr(one.progress, "changes", decided_meanwhile)
     assert one.hold()
     eventually(lambda: len(worker.decided) == 3)
-    assert one.saver.save()
+    assert one.save()
     assert (worker.decided, held(database)) == (["e0", "e1", "e2"], [])
     assert figures_of(one.pool, "held_keys", "held_documents") == (0, 0)
 
@@ -247,21 +247,21 @@ def test_documents_decided_together_while_they_are_being_held_leave_nothing_behi
     one = begin(database, decide)
     one.put(*numbered(6))
     slow.wait_until_held("e0")
-    save = one.progress.save
+    make = one.progress.changes
 
-    def decided_meanwhile(snapshot: Any) -> None:
-        if snapshot.rows and before:
+    def decided_meanwhile(snapshot: ProgressSnapshot | None) -> list[Change]:
+        if snapshot is not None and snapshot.rows and before:
             slow.let_go()
             eventually(lambda: one.pool.view.in_hand()["finished_documents"] == 3)
-        save(snapshot)
+        return make(snapshot)
 
-    monkeypatch.setattr(one.progress, "save", decided_meanwhile)
+    monkeypatch.setattr(one.progress, "changes", decided_meanwhile)
     assert one.hold()
     slow.let_go()
-    eventually(lambda: one.saver.save() and one.pool.view.in_hand()["finished_documents"] == 6)
+    eventually(lambda: one.save() and one.pool.view.in_hand()["finished_documents"] == 6)
     assert together[0] == ["e0", "e1", "e2"]
     assert [name for names in together for name in names] == [f"e{n}" for n in range(6)]
-    eventually(lambda: one.saver.save() and not held(database))
+    eventually(lambda: one.save() and not held(database))
     assert figures_of(one.pool, "held_keys", "held_documents") == (0, 0)
 
 
@@ -288,9 +288,9 @@ def test_a_document_moved_to_held_is_not_gathered_by_one_before_it(
     one.put(*numbered(4)[1:], first=1)
     one.hold_until(4)
     one.pool.obey(NO_PAUSES)
-    eventually(lambda: one.saver.save() and one.pool.view.in_hand()["finished_documents"] == 4)
+    eventually(lambda: one.save() and one.pool.view.in_hand()["finished_documents"] == 4)
     assert together == [["e0"], ["e1", "e2", "e3"]]
-    eventually(lambda: one.saver.save() and not held(database))
+    eventually(lambda: one.save() and not held(database))
 
 
 def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
@@ -304,40 +304,39 @@ def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
     one.put(*given)
     slow.wait_until_held("e0")
     slow.let_go()
-    eventually(lambda: one.saver.save() and len(worker.decided) == MANY - 1)
+    eventually(lambda: one.save() and len(worker.decided) == MANY - 1)
     last.wait_until_held(f"e{MANY - 1}")
-    save = one.progress.save
+    make = one.progress.changes
 
-    def decided_meanwhile(snapshot: Any) -> None:
-        if snapshot.rows:
+    def decided_meanwhile(snapshot: ProgressSnapshot | None) -> list[Change]:
+        if snapshot is not None and snapshot.rows:
             last.let_go()
             eventually(lambda: len(worker.decided) == MANY)
-        save(snapshot)
+        return make(snapshot)
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.progress, "save", decided_meanwhile)
+        patch.setattr(one.progress, "changes", decided_meanwhile)
         assert one.hold()
-    eventually(lambda: one.saver.save() and len(worker.decided) == len(given))
+    eventually(lambda: one.save() and len(worker.decided) == len(given))
     assert worker.decided == [name_of(given_one) for given_one in given]
-    eventually(lambda: one.saver.save() and not held(database))
+    eventually(lambda: one.save() and not held(database))
 
 
 def test_a_database_dropped_during_a_batch_gets_its_progress_again(
     database: Database[Document], begin: Begin, told: Told
 ) -> None:
-    """The write that recreates it must not be in the transaction that is then aborted."""
+    """The write that makes it again must not be in the group that is then aborted."""
     gates = Gates("U0")
     worker = RecordingWorker(gates)
     one = begin(database, worker.decide)
     one.put(*numbered(3))
     eventually(lambda: gates.deferred)
     database.client.drop_database(database.name)
-    assert one.hold() is False
+    assert one.hold()
     assert len(told("progress was dropped, recreating it epoch=1")) == 1
-    assert one.saver.save()
     assert [name_of(row["document"]) for row in held(database)] == ["e0", "e1", "e2"]
     gates.release()
-    eventually(lambda: one.saver.save() and len(worker.decided) == 3)
+    eventually(lambda: one.save() and len(worker.decided) == 3)
 
 
 def test_a_predecessor_that_comes_back_leaves_its_successor_alone(
@@ -349,16 +348,18 @@ def test_a_predecessor_that_comes_back_leaves_its_successor_alone(
     second = begin(database, gates, epoch=2)
     second.put(document("b", "U1"))
     eventually(lambda: gates.deferred)
-    write, refused = HeldStore.write, []
+    send, refused = second.committer._send, []
 
-    def write_and_come_back(self: HeldStore, *arguments: Any) -> None:
-        write(self, *arguments)
+    def send_and_come_back(changes: Sequence[Change]) -> None:
+        *_, fence = changes
+        send(changes[:-1])
         for late in (first.progress.take_over, lambda: first.progress.note_starts(1)):
             with pytest.raises(Replaced) as error:
                 late()
             refused.append(error)
+        send([fence])
 
-    monkeypatch.setattr(HeldStore, "write", write_and_come_back)
+    monkeypatch.setattr(second.committer, "_send", send_and_come_back)
     assert second.hold()
     assert len(refused) == 2
 
@@ -394,12 +395,14 @@ def test_a_transaction_that_a_killed_process_left_open_blocks_no_other(
     eventually(lambda: gates.deferred)
     is_open, wakes_up = threading.Event(), threading.Event()
 
-    def stand_still(session: ClientSession, *_: Any) -> None:
-        database[PROGRESS].update_one({}, {"$set": {"after": "nowhere"}}, session=session)
+    send = first.committer._send
+
+    def stand_still(changes: Sequence[Change]) -> None:
+        send(changes)
         is_open.set()
         assert wakes_up.wait(15)
 
-    monkeypatch.setattr(first.progress.held, "write", stand_still)
+    monkeypatch.setattr(first.committer, "_send", stand_still)
     with ThreadPoolExecutor(2) as threads:
         killed = threads.submit(first.hold)
         assert is_open.wait(15)
@@ -409,32 +412,7 @@ def test_a_transaction_that_a_killed_process_left_open_blocks_no_other(
         # It is too late.
         assert killed.result(15) is False
     assert in_time
-    assert progress(database)["after"] is None
-
-
-def test_at_most_so_many_are_decided_and_not_yet_out_of_held(
-    database: Database[Document], begin: Begin
-) -> None:
-    """A conversation remembers a hundred names: they are all that a successor can recognise."""
-    gates = Gates("U0")
-    worker = RecordingWorker(gates)
-    one = begin(database, worker.decide)
-    one.put(*numbered(MOST_UNSAVED * 3))
-    eventually(lambda: gates.deferred)
-    one.hold_until(MOST_UNSAVED * 3)
-    gates.release()
-    assert one.pool.urgent.wait(15)
-    eventually(lambda: len(worker.decided) == MOST_UNSAVED)
-    assert figures_of(one.pool, "held_keys", "held_documents") == (1, MOST_UNSAVED * 2)
-    assert one.saver.save()
-    assert database[HELD].count_documents({}) == MOST_UNSAVED * 2
-
-    def all_decided() -> bool:
-        one.saver.save()
-        return len(worker.decided) == MOST_UNSAVED * 3
-
-    eventually(all_decided)
-    assert worker.decided == [f"e{n}" for n in range(MOST_UNSAVED * 3)]
+    assert (held(database), progress(database)["after"]) == ([], None)
 
 
 def test_a_batch_is_bounded_and_the_rest_follows_at_once(
@@ -448,8 +426,8 @@ def test_a_batch_is_bounded_and_the_rest_follows_at_once(
     assert database[HELD].count_documents({}) == MOST_MOVED
     assert one.pool.changed.is_set()
     assert one.pool.urgent.is_set()
-    assert one.saver.save()
-    assert one.saver.save()
+    assert one.save()
+    assert one.save()
     assert [row["n"] for row in held(database)] == list(range(MOST_MOVED * 2 + 1))
 
 
@@ -474,7 +452,7 @@ def test_a_full_scan_hands_out_nothing_that_is_held(
     eventually(lambda: len(worker.decided) == 6)
     assert worker.decided == ["e0", "e1", "e2", "e3", "e4", "new"]
     # A document that left it a moment ago is not in it either.
-    assert second.saver.save()
+    assert second.save()
     assert held(database) == []
     second.pool.begin_scan()
     assert [second.pool.put(one, None, again=True) for one in met] == [False] * 6
@@ -535,26 +513,6 @@ def test_time_without_a_successful_save_counts_against_no_key(
     assert held(database) == []
 
 
-def test_a_save_of_another_thread_does_not_hide_the_savers_end(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, looking, go_on = begin(database, Gates()), threading.Event(), threading.Event()
-    monkeypatch.setattr("dispatcher.keyed.saver.QUIET_SECONDS", 3600.0)
-    saver = Saver(one.pool, one.progress)
-
-    def look() -> None:
-        looking.set()
-        assert go_on.wait(15)
-
-    monkeypatch.setattr(one.pool, "plan_moves", look)
-    saver.start()
-    assert looking.wait(15)
-    saver.stop()
-    assert saver.save(), "which takes back that there is something to save"
-    go_on.set()
-    assert saver.join(15)
-
-
 def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -594,7 +552,7 @@ def test_the_keys_in_held_are_read_from_the_index_alone(database: Database[Docum
     create_collections(database, capped_bytes=MEGABYTE)
     rows = [{"n": n, "channel": "main", "key": f"U{n % 3}", "document": {}} for n in range(30)]
     database[HELD].insert_many(rows)
-    found = {key.key: (key.count, key.top) for key in HeldStore(database[HELD]).all_keys()}
+    found = {key.key: (key.count, key.top) for key in HeldStore(Committer(database)).all_keys()}
     assert found == {"U0": (10, 27), "U1": (10, 28), "U2": (10, 29)}
 
 
@@ -602,28 +560,27 @@ def test_the_keys_in_held_are_read_from_the_index_alone(database: Database[Docum
 
 
 class Conversations:
-    """The last hundred applied names of each key: durable, as in `conversations`."""
+    """The records of each key, of which only the last one's names are remembered."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.epoch = 0
-        self._applied: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=100))
-        self.recorded: dict[str, list[str]] = defaultdict(list)
+    def __init__(self, database: Database[Document]) -> None:
+        self._rows = database[CONVERSATIONS]
 
-    def record(
-        self, epoch: int, key: str, names: Sequence[str], unsaved: Sequence[str]
-    ) -> JobResult | Wait:
-        with self._lock:
-            if epoch < self.epoch:
-                raise Replaced("too late")
-            assert not set(names) & set(self._applied[key]), "decided in part"
-            self._applied[key].extend([*unsaved, *names])
-            self.recorded[key] += names
-            return JobResult.RECORDED
+    def record(self, committer: Committer, key: str, names: Sequence[str]) -> bool:
+        """False if the first of them is recorded already. Raises StoreUnavailable if that is not
+        known, and Replaced.
+        """
+        condition = {"_id": key, "applied": {"$nin": names}}
+        update = {"$set": {"applied": names}, "$push": {"recorded": {"$each": names}}}
+        if committer.commit(Change(CONVERSATIONS, condition, update, upsert=True)):
+            return True
+        assert self.has(key, names[0]), "decided in part, or out of order"
+        return False
 
     def has(self, key: str, name: str) -> bool:
-        with self._lock:
-            return name in self._applied[key]
+        return self._rows.find_one({"_id": key, "applied": name}) is not None
+
+    def recorded(self, key: str) -> list[str]:
+        return list((self._rows.find_one({"_id": key}) or {"recorded": []})["recorded"])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -640,18 +597,17 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     client = faulty_database.client
     keys, per_key = 6, 120
     documents = numbered(keys * per_key, keys=keys)
-    conversations = Conversations()
+    conversations = Conversations(faulty_database)
     handled: dict[str, list[int]] = defaultdict(list)
     epoch = 0
 
-    def decide_for(mine: int, deferred: list[Job]) -> Callable[[Job], JobResult]:
+    def decide_for(
+        mine: int, committer: Committer, deferred: list[Job]
+    ) -> Callable[[Job], JobResult | Wait]:
         dice = random.Random(seed * 1000 + mine)
 
         def decide(job: Job) -> JobResult | Wait:
             key, name = job.document["key"], name_of(job.document)
-            if mine < conversations.epoch:
-                deferred.append(job)
-                return WAITS
             if job.again and conversations.has(key, name):
                 job.take_along(0)
                 return JobResult.ALREADY_APPLIED
@@ -665,7 +621,15 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
             handled[key] += [number for number in numbers if number % 3 == 0]
             if all(number % 3 == 0 for number in numbers):
                 return JobResult.DONE
-            return conversations.record(mine, key, names, job.unsaved())
+            try:
+                if not conversations.record(committer, key, names):
+                    # An earlier try was not answered.
+                    job.take_along(0)
+                    return JobResult.ALREADY_APPLIED
+            except (StoreUnavailable, Replaced):
+                deferred.append(job)
+                return WAITS
+            return JobResult.RECORDED
 
         return decide
 
@@ -678,10 +642,12 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     done = False
     while not done:
         epoch += 1
-        conversations.epoch = epoch
         deferred: list[Job] = []
-        worker = decide_for(epoch, deferred)
-        one = begin(faulty_database, worker, epoch=epoch, threads=3, pauses=pauses)
+        committer = Committer(faulty_database)
+        worker = decide_for(epoch, committer, deferred)
+        one = begin(
+            faulty_database, worker, epoch=epoch, threads=3, pauses=pauses, committer=committer
+        )
         fed = one.tracker.token or 0
         # Nothing before it is missing, and nothing was counted twice.
         assert one.tracker.passed == fed
@@ -708,14 +674,14 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
                 with failing(client, ["commitTransaction"], times=2, closeConnection=True):
                     one.hold()
             if fed >= len(documents) and is_done(one):
-                done = one.saver.save()
+                done = one.save()
                 break
         assert epoch < 8 or done, "it does not come to its end"
         one.kill()
     assert held(faulty_database) == []
     for key in range(keys):
         mine = [n for n in range(keys * per_key) if n % keys == key]
-        recorded = [int(name[1:]) for name in conversations.recorded[f"U{key}"]]
+        recorded = [int(name[1:]) for name in conversations.recorded(f"U{key}")]
         assert recorded == sorted(set(recorded))
         assert [n for n in recorded if n % 3] == [n for n in mine if n % 3]
         assert set(handled[f"U{key}"]) == {n for n in mine if n % 3 == 0}

@@ -7,7 +7,6 @@ import pytest
 from dispatcher.keyed.hold_policy import HoldPolicy
 from dispatcher.keyed.queues import KeyQueue, KeyQueues, Run
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import JobResult
 from linedesk.store.control import Pause, Pauses, Scope
 from tests.dispatcher.fakes import WAITS
 
@@ -35,7 +34,7 @@ class Desk:
 
     def decide(self, count: int) -> None:
         for _ in range(count):
-            assert self.queues.decided(self.begin(), JobResult.DONE)
+            assert self.queues.decided(self.begin())
 
     def due(self, now: float) -> dict[str, int]:
         return {queue.key[1]: count for queue, count in self.policy.due(self.queues, now)}

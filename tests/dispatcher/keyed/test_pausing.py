@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from pymongo.database import Database
 
 from dispatcher.keyed.queues import MANY
 from dispatcher.keyed.suspects import CrashSuspects
+from dispatcher.progress.tracker import ProgressSnapshot
 from linedesk.contract import Job, JobResult, Wait
+from linedesk.store.committer import Change
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, Document, make_heartbeat, name_of
 from tests.dispatcher.conftest import Begin, DeskOfPool
@@ -186,18 +187,18 @@ def test_a_paused_key_is_held_and_progress_continues(
     given = numbered(MANY * 3, keys=2)
     one.put(*given)
     one.hold_until(len(given) // 2)
-    eventually(lambda: one.saver.save() and len(worker.decided) == len(given) // 2)
-    assert one.saver.save()
+    eventually(lambda: one.save() and len(worker.decided) == len(given) // 2)
+    assert one.save()
     assert one.tracker.after == given[-1]["_id"]
     assert {(row["key"], row["why"]["code"]) for row in held(database)} == {("U0", "paused")}
     assert one.pool.view.in_hand()["waiting_keys"]["paused"] == 1
     # Later documents queue up behind it, whether it is held by then or not.
     one.put(document("late", "U0"), first=len(given))
     one.pool.obey(NO_PAUSES)
-    eventually(lambda: one.saver.save() and len(worker.by_key["U0"]) == len(given) // 2 + 1)
+    eventually(lambda: one.save() and len(worker.by_key["U0"]) == len(given) // 2 + 1)
     in_order = [f"e{n}" for n in range(0, len(given), 2)]
     assert worker.by_key["U0"] == [*in_order, "late"]
-    eventually(lambda: one.saver.save() and not held(database))
+    eventually(lambda: one.save() and not held(database))
 
 
 def test_a_paused_key_waits_a_moment_before_it_is_held(
@@ -228,26 +229,26 @@ def test_a_key_may_be_resumed_while_its_documents_are_on_their_way_into_held(
     worker = RecordingWorker()
     one = begin(database, worker.decide, after_seconds=60.0, pauses=paused("main/U0"))
     one.put(*numbered(5))
-    save = one.progress.save
+    make = one.progress.changes
 
-    def resumed_meanwhile(snapshot: Any) -> None:
-        if snapshot.rows:
+    def resumed_meanwhile(snapshot: ProgressSnapshot | None) -> list[Change]:
+        if snapshot is not None and snapshot.rows:
             one.pool.obey(NO_PAUSES)
             assert worker.decided == []
             if again:
                 one.pool.obey(paused("main"))
-        save(snapshot)
+        return make(snapshot)
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.progress, "save", resumed_meanwhile)
+        patch.setattr(one.progress, "changes", resumed_meanwhile)
         assert one.hold()
     if again:
         assert one.pool.view.in_hand()["waiting_keys"]["paused"] == 1
         assert worker.decided == []
         one.pool.obey(NO_PAUSES)
-    eventually(lambda: one.saver.save() and len(worker.decided) == 5)
+    eventually(lambda: one.save() and len(worker.decided) == 5)
     assert worker.decided == [f"e{n}" for n in range(5)]
-    eventually(lambda: one.saver.save() and not held(database))
+    eventually(lambda: one.save() and not held(database))
 
 
 def test_a_successor_knows_the_pauses_before_it_decides_what_is_held(
@@ -260,11 +261,11 @@ def test_a_successor_knows_the_pauses_before_it_decides_what_is_held(
     worker = RecordingWorker()
     second = begin(database, worker.decide, epoch=2, pauses=paused("main/U0"))
     second.put(document("late", "U0"), first=6)
-    eventually(lambda: second.saver.save() and len(worker.decided) == 3)
+    eventually(lambda: second.save() and len(worker.decided) == 3)
     assert worker.decided == ["e1", "e3", "e5"]
     second.hold_until(4)
     second.pool.obey(NO_PAUSES)
-    eventually(lambda: second.saver.save() and len(worker.decided) == 7)
+    eventually(lambda: second.save() and len(worker.decided) == 7)
     assert worker.by_key["U0"] == ["e0", "e2", "e4", "late"]
 
 
@@ -282,7 +283,7 @@ def test_beyond_so_many_keys_the_window_fills_and_nothing_is_lost(
     assert len(held(database)) == 5
     assert not one.pool.wait_for_room(0.0)
     one.pool.obey(NO_PAUSES)
-    eventually(lambda: one.saver.save() and len(worker.decided) == 10)
+    eventually(lambda: one.save() and len(worker.decided) == 10)
     assert one.pool.wait_for_room(0.0)
 
 
@@ -413,10 +414,10 @@ def test_of_a_paused_key_that_is_held_only_the_first_is_read_and_given_up(
     decide = GivingUp()
     second = begin(database, decide, epoch=3, pauses=paused("all"))
     until_given_up(second, "e0")
-    assert second.saver.save()
+    assert second.save()
     eventually(lambda: second.pool.view.in_hand()["waiting_keys"]["paused"] == 1)
     assert (decide.given_up, decide.entered) == (["e0"], [])
     assert [name_of(row["document"]) for row in held(database)] == ["e1", "e2"]
     assert not second.pool.give_up("main", "U0", "gone")
     second.pool.obey(NO_PAUSES)
-    eventually(lambda: second.saver.save() and decide.entered == ["e1", "e2"])
+    eventually(lambda: second.save() and decide.entered == ["e1", "e2"])

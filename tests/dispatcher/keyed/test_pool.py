@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.keyed.queues import MOST_UNSAVED, Run
+from dispatcher.keyed.queues import Run
 from dispatcher.keyed.suspects import CrashSuspects
 from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import name_of
@@ -289,34 +289,10 @@ def test_a_step_may_leave_another_step(pool_of: MakePool) -> None:
 # Saves.
 
 
-def test_a_key_decides_so_many_documents_and_then_waits_for_a_save(pool_of: MakePool) -> None:
-    worker = RecordingWorker()
-    desk = pool_of(worker.decide)
-    desk.put(*numbered(MOST_UNSAVED + 20))
-    assert desk.pool.urgent.wait(15)
-    # Another key continues meanwhile.
-    desk.put(document("other", "U9"))
-    eventually(lambda: "other" in worker.decided)
-    assert worker.by_key["U0"] == [f"e{n}" for n in range(MOST_UNSAVED)]
-    desk.save()
-    desk.wait_until_idle()
-    assert worker.by_key["U0"] == [f"e{n}" for n in range(MOST_UNSAVED + 20)]
-
-
-def test_recorded_documents_count_as_well(pool_of: MakePool) -> None:
-    worker = RecordingWorker(lambda job: JobResult.RECORDED)
-    desk = pool_of(worker.decide)
-    desk.put(*numbered(MOST_UNSAVED + 1))
-    assert desk.pool.urgent.wait(15)
-    assert len(worker.decided) == MOST_UNSAVED
-    desk.save()
-    desk.wait_until_idle()
-
-
 def test_a_save_that_failed_lets_no_key_continue(pool_of: MakePool) -> None:
     worker = RecordingWorker()
-    desk = pool_of(worker.decide)
-    desk.put(*numbered(MOST_UNSAVED + 1))
+    desk = pool_of(worker.decide, suspects=CrashSuspects(sought=True, most=100))
+    desk.put(*numbered(2), again=True)
     assert desk.pool.urgent.wait(15)
     for _ in range(2):
         desk.pool.changed.clear()
@@ -325,73 +301,48 @@ def test_a_save_that_failed_lets_no_key_continue(pool_of: MakePool) -> None:
         desk.pool.not_saved()
         assert desk.pool.changed.is_set(), "the save would not be tried again"
         assert desk.pool.urgent.is_set()
+    # Another key continues meanwhile.
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
-    assert len(worker.by_key["U0"]) == MOST_UNSAVED
+    assert worker.by_key["U0"] == ["e0"]
     desk.save()
     desk.wait_until_idle()
-    assert len(worker.by_key["U0"]) == MOST_UNSAVED + 1
+    assert worker.by_key["U0"] == ["e0", "e1"]
 
 
 def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) -> None:
-    worker = RecordingWorker()
-    desk = pool_of(worker.decide)
-    documents = numbered(MOST_UNSAVED + 60)
-    desk.put(*documents[:50])
-    desk.wait_until_idle()
-    plan = desk.pool.begin_save()
-    assert plan is not None
-    # The save is under way; the key decides on until it may not.
-    desk.put(*documents[50:])
-    assert desk.pool.urgent.wait(15)
-    assert len(worker.by_key["U0"]) == MOST_UNSAVED
-    desk.pool.saved(plan)
-    # It covered 50, so as many more may be decided.
-    eventually(lambda: len(worker.by_key["U0"]) == MOST_UNSAVED + 50)
+    held = Holder("e1")
+    worker = RecordingWorker(held)
+    desk = pool_of(worker.decide, threads=5, suspects=CrashSuspects(sought=True, most=100))
+    desk.put(*numbered(4, keys=2), again=True)
+    held.wait_until_held("e1")
     eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
-    assert desk.pool.urgent.is_set(), "the key waits for the next save"
-    assert len(worker.by_key["U0"]) == MOST_UNSAVED + 50
-    desk.save()
-    desk.wait_until_idle()
-    assert len(worker.by_key["U0"]) == MOST_UNSAVED + 60
-
-
-def test_names_decided_without_a_record_are_passed_to_the_next_job(pool_of: MakePool) -> None:
-    unsaved: dict[str, list[str]] = {}
-
-    def decide(job: Job) -> JobResult | Wait:
-        name = name_of(job.document)
-        unsaved[name] = list(job.unsaved())
-        return JobResult.RECORDED if name == "e2" else JobResult.DONE
-
-    desk = pool_of(decide)
-    desk.put(*numbered(5))
-    desk.wait_until_idle()
-    assert unsaved["e2"] == ["e0", "e1"]
-    assert unsaved["e3"] == []
-    assert unsaved["e4"] == ["e3"]
-    desk.save()
-    desk.put(document("e5", "U0"))
-    desk.wait_until_idle()
-    assert unsaved["e5"] == []
-
-
-def test_a_failed_save_keeps_the_names_for_the_next_job(pool_of: MakePool) -> None:
-    unsaved: list[str] = []
-
-    def decide(job: Job) -> JobResult | Wait:
-        unsaved[:] = job.unsaved()
-        return JobResult.DONE
-
-    desk = pool_of(decide)
-    desk.put(document("e0"))
-    desk.wait_until_idle()
     plan = desk.pool.begin_save()
     assert plan is not None
-    desk.pool.not_saved()
-    desk.put(document("e1"))
+    # The save is under way.
+    held.let_go()
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 2)
+    desk.pool.saved(plan)
+    eventually(lambda: worker.by_key["U0"] == ["e0", "e2"])
+    assert worker.by_key["U1"] == ["e1"]
+    assert desk.pool.urgent.is_set(), "the key waits for the next save"
+    desk.save()
     desk.wait_until_idle()
-    assert unsaved == ["e0"]
+    assert worker.by_key["U1"] == ["e1", "e3"]
+
+
+def test_the_thread_that_saves_is_woken_once_for_all_that_it_finds(
+    pool_of: MakePool,
+) -> None:
+    held = Holder("e2")
+    desk = pool_of(held)
+    desk.put(*numbered(4))
+    held.wait_until_held("e2")
+    assert desk.woken == 1
+    desk.pool.changed.clear()
+    held.let_go()
+    desk.wait_until_idle()
+    assert desk.woken == 2
 
 
 # Bounds.

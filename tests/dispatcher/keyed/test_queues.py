@@ -30,7 +30,6 @@ from dispatcher.keyed.queues import (
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import JobResult, Wait
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_WRAPPED_BYTES
@@ -39,7 +38,7 @@ from tests.dispatcher.progress.test_tracker import empty_progress, stored
 
 CHANNEL = "main"
 KEYS = ("A", "B", "C")
-MOST_UNSAVED = 3
+# Also the names that a conversation remembers.
 MANY = 2
 MOST_MOVED = 3
 # A scan may set `after` back by as much as it begins behind it, and the next one begins there.
@@ -66,7 +65,7 @@ class World(RuleBasedStateMachine):
         self.overwritten: set[int] = set()
         self.progress: dict[str, Any] = {**empty_progress(RING), "held": 0}
         self.held: dict[int, Document] = {}
-        self.applied: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=MOST_UNSAVED + 1))
+        self.applied: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=MANY))
         self.recorded: dict[str, list[int]] = defaultdict(list)
         self.decided_ever: set[int] = set()
         self.lost: set[int] = set()
@@ -84,10 +83,8 @@ class World(RuleBasedStateMachine):
         self.resumed: set[str] = set()
         self.deferred: dict[str, Any] = {}
         self.bypass: set[str] = set()
-        # Per key: decided and not saved, as exactly as the account knows.
+        # Per key: decided and not saved.
         self.unsaved: dict[str, list[int]] = {key: [] for key in KEYS}
-        self.unsaved_names: dict[str, list[int]] = {key: [] for key in KEYS}
-        self.names_since_record: dict[str, set[int]] = {key: set() for key in KEYS}
         self.careful: dict[str, int] = dict.fromkeys(KEYS, 0)
         # Per key: how many documents behind its first one are decided with it.
         self.along: dict[str, int] = dict.fromkeys(KEYS, 0)
@@ -99,7 +96,6 @@ class World(RuleBasedStateMachine):
         self.queues = KeyQueues(
             self.tracker,
             pauses=self.pauses(),
-            most_unsaved=MOST_UNSAVED,
             many=MANY,
             most_moved=MOST_MOVED,
             most_slow=1,
@@ -209,7 +205,6 @@ class World(RuleBasedStateMachine):
         assert key not in self.deferred, "it was not resumed"
         assert key not in self.paused or key in self.bypass, "it is paused"
         assert key not in self.moving, "it is on its way into held"
-        assert len(self.unsaved[key]) < MOST_UNSAVED, "more than `applied` can name"
         assert not (self.careful[key] and self.unsaved[key]), "each decision waits for a save"
         self.running[key] = work
         self.bypass.discard(key)
@@ -266,26 +261,19 @@ class World(RuleBasedStateMachine):
         self.end_run(data.draw(st.sampled_from(self.runs())), records=records)
 
     def end_run(self, key: str, *, records: bool) -> None:
-        run = self.running.pop(key)
-        unsaved = [int(name) for name in run.job.unsaved()]
-        assert set(self.unsaved_names[key]) <= set(unsaved) <= self.names_since_record[key]
-        assert unsaved == sorted(unsaved, key=lambda n: (n in self.held, n)) or self.held
+        run = self.running[key]
         numbers = self.decided_by(key, run)
-        result = self.result_of(key, numbers, unsaved, again=run.job.again, records=records)
-        assert self.queues.decided(run, result)
-        assert not self.queues.decided(run, result), "its end came before"
+        if records:
+            self.record(key, numbers, again=run.job.again)
+        del self.running[key]
+        assert self.queues.decided(run)
+        assert not self.queues.decided(run), "its end came before"
         del self.pending[key][: len(numbers)]
         self.along[key] = 0
         self.decided_ever.update(numbers)
         self.unsaved[key] += numbers
-        assert len(self.unsaved[key]) <= MOST_UNSAVED, "more than `applied` can name"
         self.careful[key] = max(0, self.careful[key] - len(numbers))
         self.bypass.discard(key)
-        if result is JobResult.RECORDED:
-            self.unsaved_names[key], self.names_since_record[key] = [], set()
-        elif result is JobResult.DONE:
-            self.unsaved_names[key] += numbers
-            self.names_since_record[key].update(numbers)
 
     def decided_by(self, key: str, run: Any) -> list[int]:
         """The documents that the run decides: its own, and those that it took along."""
@@ -298,18 +286,19 @@ class World(RuleBasedStateMachine):
             return numbers[:1]
         return numbers
 
-    def result_of(
-        self, key: str, numbers: list[int], unsaved: list[int], *, again: bool, records: bool
-    ) -> JobResult | Wait:
+    def record(self, key: str, numbers: list[int], *, again: bool) -> None:
+        """A record is in one group with the progress of all that was decided before it."""
         if again and set(numbers) <= set(self.applied[key]):
-            return JobResult.ALREADY_APPLIED
+            return
+        if self.plan is not None:
+            self.saved()
+        if self.begin_save():
+            self.saved()
         assert not set(numbers) & set(self.recorded[key]), "recorded twice"
-        if not records:
-            return JobResult.DONE
         assert not self.recorded[key] or numbers[0] > self.recorded[key][-1], "out of order"
-        self.applied[key].extend([*unsaved, *numbers])
+        self.applied[key].extend(numbers)
         self.recorded[key] += numbers
-        return JobResult.RECORDED
+        self.decided_ever.update(numbers)
 
     @rule(data=st.data(), count=st.integers(0, 4))
     @precondition(lambda self: self.runs())
@@ -322,7 +311,7 @@ class World(RuleBasedStateMachine):
         numbers = [one["_id"] for one in following.documents]
         assert numbers == self.pending[key][1 : 1 + len(numbers)], "out of order, or not the next"
         assert following.is_cut == (len(numbers) + 1 < len(self.pending[key]))
-        assert following.room == 0 or not self.careful[key]
+        assert following.room == (0 if self.careful[key] else MANY - 1)
         self.along[key] = job.take_along(count)
         assert self.along[key] == min(count, following.room, len(numbers))
         job.listens = False
@@ -374,11 +363,7 @@ class World(RuleBasedStateMachine):
         self.end_abandoned(data.draw(st.sampled_from(self.abandoned)), decides=decides)
 
     def end_abandoned(self, run: Any, *, decides: bool) -> None:
-        end = (
-            self.queues.decided(run, JobResult.DONE)
-            if decides
-            else self.queues.deferred(run, WAITS)
-        )
+        end = self.queues.decided(run) if decides else self.queues.deferred(run, WAITS)
         assert not end, "an abandoned run decides nothing"
 
     @rule(data=st.data())
@@ -407,7 +392,7 @@ class World(RuleBasedStateMachine):
     def save_each(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(self.runs()))
         self.queues.save_each(self.queues.get((CHANNEL, key)))
-        self.careful[key] = MOST_UNSAVED + 1
+        self.careful[key] = MANY
 
     @rule(
         key=st.sampled_from(KEYS),
@@ -561,8 +546,6 @@ class World(RuleBasedStateMachine):
         self.moving = set()
         for key, covered in self.covered.items():
             self.unsaved[key] = [one for one in self.unsaved[key] if one not in covered]
-            names = [one for one in self.unsaved_names[key] if one not in covered]
-            self.unsaved_names[key] = names
         self.covered = {}
 
     @rule(reached=st.booleans())
@@ -582,9 +565,13 @@ class World(RuleBasedStateMachine):
         for id_ in snapshot.gone:
             self.held.pop(id_, None)
 
-    @rule(reached=st.booleans())
-    def crash(self, reached: bool) -> None:
-        if self.plan is not None and reached:
+    @rule(reached=st.booleans(), records=st.booleans())
+    def crash(self, reached: bool, records: bool) -> None:
+        """Its last group may have been committed, which it heard no more."""
+        if reached and records and (runs := self.runs()):
+            run = self.running[runs[0]]
+            self.record(runs[0], self.decided_by(runs[0], run), again=run.job.again)
+        elif self.plan is not None and reached:
             self.make_durable()
         known = self.told_finished()
         self.lost |= {number for number in self.overwritten if number not in known}
@@ -624,8 +611,7 @@ class World(RuleBasedStateMachine):
             return KeyState.IDLE
         if key in self.paused and key not in self.bypass:
             return KeyState.PAUSED
-        most = 1 if self.careful[key] else MOST_UNSAVED
-        if key in self.moving or len(self.unsaved[key]) >= most:
+        if key in self.moving or (self.careful[key] and self.unsaved[key]):
             return KeyState.UNSAVED
         return KeyState.READY
 
@@ -702,7 +688,7 @@ def test_keys_take_turns() -> None:
     while (run := queues.next(1.0)) is not None:
         assert isinstance(run, Run)
         order.append(run.job.document["_id"])
-        queues.decided(run, JobResult.DONE)
+        queues.decided(run)
     assert order == [1, -1, 2, -2]
 
 
@@ -757,7 +743,7 @@ def test_slow_runs_leave_threads_to_others_and_take_turns() -> None:
     assert not fifth.job.take_slow_place()
     assert queues.deferred(fifth, WAITS)
     for before, after in ((runs[1], "a2"), (runs[0], "a3")):
-        assert queues.decided(before, JobResult.DONE)
+        assert queues.decided(before)
         assert begun(queues).name == after
         assert queues.next(1.0) is None
 
@@ -773,7 +759,7 @@ def test_a_slow_one_that_was_given_up_makes_room_and_gets_its_place_again() -> N
     assert again.name == "b"
     first.job.resume()
     assert queues.next(1.0) is None
-    queues.decided(again, JobResult.DONE)
+    queues.decided(again)
     assert begun(queues).job.take_slow_place(), "it has its place since its run began"
 
 
@@ -783,7 +769,7 @@ def test_a_key_that_comes_while_others_wait_for_a_slow_place_goes_behind_them() 
     assert first.job.take_slow_place()
     assert not second.job.take_slow_place()
     queues.deferred(second, WAITS)
-    queues.decided(first, JobResult.DONE)
+    queues.decided(first)
     assert not third.job.take_slow_place()
     queues.deferred(third, WAITS)
     assert begun(queues).name == "b"
@@ -807,11 +793,10 @@ def test_documents_taken_along_end_with_the_job() -> None:
     run = begun(queues)
     assert ids(run.job.following().documents) == [2, 3, 4, 5]
     assert run.job.take_along(2) == 2
-    assert queues.decided(run, JobResult.DONE)
-    assert run.job.unsaved() == ["1", "2", "3"]
+    assert queues.decided(run)
     following = begun(queues)
     assert following.name == "4"
-    assert queues.decided(following, JobResult.DONE)
+    assert queues.decided(following)
     assert (queues.tracker.unfinished, queues.decided_documents) == (1, 4)
 
 
@@ -828,7 +813,7 @@ def test_documents_taken_along_are_kept_over_a_deferral_and_can_be_released() ->
     last = begun(queues)
     assert last.job is run.job
     last.job.take_along(0)
-    queues.decided(last, JobResult.DONE)
+    queues.decided(last)
     assert begun(queues).name == "2"
 
 
@@ -841,7 +826,7 @@ def test_documents_taken_along_stay_in_memory_when_they_move_to_held() -> None:
     save(queues)
     assert ids(job.document for job in run.queue.jobs) == [1, 2, 3]
     assert ids(run.job.following().documents) == [2, 3]
-    queues.decided(run, JobResult.RECORDED)
+    queues.decided(run)
     assert queues.held_documents == 2
     plan = queues.begin_save()
     assert plan is not None
@@ -852,16 +837,12 @@ def test_documents_taken_along_stay_in_memory_when_they_move_to_held() -> None:
 
 
 def test_no_more_is_taken_along_than_applied_can_name() -> None:
-    queues = queues_of(*numbered(9), most_unsaved=5)
+    queues = queues_of(*numbered(9), many=3)
     for _ in range(2):
-        queues.decided(begun(queues), JobResult.DONE)
+        queues.decided(begun(queues))
     run = begun(queues)
     assert run.job.following().room == 2
     assert run.job.take_along(6) == 2
-    queues.decided(run, JobResult.DONE)
-    assert queues.next(1.0) is None
-    save(queues)
-    assert begun(queues).job.following().room == 4
 
 
 def test_behind_a_suspect_nothing_is_taken_along() -> None:
@@ -944,20 +925,18 @@ def test_a_document_that_is_no_event_waits_for_no_answer(event: Any) -> None:
 
 
 def test_documents_possibly_decided_by_an_earlier_process_are_saved_one_by_one() -> None:
-    queues = queues_of(*numbered(10), most_unsaved=3)
+    queues = queues_of(*numbered(10), many=3)
     run = begun(queues)
     queues.save_each(run.queue)
-    for _ in range(3):
-        assert queues.decided(run, JobResult.DONE)
+    for _ in range(2):
+        assert queues.decided(run)
         assert queues.next(1.0) is None
         save(queues)
         run = begun(queues)
-    # From now on as many as `applied` can name.
-    for _ in range(2):
-        assert queues.decided(run, JobResult.DONE)
+    # From now on none waits for a save.
+    for _ in range(3):
+        assert queues.decided(run)
         run = begun(queues)
-    assert queues.decided(run, JobResult.DONE)
-    assert queues.next(1.0) is None
 
 
 def test_of_moved_documents_only_the_first_stays_in_memory() -> None:
@@ -976,7 +955,7 @@ def test_a_release_is_for_the_first_document_alone() -> None:
     run = begun(queues)
     queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
     queues.let_pass(run.queue)
-    queues.decided(run, JobResult.DONE)
+    queues.decided(run)
     assert run.queue.state is KeyState.PAUSED
 
 
@@ -991,7 +970,7 @@ def test_documents_that_move_while_held_is_read_come_behind_it() -> None:
     queues.choose(NOW)
     save(queues)
     queues.loaded(load, [{"_id": 1, "n": 0, "document": {"_id": 1}}])
-    queues.decided(begun(queues), JobResult.DONE)
+    queues.decided(begun(queues))
     following = queues.next(1.0)
     assert isinstance(following, Load)
     assert (following.above, following.upto) == (0, 1)
@@ -1002,7 +981,7 @@ def test_of_fewer_documents_than_had_to_move_each_is_chosen_once() -> None:
     queues = queues_of(*numbered(6), most_moved=4)
     queues.want_moved([(queue, 6) for queue in queues.all()])
     for _ in range(3):
-        assert queues.decided(begun(queues), JobResult.DONE)
+        assert queues.decided(begun(queues))
     queues.choose(NOW)
     save(queues)
     assert (queues.held_documents, queues.has_to_move) == (3, False)
@@ -1053,7 +1032,7 @@ def test_documents_that_vanished_from_held_are_not_waited_for() -> None:
     rows = [{"_id": 1, "n": 5, "document": {"_id": 1}}]
     assert queues.loaded(load, rows) == 2
     assert queues.held_documents == 1
-    assert queues.decided(begun(queues), JobResult.DONE)
+    assert queues.decided(begun(queues))
     save(queues)
     assert not queues.all()
 

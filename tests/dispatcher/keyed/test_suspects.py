@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.queues import MOST_UNSAVED, KeyQueue
+from dispatcher.keyed.queues import MANY, KeyQueue
 from dispatcher.keyed.saver import Saver
 from dispatcher.keyed.starts import CAUSE, StartCounter
 from dispatcher.keyed.suspects import CrashSuspects
@@ -24,10 +24,12 @@ from dispatcher.progress.document import Progress, Start, Trying
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import Job, JobResult, Wait
+from linedesk.store.committer import Committer
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
+from tests.dispatcher.leader_terms import took_over
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -313,15 +315,16 @@ class Written:
 
     def __init__(self, database: Database[Document], decide: Callable[[Any], JobResult]) -> None:
         self.rows = database[PROGRESS]
+        self._database = database
         self._decide = decide
         self.laters: list[Callable[[], None]] = []
         self.replaced: list[Replaced] = []
 
     def start(self, epoch: int) -> StartCounter:
-        self.progress = Progress(self.rows, feed="memory", epoch=epoch)
+        self.progress, start = took_over(self._database, epoch=epoch)
         return StartCounter(
             self.progress,
-            self.progress.take_over(),
+            start,
             decide=self._decide,
             later=lambda seconds, function: self.laters.append(function),
             step=lambda step: step(),
@@ -466,7 +469,7 @@ def test_names_of_a_release_before_are_found(database: Database[Document]) -> No
 
 def test_what_a_release_before_has_watched_is_passed_over(database: Database[Document]) -> None:
     """Its next killing event is proved anew; a pause that was made for it is an operator's now."""
-    Progress(database[PROGRESS], feed="memory", epoch=0).take_over()
+    took_over(database, epoch=0)
     row = {"channel": "main", "key": "U1", "since": datetime.now(UTC), "running": "bad"}
     database[PROGRESS].update_one({}, {"$set": {"watched": [row]}})
     written = Written(database, dies)
@@ -490,10 +493,7 @@ def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]
 
 def test_a_start_that_gives_an_event_up_restarts_the_waits(database: Database[Document]) -> None:
     """Otherwise several conversations with poison would delay all others for a quarter hour."""
-    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
-    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
-        20, Trying("poison", 2, datetime.now(UTC))
-    )
+    took_over(database)[0].note_starts(20, Trying("poison", 2, datetime.now(UTC)))
     written = Written(database, lambda task: JobResult.DONE)
     poison = written.start(2)
     assert poison.back_off_seconds > 0
@@ -508,10 +508,7 @@ def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
     database: Database[Document],
 ) -> None:
     """The process died twice with it named, for another reason; then it ends well."""
-    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
-    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
-        6, Trying("innocent", 1, datetime.now(UTC))
-    )
+    took_over(database)[0].note_starts(6, Trying("innocent", 1, datetime.now(UTC)))
     written = Written(database, lambda task: JobResult.DONE)
     poison = written.start(2)
     for _ in range(3):
@@ -523,10 +520,7 @@ def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
 
 def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Document]) -> None:
     """A job that first waits for a profile kills the process only in its second run."""
-    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
-    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
-        6, Trying("bad", 1, datetime.now(UTC))
-    )
+    took_over(database)[0].note_starts(6, Trying("bad", 1, datetime.now(UTC)))
     runs: list[Any] = []
 
     def decide(task: Any) -> JobResult | Wait:
@@ -564,8 +558,7 @@ def test_the_late_end_of_an_abandoned_run_clears_no_other_suspect(
     database: Database[Document],
 ) -> None:
     """Its thread comes back while its job runs a second time, named by that run."""
-    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
-    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(9)
+    took_over(database)[0].note_starts(9)
     inside, back = threading.Event(), threading.Event()
     named: list[Any] = []
 
@@ -595,7 +588,8 @@ class Life:
     def __init__(self, database: Database[Document], epoch: int, given: list[Document]) -> None:
         self.given_up_for: list[str] = []
         self.dead = threading.Event()
-        progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
+        self._committer = Committer(database)
+        progress = Progress(self._committer, feed="memory", epoch=epoch)
         start = progress.take_over()
         poison = StartCounter(
             progress,
@@ -613,7 +607,7 @@ class Life:
             later=lambda seconds, function: None,
             suspects=poison.suspects(most=1000),
         )
-        self._saver = Saver(self._pool, progress)
+        self._committer.lead(Saver(self._pool, progress))
         for place, one in enumerate(given, 1):
             self._pool.put(one, place, again=True)
         self._pool.move(len(given) + 1)
@@ -638,7 +632,7 @@ class Life:
     def _is_over(self) -> bool:
         # Events that no line waits for are saved too late.
         if self._pool.urgent.is_set() and not self.dead.is_set():
-            self._saver.save()
+            self._committer.commit_waiting()
         return self.dead.is_set() or self._pool.standing()[0] == 0
 
 
@@ -647,7 +641,7 @@ def test_a_poison_right_behind_what_is_decided_at_once_is_found(
 ) -> None:
     """Otherwise each start would clear the one before it, and die before that is saved."""
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
-    given = [document(f"before{n}", "U0") for n in range(MOST_UNSAVED - 1)]
+    given = [document(f"before{n}", "U0") for n in range(MANY - 1)]
     given += [document("bad", "U0"), document("behind", "U0")]
     given_up_for: list[str] = []
     lives = 0
@@ -764,8 +758,7 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
             assert hold.wait(30)
         return JobResult.DONE
 
-    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
-    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(1)
+    took_over(database, epoch=0)[0].note_starts(1)
     store(database, document("suspect", "U1"), *numbered(5, keys=1, prefix="n"))
     worker = RecordingWorker(act)
     running = dispatch(database, worker)
@@ -790,8 +783,7 @@ def test_a_clean_stop_restarts_the_count(
 def test_a_process_that_waits_before_it_begins_decides_nothing_and_stops_at_once(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
-    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(99)
+    took_over(database, epoch=0)[0].note_starts(99)
     store(database, document("e0"))
     worker = RecordingWorker()
     running = dispatch(database, worker)
@@ -826,8 +818,7 @@ def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
     database: Database[Document], dispatch: Dispatch, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`held` was emptied by hand during the takeover."""
-    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
-    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2)
+    took_over(database, epoch=0)[0].note_starts(2)
     found = [HeldKey("main", "U1", count=3, top=3)]
     monkeypatch.setattr(HeldStore, "all_keys", lambda self: found)
     running = dispatch(database, RecordingWorker())
@@ -846,8 +837,7 @@ def test_documents_in_held_are_suspect_as_well(
         named.append((database[PROGRESS].find_one() or {})["trying"]["name"])
         return JobResult.DONE
 
-    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
-    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2)
+    took_over(database, epoch=0)[0].note_starts(2)
     given = document("held", "U1")
     row = {"_id": given["_id"], "n": 1, "key": "U1", "channel": "main", "document": given}
     database[HELD].insert_one({**row, "why": "set aside", "since": datetime.now(UTC)})

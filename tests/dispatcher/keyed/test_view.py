@@ -11,7 +11,8 @@ from random import Random
 
 import pytest
 
-from dispatcher.keyed.queues import MOST_UNSAVED, KeyQueue, KeyQueues, QueuedJob
+from dispatcher.keyed.queues import KeyQueue, KeyQueues, QueuedJob
+from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Threads
 from dispatcher.keyed.view import MOST_WAITING, PoolView
 from dispatcher.progress.held import HeldKey
@@ -258,10 +259,11 @@ def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
 
 
 def test_a_key_that_waits_for_a_save_is_reported(pool_of: MakePool) -> None:
-    desk = pool_of(lambda job: JobResult.DONE)
-    desk.put(*numbered(MOST_UNSAVED + 2))
+    suspects = CrashSuspects(sought=True, most=100)
+    desk = pool_of(lambda job: JobResult.DONE, suspects=suspects)
+    desk.put(*numbered(2), again=True)
     eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
-    assert waiting(desk) == [(f"e{MOST_UNSAVED}", "not_saved")]
+    assert waiting(desk) == [("e1", "not_saved")]
     desk.save()
     desk.wait_until_idle()
     assert desk.pool.view.in_hand()["waiting_keys"]["save"] == 0

@@ -1,25 +1,24 @@
-"""Progress: only the holder of the epoch writes it, and a save is small."""
+"""Progress: only the holder of the epoch writes it, and its part of a group is small."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import bson
 import pytest
 from bson import ObjectId
 from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
 
-from dispatcher.progress.document import Progress, Trying, _Unmatched
+from dispatcher.progress.document import Progress, Start, Trying
 from dispatcher.progress.tracker import RING_SLOTS, ProgressTracker
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
+from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import SCHEMA, Document
 from linedesk.store.errors import OtherSchema, Replaced, StoreUnavailable
 from tests.dispatcher.faults import failing
@@ -34,21 +33,57 @@ def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
         yield client.progress_test
 
 
-def progress(database: Database[Document], epoch: int, feed: str = "memory") -> Progress:
-    return Progress(database["progress"], feed=feed, epoch=epoch)
+class Term:
+    """The progress of one epoch, and its groups, which `save` commits: as the dispatcher's fence,
+    without its pool.
+    """
+
+    def __init__(self, database: Database[Document], epoch: int, *, feed: str = "memory") -> None:
+        self.committer = Committer(database)
+        self.progress = Progress(self.committer, feed=feed, epoch=epoch)
+        self.tracker = ProgressTracker()
+        self._rows: Sequence[Document] = ()
+        self._gone: Sequence[Any] = ()
+        self.committer.lead(self)
+
+    def take_over(self) -> Start:
+        start = self.progress.take_over()
+        self.tracker = start.tracker
+        return start
+
+    def finish(self, *ids: Any) -> None:
+        for id_ in ids:
+            slot = self.tracker.take(id_, f"after {id_}")
+            assert slot is not None
+            self.tracker.finish(slot)
+
+    def save(self, *, rows: Sequence[Document] = (), gone: Sequence[Any] = ()) -> bool:
+        """Commit a group; documents enter and leave `held` with it."""
+        self._rows, self._gone = rows, gone
+        return self.committer.commit_waiting()
+
+    def changes(self, *, alone: bool) -> Sequence[Change]:
+        self._plan = self.tracker.snapshot(self._rows, self._gone)
+        return self.progress.changes(self._plan)
+
+    def written(self) -> None:
+        self.tracker.saved(self._plan)
+
+    def not_written(self) -> None:
+        self.tracker.not_saved()
+
+    def refused(self) -> None:
+        self.progress.refused()
+
+    def seconds(self) -> float:
+        return 0.0
 
 
-def finish(tracker: ProgressTracker, *ids: Any) -> None:
-    for id_ in ids:
-        slot = tracker.take(id_, f"after {id_}")
-        assert slot is not None
-        tracker.finish(slot)
-
-
-def save(one: Progress, tracker: ProgressTracker) -> None:
-    snapshot = tracker.snapshot()
-    one.save(snapshot)
-    tracker.saved(snapshot)
+def began(database: Database[Document], epoch: int = 1) -> Term:
+    """A term that has taken over."""
+    term = Term(database, epoch)
+    term.take_over()
+    return term
 
 
 def found(database: Database[Document]) -> dict[str, Any]:
@@ -58,7 +93,7 @@ def found(database: Database[Document]) -> dict[str, Any]:
 
 
 def test_the_first_start_finds_nothing_finished(database: Database[Document]) -> None:
-    start = progress(database, 1).take_over()
+    start = Term(database, 1).take_over()
     assert start.feed is None
     assert (start.tracker.token, start.tracker.after, len(start.tracker)) == (None, None, 0)
     document = found(database)
@@ -77,22 +112,21 @@ def test_progress_of_another_schema_is_left_unchanged(
     database: Database[Document], change: Document, words: str
 ) -> None:
     """A standby may have looked before."""
-    progress(database, 1).take_over()
+    began(database)
     database["progress"].update_one({}, change)
     before = found(database)
     with pytest.raises(OtherSchema, match=words):
-        progress(database, 2).take_over()
+        began(database, 2)
     assert found(database) == before
 
 
 def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
-    first = progress(database, 1)
-    tracker = first.take_over().tracker
-    finish(tracker, "a", "b")
-    assert tracker.take("unfinished", "after unfinished") is not None
-    finish(tracker, "d")
-    save(first, tracker)
-    start = progress(database, 2).take_over()
+    first = began(database)
+    first.finish("a", "b")
+    assert first.tracker.take("unfinished", "after unfinished") is not None
+    first.finish("d")
+    assert first.save()
+    start = Term(database, 2).take_over()
     assert start.feed == "memory"
     assert (start.tracker.token, start.tracker.after) == ("after b", "b")
     again = {id_: start.tracker.take(id_, None) for id_ in ("a", "b", "unfinished", "d", "e")}
@@ -102,41 +136,37 @@ def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
 def test_starts_and_the_job_that_ran_alone_are_passed_to_the_successor(
     database: Database[Document],
 ) -> None:
-    first = progress(database, 1)
-    tracker = first.take_over().tracker
+    first = began(database)
     trying = Trying("E1", 1, datetime(2026, 1, 2, tzinfo=UTC))
-    first.note_starts(4, trying)
-    finish(tracker, "a")
-    save(first, tracker)
-    start = progress(database, 2).take_over()
+    first.progress.note_starts(4, trying)
+    first.finish("a")
+    assert first.save()
+    start = Term(database, 2).take_over()
     assert (start.starts, start.trying) == (4, [trying])
     with pytest.raises(Replaced):
-        first.note_starts(0)
+        first.progress.note_starts(0)
 
 
 def test_a_predecessor_is_refused(database: Database[Document]) -> None:
-    first, second = progress(database, 1), progress(database, 2)
-    tracker = first.take_over().tracker
-    second.take_over()
+    first = began(database)
+    began(database, 2)
     before = found(database)
-    finish(tracker, "a")
+    first.finish("a")
     with pytest.raises(Replaced):
-        save(first, tracker)
+        first.save()
     with pytest.raises(Replaced):
         first.take_over()
     assert found(database) == before
 
 
 def test_taking_over_again_with_the_own_epoch_is_allowed(database: Database[Document]) -> None:
-    one = progress(database, 1)
-    one.take_over()
-    assert one.take_over().tracker.after is None
+    assert began(database).take_over().tracker.after is None
 
 
 def test_a_take_over_of_unknown_outcome_may_be_repeated(
     faulty_database: Database[Document],
 ) -> None:
-    one = progress(faulty_database, 1)
+    one = Term(faulty_database, 1)
     unknown = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
     with (
         failing(faulty_database.client, ["findAndModify"], times=1, **unknown),
@@ -148,21 +178,19 @@ def test_a_take_over_of_unknown_outcome_may_be_repeated(
     assert one.take_over().tracker.after is None
 
 
-def test_a_save_of_unknown_outcome_is_repeated_by_the_next_one(
-    faulty_database: Database[Document],
+@pytest.mark.parametrize("reached", [True, False], ids=["committed", "aborted"])
+def test_a_group_of_unknown_outcome_is_repeated_by_the_next_one(
+    faulty_database: Database[Document], reached: bool
 ) -> None:
-    one = progress(faulty_database, 1)
-    tracker = one.take_over().tracker
-    finish(tracker, "a")
+    one = began(faulty_database)
+    one.finish("a")
     unknown = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
-    with (
-        failing(faulty_database.client, ["update"], times=1, **unknown),
-        pytest.raises(StoreUnavailable),
-    ):
-        one.save(tracker.snapshot())
-    tracker.not_saved()
-    finish(tracker, "b")
-    save(one, tracker)
+    fault = unknown if reached else {"closeConnection": True}
+    # The driver itself asks twice.
+    with failing(faulty_database.client, ["commitTransaction"], times=2, **fault):
+        assert not one.save()
+    one.finish("b")
+    assert one.save()
     document = found(faulty_database)
     assert (document["after"], document["ring"][:3]) == ("b", ["a", "b", None])
 
@@ -171,27 +199,26 @@ def test_an_unreachable_server_is_unavailable() -> None:
     with connect(
         "mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1
     ) as client:
+        one = Term(client.db, 1)
         with pytest.raises(StoreUnavailable):
-            progress(client.db, 1).take_over()
-        with pytest.raises(StoreUnavailable):
-            progress(client.db, 1).save(ProgressTracker().snapshot())
+            one.take_over()
+        assert not one.save()
 
 
 def test_a_save_writes_the_changed_slots_only(database: Database[Document], client: Client) -> None:
     """18 KB a save would roll the oplog over in half an hour."""
-    one = progress(database, 1)
-    tracker = one.take_over().tracker
-    finish(tracker, *(ObjectId() for _ in range(RING_SLOTS + 10)))
-    save(one, tracker)
-    finish(tracker, ObjectId())
-    save(one, tracker)
-    assert last_save_bytes(client, database) < 500
+    one = began(database)
+    one.finish(*(ObjectId() for _ in range(RING_SLOTS + 10)))
+    assert one.save()
+    one.finish(ObjectId())
+    assert one.save()
+    assert last_save_bytes(client, database) < 700
     assert len(bson.encode(found(database))) > 10_000
 
 
 def last_save_bytes(client: Client, database: Database[Document]) -> int:
-    """The cost of the last save in the oplog."""
-    condition = {"ns": f"{database.name}.progress", "op": "u"}
+    """The cost of the last group in the oplog."""
+    condition = {"o.applyOps.ns": f"{database.name}.progress"}
     entry = client.local["oplog.rs"].find_one(condition, sort=[("$natural", -1)])
     assert entry is not None
     return len(bson.encode(entry))
@@ -201,201 +228,165 @@ def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
     database: Database[Document], client: Client
 ) -> None:
     """Written completely, the documents finished beyond it multiplied the oplog by four."""
-    one = progress(database, 1)
-    tracker = one.take_over().tracker
-    slow, second = tracker.take("slow", 1), None
-    finish(tracker, *(ObjectId() for _ in range(2000)))
-    second = tracker.take("second", 1)
-    save(one, tracker)
-    finish(tracker, ObjectId())
-    save(one, tracker)
-    assert last_save_bytes(client, database) < 500
+    one = began(database)
+    slow = one.tracker.take("slow", 1)
+    one.finish(*(ObjectId() for _ in range(2000)))
+    second = one.tracker.take("second", 1)
+    assert one.save()
+    one.finish(ObjectId())
+    assert one.save()
+    assert last_save_bytes(client, database) < 700
     # Documents that the position passes free their places, which the next ones take.
     assert slow is not None
-    tracker.finish(slow)
-    save(one, tracker)
-    finish(tracker, ObjectId())
-    save(one, tracker)
-    assert last_save_bytes(client, database) < 500
+    one.tracker.finish(slow)
+    assert one.save()
+    one.finish(ObjectId())
+    assert one.save()
+    assert last_save_bytes(client, database) < 700
     assert len(found(database)["finished"]) == 2
     assert second is not None
-    tracker.finish(second)
-    save(one, tracker)
+    one.tracker.finish(second)
+    assert one.save()
     assert found(database)["finished"] == []
 
 
+@pytest.mark.parametrize("another", [True, False], ids=["by another write", "by itself"])
 def test_finished_places_lost_by_a_drop_are_written_again(
-    database: Database[Document],
+    database: Database[Document], another: bool
 ) -> None:
     """A save of changes only would leave holes, and a successor would decide those documents
     again.
     """
-    one = progress(database, 1)
-    tracker = one.take_over().tracker
-    assert tracker.take("slow", 1) is not None
-    finish(tracker, "a", "b")
-    save(one, tracker)
+    one = began(database)
+    assert one.tracker.take("slow", 1) is not None
+    one.finish("a", "b")
+    assert one.save()
     database["progress"].drop()
-    # Another write than a save finds it out.
-    with pytest.raises(StoreUnavailable):
-        one.note_starts(0)
-    finish(tracker, "c")
-    with pytest.raises(StoreUnavailable):
-        one.save(tracker.snapshot())
-    tracker.not_saved()
-    save(one, tracker)
+    if another:
+        one.progress.note_starts(0)
+    one.finish("c")
+    assert one.save()
     assert found(database)["finished"] == ["a", "b", "c"]
 
 
-def test_a_save_that_arrives_after_later_ones_is_refused(
-    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+def test_a_command_that_arrives_after_later_groups_writes_nothing_and_blocks_none(
+    faulty: EmbeddedMongod, faulty_database: Database[Document]
 ) -> None:
     """After a cut the kernel still delivers bytes sent on an abandoned connection."""
-    one = progress(database, 1)
-    tracker, late = one.take_over().tracker, []
-    slow, *others = (tracker.take(id_, id_) for id_ in ("slow", "a", "b", "slower", "c", "d"))
+    with connect(faulty.uri, app_name="cut off", socket_seconds=0.2) as client:
+        one = began(client[faulty_database.name])
+        slow, a, b = (one.tracker.take(id_, id_) for id_ in ("slow", "a", "b"))
 
-    def finish_and_save(slot: Any) -> None:
-        tracker.finish(slot)
-        save(one, tracker)
+        def finish_and_save(slot: Any) -> bool:
+            one.tracker.finish(slot)
+            return one.save()
 
-    def lose(changes: Document, *given: Any) -> None:
-        late.append((changes, *given))
-        raise StoreUnavailable("on its way")
-
-    a, b, _, c, d = others
-    finish_and_save(a)
-    finish_and_save(c)
-    write = one._update
-    monkeypatch.setattr(one, "_update", lose)
-    tracker.finish(b)  # type: ignore[arg-type]
-    with pytest.raises(StoreUnavailable):
-        one.save(tracker.snapshot())
-    tracker.not_saved()
-    monkeypatch.setattr(one, "_update", write)
-    finish_and_save(slow)
-    finish_and_save(d)
-    before = found(database)
-    assert (before["after"], before["finished"]) == ("b", ["c", "d"])
-    with suppress(_Unmatched):
-        write(*late[0])
-    assert found(database) == before
+        late = {"blockConnection": True, "blockTimeMS": 800, "appName": "cut off"}
+        with failing(faulty_database.client, ["update"], times=1, **late):
+            assert not finish_and_save(a)
+            assert is_under_way(faulty_database)
+            assert finish_and_save(slow)
+            assert finish_and_save(b)
+            assert is_under_way(faulty_database)
+            before = found(faulty_database)
+            assert (before["after"], before["finished"]) == ("b", [])
+            eventually(lambda: not is_under_way(faulty_database))
+        assert found(faulty_database) == before
+        one.finish("c")
+        assert one.save()
 
 
-def test_a_row_that_was_dropped_during_a_save_has_no_holes(
-    database: Database[Document], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another write makes it again between the save's preparation and its update."""
-    one = progress(database, 1)
-    tracker = one.take_over().tracker
-    assert tracker.take("slow", 1) is not None
-    finish(tracker, "a", "b")
-    save(one, tracker)
-    write = one._update
-
-    def drop_before(*given: Any) -> None:
-        monkeypatch.setattr(one, "_update", write)
-        database["progress"].drop()
-        one._claim()
-        write(*given)
-
-    monkeypatch.setattr(one, "_update", drop_before)
-    finish(tracker, "c")
-    with pytest.raises(StoreUnavailable):
-        one.save(tracker.snapshot())
-    tracker.not_saved()
-    save(one, tracker)
-    assert found(database)["finished"] == ["a", "b", "c"]
+def is_under_way(database: Database[Document]) -> bool:
+    """Whether the server has yet to carry out a command."""
+    mine = {"$match": {"appName": "cut off", "command.update": {"$exists": True}}}
+    # $currentOp refuses any other read concern.
+    admin = database.client.get_database("admin", read_concern=ReadConcern("local"))
+    return bool(list(admin.aggregate([{"$currentOp": {}}, mine])))
 
 
 def test_places_that_were_left_are_taken_again_and_no_successor_reads_them(
     database: Database[Document],
 ) -> None:
-    first = progress(database, 1)
-    tracker = first.take_over().tracker
+    first = began(database)
+    tracker = first.tracker
     slots = {id_: tracker.take(id_, None) for id_ in ("slow", "a", "b", "slower", "c", "d")}
     for id_ in ("b", "c", "d", "a"):
         tracker.finish(slots[id_])  # type: ignore[arg-type]
-        save(first, tracker)
+        assert first.save()
     assert found(database)["finished"] == ["b", "c", "d", "a"]
     tracker.finish(slots["slow"])  # type: ignore[arg-type]
-    save(first, tracker)
+    assert first.save()
     assert found(database)["finished"] == [None, "c", "d", None]
-    finish(tracker, "e")
-    save(first, tracker)
+    first.finish("e")
+    assert first.save()
     assert sorted(filter(None, found(database)["finished"])) == ["c", "d", "e"]
-    successor = progress(database, 2).take_over().tracker
+    successor = began(database, 2).tracker
     assert [id_ for id_ in (*slots, "e", "f") if successor.take(id_, None)] == ["slower", "f"]
 
 
 def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> None:
-    one = progress(database, 1)
-    tracker = one.take_over().tracker
+    one = began(database)
     ids = [ObjectId() for _ in range(RING_SLOTS * 2 + 30)]
     for first in range(0, len(ids), 700):
-        finish(tracker, *ids[first : first + 700])
-        save(one, tracker)
-    start = progress(database, 2).take_over()
-    known = [id_ for id_ in ids if start.tracker.take(id_, None) is None]
+        one.finish(*ids[first : first + 700])
+        assert one.save()
+    successor = began(database, 2).tracker
+    known = [id_ for id_ in ids if successor.take(id_, None) is None]
     assert known == ids[-RING_SLOTS:]
 
 
 def test_another_feed_is_recognised_by_its_name(database: Database[Document]) -> None:
-    first = progress(database, 1, feed="oplog")
-    tracker = first.take_over().tracker
-    finish(tracker, "a")
-    save(first, tracker)
-    assert progress(database, 2, feed="changestream").take_over().feed == "oplog"
+    first = Term(database, 1, feed="oplog")
+    first.take_over()
+    first.finish("a")
+    assert first.save()
+    assert Term(database, 2, feed="changestream").take_over().feed == "oplog"
 
 
 def test_the_count_of_held_documents_continues(database: Database[Document]) -> None:
-    first = progress(database, 1)
-    tracker = first.take_over().tracker
-    assert [tracker.next_held() for _ in range(3)] == [0, 1, 2]
-    save(first, tracker)
-    assert progress(database, 2).take_over().tracker.next_held() == 3
+    first = began(database)
+    assert [first.tracker.next_held() for _ in range(3)] == [0, 1, 2]
+    assert first.save()
+    assert began(database, 2).tracker.next_held() == 3
 
 
-def test_a_transaction_that_was_refused_leaves_held_as_it_was(
-    database: Database[Document],
-) -> None:
-    first = progress(database, 1)
-    tracker = first.take_over().tracker
-    first.save(tracker.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
-    progress(database, 2).take_over()
+def test_a_group_that_was_refused_leaves_held_as_it_was(database: Database[Document]) -> None:
+    first = began(database)
+    assert first.save(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}])
+    began(database, 2)
     with pytest.raises(Replaced):
-        first.save(tracker.snapshot(rows=[{"_id": "b", "n": 1}], gone=["a"]))
+        first.save(rows=[{"_id": "b", "n": 1}], gone=["a"])
     assert [row["_id"] for row in database["held"].find()] == ["a"]
 
 
-def test_naming_a_suspect_ends_no_transaction(
+def test_a_predecessor_of_which_progress_has_not_changed_is_refused_as_well(
+    database: Database[Document],
+) -> None:
+    """Its group has another write, and nothing of its own to save."""
+    first = began(database)
+    began(database, 2)
+    with pytest.raises(Replaced):
+        first.committer.commit(Change("neighbour", {"_id": 1}, {"$set": {"n": 1}}, upsert=True))
+    assert database["neighbour"].find_one() is None
+
+
+def test_a_group_that_a_predecessor_began_before_the_take_over_is_not_committed_after_it(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MongoDB aborts a transaction when the row it is to write was written since it began."""
-    one = progress(database, 1)
-    tracker, met = one.take_over().tracker, threading.Event()
-    write, writing = one.held.write, threading.Lock()
+    """It sees `progress` as it was when it began, right after its session was ended."""
+    first, second = began(database), Term(database, 2)
+    send = first.committer._send
+    another = Change("neighbour", {"_id": 1}, {"$set": {"n": 1}}, upsert=True)
 
-    def name() -> None:
-        one.note_starts(3, Trying("e1", 0, datetime.now(UTC)))
-        met.set()
+    def take_over_before_the_fence(changes: Sequence[Change]) -> None:
+        send(changes[:-1])
+        second.progress._claim()
+        send(changes[-1:])
 
-    def acquire(timeout: float) -> bool:
-        if writing.locked():
-            met.set()
-        return writing.acquire(timeout=timeout)
-
-    naming = threading.Thread(target=name)
-
-    def amid(*given: Any) -> None:
-        write(*given)
-        naming.start()
-        assert met.wait(15), "it is written, or waits for the end of the transaction"
-
-    told = SimpleNamespace(acquire=acquire, release=writing.release)
-    monkeypatch.setattr(one, "_writing", told, raising=False)
-    monkeypatch.setattr(one.held, "write", amid)
-    one.save(tracker.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
-    naming.join(15)
-    assert database["held"].count_documents({}) == 1
-    assert found(database)["trying"]["name"] == "e1"
+    with monkeypatch.context() as patch:
+        patch.setattr(first.committer, "_send", take_over_before_the_fence)
+        with pytest.raises(StoreUnavailable):
+            first.committer.commit(another)
+    with pytest.raises(Replaced):
+        first.committer.commit(another)
+    assert database["neighbour"].find_one() is None

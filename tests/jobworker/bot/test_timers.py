@@ -14,8 +14,8 @@ from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, STATE_TIMER, Timers, checked_name
-from jobworker.record.conversations import Decision, Outbound
-from jobworker.record.dead_letters import DeadLetters, is_sound
+from jobworker.record.conversations import Conversations, Decision, Outbound
+from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
 from linedesk.store.documents import SCHEDULE, Document
@@ -479,29 +479,36 @@ def test_data_that_mongodb_cannot_hold_is_given_up_at_once(
     assert database[SCHEDULE].count_documents({}) == 0
 
 
+@pytest.mark.parametrize("lands", [False, True], ids=["and did not land", "and landed"])
 def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
-    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+    database: Db,
+    room: Rooms,
+    sim: Sim,
+    kitchen: Kitchen,
+    monkeypatch: pytest.MonkeyPatch,
+    lands: bool,
 ) -> None:
+    """Also if its letter is not confirmed, and MongoDB accepts the row later."""
     user, desk = sim.add_user("花子"), room(kitchen.bot)
-    write, written = DeadLetters.write, []
+    give_up, tried = Conversations.give_up, []
 
-    def unsure(letters: DeadLetters, letter: Document) -> None:
-        # No process may set it any more by then, whatever dies here and whatever MongoDB accepts
-        # later.
-        assert sorted(one["type"] for one in desk.effects()) == ["deadletter", "timer"]
-        write(letters, letter)
-        written.append(letter)
-        if len(written) == 1:
+    def unsure(self: Conversations, *args: Any, **more: Any) -> None:
+        tried.append(args)
+        if lands or len(tried) > 1:
+            give_up(self, *args, **more)
+            # No process may set it any more, whatever dies here.
+            assert [one["name"] for one in desk.effects()] == ["rice"]
+        if len(tried) == 1:
             database.command({"collMod": SCHEDULE, "validator": {}})
             raise StoreUnavailable("not confirmed")
 
-    monkeypatch.setattr(DeadLetters, "write", unsure)
+    monkeypatch.setattr(Conversations, "give_up", unsure)
     database.command({"collMod": SCHEDULE, "validator": {"name": {"$ne": "egg"}}})
     try:
         say(desk, user, "egg 180, rice 180")
     finally:
         database.command({"collMod": SCHEDULE, "validator": {}})
-    assert len(written) == 2
+    assert len(tried) == 2
     (letter,) = desk.letters()
     assert letter["cause"] == "MongoDB refuses the row: 121"
     assert (letter["key"], letter["effect"]["timer"]) == (

@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import bson
-import pymongo
 import pytest
 from bson import ObjectId
 from pymongo.collection import Collection
@@ -34,7 +33,7 @@ from jobworker.record.conversations import (
     Outbound,
     Recorded,
 )
-from jobworker.record.group_commit import GroupCommit
+from jobworker.record.dead_letters import DeadLetters, change_of
 from jobworker.record.record import APPLIED
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
@@ -42,11 +41,12 @@ from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
+from linedesk.store.committer import Committer, Write
 from linedesk.store.documents import Document
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.records.effects import WITH_OUTBOX, effects_of, place_of
 from linesim import Sim
-from tests.jobworker.worker_harness import Room, a_send, outbound
+from tests.jobworker.worker_harness import Room, a_send, lead, outbound
 from tests.waiting import eventually
 
 Db = Database[Any]
@@ -76,7 +76,7 @@ def deciding(*names: str, **changes: Any) -> Decision:
 @pytest.fixture
 def of_epoch(database: Db) -> Callable[[int], Conversations]:
     def make(epoch: int) -> Conversations:
-        made = Conversations(database.conversations)
+        made = Conversations(lead(Committer(database), epoch=epoch))
         made.epoch = epoch
         return made
 
@@ -91,12 +91,17 @@ def mine(of_epoch: Callable[[int], Conversations]) -> Conversations:
 def record(
     conversations: Conversations, doc: Document, decision: Decision, **more: Any
 ) -> Recorded:
-    return conversations.record(doc, decision, **{"unsaved": (), "message_id": None, **more})
+    recording = conversations.enter_record(doc, decision, **{"message_id": None, **more})
+    return conversations.recorded(recording)
+
+
+def is_made(recorded: Recorded) -> bool:
+    return not (recorded.applied or recorded.unsent or recorded.outdated)
 
 
 def places(recorded: Recorded) -> list[str]:
     """The places of a record's effects in the outbox."""
-    return [place for place, _ in recorded.outbox.effects]
+    return [place for place, _ in recorded.effects]
 
 
 def ids_in(conversation: Document) -> list[str]:
@@ -133,7 +138,6 @@ def test_a_first_record_looks_as_the_contract_says(database: Db, mine: Conversat
         "state": "asked",
         "data": {"n": 1},
         "n": 1,
-        "epoch": 5,
         "applied": ["E1"],
         "unsent": [],
     }
@@ -168,22 +172,15 @@ def test_an_event_without_an_id_is_named_by_its_document(database: Db, mine: Con
     assert stored(database)["applied"] == [str(doc["_id"])]
 
 
-def test_events_decided_without_a_record_are_applied_along(
-    database: Db, mine: Conversations
-) -> None:
-    record(mine, document("E3"), deciding("E3/0"), unsaved=["E1", "E2"])
-    assert stored(database)["applied"] == ["E1", "E2", "E3"]
-
-
 def test_the_last_hundred_names_are_kept_and_twice_as_many_at_most(
     database: Db, mine: Conversations
 ) -> None:
-    """Also if so many are applied along that one record names a hundred."""
+    """Also if one record decides a hundred events."""
     names: list[str] = []
     for n in range(330):
-        along = [f"{n}-{m}" for m in range(99 if n % 50 == 0 else 0)]
-        record(mine, document(f"E{n}"), NOTHING, unsaved=along)
-        names += [*along, f"E{n}"]
+        gathered = {f"{n}-{m}": None for m in range(99 if n % 50 == 0 else 0)}
+        record(mine, document(f"E{n}"), NOTHING, gathered=gathered)
+        names += [f"E{n}", *gathered]
         applied = stored(database)["applied"]
         assert applied == names[-len(applied) :]
         assert min(len(names), APPLIED) <= len(applied) <= 2 * APPLIED
@@ -210,11 +207,11 @@ def test_sixteen_threads_record_one_event_once(database: Db, mine: Conversations
 
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(on_a_thread, range(16)))
-    assert len([answer for answer in answers if answer.is_ours]) == 1
+    (made,) = [answer for answer in answers if is_made(answer)]
     found = stored(database)
     assert (found["n"], found["applied"], len(found["outbox"])) == (1, ["E1"], 1)
-    for answer in answers:
-        assert [effect["id"] for _, effect in answer.outbox.effects] == ids_in(found)
+    assert [effect["id"] for _, effect in made.effects] == ids_in(found)
+    assert [list(answer.applied) for answer in answers if answer is not made] == [["E1"]] * 15
 
 
 def test_sixteen_first_events_of_one_key_are_all_recorded(
@@ -237,38 +234,38 @@ def test_sixteen_first_events_of_one_key_are_all_recorded(
 def test_a_successor_s_conversation_refuses_its_predecessor(
     database: Db, of_epoch: Callable[[int], Conversations]
 ) -> None:
-    old, new = of_epoch(5), of_epoch(6)
+    old = of_epoch(5)
     (place,) = places(record(old, document("E1"), deciding("E1/0")))
-    call, letter = a_call(place), {"id": "E1/0", "type": "deadletter"}
-    assert old.note_call("main/U1", call)
-    new.adopt("main/U1")
+    call, letters = a_call(place), [change_of({"id": "E1/0"})]
+    assert old.note_call("main/U1", call, seconds=5) is Noted.NOTED
     before = stored(database)
-    with pytest.raises(Replaced):
-        record(old, document("E2"), deciding("E2/0"))
-    with pytest.raises(Replaced):
-        record(old, document("E1"), deciding("E1/0"))
-    with pytest.raises(Replaced):
-        old.adopt("main/U1")
-    with pytest.raises(Replaced):
-        old.note_call("main/U1", call)
-    with pytest.raises(Replaced):
-        old.end_call("main/U1", call, done=[place])
-    with pytest.raises(Replaced):
-        old.give_up("main/U1", {place: letter}, call)
-    with pytest.raises(Replaced):
-        old.remove("main/U1", place)
-    assert stored(database) == before
-    assert (before["applied"], before["epoch"]) == (["E1"], 6)
+    of_epoch(6)
+    writes: list[Callable[[], Any]] = [
+        lambda: record(old, document("E2"), deciding("E2/0")),
+        lambda: record(old, document("E1"), deciding("E1/0")),
+        lambda: record(old, document("E1", "U2"), deciding("E1/0")),
+        lambda: old.note_call("main/U1", call, seconds=5),
+        lambda: old.end_call("main/U1", done=[place]),
+        lambda: old.give_up("main/U1", [place], letters, ends_call=True),
+        lambda: old.put_back("main/U1", place, "E1", {}),
+        lambda: old.keep_profile(Conversation("main/U1", n=1), None, {"displayName": "花子"}),
+        lambda: old.remove("main/U1", place),
+    ]
+    for write in writes:
+        with pytest.raises(Replaced):
+            write()
+    assert [stored(database)] == list(database.conversations.find()) == [before]
+    assert database.deadletters.count_documents({}) == 0
 
 
-def test_an_event_found_applied_is_adopted_with_its_outbox(
+def test_an_event_that_a_predecessor_recorded_is_found_applied(
     database: Db, of_epoch: Callable[[int], Conversations]
 ) -> None:
     record(of_epoch(5), document(), deciding("E1/0", state="asked"))
     answer = record(of_epoch(7), document(), deciding("other/0", state="forgotten"))
-    assert answer.adopted["epoch"] == 7
-    assert [effect["id"] for _, effect in answer.outbox.effects] == ["E1/0"]
-    assert (stored(database)["state"], stored(database)["n"]) == ("asked", 1)
+    assert (list(answer.applied), answer.effects) == (["E1"], ())
+    found = stored(database)
+    assert (found["state"], found["n"], ids_in(found)) == ("asked", 1, ["E1/0"])
 
 
 def test_an_event_whose_message_was_unsent_is_finished_without_effects(
@@ -277,9 +274,9 @@ def test_an_event_whose_message_was_unsent_is_finished_without_effects(
     record(mine, document("E1"), NOTHING)
     database.conversations.update_one({}, {"$push": {"unsent": "M1"}})
     answer = record(mine, document("E2"), deciding("E2/0"), message_id="M1")
-    assert (answer.unsent, answer.is_ours) == (True, False)
+    assert (answer.unsent, answer.effects) == (True, ())
     assert "outbox" not in stored(database)
-    assert record(mine, document("E3"), deciding("E3/0"), message_id="M2").is_ours
+    assert is_made(record(mine, document("E3"), deciding("E3/0"), message_id="M2"))
 
 
 def test_a_call_is_kept_in_the_conversation_until_its_verdict(
@@ -287,14 +284,14 @@ def test_a_call_is_kept_in_the_conversation_until_its_verdict(
 ) -> None:
     here = places(record(mine, document(), deciding("E1/0", "E1/1", "E1/2")))
     call = a_call(*here[:2])
-    assert mine.note_call("main/U1", call) is Noted.NOTED
-    adopted = Outbound.of(stored(database)).call
-    assert isinstance(adopted, Call)
-    assert (adopted.members, adopted.way, adopted.key) == (call.members, call.way, "k")
+    assert mine.note_call("main/U1", call, seconds=5) is Noted.NOTED
+    found = Outbound.of(stored(database)).call
+    assert isinstance(found, Call)
+    assert (found.members, found.way, found.key) == (call.members, call.way, "k")
     for _ in range(2):
-        mine.end_call("main/U1", call, done=call.members)
-        found = stored(database)
-        assert (ids_in(found), "call" in found) == (["E1/2"], False)
+        mine.end_call("main/U1", done=call.members)
+        left = stored(database)
+        assert (ids_in(left), "call" in left) == (["E1/2"], False)
 
 
 def test_a_call_that_line_refused_leaves_its_sends_without_the_token(
@@ -303,46 +300,67 @@ def test_a_call_that_line_refused_leaves_its_sends_without_the_token(
     sends = [a_send(id=f"E1/{n}", token="t").as_document() for n in range(2)]
     here = places(record(mine, document(), Decision({}, sends)))
     call = a_call(*here, way=SendMethod.REPLY, key=None, token="t")
-    assert mine.note_call("main/U1", call) is Noted.NOTED
-    mine.end_call("main/U1", call, used_up=here[1:])
+    assert mine.note_call("main/U1", call, seconds=5) is Noted.NOTED
+    mine.end_call("main/U1", used_up=here[1:])
     found = stored(database)
     assert [one["token"] for _, one in effects_of(found)] == ["t", None]
     assert "call" not in found
 
 
-def test_a_call_that_memory_does_not_know_of_gives_way_and_ends_none_but_itself(
-    database: Db, mine: Conversations
-) -> None:
-    """It was written later than its time-out, and nothing was called for it."""
-    here = places(record(mine, document(), deciding("E1/0", "E1/1")))
-    earlier, later = a_call(*here[:1]), a_call(*here, at=datetime.now(UTC) + timedelta(seconds=1))
-    assert mine.note_call("main/U1", earlier) is Noted.NOTED
-    assert mine.note_call("main/U1", later) is Noted.NOTED
-    mine.end_call("main/U1", earlier, done=here)
-    mine.give_up("main/U1", {here[0]: {"id": "E1/0", "type": "deadletter"}}, earlier)
-    found = stored(database)
-    assert (len(found["call"]["members"]), ids_in(found)) == (2, ["E1/0", "E1/1"])
-    assert {effect["type"] for effect in found["outbox"].values()} == {"send"}
+def test_a_conversation_has_so_many_late_replies_a_day(database: Db, mine: Conversations) -> None:
+    call = a_call(*places(record(mine, document(), deciding("E1/0"))))
+    noted = [
+        mine.note_call("main/U1", call, LateCall(day, 2), seconds=5)
+        for day in ("2026-11-27", "2026-11-27", "2026-11-27", "2026-11-28")
+    ]
+    assert noted == [Noted.NOTED, Noted.NOTED, Noted.TOO_MANY_LATE, Noted.NOTED]
+    assert stored(database)["late"] == {"day": "2026-11-28", "calls": 1}
 
 
-def test_a_letter_takes_the_place_of_its_send_and_ends_its_call(
+def test_letters_take_the_place_of_their_sends_and_end_the_call(
     database: Db, mine: Conversations
 ) -> None:
     here = places(record(mine, document(), deciding("E1/0", "E1/1", "E1/2")))
-    call = a_call(*here[:2])
-    assert mine.note_call("main/U1", call) is Noted.NOTED
-    letters = {place: {"id": f"E1/{n}", "type": "deadletter"} for n, place in enumerate(here[:2])}
-    mine.give_up("main/U1", letters, call)
-    found = stored(database)
-    assert [effect["type"] for _, effect in effects_of(found)] == ["deadletter"] * 2 + ["send"]
-    assert "call" not in found
+    assert mine.note_call("main/U1", a_call(*here[:2]), seconds=5) is Noted.NOTED
+    letters = [change_of({"id": f"E1/{n}", "cause": "refused"}) for n in range(2)]
+    for _ in range(2):
+        mine.give_up("main/U1", here[:2], letters, ends_call=True)
+        found = stored(database)
+        assert (ids_in(found), "call" in found) == (["E1/2"], False)
+        assert [row["_id"] for row in database.deadletters.find()] == ["E1/0", "E1/1"]
+
+
+def test_a_letter_that_is_written_again_stays_as_it_is(database: Db) -> None:
+    letters = DeadLetters(lead(Committer(database)), is_unsent=lambda _: False)
+    for cause in ("handler: ValueError", "a late writer"):
+        letters.write({"id": "E1", "effect": effect(), "cause": cause})
+    (row,) = database.deadletters.find()
+    assert (row["_id"], row["cause"]) == ("E1", "handler: ValueError")
+
+
+def test_a_letter_is_written_although_its_conversation_was_deleted_by_hand(
+    database: Db, mine: Conversations
+) -> None:
+    here = places(record(mine, document(), deciding("E1/0")))
+    database.conversations.delete_many({})
+    mine.give_up("main/U1", here, [change_of({"id": "E1/0"})], ends_call=True)
+    assert database.deadletters.count_documents({}) == 1
+    assert database.conversations.count_documents({}) == 0
+
+
+def test_a_record_and_its_letters_are_one(database: Db, mine: Conversations) -> None:
+    record(mine, document(), NOTHING, letters=[change_of({"id": "E1"})])
+    assert [row["_id"] for row in database.deadletters.find()] == ["E1"]
+    assert not is_made(record(mine, document(), NOTHING, letters=[change_of({"id": "E2"})]))
+    assert [row["_id"] for row in database.deadletters.find()] == ["E1"]
 
 
 def test_no_late_write_recreates_a_removed_effect(database: Db, mine: Conversations) -> None:
     (place,) = places(record(mine, document(), deciding("E1/0")))
     mine.remove("main/U1", place)
-    mine.give_up("main/U1", {place: {"id": "E1/0", "type": "deadletter"}})
-    mine.end_call("main/U1", a_call(place), used_up=[place])
+    mine.give_up("main/U1", [place], [change_of({"id": "E1/0"})], ends_call=False)
+    mine.end_call("main/U1", used_up=[place])
+    mine.put_back("main/U1", place, "E1", {})
     assert stored(database)["outbox"] == {}
 
 
@@ -353,7 +371,7 @@ def test_a_carried_out_effect_is_removed_and_may_be_removed_twice(
     mine.remove("main/U1", first)
     mine.remove("main/U1", first)
     assert ids_in(stored(database)) == ["E1/1"]
-    assert mine.note_call("main/U1", a_call(first, second)) is Noted.GONE
+    assert mine.note_call("main/U1", a_call(first, second), seconds=5) is Noted.GONE
     assert "call" not in stored(database)
 
 
@@ -367,11 +385,8 @@ def test_a_successor_finds_the_outboxes_oldest_record_first(
     new = of_epoch(6)
     left = new.with_outbox()
     assert left == ["main/U3", "main/U1", "main/U2"]
-    new.adopt_all(left[:2])
-    adopted = list(new.adopted(left[:2]))
-    assert {(row["_id"], row["epoch"]) for row in adopted} == {(id_, 6) for id_ in left[:2]}
-    assert [len(row["outbox"]) for row in adopted] == [1, 1]
-    assert [stored(database, key)["epoch"] for key in ("U1", "U2", "U9")] == [6, 5, 5]
+    found = {row["_id"]: ids_in(row) for row in new.outboxes(left[:2])}
+    assert found == {"main/U3": ["E1/0"], "main/U1": ["E1/0"]}
 
 
 def test_the_list_of_outboxes_is_read_from_its_index(database: Db, mine: Conversations) -> None:
@@ -416,7 +431,7 @@ def test_a_full_outbox_makes_a_record_wait_instead_of_failing(
     else:
         pytest.fail("MongoDB took more than a document can hold")
     mine.remove("main/U1", *here[:2])
-    assert record(mine, document(f"E{n}"), decision).is_ours
+    assert is_made(record(mine, document(f"E{n}"), decision))
 
 
 # A record of unknown outcome, on a mongod that fails on request.
@@ -439,7 +454,7 @@ def broken_database(breakable: Client) -> Iterator[Db]:
     database = breakable["line_bot"]
     yield database
     fail(breakable, "off")
-    for name in ("conversations", "deadletters", "schedule"):
+    for name in ("conversations", "deadletters", "schedule", "progress"):
         database[name].delete_many({})
 
 
@@ -453,13 +468,15 @@ def fail(client: Client, mode: Any, *commands: str, **data: Any) -> None:
     )
 
 
-FAULTS = {
-    "recorded, and the majority not heard of in time": {
-        "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}
-    },
-    "not recorded, the connection broken": {"closeConnection": True},
-    "not recorded, no longer primary": {"errorCode": 10107},
-    "not recorded, interrupted": {"errorCode": 11601},
+FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "made, and the majority not heard of in time": (
+        "commitTransaction",
+        {"writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}},
+    ),
+    "made or not, the connection broken": ("commitTransaction", {"closeConnection": True}),
+    "not made, the connection broken": ("update", {"closeConnection": True}),
+    "not made, no longer primary": ("update", {"errorCode": 10107}),
+    "not made, interrupted": ("update", {"errorCode": 11601}),
 }
 
 
@@ -480,13 +497,14 @@ def appending(*, timers: bool) -> tuple[Bot, list[str]]:
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
-    breakable: Client, broken_database: Db, sim: Sim, fault: dict[str, Any]
+    breakable: Client, broken_database: Db, sim: Sim, fault: tuple[str, dict[str, Any]]
 ) -> None:
+    command, how = fault
     bot, runs = appending(timers=True)
     user = sim.add_user("花子")
     with Room(broken_database, sim, bot) as room:
-        # The driver itself repeats a write once, so one failure would not be seen.
-        fail(breakable, {"times": 4}, "findAndModify", **fault)
+        # The driver itself repeats a commit once, so one failure would not be seen.
+        fail(breakable, {"times": 4}, command, **how)
         room.says(user, "一")
         room.until_quiet()
         room.says(user, "二")
@@ -501,44 +519,26 @@ def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_grouped_writes_of_unknown_outcome_are_settled_and_carried_out_once(
-    breakable: Client, broken_database: Db, sim: Sim, fault: dict[str, Any]
+    breakable: Client, broken_database: Db, sim: Sim, fault: tuple[str, dict[str, Any]]
 ) -> None:
-    """The record, the note of its call and the end of that, in a conversation of this term's."""
+    """The records, the notes of their calls and the ends of those."""
+    command, how = fault
     bot, runs = appending(timers=False)
     users = [sim.add_user(f"客{n}") for n in range(4)]
     with Room(broken_database, sim, bot) as room:
         for user in users:
             room.says(user, "一")
         room.until_quiet()
-        fail(breakable, {"times": 6}, "update", **fault)
-        for user in users:
-            room.says(user, "二")
-        room.until_quiet()
-        for user in users:
-            room.says(user, "三")
-        room.until_quiet()
+        fail(breakable, {"times": 6}, command, **how)
+        for text in "二三":
+            for user in users:
+                room.says(user, text)
+            room.until_quiet()
         found = [room.conversation(user.user_id) for user in users]
         assert room.calls_noted() == []
     assert len(runs) == 12
     assert [[one.text for one in sim.answers(user)] for user in users] == [["はい"] * 3] * 4
     assert [(one["n"], one["state"], len(one["applied"])) for one in found] == [(3, "xxx", 3)] * 4
-
-
-@pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
-def test_nothing_ends_before_a_majority_has_its_conversation_adopted(
-    breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture, again: bool
-) -> None:
-    """A failover could take the adoption back, and let a predecessor's record in after all."""
-    user = sim.add_user("花子")
-    with Room(broken_database, sim, Bot()) as room:
-        unknown = FAULTS["recorded, and the majority not heard of in time"]
-        fail(breakable, "alwaysOn", "findAndModify", **unknown)
-        room.put(sim.drafts.text(user, "一"), again=again)
-        eventually(lambda: "not decided" in caplog.text)
-        assert room.unfinished == 1
-        fail(breakable, "off")
-        room.until_decided()
-        assert room.conversation(user.user_id)["applied"] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
@@ -547,17 +547,18 @@ def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
     broken_database: Db,
     sim: Sim,
     caplog: pytest.LogCaptureFixture,
-    fault: dict[str, Any],
+    fault: tuple[str, dict[str, Any]],
 ) -> None:
     caplog.set_level(logging.INFO)
     bot = Bot()
+    command, how = fault
 
     @bot.default()
     def handler(event: Any, talk: Any) -> None:
         talk.after(60, "egg")
         talk.cancel("rice")
-        # Of the rows and of their leaving the outbox; the driver repeats each once by itself.
-        fail(breakable, {"times": 5}, "update", **fault)
+        # Also the rows and their leaving the outbox; the driver repeats each once by itself.
+        fail(breakable, {"times": 5}, *{command, "update"}, **how)
 
     user = sim.add_user("花子")
     limits = SendLimits(store_pause_seconds=0.05)
@@ -587,7 +588,7 @@ def test_a_try_not_known_to_be_written_down_calls_nothing(
     before = len(sim.calls)
     with Room(broken_database, sim, bot) as room:
         room.says(user, "一")
-        eventually(lambda: "call not recorded, waiting" in caplog.text)
+        eventually(lambda: caplog.text.count("writes not confirmed") > 2)
         assert len(sim.calls) == before
         fail(breakable, "off")
         room.until_quiet()
@@ -600,22 +601,26 @@ def until_loaded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_an_answer_that_could_not_be_written_down_is_not_asked_for_again(
-    breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture
+    breakable: Client,
+    broken_database: Db,
+    sim: Sim,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    caplog.set_level(logging.INFO)
+    end_later = Conversations.end_later
+
+    def broken(conversations: Conversations, id_: str, call: Call) -> bool:
+        fail(breakable, "alwaysOn", "update", errorCode=11601)
+        return end_later(conversations, id_, call)
+
+    monkeypatch.setattr(Conversations, "end_later", broken)
     bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Any) -> None:
-        talk.push("はい")
-        fail(breakable, {"skip": 1}, "update", errorCode=11601)
-
+    bot.default()(lambda event, talk: talk.push("はい"))
     user = sim.add_user("花子")
     before = len(sim.calls)
     with Room(broken_database, sim, bot) as room:
-        until_loaded(caplog)
         room.says(user, "一")
-        sim.wait_for(lambda: sim.answers(user))
+        eventually(lambda: "writes not confirmed" in caplog.text)
         fail(breakable, "off")
         room.until_quiet()
     assert len(sim.calls) == before + 1
@@ -624,34 +629,39 @@ def test_an_answer_that_could_not_be_written_down_is_not_asked_for_again(
 LEFT = 1_100
 
 
+class LateLoads:
+    """No outbox of a predecessor can be loaded until it may be."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go_on = threading.Event()
+        outboxes = Conversations.outboxes
+
+        def late(conversations: Conversations, ids: Sequence[str]) -> list[Document]:
+            if not self.go_on.is_set():
+                raise StoreUnavailable("not yet")
+            return outboxes(conversations, ids)
+
+        monkeypatch.setattr(Conversations, "outboxes", late)
+
+
 def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
     database: Db, sim: Sim, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No write of its start depends on how many outboxes a predecessor left."""
+    """No read or write of its start depends on how many outboxes a predecessor left."""
     caplog.set_level(logging.INFO)
-    adopt_all, may_adopt = Conversations.adopt_all, threading.Event()
-
-    def adopting(conversations: Conversations, ids: Sequence[str]) -> None:
-        if not may_adopt.is_set():
-            raise StoreUnavailable("not yet")
-        adopt_all(conversations, ids)
-
-    monkeypatch.setattr(Conversations, "adopt_all", adopting)
-    left = [{**unsent_row(f"U{n}"), "epoch": 1} for n in range(LEFT)]
-    database.conversations.insert_many(left)
+    loads = LateLoads(monkeypatch)
+    database.conversations.insert_many([unsent_row(f"U{n}") for n in range(LEFT)])
     user, bot = sim.add_user("花子"), Bot()
     bot.default()(lambda event, talk: setattr(talk, "state", "heard"))
     with Room(database, sim, bot, epoch=2) as room, room.desk.gate.turn():
         room.says(user, "一")
         room.until_decided()
         assert room.conversation(user.user_id)["state"] == "heard"
-        assert database.conversations.count_documents({"epoch": 2}) == 1
         # They are counted all the same, and an operator's release waits for them.
-        eventually(lambda: len(room.desk.outbox) == LEFT)
+        assert len(room.desk.outbox) == LEFT
         assert room.desk.give_up_send("main", "U7", "U7/0")
-        may_adopt.set()
+        loads.go_on.set()
         eventually(lambda: f"outboxes loaded effects={LEFT}" in caplog.text)
-        assert database.conversations.count_documents({"epoch": 2}) == LEFT + 1
         assert len(room.desk.outbox) == LEFT
         eventually(lambda: not room.desk.give_up_send("main", "U7", "U7/0"))
         assert [letter["_id"] for letter in room.letters()] == ["U7/0"]
@@ -660,13 +670,13 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
 
 
 def test_outboxes_not_loaded_yet_count_as_waiting(
-    breakable: Client, broken_database: Db, sim: Sim
+    database: Db, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = SendLimits(most_in_all=3)
-    broken_database.conversations.insert_many([{**unsent_row(f"U{n}"), "epoch": 1} for n in (1, 2)])
-    fail(breakable, "alwaysOn", "update", errorCode=11601)
-    with Room(broken_database, sim, Bot(), epoch=2, send_limits=limits) as room:
-        eventually(lambda: len(room.desk.outbox) == 2)
+    LateLoads(monkeypatch)
+    database.conversations.insert_many([unsent_row(f"U{n}") for n in (1, 2)])
+    with Room(database, sim, Bot(), epoch=2, send_limits=limits) as room:
+        assert len(room.desk.outbox) == 2
         assert room.desk.has_room()
         room.desk.outbox.add("main/U3", outbound(effect("U3/0")))
         assert not room.desk.has_room()
@@ -677,20 +687,6 @@ def unsent_row(key: str) -> Document:
     row = {"_id": f"main/{key}", "channel": "main", "key": key, "applied": [], "n": 1}
     outbox = {place_of(1, FIRST_NUMBER): effect(f"{key}/0")}
     return {**row, "at": datetime.now(UTC), "outbox": outbox}
-
-
-def test_a_late_record_of_a_frozen_predecessor_is_carried_out_by_the_next_record(
-    database: Db, of_epoch: Callable[[int], Conversations]
-) -> None:
-    predecessor, successor = of_epoch(1), of_epoch(2)
-    record(predecessor, document("E0"), deciding(state="known"))
-    # The successor found no outbox, and decided E1 to nothing; now the predecessor wakes.
-    record(predecessor, document("E1"), deciding("E1/0"))
-
-    recorded = record(successor, document("E2"), deciding("E2/0"))
-
-    assert not recorded.is_ours
-    assert [one["id"] for _, one in recorded.outbox.effects] == ["E1/0", "E2/0"]
 
 
 def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
@@ -709,7 +705,7 @@ def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
     record(mine, event, talk.decision())
 
     assert set(stored(database, "G1")["members"]) == {*list(members)[1:], "U" + "9" * 32}
-    written = {"ns": f"{database.name}.conversations", "op": "u"}
+    written = {"o.applyOps.ns": f"{database.name}.conversations"}
     entry = database.client.local["oplog.rs"].find(written).sort("$natural", -1).limit(-1).next()
     assert len(bson.encode(entry)) < 2_000 < before
 
@@ -719,9 +715,8 @@ def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
 
 def test_one_record_names_all_that_was_decided_together(database: Db, mine: Conversations) -> None:
     together = {"E2": "M2", "E3": None}
-    answer = record(mine, document(), deciding("E1/0"), unsaved=["E0"], gathered=together)
-    assert answer.is_ours
-    assert stored(database)["applied"] == ["E0", "E1", "E2", "E3"]
+    assert is_made(record(mine, document(), deciding("E1/0"), gathered=together))
+    assert stored(database)["applied"] == ["E1", "E2", "E3"]
     assert stored(database)["n"] == 1
 
 
@@ -733,9 +728,8 @@ def test_where_one_of_them_is_applied_nothing_is_recorded(
     answer = record(
         mine, document(), deciding("E1/0"), gathered={"E2": None, "E3": None}, message_id="M1"
     )
-    assert answer.adopted is not None
-    assert answer.adopted["applied"] == stored(database)["applied"] == [name]
-    assert [one["id"] for _, one in answer.outbox.effects] == ["old/0"]
+    assert answer.applied == stored(database)["applied"] == [name]
+    assert ids_in(stored(database)) == ["old/0"]
 
 
 @pytest.mark.parametrize("unsent", ["M1", "M3"])
@@ -750,12 +744,10 @@ def test_where_a_message_of_them_was_taken_back_nothing_is_recorded(
     assert stored(database)["applied"] == ["E0"]
     others = {name: None if id_ == unsent else id_ for name, id_ in together.items()}
     own = None if unsent == "M1" else "M1"
-    assert record(mine, document(), deciding("E1/0"), message_id=own, gathered=others).is_ours
+    assert is_made(record(mine, document(), deciding("E1/0"), message_id=own, gathered=others))
 
 
-def test_of_two_overlapping_records_at_once_one_is_kept(
-    database: Db, of_epoch: Callable[[int], Conversations]
-) -> None:
+def test_of_two_overlapping_records_at_once_one_is_kept(database: Db, mine: Conversations) -> None:
     for n in range(20):
         a, b = f"A{n}", f"B{n}"
         meet = threading.Barrier(2)
@@ -763,11 +755,11 @@ def test_of_two_overlapping_records_at_once_one_is_kept(
         def write(first: str, second: str, meet: threading.Barrier = meet) -> Any:
             meet.wait(15)
             doc = document(first)
-            return record(of_epoch(5), doc, deciding(f"{first}/0"), gathered={second: None})
+            return record(mine, doc, deciding(f"{first}/0"), gathered={second: None})
 
         with ThreadPoolExecutor(2) as pool:
             answers = [one.result() for one in (pool.submit(write, a, b), pool.submit(write, b, a))]
-        assert sorted(answer.is_ours for answer in answers) == [False, True]
+        assert sorted(map(is_made, answers)) == [False, True]
         applied = stored(database)["applied"]
         assert (applied.count(a), applied.count(b)) == (1, 1)
 
@@ -781,99 +773,42 @@ def noted(conversations: Conversations, *names: str, **fields: Any) -> NotedCall
     return NotedCall(placed, a_call(*members, **fields), seconds=20.0)
 
 
-def end_of(database: Db, mine: Conversations) -> NotedCall:
-    """LINE has accepted the call of E1, and its end is not durable."""
-    first = noted(mine, "E1/0", at=datetime.now(UTC) - timedelta(seconds=1))
-    recorded = record(mine, document("E1"), deciding("E1/0"), adopted=False, noted=first)
-    assert recorded.is_noted
-    assert mine.end_later("main/U1", first.call)
-    assert ids_in(stored(database)) == ["E1/0"]
-    return first
-
-
-def record_beside_the_end(database: Db, mine: Conversations) -> Recorded:
-    """The same, and E2 is recorded while another write wants to take the end along."""
-    end_of(database, mine)
-    with mine._together.taken("main/U1") as end:
-        assert end is not None
-        recorded = record(mine, document("E2"), deciding("E2/0"))
-    assert ids_in(stored(database)) == ["E1/0", "E2/0"]
-    return recorded
-
-
-def test_a_record_with_a_call_takes_the_end_of_the_last_one_along(
-    database: Db, mine: Conversations
-) -> None:
-    end_of(database, mine)
-    second = noted(mine, "E2/0")
-    assert record(mine, document("E2"), deciding("E2/0"), noted=second).is_noted
-    found = stored(database)
-    assert ids_in(found) == ["E2/0"]
-    assert tuple(found["call"]["members"]) == second.call.members
-    assert not mine.has_end("main/U1")
-    mine.write_ends()
-    assert stored(database)["call"] == found["call"]
-
-
-def test_a_note_of_a_call_takes_the_end_of_the_last_one_along(
-    database: Db, mine: Conversations
-) -> None:
-    recorded = record_beside_the_end(database, mine)
-    assert not recorded.is_noted
-    call = a_call(*places(recorded))
-    assert mine.note_call("main/U1", call) is Noted.NOTED
-    found = stored(database)
-    assert ids_in(found) == ["E2/0"]
-    assert tuple(found["call"]["members"]) == call.members
-
-
-def test_a_late_reply_takes_the_end_along_too(database: Db, mine: Conversations) -> None:
-    recorded = record_beside_the_end(database, mine)
-    late = LateCall("2026-11-27", 1)
-    assert mine.note_call("main/U1", a_call(*places(recorded)), late) is Noted.NOTED
-    found = stored(database)
-    assert (ids_in(found), found["late"]["calls"]) == (["E2/0"], 1)
-
-
-def test_the_end_of_a_replaced_call_removes_its_sends_only(
-    database: Db, mine: Conversations
-) -> None:
-    first = end_of(database, mine)
-    other = {**first.call.as_document(), "at": datetime.now(UTC)}
-    database.conversations.update_one({}, {"$set": {"call": other}})
-    mine.write_ends()
-    found = stored(database)
-    assert (ids_in(found), "call" in found) == ([], True)
-
-
-def test_no_record_with_a_call_replaces_one_that_stands(database: Db, mine: Conversations) -> None:
+def test_a_record_is_stored_with_its_call(database: Db, mine: Conversations) -> None:
     first = noted(mine, "E1/0")
-    record(mine, document("E1"), deciding("E1/0"), adopted=False, noted=first)
-    recorded = record(mine, document("E2"), deciding("E2/0"), noted=noted(mine, "E2/0"))
-    assert not recorded.is_noted
-    found = stored(database)
-    assert ids_in(found) == ["E1/0", "E2/0"]
-    assert tuple(found["call"]["members"]) == first.call.members
+    recorded = record(mine, document(), deciding("E1/0"), noted=first)
+    assert (recorded.call, recorded.effects) == (first.call, first.effects)
+    assert tuple(stored(database)["call"]["members"]) == first.call.members
+    other = noted(mine, "E1/0")
+    assert record(mine, document(), deciding("E1/0"), noted=other).call is None
+    assert tuple(stored(database)["call"]["members"]) == first.call.members
 
 
-def test_a_first_record_with_a_call_waits_behind_what_a_predecessor_left(
-    database: Db, of_epoch: Callable[[int], Conversations]
+@pytest.mark.parametrize("by", ["a record", "a note"])
+def test_a_later_call_does_not_lose_its_place_to_the_end_of_the_last_one(
+    database: Db, mine: Conversations, by: str
 ) -> None:
-    record(of_epoch(1), document("E1"), deciding("E1/0"))
-    mine = of_epoch(2)
-    second = noted(mine, "E2/0")
-    recorded = record(mine, document("E2"), deciding("E2/0"), adopted=False, noted=second)
-    assert not recorded.is_noted
-    assert recorded.adopted is not None
-    assert [one["id"] for _, one in recorded.outbox.effects] == ["E1/0", "E2/0"]
-    assert "call" not in stored(database)
+    """LINE has accepted the call of E1, and its end is made with the next group."""
+    first = noted(mine, "E1/0")
+    record(mine, document("E1"), deciding("E1/0"), noted=first)
+    more = places(record(mine, document("E2"), deciding("E2/0")))
+    assert mine.end_later("main/U1", first.call)
+    assert ids_in(stored(database)) == ["E1/0", "E2/0"]
+    if by == "a record":
+        third = noted(mine, "E3/0")
+        assert record(mine, document("E3"), deciding("E3/0"), noted=third).call is third.call
+        more = list(third.call.members)
+    else:
+        assert mine.note_call("main/U1", a_call(*more), seconds=5) is Noted.NOTED
+    found = stored(database)
+    assert ids_in(found) == ["E2/0", "E3/0"][: 2 if by == "a record" else 1]
+    assert found["call"]["members"] == more
 
 
 def test_a_change_by_hand_is_seen(
     database: Db, mine: Conversations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once if it increments `n`, and otherwise after ten seconds."""
-    record(mine, document("E1"), deciding(state="asked"), adopted=False)
+    record(mine, document("E1"), deciding(state="asked"))
 
     def decides(name: str) -> bool:
         read_n = mine.load(document(name)).n
@@ -895,7 +830,7 @@ def test_a_change_by_hand_is_seen(
 
 
 def test_what_was_read_before_a_change_is_not_kept(database: Db, mine: Conversations) -> None:
-    record(mine, document("E1"), deciding(state="asked"), adopted=False)
+    record(mine, document("E1"), deciding(state="asked"))
     find_one, id_ = Collection.find_one, "main/U1"
 
     def find(collection: Any, *args: Any, **more: Any) -> Any:
@@ -923,7 +858,7 @@ def test_a_copy_follows_the_records(database: Db, mine: Conversations) -> None:
     ]
     mine.load(document("E0"))
     for number, decision in enumerate(changes, 1):
-        record(mine, document(f"E{number}"), decision, adopted=number > 1)
+        record(mine, document(f"E{number}"), decision)
         assert mine._cache.get("main/U1") is not None
         kept, read = mine.load(document("E9")), mine.read(document("E9"))
         assert (kept.fields(), kept.n) == (read.fields(), read.n)
@@ -934,16 +869,16 @@ def test_a_copy_that_is_read_while_its_record_is_made_counts_it_once(
     database: Db, mine: Conversations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise no later decision would ever match."""
-    record(mine, document("E1"), deciding(state="asked"), adopted=False)
+    record(mine, document("E1"), deciding(state="asked"))
     mine.forget("main/U1")
-    update = GroupCommit.update
+    result = Committer.result
 
-    def updated(group: GroupCommit, *args: Any, **more: Any) -> bool:
-        done = update(group, *args, **more)
+    def read_first(committer: Committer, write: Write, *seconds: float) -> bool:
+        is_made = result(committer, write, *seconds)
         assert mine.load(document("E2")).n == 2
-        return done
+        return is_made
 
-    monkeypatch.setattr(GroupCommit, "update", updated)
+    monkeypatch.setattr(Committer, "result", read_first)
     record(mine, document("E2"), deciding(state="asked again"))
     monkeypatch.undo()
     assert mine.load(document("E3")).n == stored(database)["n"] == 2
@@ -952,22 +887,11 @@ def test_a_copy_that_is_read_while_its_record_is_made_counts_it_once(
 def test_a_count_that_was_decreased_by_hand_is_read_again(
     database: Db, mine: Conversations
 ) -> None:
-    record(mine, document("E1"), deciding(state="asked"), adopted=False)
+    record(mine, document("E1"), deciding(state="asked"))
     read_n = mine.load(document("E2")).n
     database.conversations.update_one({}, {"$set": {"n": 0}})
     assert record(mine, document("E2"), Decision({"state": "b"}, [], read_n)).outdated
     assert mine.load(document("E2")).n == 0
-
-
-def test_an_adopted_conversation_is_read_again(database: Db, mine: Conversations) -> None:
-    """A predecessor may have recorded after it was read."""
-    assert mine.load(document("E1")).state is None
-    database.conversations.insert_one({"_id": "main/U1", "epoch": 1, "n": 1, "state": "asked"})
-    mine.adopt("main/U1")
-    assert mine.load(document("E1")).state == "asked"
-    database.conversations.update_one({}, {"$set": {"state": "by another"}})
-    mine.adopt_all(["main/U1"])
-    assert mine.load(document("E1")).state == "by another"
 
 
 def test_copies_are_bounded_in_bytes_and_those_used_last_remain(
@@ -981,17 +905,3 @@ def test_copies_are_bounded_in_bytes_and_those_used_last_remain(
     kept = [n for n in range(100) if cache.n_of(f"U{n}") is not None]
     assert 3 < len(kept) < 10
     assert kept == [0, *range(101 - len(kept), 100)]
-
-
-def test_a_write_of_a_stop_takes_no_longer_than_its_time(
-    breakable: Client, broken_database: Db
-) -> None:
-    mine = Conversations(broken_database.conversations)
-    mine.epoch = 5
-    first = noted(mine, "E1/0")
-    record(mine, document("E1"), deciding("E1/0"), adopted=False, noted=first)
-    fail(breakable, "alwaysOn", "update", blockConnection=True, blockTimeMS=15_000)
-    began = time.monotonic()
-    with pymongo.timeout(0.3), pytest.raises(StoreUnavailable):
-        mine.end_call("main/U1", first.call)
-    assert time.monotonic() - began < 10

@@ -14,10 +14,11 @@ from jobworker.record import looks
 from jobworker.record.looks import NameParts
 from linedesk import Bot
 from linedesk.console.conversation import by_name
+from linedesk.store.committer import Committer
 from linedesk.store.documents import CONVERSATIONS
 from linedesk.store.records.conversations import NAME_PARTS
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, lead
 
 Rooms = Callable[..., Room]
 USER = {"_id": "main/U1", "kind": "user", "profile": {"displayName": "ﾊﾅｺ"}}
@@ -28,6 +29,10 @@ def found(database: Database[Any], word: str) -> list[str]:
     """By the index only: a conversation without parts is not found."""
     cut = {row["_id"] for row in database[CONVERSATIONS].find({NAME_PARTS: {"$exists": True}})}
     return [row["_id"] for row in by_name(database, word) if row["_id"] in cut]
+
+
+def names(database: Database[Any]) -> NameParts:
+    return NameParts(lead(Committer(database)))
 
 
 def naming_bot() -> Bot:
@@ -48,7 +53,7 @@ def test_a_database_of_an_older_release_is_filled_in_bit_by_bit(
     monkeypatch.setattr(looks, "MOST_AT_ONCE", 2)
     nameless = [{"_id": f"main/U{n}"} for n in range(2, 6)]
     database[CONVERSATIONS].insert_many([USER, GROUP, *nameless])
-    parts = NameParts(database)
+    parts = names(database)
     assert found(database, "ハナ") == []
     for _ in range(4):
         parts.look()
@@ -64,7 +69,7 @@ def test_a_missing_index_is_left_alone_and_the_next_look_is_later(
     database[CONVERSATIONS].insert_one(USER)
     database[CONVERSATIONS].drop_index(NAME_PARTS)
     try:
-        parts = NameParts(database)
+        parts = names(database)
         parts.look()
         # Read themselves meanwhile.
         assert [row["_id"] for row in by_name(database, "ナコ")] == ["main/U1"]
@@ -85,13 +90,13 @@ def test_a_name_that_changes_is_found_by_the_new_name_only(
     id_, before = f"main/{user.user_id}", datetime.now(UTC) - timedelta(days=2)
     profile = {"displayName": "鈴木花子", "at": before}
     database[CONVERSATIONS].insert_one({"_id": id_, **place, "profile": profile})
-    NameParts(database).look()
+    names(database).look()
     assert found(database, "鈴木") == [id_]
     desk = room(naming_bot())
     desk.says(user, "?")
     desk.until_quiet()
     assert found(database, "鈴木") == []
-    NameParts(database).look()
+    names(database).look()
     assert found(database, "藤花") == [id_]
     row = database[CONVERSATIONS].find_one({"_id": id_}) or {}
     assert "鈴木" not in row[NAME_PARTS]
@@ -104,14 +109,14 @@ def test_a_message_of_a_known_user_writes_nothing_for_the_names(
     desk = room(naming_bot())
     desk.says(user, "?")
     desk.until_quiet()
-    NameParts(database).look()
+    names(database).look()
     oplog = database.client["local"]["oplog.rs"]
     before = oplog.find_one(sort=[("$natural", -1)])
     assert before is not None
     desk.says(user, "!")
     desk.until_quiet()
-    NameParts(database).look()
-    own = {"ts": {"$gt": before["ts"]}, "ns": f"{database.name}.{CONVERSATIONS}"}
+    names(database).look()
+    own = {"ts": {"$gt": before["ts"]}, "o.applyOps.ns": f"{database.name}.{CONVERSATIONS}"}
     entries = list(oplog.find(own))
     assert any("佐藤花子さん" in str(one) for one in entries)
     assert not [one for one in entries if NAME_PARTS in str(one)]
@@ -125,7 +130,7 @@ def test_a_forgotten_name_leaves_nothing_to_be_found_by(
     desk.says(user, "?")
     desk.until_quiet()
     id_ = f"main/{user.user_id}"
-    NameParts(database).look()
+    names(database).look()
     assert found(database, "花子") == [id_]
     desk.says(user, "forget")
     desk.until_quiet()
@@ -148,7 +153,7 @@ def test_a_name_that_changes_while_its_parts_are_made_is_made_again(
 
     with monkeypatch.context() as renaming:
         renaming.setattr(looks, "name_parts", then_renamed)
-        NameParts(database).look()
+        names(database).look()
     assert found(database, "ハナ") == found(database, "鈴木") == []
-    NameParts(database).look()
+    names(database).look()
     assert (found(database, "ハナ"), found(database, "鈴木")) == ([], ["main/U1"])

@@ -116,7 +116,9 @@ def begun(database: Any, letter: Document) -> Document:
     return document
 
 
-def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(room: Rooms, sim: Sim) -> None:
+def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(
+    room: Rooms, sim: Sim, deaths: list[BaseException | None]
+) -> None:
     user = sim.add_user("花子")
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
     letter = given_up_by(desk, sim, user)
@@ -138,7 +140,12 @@ def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(room: Rooms
 
 @pytest.mark.parametrize("how", ["released", "refused by MongoDB"])
 def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
-    database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, how: str
+    database: Any,
+    room: Rooms,
+    sim: Sim,
+    deaths: list[BaseException | None],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
 ) -> None:
     """The first letter is removed a week after its replay."""
     user = sim.add_user("花子")
@@ -172,7 +179,9 @@ def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
     assert texts(sim, user) == ["はい"]
 
 
-def test_a_replay_read_twice_is_sent_once(room: Rooms, sim: Sim) -> None:
+def test_a_replay_read_twice_is_sent_once(
+    room: Rooms, sim: Sim, deaths: list[BaseException | None]
+) -> None:
     user = sim.add_user("花子")
     first = room(a_bot(lambda event, talk: talk.reply("はい")))
     document = begun(first.database, given_up_by(first, sim, user))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from linedesk.store.errors import Replaced
 from linesim import Sim
 from tests.conftest import missing
 from tests.jobworker.remote.house import House
@@ -64,10 +65,16 @@ def room(
 
 
 @pytest.fixture
-def house(shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim) -> Iterator[House]:
+def house(
+    shared_rabbitmq: RabbitMQ,
+    database: Database[Any],
+    sim: Sim,
+    deaths: list[BaseException | None],
+) -> Iterator[House]:
     """Leaders and workers on a real RabbitMQ, each ended after the test."""
     with ExitStack() as stack:
         yield House(shared_rabbitmq, database, sim, stack)
+    assert all(isinstance(one, Replaced) for one in deaths), deaths
 
 
 @pytest.fixture(scope="session")

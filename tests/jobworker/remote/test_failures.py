@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from dispatcher.keyed.queues import Run
 from jobworker.bot.talk import Talk
 from jobworker.errors import WorkerAway
+from jobworker.record.looks import NameParts
 from jobworker.remote.leader import Attempt
 from linedesk import Bot
 from linedesk.console.acts import Acts
@@ -245,8 +247,10 @@ def test_a_new_leader_waits_for_no_handler_of_the_one_before(house: House) -> No
 
 
 def test_a_leader_that_wakes_after_its_successor_has_decided_records_nothing(
-    house: House, deaths: list[BaseException | None]
+    house: House, deaths: list[BaseException | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No other write of its own tells it before.
+    monkeypatch.setattr(NameParts, "act", lambda self: False)
     user, here, script = house.sim.add_user("花子"), Wire(house.node), Script(a=[go_on, go_on])
     asleep: list[Message] = []
 
@@ -254,7 +258,7 @@ def test_a_leader_that_wakes_after_its_successor_has_decided_records_nothing(
         asleep.append(message)
         return []
 
-    first = house.leader(here, limits=PATIENT, saves=False)
+    first = house.leader(here, limits=PATIENT)
     house.worker(script.bot)
     until_working(first, "box/1")
     here.into.change = sleep
@@ -269,13 +273,12 @@ def test_a_leader_that_wakes_after_its_successor_has_decided_records_nothing(
     (decision, *_) = [one for one in asleep if one["type"] == "decision"]
     with Stranger(house.node) as stranger:
         stranger.to_leaders(decision)
+        # Its record finds the other one's, and its progress the new epoch.
         eventually(lambda: [type(one) for one in deaths] == [Replaced])
+        first.until_decided()
     second.says(user, "b")
     second.until_quiet()
     assert house.texts(user) == ["a 2", "b"]
-    # Its thread has died of it, as its process would; the rest of it ends in order.
-    first.pool.put_finished(document, None)
-    first.desk.stop()
 
 
 def test_a_leader_that_wakes_abandons_no_handler_of_its_successor(house: House) -> None:
@@ -312,11 +315,14 @@ def test_a_leader_with_a_new_database_gets_its_jobs_done(
     """
     monkeypatch.setattr("jobworker.remote.worker.LEADER_SILENT_SECONDS", 1.0)
     user, here, there, script = house.sim.add_user("花子"), *two_wires(house), Script()
-    first = house.leader(here, epoch=50)
     house.worker(script.bot, there)
-    until_working(first, "box/1")
-    eventually(lambda: there.into.of("welcome"))
-    here.cut()
+    with ExitStack() as stack:
+        first = House(house.node, house.database, house.sim, stack).leader(here, epoch=50)
+        until_working(first, "box/1")
+        eventually(lambda: there.into.of("welcome"))
+        here.cut()
+    # As in the new one.
+    house.database.progress.delete_many({})
     second = house.leader(epoch=1)
     second.says(user, "a")
     second.until_quiet(seconds=30)

@@ -25,8 +25,10 @@ class Rules:
 
     current_only: bool = True
     """A leader takes a decision of its current attempt only."""
-    adopts: bool = True
-    """A new leader sets the conversation's epoch before it decides, also to write nothing."""
+    is_fenced: bool = True
+    """A new leader sets the epoch that every record has in its condition, before all else."""
+    saves_along: bool = True
+    """A record saves that the events before it are finished."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Leader:
     epoch: int
     at: int
     attempt: int | None = None
-    has_adopted: bool = False
+    has_looked: bool = False
     empty: frozenset[int] = frozenset()
     is_replaced: bool = False
 
@@ -45,10 +47,10 @@ class Leader:
 class World:
     """`sent` has each attempt's (leader, event), `decided` the results of its runs."""
 
-    epoch: int = 0
+    epoch: int = 1
+    saved: int = 0
+    """The event that a new leader begins with, at the earliest."""
     applied: tuple[int, ...] = ()
-    along: frozenset[int] = frozenset()
-    """Those without a record of their own that a later record names."""
     leaders: tuple[Leader, ...] = (Leader(1, 0),)
     sent: tuple[tuple[int, int], ...] = ()
     decided: frozenset[tuple[int, str]] = frozenset()
@@ -61,16 +63,17 @@ def steps(world: World, rules: Rules) -> Iterator[World]:
         if leader.is_replaced or leader.at == EVENTS:
             continue
         if leader.attempt is None:
-            yield from hands_out(world, number, rules)
+            yield from hands_out(world, number)
         else:
             # Given up: the worker is silent, or does not name it.
             yield with_leader(world, number, replace(leader, attempt=None))
         for attempt, said in world.decided:
             yield from hears(world, number, attempt, said, rules)
     if len(world.leaders) == 1:
-        # The first one's saved progress may have any age.
-        for at in range(world.leaders[0].at + 1):
-            yield replace(world, leaders=(*world.leaders, Leader(2, at)))
+        # The first one may have saved more since its last record.
+        for at in range(world.saved, world.leaders[0].at + 1):
+            epoch = 2 if rules.is_fenced else world.epoch
+            yield replace(world, epoch=epoch, leaders=(*world.leaders, Leader(2, at)))
 
 
 def runs(world: World) -> Iterator[World]:
@@ -80,13 +83,11 @@ def runs(world: World) -> Iterator[World]:
                 yield replace(world, decided=world.decided | {(attempt, said)})
 
 
-def hands_out(world: World, number: int, rules: Rules) -> Iterator[World]:
-    """A later leader looks first whether a predecessor has decided it, and takes the key over."""
+def hands_out(world: World, number: int) -> Iterator[World]:
+    """A later leader looks first whether a predecessor has decided it."""
     leader = world.leaders[number]
-    if leader.epoch > 1 and not leader.has_adopted:
-        epoch = max(world.epoch, leader.epoch) if rules.adopts else world.epoch
-        adopted = replace(world, epoch=epoch)
-        yield with_leader(adopted, number, past_what_is_applied(world, leader))
+    if leader.epoch > 1 and not leader.has_looked:
+        yield with_leader(world, number, past_what_is_applied(world, leader))
         return
     if len(world.sent) < MOST_ATTEMPTS:
         out = replace(leader, attempt=len(world.sent))
@@ -96,9 +97,9 @@ def hands_out(world: World, number: int, rules: Rules) -> Iterator[World]:
 
 def past_what_is_applied(world: World, leader: Leader) -> Leader:
     at = leader.at
-    while at in world.applied or at in world.along:
+    while at in world.applied:
         at += 1
-    return replace(leader, at=at, has_adopted=True)
+    return replace(leader, at=at, has_looked=True)
 
 
 def hears(world: World, number: int, attempt: int, said: str, rules: Rules) -> Iterator[World]:
@@ -108,17 +109,15 @@ def hears(world: World, number: int, attempt: int, said: str, rules: Rules) -> I
         return
     if rules.current_only and attempt != leader.attempt:
         return
-    if leader.epoch < world.epoch:
-        yield with_leader(world, number, replace(leader, is_replaced=True))
-        return
     gone_on = replace(leader, at=event + 1, attempt=None)
-    if said == WRITE:
-        along = world.along | leader.empty
-        applied = (*world.applied, event)
-        written = replace(world, epoch=leader.epoch, applied=applied, along=along)
-        yield with_leader(written, number, replace(gone_on, has_adopted=True))
-        return
-    yield with_leader(world, number, replace(gone_on, empty=leader.empty | {event}))
+    if said == EMPTY:
+        yield with_leader(world, number, replace(gone_on, empty=leader.empty | {event}))
+    elif leader.epoch < world.epoch:
+        yield with_leader(world, number, replace(leader, is_replaced=True))
+    else:
+        saved = event if rules.saves_along else world.saved
+        written = replace(world, applied=(*world.applied, event), saved=saved)
+        yield with_leader(written, number, gone_on)
 
 
 def with_leader(world: World, number: int, leader: Leader) -> World:
@@ -164,6 +163,10 @@ def test_no_interleaving_records_twice_late_or_out_of_order() -> None:
     assert any(world.leaders[-1].at == EVENTS for world in seen)
 
 
-@pytest.mark.parametrize("rules", [Rules(current_only=False), Rules(adopts=False)], ids=str)
+@pytest.mark.parametrize(
+    "rules",
+    [Rules(current_only=False), Rules(is_fenced=False), Rules(saves_along=False)],
+    ids=str,
+)
 def test_without_one_of_its_rules_a_promise_is_broken(rules: Rules) -> None:
     assert explored(rules, until_wrong=True)[1]

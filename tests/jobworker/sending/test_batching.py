@@ -1,8 +1,7 @@
 """Sends of many conversations in one multicast, carried out on a real mongod with the simulator.
 
-The rules of the protocol, with every order of two leaders, are in `test_batch_model`. Here the
-leaders are rooms of rising epochs on one database. A room that died or froze stays at a named point
-(`tests.jobworker.freezing`).
+The leaders are rooms of rising epochs on one database. A room that died or froze stays at a named
+point (`tests.jobworker.freezing`).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -20,9 +20,11 @@ import pytest
 import linesim
 from jobworker.effects import SendMethod
 from jobworker.line import month, quota
+from jobworker.record.batches import Batches, ReadyBatch
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
+from linedesk.store.committer import Committer
 from linedesk.store.documents import Document
 from linedesk.store.errors import REFUSED_WORDS, Replaced
 from linedesk.store.records.effects import place_of
@@ -42,7 +44,7 @@ from tests.jobworker.freezing import (
     points_of,
     until_idle,
 )
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send, lead
 from tests.rows import rows_of
 from tests.waiting import eventually
 
@@ -51,13 +53,10 @@ Deaths = list[BaseException | None]
 # As many as LINE takes in one call, so a further message is sent by itself.
 SAME = ("一", "二", "三", "四", "五")
 POINTS = (
-    *("row open", "claimed", "ready", "calling", "called", "answered"),
-    *("half of the members have left", "all members have left", "row deleted"),
+    *("claiming", "claims sent", "claimed", "calling", "called", "answered"),
+    *("end sent", "ended"),
 )
-NEXT_POINTS = (
-    *("rows found", "taken", "adopted", "calling", "called"),
-    *("half of the members have left", "row deleted"),
-)
+NEXT_POINTS = ("outboxes read", "calling", "called", "end sent", "ended")
 
 
 def texts(sim: Sim, chat: Any) -> list[str | None]:
@@ -87,7 +86,6 @@ def waits(database: Any, user: User, *sends: Sequence[Document], **fields: Any) 
             "state": None,
             "data": {},
             "n": 1,
-            "epoch": 1,
             "applied": ["E1"],
             "unsent": [],
             "outbox": outbox,
@@ -246,7 +244,7 @@ def test_the_order_of_each_conversation_is_kept(database: Any, sim: Sim, calls: 
     assert ways(calls()) == {"multicast": 1, "push": 4}
 
 
-@pytest.mark.parametrize("point", ["turn", "row open"])
+@pytest.mark.parametrize("point", ["turn", "friends known", "claimed"])
 def test_a_send_recorded_while_the_others_are_claimed_is_sent_later(
     database: Any, sim: Sim, point: str
 ) -> None:
@@ -254,7 +252,11 @@ def test_a_send_recorded_while_the_others_are_claimed_is_sent_later(
     users = friends(database, sim, 3)
     leader = Leader(database, sim)
     batching, rows, _ = parts_of(leader.room)
-    points = {"turn": freeze_before(batching, "go"), "row open": freeze_after(rows, "open")}
+    points = {
+        "turn": freeze_before(batching, "go"),
+        "friends known": freeze_after(rows, "friends"),
+        "claimed": freeze_after(rows, "make"),
+    }
     with frozen(leader.room, points[point]) as freeze, leader as room:
         assert freeze.is_reached.wait(15)
         for number, user in enumerate(users):
@@ -470,19 +472,21 @@ def test_a_successor_that_dies_on_the_way_has_a_successor_in_turn(
         eventually(lambda: second.is_reached.is_set() or room._is_quiet)
         if wakes:
             freeze.wake()
-            until_idle(first.room_of(freeze))
+            if next_point != "end sent":
+                # Otherwise it waits for the other one's open transaction.
+                until_idle(first.room_of(freeze))
         second.kill()
     carried_out(database, sim, epoch=4)
     is_once(sim, users)
 
 
 @pytest.mark.parametrize("lands", [False, True], ids=["and did not land", "and landed"])
-@pytest.mark.parametrize("write", ["open", "claim", "ready", "_let_go", "remove", "end"])
-def test_a_write_that_is_not_confirmed_loses_and_doubles_nothing(
-    database: Any, sim: Sim, users: list[User], write: str, lands: bool
+@pytest.mark.parametrize("step", ["friends", "make", "end"])
+def test_a_step_that_is_not_confirmed_loses_and_doubles_nothing(
+    database: Any, sim: Sim, users: list[User], step: str, lands: bool
 ) -> None:
     leader = Leader(database, sim)
-    not_confirmed(parts_of(leader.room)[1], write, lands=lands)
+    not_confirmed(parts_of(leader.room)[1], step, lands=lands)
     with leader as room:
         room.until_quiet()
     is_once(sim, users)
@@ -490,71 +494,36 @@ def test_a_write_that_is_not_confirmed_loses_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("lands", [False, True], ids=["and did not land", "and landed"])
-@pytest.mark.parametrize("write", ["left", "take", "messages", "_let_go", "remove"])
+@pytest.mark.parametrize("step", ["outboxes", "end"])
 def test_nor_does_one_of_the_next_leader(
-    database: Any, sim: Sim, users: list[User], first: Any, write: str, lands: bool
+    database: Any, sim: Sim, users: list[User], first: Any, step: str, lands: bool
 ) -> None:
     first("called")
     leader = Leader(database, sim, epoch=3)
-    not_confirmed(parts_of(leader.room)[1], write, lands=lands)
+    rows, conversations = parts_of(leader.room)[1], leader.room.desk.outbox._conversations
+    not_confirmed(conversations if step == "outboxes" else rows, step, lands=lands)
     with leader as room:
         room.until_quiet()
     is_once(sim, users)
     assert list(database.batches.find()) == []
 
 
-# The next leader has adopted a conversation before it has heard of the batch.
-
-
-@pytest.mark.parametrize("point", ["called", "answered", "half of the members have left"])
-def test_a_batch_whose_conversation_another_has_adopted_keeps_its_row(
-    database: Any, sim: Sim, users: list[User], first: Any, point: str
-) -> None:
-    """Otherwise the claim would have no effect, and the message be sent again."""
-    freeze = first(point)
-    second = Leader(database, sim, epoch=3)
-    with (
-        frozen(second.room, freeze_before_taking(second.room)) as before_taking,
-        second.unloaded() as room,
-    ):
-        room.desk.outbox._conversations.adopt(f"{CHANNEL}/{users[-1].user_id}")
-        assert before_taking.is_reached.wait(15)
-        freeze.wake()
-        until_idle(first.room_of(freeze))
-        before_taking.wake()
-        second.may_call.set()
-        room.until_quiet()
-    is_once(sim, users)
-
-
-def freeze_before_taking(room: Room) -> Callable[[Freeze], None]:
-    return freeze_before(parts_of(room)[1], "left")
-
-
 def test_a_batch_that_another_has_taken_is_not_called_off(
     database: Any, sim: Sim, users: list[User], deaths: Deaths
 ) -> None:
-    """The write that makes it ready is not confirmed, and lands all the same."""
-    first, second = Leader(database, sim), Leader(database, sim, epoch=3)
-    rows, conversations = parts_of(first.room)[1], second.room.desk.outbox._conversations
-    not_confirmed(rows, "ready", lands=True)
-    with (
-        frozen(first.room, freeze_before(rows, "call_off")) as calling_off,
-        frozen(second.room, freeze_before(conversations, "adopt_all")) as taken,
-        first as old,
-    ):
+    """The write that makes it is not confirmed, and lands all the same."""
+    first = Leader(database, sim)
+    rows = parts_of(first.room)[1]
+    not_confirmed(rows, "make", lands=True)
+    with frozen(first.room, freeze_before(rows, "end")) as calling_off, first as old:
         assert calling_off.is_reached.wait(15)
-        with second.unloaded() as new:
-            assert taken.is_reached.wait(15)
-            conversations.adopt(f"{CHANNEL}/{users[-1].user_id}")
+        with Leader(database, sim, epoch=3) as new:
             calling_off.wake()
-            # By then it has sent its own message.
             until_idle(old)
-            taken.wake()
-            second.may_call.set()
             new.until_quiet()
     is_once(sim, users)
-    assert [type(one) for one in deaths] == [Replaced]
+    assert deaths
+    assert {type(one) for one in deaths} == {Replaced}
 
 
 # Refusals of MongoDB for one conversation, and sends given up by an operator.
@@ -597,6 +566,54 @@ def test_a_member_given_up_while_the_outcome_is_unknown_leaves_the_others(
     assert [texts(sim, one) for one in users] == [["同じ"]] * 4
 
 
+@pytest.mark.parametrize("done", [True, False])
+def test_the_end_of_a_batch_leaves_a_later_call_of_a_member_that_was_given_up(
+    database: Any, sim: Sim, done: bool
+) -> None:
+    batches, ready = a_made_batch(database, friends(database, sim, 3))
+    first, *others = ready.members
+    later = {"at": datetime.now(UTC), "as": "push", "key": "k", "token": None, "members": ["x"]}
+    database.conversations.update_one({"_id": first}, {"$set": {"call": later}})
+
+    batches.end(ready, done=done)
+    rows = {row["_id"]: row for row in database.conversations.find()}
+    assert rows[first]["call"]["key"] == "k"
+    assert all("call" not in rows[id_] for id_ in others)
+    assert all(bool(rows[id_]["outbox"]) is not done for id_ in others)
+    assert database.batches.find_one() is None
+
+
+@pytest.mark.parametrize("made", range(4))
+def test_the_end_of_a_batch_with_a_deleted_conversation_may_be_cut_short(
+    database: Any, sim: Sim, monkeypatch: pytest.MonkeyPatch, made: int
+) -> None:
+    users = friends(database, sim, 3)
+    batches, ready = a_made_batch(database, users)
+    database.conversations.delete_one({"_id": list(ready.members)[1]})
+    commit, commits = Committer.commit, count(-1)
+
+    def dies(self: Committer, *changes: Any, **bounds: Any) -> bool:
+        # The first one is of all together.
+        if next(commits) == made:
+            raise Killed
+        return commit(self, *changes, **bounds)
+
+    monkeypatch.setattr(Committer, "commit", dies)
+    with pytest.raises(Killed):
+        batches.end(ready, done=True)
+    claimed = database.conversations.count_documents({"call.batch": ready.key})
+    assert claimed == 0 or database.batches.find_one() is not None
+
+
+def a_made_batch(database: Any, users: Sequence[User]) -> tuple[Batches, ReadyBatch]:
+    """A multicast to these users that may be called."""
+    batches, place = Batches(lead(Committer(database))), place_of(1, FIRST_NUMBER)
+    members = {f"{CHANNEL}/{user.user_id}": (place,) for user in users}
+    ready = ReadyBatch(str(uuid.uuid4()), datetime.now(UTC), members)
+    assert batches.make(ready, seconds=5)
+    return batches, ready
+
+
 def test_a_batch_of_unknown_outcome_ends_after_23_hours_in_letters_for_all(
     database: Any, sim: Sim, calls: Any
 ) -> None:
@@ -607,9 +624,7 @@ def test_a_batch_of_unknown_outcome_ends_after_23_hours_in_letters_for_all(
         claim = {"batch": key, "at": long_ago, "members": [place]}
         waits(database, user, [text("同じ")], call=claim)
     members = [{"_id": f"{CHANNEL}/{user.user_id}", "places": [place]} for user in users]
-    database.batches.insert_one(
-        {"_id": key, "epoch": 1, "state": "ready", "at": long_ago, "members": members}
-    )
+    database.batches.insert_one({"_id": key, "state": "ready", "at": long_ago, "members": members})
     room = carried_out(database, sim)
     assert calls() == []
     letters = room.letters()
@@ -618,8 +633,11 @@ def test_a_batch_of_unknown_outcome_ends_after_23_hours_in_letters_for_all(
     assert all(one["effect"]["triedAt"] and not one["effect"]["retryKey"] for one in letters)
 
 
+# Batches that a release before this one has left, which made their claims one by one.
+
+
 def test_a_claim_that_landed_late_is_no_part_of_the_batch(database: Any, sim: Sim) -> None:
-    """A predecessor's batch is ready without it, so it travels by itself."""
+    """The batch is ready without it, so it travels by itself."""
     users = [sim.add_user(f"友{n}") for n in range(3)]
     now, key, place = datetime.now(UTC), str(uuid.uuid4()), place_of(1, FIRST_NUMBER)
     for user in users:
@@ -628,5 +646,16 @@ def test_a_claim_that_landed_late_is_no_part_of_the_batch(database: Any, sim: Si
     database.batches.insert_one(
         {"_id": key, "epoch": 1, "state": "ready", "at": now, "members": members}
     )
+    carried_out(database, sim)
+    assert [texts(sim, user) for user in users] == [["同じ"]] * 3
+
+
+def test_a_batch_that_was_not_ready_counts_for_nothing(database: Any, sim: Sim) -> None:
+    users = [sim.add_user(f"友{n}") for n in range(3)]
+    now, key, place = datetime.now(UTC), str(uuid.uuid4()), place_of(1, FIRST_NUMBER)
+    for user, claim in zip(users, [True, True, False], strict=True):
+        call = {"call": {"batch": key, "at": now, "members": [place]}} if claim else {}
+        waits(database, user, [text("同じ")], **call)
+    database.batches.insert_one({"_id": key, "epoch": 1, "state": "open", "at": now})
     carried_out(database, sim)
     assert [texts(sim, user) for user in users] == [["同じ"]] * 3

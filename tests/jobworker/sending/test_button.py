@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,6 +37,10 @@ from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, Go, MakeLett
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
+from linedesk.setup.collections import create_collections
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE
+from linedesk.store.committer import Committer
 from linedesk.store.documents import Document, make_document
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import data_of
@@ -49,7 +53,7 @@ from tests.jobworker.sending.test_conversation_outbox import a_push as outbox_pu
 from tests.jobworker.sending.test_conversation_outbox import a_reply as outbox_reply
 from tests.jobworker.sending.test_conversation_outbox import box_of, planned
 from tests.jobworker.test_handler_context import abandon
-from tests.jobworker.worker_harness import BUTTON_SOON, Room, a_send
+from tests.jobworker.worker_harness import BUTTON_SOON, Room, a_send, lead
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -331,6 +335,15 @@ def slow() -> Slow:
     return Slow()
 
 
+@pytest.fixture
+def other_database(client: Client, database: Database[Any]) -> Iterator[Database[Any]]:
+    """For a second leader beside the test's room."""
+    other = client[f"{database.name}_other"]
+    create_collections(other, capped_bytes=MEGABYTE)
+    yield other
+    client.drop_database(other.name)
+
+
 def texts(sim: Sim, chat: Any) -> list[str]:
     """The bot's messages in a chat, with the button as its word."""
     return [bubble.text or "ボタン" for bubble in sim.answers(chat)]
@@ -379,7 +392,7 @@ def test_the_answer_waits_for_a_tap_and_costs_nothing(room: Rooms, sim: Sim, slo
 
 
 def test_a_quick_answer_is_a_reply_as_ever_and_so_is_each_one_by_default(
-    room: Rooms, sim: Sim, slow: Slow
+    room: Rooms, other_database: Database[Any], sim: Sim, slow: Slow
 ) -> None:
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
     desk.says(user, "速")
@@ -388,14 +401,14 @@ def test_a_quick_answer_is_a_reply_as_ever_and_so_is_each_one_by_default(
     assert "answers" not in desk.conversation(user.user_id)
     soon = {**BUTTON_SOON, "slow_answers": SlowAnswers.PUSH}
     other, watched = sim.add_user("太郎"), sim.add_user("次郎")
-    beside = room(slow.bot, line=soon, epoch=2)
-    beside.says(other, "遅")
-    # Another one that shows buttons proves when it would have been shown.
-    desk.says(watched, "遅")
-    offered(sim, watched)
-    slow.may_end.set()
-    beside.until_decided()
-    eventually(lambda: texts(sim, other) == ["遅"])
+    with Room(other_database, sim, slow.bot, line=soon) as beside:
+        beside.says(other, "遅")
+        # Another one that shows buttons proves when it would have been shown.
+        desk.says(watched, "遅")
+        offered(sim, watched)
+        slow.may_end.set()
+        beside.until_decided()
+        eventually(lambda: texts(sim, other) == ["遅"])
 
 
 def test_in_a_group_any_member_brings_it(room: Rooms, sim: Sim, slow: Slow) -> None:
@@ -593,7 +606,9 @@ def test_an_event_that_is_decided_while_its_button_waits_for_a_turn_has_none(
     assert (calls, texts(sim, user)) == ([], ["遅"])
 
 
-def test_a_handler_of_the_sdk_keeps_its_token(room: Rooms, sim: Sim) -> None:
+def test_a_handler_of_the_sdk_keeps_its_token(
+    room: Rooms, other_database: Database[Any], sim: Sim
+) -> None:
     has_run, may_end = threading.Event(), threading.Event()
 
     def handle(event: Any) -> None:
@@ -605,12 +620,12 @@ def test_a_handler_of_the_sdk_keeps_its_token(room: Rooms, sim: Sim) -> None:
     assert has_run.wait(15)
     # Another bot's button proves when it would have been shown.
     slow, other = Slow(), sim.add_user("太郎")
-    beside = room(slow.bot, line=BUTTON_SOON, epoch=2)
-    beside.says(other, "遅")
-    offered(sim, other)
-    may_end.set()
-    slow.may_end.set()
-    desk.until_decided()
+    with Room(other_database, sim, slow.bot, line=BUTTON_SOON) as beside:
+        beside.says(other, "遅")
+        offered(sim, other)
+        may_end.set()
+        slow.may_end.set()
+        desk.until_decided()
     assert sim.replies_to(document["eventId"]) == []
 
 
@@ -748,12 +763,13 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
     long_ago = datetime.now(UTC) - timedelta(seconds=70)
     tap_event = sim.drafts.postback(user, data_in(sim, user))
     document = make_document(tap_event, channel="main", accept_time=long_ago)
-    conversations = Conversations(database.conversations)
+    conversations = Conversations(lead(Committer(database)))
     conversations.epoch = 1
     soon = long_ago + timedelta(seconds=1)
     decision = fetched(document, lambda: conversations.load(document), now=soon)
     assert decision is not None
-    conversations.record(document, decision, unsaved=[], message_id=None)
+    recording = conversations.enter_record(document, decision, message_id=None)
+    assert conversations.recorded(recording).effects
     second = room(slow.bot, epoch=2, line=BUTTON_SOON)
     second.until_quiet()
     assert texts(sim, user) == ["ボタン"]
@@ -800,18 +816,19 @@ def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_again(
     offered(sim, user)
     slow.may_end.set()
     desk.until_quiet()
-    record, ended = Conversations.record, []
+    enter_record = Conversations.enter_record
+    ended: list[bool] = []
 
-    def end_it_before(self: Conversations, document: Any, *args: Any, **more: Any) -> Any:
+    def end_it_before(self: Conversations, *args: Any, **more: Any) -> Any:
         if not ended:
             ages = desk.desk.answer_ages
             monkeypatch.setattr(waiting_answers, "KEPT_FOR", timedelta(0))
             ages._look_at = 0.0
             ages.look()
             ended.append(True)
-        return record(self, document, *args, **more)
+        return enter_record(self, *args, **more)
 
-    monkeypatch.setattr(Conversations, "record", end_it_before)
+    monkeypatch.setattr(Conversations, "enter_record", end_it_before)
     tap(desk, sim, user)
     desk.until_quiet(seconds=20)
     assert texts(sim, user) == ["ボタン", NOT_THERE]

@@ -117,19 +117,18 @@ def test_a_push_that_finds_no_company_is_not_waited_with(
     """One of each kind, each alone, at once and under the key it was recorded with."""
     user = sim.add_user("花子")
     waits(database, user)
-    noted: dict[str, Any] = {}
+    recorded: list[Any] = []
     conversations = talking.desk.outbox._conversations
-    together = conversations._written_together
+    enter_record = conversations.enter_record
 
-    def written(condition: Any, update: Any, **more: Any) -> Any:
-        for path, effect in update["$set"].items():
-            if path.startswith("outbox."):
-                noted[effect["retryKey"]] = effect["retryKey"]
-        return together(condition, update, **more)
+    def entered(*args: Any, **more: Any) -> Any:
+        recording = enter_record(*args, **more)
+        recorded.extend(effect["retryKey"] for _, effect in recording.effects)
+        return recording
 
-    conversations._written_together = written  # type: ignore[method-assign]
+    conversations.enter_record = entered  # type: ignore[method-assign]
     talking.put(sim.drafts.text(user, "お知らせ"))
     eventually(lambda: texts(sim, user) == ["始まります"])
     talking.until_quiet()
     (call,) = made()
-    assert (call.endpoint, call.retry_key) == ("push", noted[call.retry_key])
+    assert (call.endpoint, [call.retry_key]) == ("push", recorded)

@@ -29,6 +29,7 @@ from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.compose.private_mongod import free_port
+from linedesk.store import committer
 from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import WITH_OUTBOX, place_of
@@ -498,7 +499,6 @@ def conversation(key: str, **fields: Any) -> Document:
         "state": None,
         "data": {},
         "n": 1,
-        "epoch": 1,
         "applied": ["E1"],
         "unsent": [],
         "at": datetime.now(UTC),
@@ -548,7 +548,6 @@ def test_a_successor_brings_it_home_once(
     desk.until_quiet()
     assert texts(sim, user) == ["こんにちは"]
     assert desk.letters() == []
-    assert desk.conversation(user.user_id)["epoch"] == 2
 
 
 def test_an_effect_carried_out_and_removed_is_not_sent_again(
@@ -777,16 +776,16 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
 
     desk.says(slow, "?")
     desk.until_quiet()
-    holder, together = threading.Thread(target=hold), Conversations._written_together
+    holder, enter_record = threading.Thread(target=hold), Conversations.enter_record
 
-    def written(self: Conversations, condition: Any, *more: Any, **bounds: Any) -> bool:
-        if slow.user_id in condition["_id"] and not locked.is_set():
-            assert bounds["noted"] is not None
+    def entered(self: Conversations, document: Any, *args: Any, **more: Any) -> Any:
+        if document["key"] == slow.user_id and not locked.is_set():
+            assert more["noted"] is not None
             holder.start()
             assert locked.wait(5)
-        return together(self, condition, *more, **bounds)
+        return enter_record(self, document, *args, **more)
 
-    monkeypatch.setattr(Conversations, "_written_together", written)
+    monkeypatch.setattr(Conversations, "enter_record", entered)
     desk.says(slow, "?")
     assert locked.wait(5)
     started = time.monotonic()
@@ -816,9 +815,12 @@ def test_few_calls_are_stored_with_their_records_while_the_gate_is_busy(
     assert [texts(sim, user) for user in users] == [["はい"]] * 6
 
 
-def test_a_stop_writes_the_ends_of_calls_that_are_left(room: Rooms, sim: Sim) -> None:
+def test_a_stop_writes_the_ends_of_calls_that_are_left(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
     user = sim.add_user("花子")
-    desk = room(sending_bot("reply"), send_limits=SendLimits(end_seconds=3600.0))
+    monkeypatch.setattr(committer, "LEFT_SECONDS", 3600.0)
+    desk = room(sending_bot("reply"))
     desk.says(user, "?")
     sim.wait_for(lambda: texts(sim, user) == ["はい"])
     eventually(lambda: not len(desk.desk.outbox))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import pytest
 
 from jobworker.bot.talk import Talk
+from jobworker.effects import Call
 from jobworker.errors import MayArriveTwice
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import LineClient
+from jobworker.record.conversations import Conversations, Noted
 from jobworker.record.dead_letters import anew
-from jobworker.record.group_commit import GroupCommit
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.store.errors import StoreUnavailable
@@ -158,77 +158,30 @@ def test_a_token_that_line_refuses_leaves_the_older_ones_to_reply_on(room: Rooms
     assert made[0].body["replyToken"] != made[1].body["replyToken"]
 
 
-# A write of a call that MongoDB carries out long after it was given up as timed out.
-
-
-class LateWrite:
-    """The first write of a call reaches MongoDB at a moment that the test chooses."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, before_write: int) -> None:
-        self.is_due = False
-        self._write: Callable[[], bool] | None = None
-        self._before_write = before_write
-        self._writes = 0
-        update_of = GroupCommit.update
-
-        def written(group: GroupCommit, condition: Any, update: Any, **more: Any) -> bool:
-            write = partial(update_of, group, condition, update, **more)
-            if "call" in update.get("$set", ()):
-                self._writes += 1
-                if self._writes == 1:
-                    self._write = write
-                    raise StoreUnavailable("on its way")
-                if self._writes == self._before_write:
-                    self.comes()
-            return write()
-
-        monkeypatch.setattr(GroupCommit, "update", written)
-
-    def comes(self) -> None:
-        """Now."""
-        write, self._write = self._write, None
-        if write is not None:
-            write()
-
-
-@pytest.mark.parametrize("before_write", [2, 3], ids=["before the next one", "after its refusal"])
-def test_a_call_that_is_written_late_gives_way_to_the_next_one(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, before_write: int
+@pytest.mark.parametrize("refused", [False, True], ids=["", "and the next one is refused"])
+def test_a_call_that_is_written_too_late_gives_way_to_the_next_one(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    user = sim.add_user("花子")
-    LateWrite(monkeypatch, before_write=before_write)
+    user, note_call = sim.add_user("花子"), Conversations.note_call
+    noted: list[Call] = []
+
+    def too_late(self: Conversations, id_: str, call: Call, *args: Any, **more: Any) -> Noted:
+        result = note_call(self, id_, call, *args, **more)
+        noted.append(call)
+        if len(noted) == 1:
+            desk.says(user, "二")
+            desk.until_decided()
+            raise StoreUnavailable("made, and not confirmed in time")
+        return result
+
+    monkeypatch.setattr(Conversations, "note_call", too_late)
     desk = room(echo("push"), send_limits=SendLimits(first_pause_seconds=0.01))
-    if before_write == 3:
+    if refused:
         sim.answer_next("push", 429, {"message": "too many messages to the same user"})
     before = len(sim.calls)
-    says_at_once(desk, user, "一")
-    desk.says(user, "二")
+    says_at_once(desk, user, "一", "間")
     desk.until_quiet()
-    assert texts(sim, user) == ["一", "二"]
+    assert texts(sim, user) == ["一", "間", "二"]
+    assert [len(call.members) for call in noted[:2]] == [2, 3]
     assert (desk.calls_noted(), desk.letters()) == ([], [])
     assert not any(call.retry_differs for call in sim.calls[before:])
-
-
-def test_a_call_that_is_written_late_does_not_replace_the_one_under_way(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would be ended by no verdict, or a successor would repeat the wrong one."""
-    user, post = sim.add_user("花子"), LineClient.post
-    late = LateWrite(monkeypatch, before_write=0)
-    stood: list[Any] = []
-
-    def amid_the_call(self: LineClient, *args: Any, **more: Any) -> LineAnswer:
-        late.comes()
-        (call,) = desk.calls_noted()
-        stood.append((call["key"], len(call["members"])))
-        return post(self, *args, **more)
-
-    monkeypatch.setattr(LineClient, "post", amid_the_call)
-    sim.answer_next("push", 500, accept=True)
-    before = len(sim.calls)
-    desk = room(echo("push"))
-    says_at_once(desk, user, "一", "二", "三")
-    desk.until_quiet()
-    assert texts(sim, user) == ["一", "二", "三"]
-    assert stood == [(call.retry_key, 3) for call in sim.calls[before:]]
-    assert len(stood) == 2

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo.database import Database
 
+from dispatcher.keyed.saver import Saver
 from dispatcher.lease import Lease, owner_name
 from dispatcher.progress.document import Progress
 from dispatcher.progress.tracker import ProgressTracker
@@ -39,6 +40,7 @@ from linedesk.settings.errors import BackupError, NotImported
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import INDEXES, MEGABYTE
+from linedesk.store.committer import Committer
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,
@@ -56,6 +58,7 @@ from linedesk.store.errors import Replaced
 from linedesk.store.records.effects import place_of
 from linedesk.store.timers import due_event_id
 from tests.dispatcher.faults import failing
+from tests.dispatcher.leader_terms import pool_at_rest
 from tests.jobworker.worker_harness import a_send
 
 STATE = (CONVERSATIONS, SCHEDULE, DEADLETTERS)
@@ -507,17 +510,18 @@ def test_a_process_of_the_database_that_is_gone_is_refused(
     run: Run, target: Database[Any], export: Path
 ) -> None:
     run(target, "import", str(export))
-    ghost = Conversations(target[CONVERSATIONS])
     # The export knew of 12; some restarts later.
-    ghost.epoch = 40
+    committer = Committer(target)
+    progress = Progress(committer, feed="changestream", epoch=40)
+    committer.lead(Saver(pool_at_rest(ProgressTracker()), progress))
+    ghost = Conversations(committer)
     document = make_document(
         {"type": "message", "source": {"userId": KEY}}, channel="main", accept_time=now()
     )
     with pytest.raises(Replaced):
-        ghost.record(document, Decision({"state": "?"}, []), unsaved=[], message_id=None)
-    progress = Progress(target[PROGRESS], feed="changestream", epoch=40)
+        ghost.recorded(ghost.enter_record(document, Decision({"state": "?"}, []), message_id=None))
     with pytest.raises(Replaced):
-        progress.save(ProgressTracker().snapshot())
+        committer.commit()
 
 
 # Events in recvq.
@@ -613,7 +617,7 @@ def test_the_databases_own_progress_continues(
 ) -> None:
     handled = store(target, hours=-1)
     store(target, hours=-1)
-    Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
+    Progress(Committer(target), feed="changestream", epoch=1).take_over()
     target[PROGRESS].update_one({}, {"$set": {"after": handled, "passed": 1, "ring.0": handled}})
     answer = run(target, "import", str(export), "--recvq", "skip")
     assert "--recvq has no effect here" in answer.stderr
@@ -636,7 +640,7 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
     target[CONVERSATIONS].insert_one(
         a_conversation(applied=["E6", "E7", "E8", "H1"], outbox={PLACE: send})
     )
-    Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
+    Progress(Committer(target), feed="changestream", epoch=1).take_over()
     target[PROGRESS].update_one({}, {"$set": {"after": first, "ring.0": first}})
     target[RECVQ].insert_many([{"typed": "in a shell"}, {"_id": {"a": "shell"}}])
 
@@ -694,7 +698,7 @@ def test_an_import_that_dies_before_it_writes_blocks_no_dispatcher(target: Datab
 
 
 def test_an_empty_recvq_can_be_skipped_too(target: Database[Any]) -> None:
-    Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
+    Progress(Committer(target), feed="changestream", epoch=1).take_over()
     finish_recvq(target, epoch=1)
     progress = target[PROGRESS].find_one()
     assert progress is not None

@@ -22,9 +22,10 @@ from jobworker.record.dead_letters import DeadLetters
 from linedesk.cli import main
 from linedesk.console.dead_letters import Choice, frames, moment_of
 from linedesk.console.format import visible
+from linedesk.store.committer import Committer
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import make_document
-from tests.jobworker.worker_harness import a_send
+from tests.jobworker.worker_harness import a_send, lead
 
 NOW = datetime.now(UTC)
 SECRET = "ひみつのことば"
@@ -279,7 +280,7 @@ def test_the_replay_of_a_timer_that_mongodb_refused_sets_it(
 ) -> None:
     effect = a_timer(NOW)
     letter = of_effect(effect, "main/U花子", cause="MongoDB refuses the row: 121", attempts=1)
-    DeadLetters(database.deadletters, is_unsent=lambda document: False).write(letter)
+    DeadLetters(lead(Committer(database)), is_unsent=lambda document: False).write(letter)
     row = run("list").stdout.splitlines()[1].split("\t")
     assert row[2:5] == ["timer", "U花子", "MongoDB refuses the row: 121"]
     assert SECRET not in run("show", "E1/timer/egg").stdout

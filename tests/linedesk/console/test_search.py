@@ -18,8 +18,10 @@ from linedesk.console.errors import NotOneConversation
 from linedesk.console.search import Hit, scope_of, search
 from linedesk.console.story import tell
 from linedesk.console.web.format import short
+from linedesk.store.committer import Committer
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, RECVQ
 from linedesk.store.records.conversations import NAME_PARTS, wanted_parts
+from tests.jobworker.worker_harness import lead
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 HANAKO = "U0864363934356778dfdf79e33dc1a8f1"
@@ -65,7 +67,7 @@ def people(database: Database[Any]) -> Database[Any]:
 @pytest.fixture
 def cut(people: Database[Any]) -> Database[Any]:
     """The same after a dispatcher has made the names searchable."""
-    NameParts(people).look()
+    NameParts(lead(Committer(people))).look()
     assert people[CONVERSATIONS].find_one({NAME_PARTS: {"$exists": False}}) is None
     return people
 
@@ -167,9 +169,9 @@ def test_a_search_reads_the_index_and_not_every_conversation(cut: Database[Any])
     cut[CONVERSATIONS].insert_many(
         [a_conversation(f"main/U{n:032}", "user", f"客{n}", 9) for n in range(500)]
     )
+    committer = lead(Committer(cut), epoch=2)
     while cut[CONVERSATIONS].find_one({NAME_PARTS: {"$exists": False}}):
-        NameParts(cut).look()
-        NameParts(cut).look()
+        NameParts(committer).look()
     asked = {NAME_PARTS: {"$all": wanted_parts("佐藤花子")}}
     told = cut[CONVERSATIONS].find(asked).explain()["executionStats"]
     assert told["totalDocsExamined"] <= 2

@@ -1,0 +1,684 @@
+"""The thread that commits a leader's writes: each caller learns the certain end of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.saver import Saver
+from dispatcher.progress.document import Progress
+from dispatcher.progress.tracker import ProgressTracker
+from linedesk.store import committer as module
+from linedesk.store.client import Client
+from linedesk.store.committer import Change, Committer, Fence, Write
+from linedesk.store.documents import DEADLETTERS, PROGRESS, Document
+from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
+from tests.dispatcher.faults import failing
+from tests.jobworker.worker_harness import never
+from tests.waiting import eventually
+
+Db = Database[Any]
+THINGS = "things"
+WAIT_SECONDS = 15.0
+
+
+class Held(Fence):
+    """A leader's fence that holds a group until it may be committed, and counts the groups."""
+
+    def __init__(self, fence: Fence) -> None:
+        self._fence = fence
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.reached = threading.Event()
+        self.groups = 0
+
+    def changes(self, *, alone: bool) -> Sequence[Change]:
+        if not alone:
+            self.groups += 1
+            self.reached.set()
+            assert self.go_on.wait(WAIT_SECONDS)
+        return self._fence.changes(alone=alone)
+
+    def written(self) -> None:
+        self._fence.written()
+
+    def not_written(self) -> None:
+        self._fence.not_written()
+
+    def refused(self) -> None:
+        self._fence.refused()
+
+    def seconds(self) -> float:
+        return self._fence.seconds()
+
+
+class Leader:
+    """A committer of one epoch, which leads; without its thread until it is started."""
+
+    def __init__(self, database: Db, epoch: int) -> None:
+        self.database = database
+        self.committer = Committer(database)
+        progress = Progress(self.committer, feed="memory", epoch=epoch)
+        progress.take_over()
+        pool = Pool(never, ProgressTracker(), threads=2, bound=1, later=never)
+        self.fence = Held(Saver(pool, progress))
+        self.committer.lead(self.fence)
+
+    def adds(self, *ids: Any) -> Write:
+        return self.committer.enter(*map(one_more, ids))
+
+    def ends(self, *writes: Write) -> list[bool]:
+        """The results of these writes, each waited for by a thread of its own."""
+        with ThreadPoolExecutor(len(writes)) as threads:
+            return list(threads.map(self.committer.result, writes))
+
+
+Leaders = Callable[..., Leader]
+
+
+def one_more(id_: Any) -> Change:
+    return Change(THINGS, {"_id": id_}, {"$inc": {"n": 1}})
+
+
+def numbers(database: Db, *ids: Any) -> list[int]:
+    rows = {row["_id"]: row["n"] for row in database[THINGS].find()}
+    return [rows[id_] for id_ in ids]
+
+
+@pytest.fixture(autouse=True)
+def _things(database: Db) -> None:
+    database[THINGS].insert_many([{"_id": n, "n": 0, "text": "x"} for n in range(10)])
+
+
+@pytest.fixture
+def leaders(database: Db, deaths: list[BaseException | None]) -> Iterator[Leaders]:
+    with ExitStack() as stack:
+
+        def make(epoch: int = 1, *, starts: bool = True) -> Leader:
+            leader = Leader(database, epoch)
+            stack.callback(leader.committer.join)
+            stack.callback(leader.committer.stop)
+            stack.callback(leader.fence.go_on.set)
+            if starts:
+                leader.committer.start()
+            return leader
+
+        yield make
+
+
+@pytest.fixture
+def leader(leaders: Leaders) -> Leader:
+    return leaders()
+
+
+@pytest.fixture
+def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
+    """The errors that ended threads."""
+    died: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
+    return died
+
+
+@contextmanager
+def under_way(leader: Leader) -> Iterator[Write]:
+    """A write of document 0 is being committed, and all others wait behind it."""
+    leader.fence.reached.clear()
+    leader.fence.go_on.clear()
+    first = leader.adds(0)
+    try:
+        assert leader.fence.reached.wait(WAIT_SECONDS)
+        yield first
+    finally:
+        leader.fence.go_on.set()
+
+
+# Groups.
+
+
+def test_writes_that_come_meanwhile_are_one_group(leader: Leader) -> None:
+    with under_way(leader) as first:
+        writes = [leader.adds(n) for n in range(1, 9)]
+    assert leader.ends(first, *writes) == [True] * 9
+    assert leader.fence.groups == 2
+    assert numbers(leader.database, *range(10)) == [1] * 9 + [0]
+    progress = leader.database[PROGRESS].find_one()
+    assert progress is not None
+    assert progress["saves"] == 2
+
+
+def test_threads_that_write_at_once_are_all_answered(leader: Leader) -> None:
+    def write(n: int) -> bool:
+        return leader.committer.commit(one_more(n % 10))
+
+    with ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(write, range(320)))
+    assert numbers(leader.database, *range(10)) == [32] * 10
+    assert leader.fence.groups < 320
+
+
+def test_changes_of_one_write_are_made_together_or_not_at_all(leader: Leader) -> None:
+    assert not leader.committer.commit(one_more(1), one_more("none"), one_more(2))
+    assert numbers(leader.database, 1, 2) == [0, 0]
+    assert leader.committer.commit(one_more(1), one_more(2))
+    assert numbers(leader.database, 1, 2) == [1, 1]
+
+
+def test_one_that_does_not_match_costs_itself_only(leader: Leader) -> None:
+    with under_way(leader):
+        writes = [leader.adds(*ids) for ids in ([1], ["none"], [2, "none"], [3], [4])]
+    assert leader.ends(*writes) == [True, False, False, True, True]
+    assert numbers(leader.database, *range(5)) == [1, 1, 0, 1, 1]
+
+
+def test_one_that_a_validator_refuses_costs_itself_only(leader: Leader) -> None:
+    leader.database.command("collMod", THINGS, validator={"n": {"$lt": 7}})
+    with under_way(leader):
+        before = leader.adds(1)
+        refused = leader.committer.enter(Change(THINGS, {"_id": 2}, {"$set": {"n": 7}}))
+        after = leader.adds(2)
+    assert leader.ends(before, after) == [True, True]
+    with pytest.raises(WriteRefused):
+        leader.committer.result(refused)
+    assert numbers(leader.database, 1, 2) == [1, 1]
+
+
+def test_one_that_would_make_a_document_too_large_costs_itself_only(leader: Leader) -> None:
+    large = "x" * 9_000_000
+    assert leader.committer.commit(Change(THINGS, {"_id": 2}, {"$set": {"text": large}}))
+    with under_way(leader):
+        refused = leader.committer.enter(Change(THINGS, {"_id": 2}, {"$set": {"more": large}}))
+        others = [leader.adds(1), leader.adds(2)]
+    assert leader.ends(*others) == [True, True]
+    with pytest.raises(WriteRefused) as error:
+        leader.committer.result(refused)
+    assert error.value.is_too_large
+    assert numbers(leader.database, 1, 2) == [1, 1]
+
+
+@pytest.mark.parametrize("value", [object(), "x" * 17_000_000, 2**64])
+def test_one_that_cannot_be_encoded_is_refused_before_it_waits(value: Any) -> None:
+    with pytest.raises(WriteRefused):
+        Change(THINGS, {"_id": 1}, {"$set": {"text": value}})
+
+
+def test_one_that_a_unique_index_refuses_does_not_match(leader: Leader) -> None:
+    leader.database[THINGS].create_index("name", unique=True, sparse=True)
+    leader.database[THINGS].update_one({"_id": 1}, {"$set": {"name": "taken"}})
+    with under_way(leader):
+        taken = leader.committer.enter(Change(THINGS, {"_id": 2}, {"$set": {"name": "taken"}}))
+        other = leader.adds(3)
+    assert leader.ends(taken, other) == [False, True]
+    assert numbers(leader.database, 3) == [1]
+
+
+def test_an_insert_leaves_what_is_there_and_a_removal_may_find_nothing(leader: Leader) -> None:
+    inserts = [Change.insert(THINGS, {"_id": id_, "n": 5}) for id_ in (1, "new")]
+    removals = [Change(THINGS, {"_id": id_}, None) for id_ in (2, "none")]
+    assert leader.committer.commit(*inserts, *removals)
+    assert numbers(leader.database, 1, "new") == [0, 5]
+    assert leader.database[THINGS].find_one({"_id": 2}) is None
+
+
+@pytest.mark.parametrize("bound", ["MOST_BYTES", "MOST_TOGETHER"])
+def test_large_groups_are_divided(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(module, bound, {"MOST_BYTES": 1_000, "MOST_TOGETHER": 2}[bound])
+    text = {"$set": {"text": "x" * 400}, "$inc": {"n": 1}}
+    with under_way(leader) as first:
+        writes = [leader.committer.enter(Change(THINGS, {"_id": n}, text)) for n in range(1, 6)]
+    assert leader.ends(first, *writes) == [True] * 6
+    assert leader.fence.groups == 4
+    assert numbers(leader.database, *range(6)) == [1] * 6
+
+
+def test_a_write_that_is_larger_than_a_group_may_be_is_made_alone(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_TOGETHER", 2)
+    with under_way(leader):
+        writes = [leader.adds(1), leader.adds(2, 3, 4), leader.adds(5)]
+    assert leader.ends(*writes) == [True] * 3
+    assert numbers(leader.database, *range(1, 6)) == [1] * 5
+
+
+# Groups that MongoDB does not confirm.
+
+
+@contextmanager
+def foreign_transaction(leader: Leader, client: Client, id_: int) -> Iterator[ClientSession]:
+    """Another client's transaction that has changed this document, and is still open."""
+    with client.start_session() as session, session.start_transaction():
+        ten_more = {"$inc": {"n": 10}}
+        leader.database[THINGS].update_one({"_id": id_}, ten_more, session=session)
+        yield session
+
+
+def test_a_short_conflict_with_another_s_transaction_is_no_one_s_trouble(
+    leader: Leader, client: Client
+) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        with foreign_transaction(leader, client, 1):
+            with under_way(leader):
+                writes = [leader.adds(n) for n in (1, 2)]
+                ends = [threads.submit(leader.committer.result, one) for one in writes]
+            eventually(lambda: leader.fence.groups == 2)
+            assert not ends[0].done()
+        assert [end.result(WAIT_SECONDS) for end in ends] == [True, True]
+    assert numbers(leader.database, 1, 2) == [11, 1]
+
+
+def test_a_long_transaction_of_another_delays_only_the_writes_of_its_document(
+    leader: Leader, client: Client
+) -> None:
+    after_ten = Change(THINGS, {"_id": 1, "n": 11}, {"$set": {"n": 0}})
+    with foreign_transaction(leader, client, 1):
+        with under_way(leader):
+            delayed, others = leader.adds(1), [leader.adds(n) for n in range(2, 6)]
+        assert leader.ends(*others) == [True] * 4
+        # It stays behind the first one of its document.
+        behind = leader.committer.enter(after_ten)
+        assert leader.committer.leave(one_more(7))
+        assert leader.committer.commit(one_more(6))
+        eventually(lambda: numbers(leader.database, 7) == [1])
+        assert (delayed.is_ended, behind.is_ended) == (False, False)
+    assert leader.ends(delayed, behind) == [True, True]
+    assert numbers(leader.database, *range(1, 8)) == [0, 1, 1, 1, 1, 1, 1]
+
+
+def test_a_write_that_was_put_off_is_made_before_a_later_one_of_its_document(
+    leader: Leader, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the other's transaction ends between the tries of the two."""
+    put_off = Committer._put_off
+    with foreign_transaction(leader, client, 1) as session:
+
+        def then_over(committer: Committer, *writes: Any) -> None:
+            put_off(committer, *writes)
+            if session.in_transaction:
+                session.abort_transaction()
+
+        monkeypatch.setattr(Committer, "_put_off", then_over)
+        with under_way(leader):
+            first = leader.committer.enter(Change(THINGS, {"_id": 1}, {"$set": {"text": "a"}}))
+            second = leader.committer.enter(Change(THINGS, {"_id": 1}, {"$set": {"text": "b"}}))
+        assert leader.ends(first, second) == [True, True]
+    found = leader.database[THINGS].find_one({"_id": 1})
+    assert found is not None
+    assert found["text"] == "b"
+
+
+def test_a_conflict_after_an_outage_delays_no_others_either(leader: Leader, client: Client) -> None:
+    with foreign_transaction(leader, client, 1):
+        with failing(client, ["update"], times=3, errorCode=11601):
+            with under_way(leader) as first:
+                delayed, other = leader.adds(1), leader.adds(2)
+            assert leader.ends(first, other) == [True, True]
+        assert not delayed.is_ended
+    assert leader.committer.result(delayed)
+
+
+def test_a_write_that_is_put_off_and_has_no_time_is_never_made(
+    leader: Leader, client: Client
+) -> None:
+    with foreign_transaction(leader, client, 1):
+        with under_way(leader):
+            withdrawn, other = leader.adds(1), leader.adds(2)
+        assert leader.committer.result(other)
+
+        def is_given_up() -> bool:
+            with pytest.raises(StoreUnavailable):
+                leader.committer.result(withdrawn, 0.1)
+            return withdrawn.is_ended
+
+        # Now and then it is in a group, whose end is not known yet.
+        eventually(is_given_up)
+    assert leader.committer.commit(one_more(3))
+    assert numbers(leader.database, 1) == [10]
+
+
+@pytest.mark.parametrize("has_thread", [True, False], ids=["at a stop", "without the thread"])
+def test_where_no_thread_would_make_it_later_a_conflict_is_an_outage(
+    leaders: Leaders, client: Client, has_thread: bool
+) -> None:
+    leader = leaders(starts=has_thread)
+    with foreign_transaction(leader, client, 1):
+        writes = [leader.adds(n) for n in (1, 2)]
+        if has_thread:
+            assert leader.committer.result(writes[1])
+            leader.committer.stop()
+            assert leader.committer.join()
+            assert writes[0].is_ended
+        with pytest.raises(StoreUnavailable):
+            leader.committer.result(writes[0])
+        assert leader.committer.result(writes[1])
+    assert numbers(leader.database, 1, 2) == [10, 1]
+
+
+UNHEARD = {
+    "the connection broken": {"closeConnection": True},
+    "no longer primary": {"errorCode": 10107, "errorLabels": ["RetryableWriteError"]},
+    "a majority not heard of in time": {
+        "writeConcernError": {"code": 64, "errmsg": "?", "errInfo": {"wtimeout": True}}
+    },
+    "its wait for a majority interrupted": {"writeConcernError": {"code": 11601, "errmsg": "?"}},
+    "too few nodes for a majority": {"writeConcernError": {"code": 100, "errmsg": "?"}},
+    "not known on a majority": {"errorCode": 251, "errorLabels": []},
+}
+
+
+@pytest.mark.parametrize("fault", UNHEARD.values(), ids=UNHEARD.keys())
+def test_a_commit_of_unknown_outcome_is_repeated_and_made_once(
+    leader: Leader, client: Client, fault: Document
+) -> None:
+    # The driver itself repeats a commit once.
+    with failing(client, ["commitTransaction"], times=3, **fault) as has_failed:
+        with under_way(leader) as first:
+            writes = [leader.adds(n) for n in (1, 2)]
+        assert leader.ends(first, *writes) == [True] * 3
+        assert has_failed()
+    assert numbers(leader.database, 0, 1, 2) == [1, 1, 1]
+    assert leader.ends(leader.adds(1)) == [True]
+    assert numbers(leader.database, 1) == [2]
+
+
+def test_a_commit_that_has_failed_for_certain_is_made_again_as_a_whole(
+    leader: Leader, client: Client
+) -> None:
+    session = leader.committer.session.session_id
+    with failing_once_late(client) as is_late:
+        write = leader.adds(1, 2)
+        eventually(is_late)
+        client.admin.command("killSessions", [session])
+        assert leader.ends(write) == [True]
+    assert numbers(leader.database, 1, 2) == [1, 1]
+
+
+@contextmanager
+def failing_once_late(client: Client) -> Iterator[Callable[[], bool]]:
+    """The next commit reaches MongoDB a second late."""
+    late = {"blockConnection": True, "blockTimeMS": 1_000}
+    with failing(client, ["commitTransaction"], times=1, **late) as is_late:
+        yield is_late
+
+
+@pytest.mark.parametrize("fault", [{"closeConnection": True}, {"errorCode": 11601}])
+def test_a_write_without_an_answer_is_made_again_and_once(
+    leader: Leader, client: Client, fault: Document
+) -> None:
+    with failing(client, ["update"], times=3, **fault) as has_failed:
+        assert leader.ends(leader.adds(1), leader.adds(2)) == [True, True]
+        assert has_failed()
+    assert numbers(leader.database, 1, 2) == [1, 1]
+
+
+def test_without_its_thread_an_outage_is_reported_to_all_of_the_group(
+    leaders: Leaders, client: Client
+) -> None:
+    alone = leaders(starts=False)
+    writes = [alone.adds(1), alone.adds(2)]
+    with failing(client, ["update"], errorCode=11601):
+        for one in writes:
+            with pytest.raises(StoreUnavailable):
+                alone.committer.result(one)
+    assert alone.committer.commit(one_more(1))
+    assert numbers(alone.database, 1, 2) == [1, 0]
+
+
+# Another leader.
+
+
+def replaced(leader: Leader, epoch: int = 2) -> Committer:
+    successor = Committer(leader.database)
+    Progress(successor, feed="memory", epoch=epoch).take_over()
+    return successor
+
+
+def test_a_replaced_leader_s_writes_are_refused_and_its_thread_ends(
+    leader: Leader, deaths: list[BaseException | None]
+) -> None:
+    with under_way(leader) as first:
+        writes = [leader.adds(n) for n in (1, 2)]
+        replaced(leader)
+    for one in (first, *writes):
+        with pytest.raises(Replaced):
+            leader.committer.result(one)
+    eventually(lambda: leader.committer.dead)
+    assert [type(one) for one in deaths] == [Replaced]
+    with pytest.raises(Replaced):
+        leader.adds(3)
+    assert not leader.committer.leave(one_more(4))
+    assert numbers(leader.database, *range(5)) == [0] * 5
+
+
+def test_a_write_that_does_not_match_tells_nothing_to_a_replaced_leader(leader: Leader) -> None:
+    """A successor may have written the documents that it reads."""
+    with under_way(leader):
+        writes = [leader.adds("none"), leader.adds(1)]
+        replaced(leader)
+    for one in writes:
+        with pytest.raises(Replaced):
+            leader.committer.result(one)
+
+
+def test_without_its_thread_a_replaced_leader_writes_nothing_either(leaders: Leaders) -> None:
+    alone = leaders(starts=False)
+    replaced(alone)
+    for _ in range(2):
+        with pytest.raises(Replaced):
+            alone.committer.commit(one_more(1))
+    assert numbers(alone.database, 1) == [0]
+
+
+def test_a_leader_that_froze_between_its_writes_and_its_commit_writes_nothing(
+    leader: Leader, client: Client, deaths: list[BaseException | None]
+) -> None:
+    """The take-over does not wait for its transaction."""
+    with failing_once_late(client) as is_late:
+        write = leader.adds(1, 2)
+        eventually(is_late)
+        replaced(leader)
+        assert not write.is_ended
+        with pytest.raises(Replaced):
+            leader.committer.result(write)
+    assert numbers(leader.database, 1, 2) == [0, 0]
+    eventually(lambda: deaths)
+
+
+def test_all_that_a_leader_has_written_is_there_when_its_successor_has_taken_over(
+    leaders: Leaders,
+) -> None:
+    """However the take-over and a commit meet."""
+    for epoch in range(1, 30, 2):
+        leader, told = leaders(epoch), list[bool]()
+
+        def write(leader: Leader = leader, told: list[bool] = told) -> None:
+            try:
+                while leader.committer.commit(one_more(1)):
+                    told.append(True)
+            except Replaced:
+                return
+
+        before = numbers(leader.database, 1)[0]
+        with ThreadPoolExecutor(1) as threads:
+            end = threads.submit(write)
+            eventually(lambda told=told: told)
+            successor = replaced(leader, epoch + 1)
+            with successor.reading() as session:
+                found = leader.database[THINGS].find_one({"_id": 1}, session=session)
+            end.result(WAIT_SECONDS)
+        assert found is not None
+        assert found["n"] == numbers(leader.database, 1)[0]
+        # One that was under way may be made, and its thread hear of the successor.
+        assert found["n"] - before - len(told) in (0, 1)
+
+
+def test_a_dropped_progress_is_made_again_and_nothing_is_lost(leader: Leader) -> None:
+    assert leader.ends(leader.adds(1)) == [True]
+    leader.database[PROGRESS].drop()
+    assert leader.ends(leader.adds(1), leader.adds(2)) == [True, True]
+    assert numbers(leader.database, 1, 2) == [2, 1]
+    found = leader.database[PROGRESS].find_one()
+    assert found is not None
+    assert found["epoch"] == 1
+
+
+# Writes that no thread waits for.
+
+
+def test_writes_that_are_left_are_made_soon_without_another(leader: Leader) -> None:
+    assert all(leader.committer.leave(one_more(n)) for n in range(5))
+    eventually(lambda: numbers(leader.database, *range(5)) == [1] * 5, seconds=5)
+    assert leader.fence.groups < 5
+
+
+def test_a_write_that_is_left_is_made_before_a_later_one_of_its_document(leader: Leader) -> None:
+    for n in range(20):
+        assert leader.committer.leave(Change(THINGS, {"_id": 1}, {"$set": {"n": n}}))
+        later = Change(THINGS, {"_id": 1, "n": n}, {"$set": {"n": -1}})
+        assert leader.committer.commit(later)
+
+
+def test_one_that_is_left_and_does_not_match_is_dropped(leader: Leader) -> None:
+    with under_way(leader):
+        leader.committer.leave(one_more("none"))
+        leader.committer.leave(Change(THINGS, {"_id": 1}, {"$inc": {"text": 1}}))
+        leader.committer.leave(one_more(2))
+        write = leader.adds(3)
+    assert leader.ends(write) == [True]
+    eventually(lambda: numbers(leader.database, 2) == [1])
+
+
+def test_only_so_many_are_left(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_LEFT", 3)
+    with under_way(leader):
+        assert [leader.committer.leave(one_more(1)) for _ in range(5)] == [True] * 3 + [False] * 2
+    eventually(lambda: numbers(leader.database, 1) == [3])
+    assert leader.committer.leave(one_more(1))
+
+
+# Time that is over, and the stop.
+
+
+def test_a_write_whose_time_is_over_before_its_group_begins_is_never_made(leader: Leader) -> None:
+    with under_way(leader) as first:
+        withdrawn, patient = leader.adds(1), leader.adds(2)
+        with pytest.raises(StoreUnavailable):
+            leader.committer.result(withdrawn, 0.01)
+        assert withdrawn.is_ended
+    assert leader.ends(first, patient) == [True, True]
+    assert leader.committer.commit(one_more(3))
+    assert numbers(leader.database, 1, 2, 3) == [0, 1, 1]
+
+
+def test_the_end_of_a_write_whose_time_was_over_in_its_group_can_be_asked_for_again(
+    leader: Leader,
+) -> None:
+    with under_way(leader) as first:
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                leader.committer.result(first, 0.01)
+            assert not first.is_ended
+    for _ in range(2):
+        assert leader.committer.result(first)
+    assert numbers(leader.database, 0) == [1]
+
+
+def test_a_stop_commits_what_waits(leader: Leader) -> None:
+    with under_way(leader):
+        write = leader.adds(1)
+        leader.committer.leave(one_more(2))
+        leader.committer.stop()
+    assert leader.committer.join()
+    assert leader.committer.result(write)
+    assert numbers(leader.database, 0, 1, 2) == [1, 1, 1]
+    # A later write is committed by the thread that waits for it.
+    assert leader.committer.commit(one_more(1))
+
+
+def test_a_stop_does_not_wait_for_a_mongodb_that_is_away(
+    leader: Leader, client: Client, deaths: list[BaseException | None]
+) -> None:
+    with failing(client, ["update"], errorCode=11601) as has_failed:
+        writes = [leader.adds(1), leader.adds(2)]
+        eventually(has_failed)
+        leader.committer.stop()
+        assert leader.committer.join()
+        for one in writes:
+            with pytest.raises(StoreUnavailable):
+                leader.committer.result(one)
+    assert deaths == []
+    assert numbers(leader.database, 1, 2) == [0, 0]
+
+
+# Reads.
+
+
+def test_a_read_sees_all_that_was_committed_and_the_take_over(leaders: Leaders) -> None:
+    """Also on a primary that was elected since."""
+    leader = leaders()
+    for n in range(3):
+        at = leader.committer.session.operation_time
+        assert at is not None
+        with leader.committer.reading() as session:
+            assert session.operation_time == at
+            found = leader.database[THINGS].find_one({"_id": 1}, session=session)
+            assert found is not None
+            assert found["n"] == n
+        assert leader.committer.commit(one_more(1))
+        assert leader.committer.session.operation_time > at
+
+
+def test_a_read_while_a_group_is_committed_does_not_wait_for_it(leader: Leader) -> None:
+    with under_way(leader), leader.committer.reading() as session:
+        found = leader.database[THINGS].find_one({"_id": 0}, session=session)
+        assert found is not None
+        assert found["n"] == 0
+
+
+def test_several_collections_are_written_together(leader: Leader) -> None:
+    letter = Change.insert(DEADLETTERS, {"_id": "E1"})
+    assert not leader.committer.commit(one_more("none"), letter)
+    assert leader.database[DEADLETTERS].count_documents({}) == 0
+    assert leader.committer.commit(one_more(1), letter)
+    assert leader.database[DEADLETTERS].count_documents({}) == 1
+
+
+def test_collections_that_are_dropped_indexed_or_renamed_meanwhile_cost_no_write(
+    database: Db, leader: Leader
+) -> None:
+    ended = threading.Event()
+    written: list[int] = []
+
+    def write(thread: int) -> None:
+        while not ended.is_set():
+            written.append(1)
+            letter = Change.insert(DEADLETTERS, {"_id": f"{thread}/{len(written)}"})
+            change = Change("counts", {"_id": thread}, {"$inc": {"n": 1}}, upsert=True)
+            assert leader.committer.commit(change, letter)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(5):
+        database.counts.create_index([("n", 1), (f"x{number}", 1)])
+        database[DEADLETTERS].create_index([("cause", 1), (f"x{number}", 1)])
+        database.drop_collection(DEADLETTERS)
+        groups = leader.fence.groups
+        eventually(lambda groups=groups: leader.fence.groups > groups + 3)
+    database.counts.rename("counts_before")
+    groups = leader.fence.groups
+    eventually(lambda: leader.fence.groups > groups + 3)
+    ended.set()
+    for thread in threads:
+        thread.join(WAIT_SECONDS)
+    rows = [*database.counts_before.find(), *database.counts.find()]
+    assert sum(row["n"] for row in rows) == len(written)
