@@ -471,7 +471,8 @@ def test_a_saturated_gate_uses_its_turns(real: Callable[..., Real]) -> None:
     eventually(lambda: len(line.starts) == 50)
     took = line.starts[-1] - line.starts[0]
     assert line.closest >= 0.02
-    assert took <= 56 * 0.02
+    # Twice as long if each second turn were lost; a busy machine takes some time of its own.
+    assert took <= 80 * 0.02
     assert line.names == [str(n) for n in range(50)]
 
 
