@@ -212,6 +212,7 @@ class Committer(BackgroundThread):
         self._queue: deque[Write] = deque()
         self._left = 0
         self._failure: Exception | None = None
+        self._is_over = False
         # Held by the thread that commits.
         self._committing = threading.Lock()
         self._is_uncertain = False
@@ -265,7 +266,7 @@ class Committer(BackgroundThread):
         """Wait for a write, as `commit` does. If its time is over and it is in no group yet, it is
         never made, and has ended.
         """
-        if not self.alive:
+        if not self._has_thread:
             self.commit_waiting()
         if not write.done.acquire(timeout=seconds):
             self._withdraw(write)
@@ -289,6 +290,11 @@ class Committer(BackgroundThread):
         if has_room and is_first:
             self._wake.set()
         return has_room
+
+    @property
+    def _has_thread(self) -> bool:
+        """Whether its thread commits what waits."""
+        return self._is_started and not self._is_over
 
     def _withdraw(self, write: Write) -> None:
         """Its time is over. Raises StoreUnavailable, unless its answer has come."""
@@ -322,10 +328,18 @@ class Committer(BackgroundThread):
                 self._wake.clear()
                 if self._seconds() <= 0:
                     self.commit_waiting()
-            self.commit_waiting()
+            self._end()
         except Exception as error:
             self._fail(error)
             raise
+
+    def _end(self) -> None:
+        """Commit the rest. Later writes are committed by their own threads."""
+        while not self._is_over:
+            if not self.commit_waiting():
+                self._fail(StoreUnavailable("MongoDB did not confirm at the stop"))
+            with self._lock:
+                self._is_over = not self._queue
 
     def _seconds(self) -> float:
         """How long the next group can wait."""
@@ -383,7 +397,7 @@ class Committer(BackgroundThread):
         """It alone meets a foreign transaction: it stays the first for its documents. Without a
         thread that would make it later, it is not made.
         """
-        if self._stop.is_set() or not self.alive:
+        if self._stop.is_set() or not self._has_thread:
             write.end(StoreUnavailable("a document is part of a foreign transaction"))
             return
         write.put_off_until = write.begin_at = time.monotonic() + PUT_OFF_SECONDS
@@ -485,7 +499,7 @@ class Committer(BackgroundThread):
                 if isinstance(error, _Conflict) and conflicts and failures >= conflicts:
                     raise
                 log.warning("writes not confirmed, trying again error=%s", error)
-                if self._stop.is_set() or not self.alive:
+                if self._stop.is_set() or not self._has_thread:
                     self._is_uncertain = False
                     raise
                 self.activity.idle()

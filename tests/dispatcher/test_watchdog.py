@@ -280,7 +280,7 @@ def test_any_thread_that_hangs_is_a_stall(
             elif name == "clock":
                 clock.later(0, hang)
             elif name == "committer":
-                patched.setattr(committer, "commit_waiting", hang)
+                patched.setattr(committer, "_commit_group", hang)
                 committer.enter()
             else:
                 component.hangs = "the thread component hangs"

@@ -655,7 +655,7 @@ def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
     desk.until_quiet()
     before = len(sim.calls)
     stale = a_send(id=f"{document['eventId']}/0", to=user.user_id).as_document()
-    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale))
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale), left=True)
     assert len(desk.desk.outbox) == 0
     # It leaves nothing behind in memory either.
     assert desk.desk.outbox._boxes == {}
