@@ -10,7 +10,7 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,13 +21,17 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
+from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.saver import Saver
 from dispatcher.progress.document import Progress
+from dispatcher.progress.tracker import ProgressTracker
 from jobworker.record.looks import NameParts
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.console.search import search
+from linedesk.contract import JobResult
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.committer import Change, Committer
+from linedesk.store.committer import Committer
 from linedesk.store.documents import CONVERSATIONS, Document
 from linedesk.store.records.conversations import NAME_PARTS
 
@@ -97,37 +101,19 @@ def fill(database: Database[Any], count: int) -> float:
 def make_searchable(database: Database[Any]) -> float:
     """As a dispatcher does it; returns how many seconds it took."""
     committer = Committer(database)
-    committer.lead(Leading(committer))
+    progress = Progress(committer, feed="bench", epoch=1)
+    progress.take_over()
+    # It reads no feed.
+    pool = Pool(lambda job: JobResult.DONE, ProgressTracker(), threads=2, bound=1, later=_never)
+    committer.lead(Saver(pool, progress))
     began = time.monotonic()
     while database[CONVERSATIONS].find_one({NAME_PARTS: {"$exists": False}}, {"_id": 1}):
         NameParts(committer).look()
     return time.monotonic() - began
 
 
-class Leading:
-    """The fence of a leader that reads no feed."""
-
-    def __init__(self, committer: Committer) -> None:
-        self._progress = Progress(committer, feed="bench", epoch=1)
-        self._progress.take_over()
-
-    def changes(self, *, alone: bool) -> Sequence[Change]:
-        """Only the fence itself."""
-        return [] if alone else self._progress.changes(None)
-
-    def written(self) -> None:
-        """Nothing goes with it."""
-
-    def not_written(self) -> None:
-        """Nothing went with it."""
-
-    def refused(self) -> None:
-        """No other leader is there."""
-        self._progress.refused()
-
-    def seconds(self) -> float:
-        """It never waits: the thread that looks commits."""
-        return 0.0
+def _never(seconds: float, action: Callable[[], None]) -> None:
+    """Nothing waits."""
 
 
 def timed(database: Database[Any], word: str) -> Figures:

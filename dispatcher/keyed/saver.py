@@ -28,21 +28,20 @@ class Saver:
         self._progress = progress
         self._figures = figures or DispatcherMetrics(leads=lambda: True)
         self._looked_at = 0.0
-        self._began = 0.0
         self._saved_at = 0.0
         self._plan: ProgressSnapshot | None = None
 
     def changes(self, *, alone: bool) -> Sequence[Change]:
         self._look()
         self._pool.changed.clear()
-        self._began = self._saved_at = time.monotonic()
+        self._saved_at = time.monotonic()
         # A record may be in the group: all earlier events of its conversation are finished with it.
         # guard: finished-with-the-record -> self._plan = self._pool.begin_save() if alone else None
         self._plan = self._pool.begin_save()
         return [] if alone and self._plan is None else self._progress.changes(self._plan)
 
     def written(self) -> None:
-        self._figures.observe("save_seconds", time.monotonic() - self._began)
+        self._figures.observe("save_seconds", time.monotonic() - self._saved_at)
         if self._plan is not None:
             self._pool.saved(self._plan)
             self._figures.add("saved_progress")

@@ -368,6 +368,9 @@ class Batching:
         StoreUnavailable.
         """
         for ready in self._rows.left():
+            if ready.key in self._batches:
+                # The take-over failed behind it, and is made again.
+                continue
             messages = self._rows.messages(ready)
             if messages is None:
                 # Its conversations were deleted by hand.

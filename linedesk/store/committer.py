@@ -42,6 +42,7 @@ from linedesk.store.errors import (
     translate,
     translated,
 )
+from linedesk.store.insert import DUPLICATE_KEY
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,6 @@ WAIT_SECONDS = 10.0
 """How long a thread waits for its write unless it says otherwise."""
 LONGEST_PAUSE_SECONDS = 2.0
 OBJECT_TOO_LARGE = 10334
-DUPLICATE_KEY = 11000
 # An error with this label was raised by a transaction that is over: nothing of it is written.
 ABORTED = "TransientTransactionError"
 WRITE_CONFLICT = 112
@@ -174,20 +174,24 @@ class Fence(Protocol):
         """
 
 
-class _Unmatched(Exception):
-    """A change has not matched; nothing is written."""
+class _NotWritten(Exception):
+    """Nothing of a group is written."""
 
 
-class _Conflict(StoreUnavailable):
-    """A foreign transaction has one of the documents; nothing is written."""
+class _Unmatched(_NotWritten):
+    """A change has not matched."""
 
 
-class _FenceRefused(Exception):
-    """The fence has not matched; nothing is written."""
+class _Conflict(_NotWritten, StoreUnavailable):
+    """A foreign transaction has one of the documents."""
 
 
-class _Refused(Exception):
-    """MongoDB refuses this change; nothing is written."""
+class _FenceRefused(_NotWritten):
+    """The fence has not matched."""
+
+
+class _Refused(_NotWritten):
+    """MongoDB refuses this change."""
 
     def __init__(self, change: Change, code: int) -> None:
         super().__init__(f"{change.collection}: code {code}")
@@ -329,7 +333,7 @@ class Committer(BackgroundThread):
                 if self._seconds() <= 0:
                     self.commit_waiting()
             self._end()
-        except Exception as error:
+        except (QueueError, PyMongoError) as error:
             self._fail(error)
             raise
 
@@ -436,7 +440,7 @@ class Committer(BackgroundThread):
                     fence.not_written()
                 else:
                     break
-        except Exception as error:
+        except (QueueError, PyMongoError) as error:
             self._put_off_now = []
             for one in _open(group):
                 one.end(error)
@@ -516,7 +520,7 @@ class Committer(BackgroundThread):
             session.start_transaction(write_concern=DURABLE, max_commit_time_ms=commit_ms)
             try:
                 self._send(changes)
-            except BaseException as error:
+            except (PyMongoError, _NotWritten) as error:
                 # Otherwise the next transaction ends it.
                 with suppress(PyMongoError):
                     session.abort_transaction()

@@ -469,9 +469,6 @@ class Parked:
     def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
         return HandlerCall(limit_seconds)
 
-    def unsaved(self) -> list[str]:
-        return []
-
     def resume(self) -> None: ...
 
 

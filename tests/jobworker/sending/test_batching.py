@@ -23,10 +23,11 @@ from jobworker.line import month, quota
 from jobworker.record.batches import Batches, ReadyBatch
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.sending.conversation_outbox import SendLimits
+from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linedesk.store.committer import Committer
 from linedesk.store.documents import Document
-from linedesk.store.errors import REFUSED_WORDS, Replaced
+from linedesk.store.errors import REFUSED_WORDS, Replaced, StoreUnavailable
 from linedesk.store.records.effects import place_of
 from linesim import Rule, Sim, Status
 from linesim.model.calls import Call
@@ -566,6 +567,30 @@ def test_a_member_given_up_while_the_outcome_is_unknown_leaves_the_others(
     assert [texts(sim, one) for one in users] == [["同じ"]] * 4
 
 
+def test_a_take_over_that_fails_behind_a_batch_repeats_it_once(
+    database: Any, sim: Sim, calls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, first = a_made_batch(database, friends(database, sim, 2))
+    _, second = a_made_batch(database, friends(database, sim, 2), epoch=2)
+    messages, take_over, failed = Batches.messages, Outbox.take_over, count()
+
+    def fails_once(self: Batches, batch: ReadyBatch) -> Any:
+        if next(failed) == 1:
+            raise StoreUnavailable("planted")
+        return messages(self, batch)
+
+    def again(self: Outbox) -> None:
+        with pytest.raises(StoreUnavailable):
+            take_over(self)
+        take_over(self)
+
+    monkeypatch.setattr(Batches, "messages", fails_once)
+    monkeypatch.setattr(Outbox, "take_over", again)
+    with Leader(database, sim, epoch=3) as room:
+        room.until_quiet()
+    assert sorted(one.retry_key for one in calls()) == sorted([first.key, second.key])
+
+
 @pytest.mark.parametrize("done", [True, False])
 def test_the_end_of_a_batch_leaves_a_later_call_of_a_member_that_was_given_up(
     database: Any, sim: Sim, done: bool
@@ -605,9 +630,11 @@ def test_the_end_of_a_batch_with_a_deleted_conversation_may_be_cut_short(
     assert claimed == 0 or database.batches.find_one() is not None
 
 
-def a_made_batch(database: Any, users: Sequence[User]) -> tuple[Batches, ReadyBatch]:
+def a_made_batch(
+    database: Any, users: Sequence[User], *, epoch: int = 1
+) -> tuple[Batches, ReadyBatch]:
     """A multicast to these users that may be called."""
-    batches, place = Batches(lead(Committer(database))), place_of(1, FIRST_NUMBER)
+    batches, place = Batches(lead(Committer(database), epoch=epoch)), place_of(1, FIRST_NUMBER)
     members = {f"{CHANNEL}/{user.user_id}": (place,) for user in users}
     ready = ReadyBatch(str(uuid.uuid4()), datetime.now(UTC), members)
     assert batches.make(ready, seconds=5)
