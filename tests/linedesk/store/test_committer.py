@@ -682,3 +682,71 @@ def test_collections_that_are_dropped_indexed_or_renamed_meanwhile_cost_no_write
         thread.join(WAIT_SECONDS)
     rows = [*database.counts_before.find(), *database.counts.find()]
     assert sum(row["n"] for row in rows) == len(written)
+
+
+def test_a_write_that_comes_while_the_thread_ends_is_made(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_waiting, late = leader.committer.commit_waiting, list[Write]()
+
+    def then_one_comes() -> bool:
+        done = commit_waiting()
+        if leader.committer.stop_asked.is_set() and not late:
+            late.append(leader.adds(1))
+        return done
+
+    monkeypatch.setattr(leader.committer, "commit_waiting", then_one_comes)
+    leader.committer.stop()
+    assert leader.committer.join(WAIT_SECONDS)
+    # Also for a thread that waits for it already.
+    assert late[0].is_ended
+    assert late[0].matched
+    assert leader.committer.commit(one_more(2))
+
+
+def test_many_writes_that_are_put_off_leave_room_to_others(leader: Leader, client: Client) -> None:
+    things = leader.database[THINGS]
+    things.insert_many([{"_id": n, "n": 0} for n in range(10, 100)])
+    with client.start_session() as session, session.start_transaction():
+        session.client[leader.database.name][THINGS].update_many(
+            {"_id": {"$gte": 10}}, {"$inc": {"n": 10}}, session=session
+        )
+        for n in range(10, 100):
+            assert leader.committer.leave(one_more(n))
+        for _ in range(20):
+            assert leader.committer.commit(one_more(1), seconds=5)
+        session.abort_transaction()
+    eventually(lambda: all(row["n"] == 1 for row in things.find({"_id": {"$gte": 10}})))
+
+
+def test_a_thread_that_has_one_group_after_the_other_does_not_hang(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = leader.committer.activity.busy
+    renewed = list[int]()
+    monkeypatch.setattr(leader.committer.activity, "busy", lambda: (renewed.append(1), busy()))
+    with under_way(leader):
+        writes = [leader.adds(*[n] * module.MOST_TOGETHER) for n in range(1, 5)]
+        renewed.clear()
+    assert leader.ends(*writes) == [True] * 4
+    assert len(renewed) >= 4
+
+
+def test_a_stop_while_another_holds_a_document_of_the_leader_s_own_is_an_end_without_an_error(
+    leader: Leader, client: Client, deaths: list[BaseException | None]
+) -> None:
+    changes = leader.fence.changes
+
+    def with_one_more(*, alone: bool) -> Sequence[Change]:
+        return [one_more(1), *changes(alone=alone)]
+
+    leader.fence.changes = with_one_more  # type: ignore[method-assign]
+    with foreign_transaction(leader, client, 1):
+        write = leader.adds(2)
+        eventually(lambda: leader.fence.groups > 0)
+        leader.committer.stop()
+        assert leader.committer.join(WAIT_SECONDS)
+        with pytest.raises(StoreUnavailable):
+            leader.committer.result(write, 0.0)
+    assert deaths == []
+    assert numbers(leader.database, 2) == [0]
