@@ -59,9 +59,9 @@ class Unsends:
     ) -> None:
         self._committer = committer
         database = committer.database
-        self._rows = durable(database[CONVERSATIONS])
+        self._rows = database[CONVERSATIONS]
         self._recvq = durable(database[RECVQ])
-        self._held = durable(database[HELD])
+        self._held = database[HELD]
         self.deadletters = DeadLetters(committer, is_unsent=self.covers, figures=figures)
         self._lock = threading.Lock()
         # Under _lock.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from jobworker.record.conversations import there
-from linedesk.store.client import durable
 from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import BATCHES, CONVERSATIONS, Document
 from linedesk.store.errors import WriteRefused
@@ -40,8 +39,8 @@ class Batches:
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        self._rows = durable(committer.database[BATCHES])
-        self._collection = durable(committer.database[CONVERSATIONS])
+        self._rows = committer.database[BATCHES]
+        self._collection = committer.database[CONVERSATIONS]
 
     def friends(self, ids: Iterable[str]) -> set[str]:
         """Return the chats of these with a friend: a multicast reaches no other user, and does not

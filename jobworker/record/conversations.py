@@ -26,7 +26,7 @@ from jobworker.errors import BotError
 from jobworker.latest import Latest
 from jobworker.record.cache import ConversationCache
 from jobworker.record.record import APPLIED, n_of, still, update_of
-from linedesk.store.client import aware_options, durable
+from linedesk.store.client import aware_options
 from linedesk.store.committer import WAIT_SECONDS, Change, Committer, Write
 from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, name_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused, translated
@@ -291,7 +291,7 @@ class Conversations:
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        self._collection = durable(committer.database[CONVERSATIONS])
+        self._collection = committer.database[CONVERSATIONS]
         self._cache = ConversationCache()
         self._names = NameCounts()
         self.epoch = 0

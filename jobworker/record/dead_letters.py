@@ -23,7 +23,7 @@ from jobworker.metrics import GIVEN_UP, WorkerMetrics
 from jobworker.record.conversations import Decision
 from jobworker.record.looks import Look
 from linedesk.contract import GiveUp
-from linedesk.store.client import DURABLE, LOCAL, durable
+from linedesk.store.client import DURABLE, LOCAL
 from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
 from linedesk.store.errors import translated
@@ -71,7 +71,7 @@ class DeadLetters:
         figures: WorkerMetrics | None = None,
     ) -> None:
         self._committer = committer
-        self._collection = durable(committer.database[DEADLETTERS])
+        self._collection = committer.database[DEADLETTERS]
         self._is_unsent = is_unsent
         self._figures = figures or WorkerMetrics()
 

@@ -13,7 +13,6 @@ from typing import Any
 import pymongo
 from pymongo.errors import PyMongoError
 
-from linedesk.store.client import durable
 from linedesk.store.committer import MOST_TOGETHER, Change, Committer
 from linedesk.store.documents import CONVERSATIONS
 from linedesk.store.errors import QueueError, WriteRefused, translate
@@ -74,7 +73,7 @@ class NameParts(Look):
     def __init__(self, committer: Committer) -> None:
         super().__init__()
         self._committer = committer
-        self._conversations = durable(committer.database[CONVERSATIONS])
+        self._conversations = committer.database[CONVERSATIONS]
 
     def act(self) -> bool:
         # By the index or not at all: a check must not read every conversation.

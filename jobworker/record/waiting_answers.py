@@ -18,7 +18,6 @@ from jobworker.record.conversations import Conversation, Conversations, Decision
 from jobworker.record.dead_letters import DeadLetters, change_of
 from jobworker.record.looks import Look
 from jobworker.record.record import unrecorded
-from linedesk.store.client import durable
 from linedesk.store.committer import WAIT_SECONDS, Change, Committer
 from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, name_of, text_of
 from linedesk.store.errors import translated
@@ -193,7 +192,7 @@ class WaitingAnswers:
 
     def __init__(self, committer: Committer, conversations: Conversations) -> None:
         self._committer = committer
-        self._collection = durable(committer.database[CONVERSATIONS])
+        self._collection = committer.database[CONVERSATIONS]
         self._conversations = conversations
 
     def offered(self, document: Mapping[str, Any], *, seconds: float = WAIT_SECONDS) -> bool:
