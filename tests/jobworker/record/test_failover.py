@@ -117,8 +117,12 @@ def test_records_of_one_key_meet_the_take_over_of_a_successor(
         found = database.conversations.find_one({"_id": f"main/U{turn}"})
         assert found is not None
         ways = [effect["to"] for _, effect in effects_of(found)]
-        # One that is told of the successor may have been made before the take-over.
-        assert told[0] in (("recorded", "Replaced") if "older" in ways else ("Replaced",))
+        # One that is told of the successor may have been made before the take-over, and one that is
+        # asked again for want of an answer finds itself.
+        if "older" in ways:
+            assert told[0] in ("recorded", "Replaced", "found applied")
+        else:
+            assert told[0] == "Replaced"
         if same_event:
             assert ways == ["newer" if told[1] == "recorded" else "older"]
             assert found["applied"] == ["E1"]
