@@ -29,8 +29,8 @@ from rich.console import Console
 import linesim
 from bench.report import BenchFailed, Figures, Report, by_turns
 from bench.stack import running
+from dispatcher.conversations.conversations import Conversation
 from jobworker.effects import Send, SendMethod
-from jobworker.latest import Latest
 from jobworker.line.gate_order import Order, Ticket
 from jobworker.sending.batch import company_of
 from jobworker.sending.conversation_outbox import (
@@ -46,7 +46,6 @@ from jobworker.sending.conversation_outbox import (
     standing_of,
 )
 from jobworker.sending.late_replies import LateReplies
-from jobworker.sending.outbox import MOST_ENDS
 from linesim.model.calls import Call
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
@@ -282,9 +281,9 @@ class After(Simulation):
     def __init__(self, load: Load) -> None:
         super().__init__(load)
         self._order = Order()
-        self._ends = Latest[str, float](MOST_ENDS)
         self._late = LateReplies()
         self._late_calls: dict[str, int] = {}
+        self._known: dict[str, Conversation] = {}
         self._boxes: dict[str, ConversationOutbox] = {}
         self._heads: dict[Ticket, ConversationOutbox] = {}
 
@@ -300,7 +299,8 @@ class After(Simulation):
         id_ = f"main/{user_id(arrival.user)}"
         standing = standing_of(send, id_, LIMITS, now=arrival.at, at=send.at)
         if id_ not in self._boxes:
-            self._boxes[id_] = ConversationOutbox(id_, LIMITS, self._ends, lambda box, ticket: None)
+            conversation = self._known.setdefault(id_, Conversation(id_))
+            self._boxes[id_] = ConversationOutbox(conversation, LIMITS, lambda box, ticket: None)
         box = self._boxes[id_]
         made = Moment(send.at, arrival.at)
         moved = box.append(PendingSend(send.id.zfill(10), send, standing, made))
@@ -337,7 +337,7 @@ class After(Simulation):
             self._late.paid(go.late_on)
             count = self._late_calls[box.id] = self._late_calls.get(box.id, 0) + 1
             if count >= self._late.a_day:
-                self._late.used_up(box.id, go.late_on)
+                box.conversation.late_on = go.late_on
         is_free = go.call.way is SendMethod.REPLY
         others = [] if is_free else company_of(box, self._boxes.values(), now)
         for one in (box, *others):

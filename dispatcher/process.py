@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.control import ControlReader
+from dispatcher.conversations.conversations import Conversations
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.feed.feed import Feed
 from dispatcher.feed.heartbeat import Heartbeat
@@ -146,8 +147,10 @@ class Dispatcher:
         self._guard = Guard(database)
         self._neighbours = Neighbours(database)
         self._committer = Committer(database)
+        self._known = Conversations()
         self._worker = make_worker(
             committer=self._committer,
+            known=self._known,
             step=lambda step: self.pool.step(step),
             later=self._delayed_calls.later,
             lease_is_fresh=lease.is_fresh,
@@ -317,6 +320,7 @@ class Dispatcher:
         return Pool(
             self._starts.decide,
             start.tracker,
+            known=self._known,
             threads=self._limits.threads,
             bound=self._limits.documents,
             later=self._delayed_calls.later,

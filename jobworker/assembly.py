@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
+from dispatcher.conversations.conversations import Conversations
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import ContentDownloads
 from jobworker.bot.talk import TalkContext
@@ -32,7 +33,7 @@ from jobworker.line.rate_limits import RateLimits
 from jobworker.line.side_call import Line
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.batches import Batches
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import ConversationStore
 from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.looks import NameParts
 from jobworker.record.schedule import Schedule
@@ -204,6 +205,7 @@ class BotWorker:
         line: LineSettings,
         *,
         committer: Committer,
+        known: Conversations | None = None,
         tries: int,
         retry_limits: RetryLimits = RETRY_LIMITS,
         letter_days: int = 90,
@@ -221,9 +223,9 @@ class BotWorker:
     ) -> None:
         figures, database = WorkerMetrics(registry), committer.database
         calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
-        conversations = Conversations(committer)
+        conversations = ConversationStore(committer, known)
         answers = WaitingAnswers(committer, conversations)
-        unsends = Unsends(committer, figures=figures)
+        unsends = Unsends(committer, known, figures=figures)
         self.answer_ages = AnswerAges(answers, unsends.deadletters)
         looks = (
             KeptLetters(database[DEADLETTERS], figures),

@@ -20,7 +20,7 @@ from jobworker.bot.talk import Talk
 from jobworker.handler_retry import Failure
 from jobworker.handlers import Handlers
 from jobworker.line.profiles import is_fresh
-from jobworker.record.conversations import Conversation, Decision, checked
+from jobworker.record.conversations import Decision, StoredConversation, checked
 from jobworker.record.waiting_answers import fetched
 from jobworker.runs import UNHEARD, JobMemo
 from linedesk.contract import Job, Wait
@@ -47,7 +47,7 @@ class Case:
     memo: JobMemo
     handlers: Handlers
     make_talk: Callable[[], Talk]
-    load: Callable[[], Conversation]
+    load: Callable[[], StoredConversation]
     """The conversation as stored."""
     taken_back: Callable[[Document], bool]
     """Whether a document's message was taken back by its sender."""

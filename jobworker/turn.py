@@ -45,7 +45,7 @@ from jobworker.handler_retry import (
 from jobworker.handlers import Handlers
 from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.metrics import since_ms
-from jobworker.record.conversations import Conversations, Decision, Outbound, Recording
+from jobworker.record.conversations import ConversationStore, Decision, Outbound, Recording
 from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, change_of, refused
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import kept
@@ -79,7 +79,7 @@ class Turns:
     limits: RetryLimits
     handler_seconds: float
     """A handler with a longer limit than this is a slow one."""
-    conversations: Conversations
+    conversations: ConversationStore
     outbox: Outbox
     unsends: Unsends
     schedule: Schedule

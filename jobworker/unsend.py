@@ -8,15 +8,14 @@ runs. The bot gets the unsend too.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo import DESCENDING
 from pymongo.errors import WriteError
 
-from jobworker.latest import Latest
+from dispatcher.conversations.conversations import MOST_UNSENT, Conversations
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.record.record import unrecorded
@@ -36,10 +35,8 @@ from linedesk.store.redaction import emptying, message_id_of, unsent_id_of
 
 log = logging.getLogger(__name__)
 
-# Message ids that a conversation keeps.
-KEPT = 100
-# Some megabytes of memory. Older ones are still caught by the record's own filter.
-MOST_KNOWN = 20_000
+# Conversations whose latest notes are loaded. Others are caught by the record's own filter.
+MOST_LOADED = 20_000
 # The record's filter also catches messages that arrive later than this after their unsend.
 LOADED = timedelta(days=1)
 
@@ -54,6 +51,7 @@ class Unsends:
     def __init__(
         self,
         committer: Committer,
+        known: Conversations | None = None,
         *,
         figures: WorkerMetrics | None = None,
     ) -> None:
@@ -63,32 +61,31 @@ class Unsends:
         self._recvq = durable(database[RECVQ])
         self._held = database[HELD]
         self.deadletters = DeadLetters(committer, is_unsent=self.covers, figures=figures)
-        self._lock = threading.Lock()
-        # Under _lock.
-        self._known = Latest[tuple[str, str], None](MOST_KNOWN)
+        self._known = known or Conversations()
 
     def take_over(self) -> None:
         """Load the recent notes of predecessors, before any outbox is loaded."""
         recent = {UNSENT_AT: {"$gte": datetime.now(UTC) - LOADED}}
         with self._committer.reading() as session:
             found = self._rows.find(recent, {"unsent": 1}, session=session)
-            rows = list(found.sort(UNSENT_AT, DESCENDING).limit(MOST_KNOWN))
+            rows = list(found.sort(UNSENT_AT, DESCENDING).limit(MOST_LOADED))
         for row in reversed(rows):
             self.learn(row["_id"], row.get("unsent") or [])
 
-    def learn(self, conversation: str, noted: Iterable[str]) -> None:
+    def learn(self, conversation: str, noted: Sequence[str]) -> None:
         """Use the field `unsent` of a conversation that was loaded anyway."""
-        with self._lock:
-            for message_id in noted:
-                self._known[conversation, message_id] = None
+        with self._known.lock:
+            if noted:
+                self._known.get(conversation).take_back(noted)
 
     def covers(self, document: Mapping[str, Any]) -> bool:
         """Whether the document brings or edits a message that is known to be taken back."""
         message_id = message_id_of(document)
         if message_id is None:
             return False
-        with self._lock:
-            return (conversation_id(document), message_id) in self._known
+        with self._known.lock:
+            found = self._known.find(conversation_id(document))
+            return found is not None and message_id in found.unsent
 
     def met(self, document: Document) -> None:
         """A record found its message noted as unsent: empty the document's stored copy."""
@@ -152,7 +149,7 @@ class Unsends:
         first = unrecorded(document)
         del first["unsent"]
         update = {
-            "$push": {"unsent": {"$each": [message_id], "$slice": -KEPT}},
+            "$push": {"unsent": {"$each": [message_id], "$slice": -MOST_UNSENT}},
             "$set": {UNSENT_AT: first.pop("at")},
             "$setOnInsert": first,
         }

@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
 
+from dispatcher.conversations.conversations import Conversations
 from linedesk.store.committer import Committer
 from linedesk.store.documents import Document
 from linedesk.store.records.waits import Why, reason
@@ -215,11 +216,13 @@ class MakeWorker(Protocol):
         self,
         *,
         committer: Committer,
+        known: Conversations,
         step: Callable[[Step], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
         places: Callable[[int], None],
     ) -> Worker:
-        """`committer` makes its durable writes. `step` accepts work without a key, `later` calls a
-        function after some seconds, and `places` limits the number of jobs that run at a time.
+        """`committer` makes its durable writes, `known` has the conversations. `step` accepts work
+        without a key, `later` calls a function after some seconds, and `places` limits the number
+        of jobs that run at a time.
         """

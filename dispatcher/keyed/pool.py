@@ -1,10 +1,10 @@
 """A fixed pool of named threads that decides documents key by key.
 
 Jobs of one key run one at a time in the order of arrival; different keys run in parallel.
-`KeyQueues` records what each key waits for, under the pool's one lock. After each change the pool
-wakes the threads that have work now: an idle thread, the committing thread, the reader. Steps (work
-without a key) come before new jobs, and jobs never occupy the last thread. The pool knows nothing
-of LINE.
+`KeyQueues` records what each key waits for, under the lock of all conversations. After each change
+the pool wakes the threads that have work now: an idle thread, the committing thread, the reader.
+Steps (work without a key) come before new jobs, and jobs never occupy the last thread. The pool
+knows nothing of LINE.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import bson
 
+from dispatcher.conversations.conversations import Conversations
 from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
 from dispatcher.keyed.queues import KeyQueues, Load, QueuedJob, Run
 from dispatcher.keyed.suspects import CrashSuspects
@@ -61,6 +62,7 @@ class Pool:
         threads: int,
         bound: int,
         later: Later,
+        known: Conversations | None = None,
         suspects: CrashSuspects | None = None,
         held: HeldStore | None = None,
         held_keys: Sequence[HeldKey] = (),
@@ -71,6 +73,7 @@ class Pool:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._decide = decide
+        known = known or Conversations()
         self._bound = bound
         self._most_bytes = MOST_BYTES
         self._threads_for_jobs = threads - 1
@@ -84,12 +87,13 @@ class Pool:
         """Set when there may be progress to save."""
         self.urgent = threading.Event()
         """Set when a key waits for that save."""
-        self._lock = threading.Lock()
+        self._lock = known.lock
         self._room = threading.Condition(self._lock)
         # All below under _lock.
         self._tracker = tracker
         self._queues = KeyQueues(
             tracker,
+            known=known,
             owner=self,
             pauses=pauses,
             most_jobs=threads - 1,

@@ -10,9 +10,10 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol
 
+from dispatcher.conversations.conversations import Conversation, Conversations
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
@@ -203,8 +204,9 @@ class KeyQueue:
     # The set that contains it: written by `KeyQueues._place` only.
     state: KeyState | None = None
 
-    def __init__(self, key: Any, *, top: int = -1) -> None:
+    def __init__(self, key: Any, conversation: Conversation, *, top: int = -1) -> None:
         self.key = key
+        self.conversation = conversation
         self.jobs: deque[QueuedJob] = deque()
         self.behind: deque[QueuedJob] = deque()
         self.top = top
@@ -292,6 +294,12 @@ class KeyQueue:
             self.behind.clear()
 
 
+def _id_of(key: tuple[Any, Any]) -> Any:
+    """The conversation's id; a document that the front desk did not make may have another key."""
+    channel, name = key
+    return f"{channel}/{name}" if isinstance(channel, str) and isinstance(name, str) else key
+
+
 class KeyQueues:
     """The state of all keys.
 
@@ -333,6 +341,7 @@ class KeyQueues:
         self,
         tracker: ProgressTracker,
         *,
+        known: Conversations | None = None,
         owner: JobOwner | None = None,
         pauses: Pauses = NO_PAUSES,
         most_jobs: int = 1_000,
@@ -351,7 +360,7 @@ class KeyQueues:
         self._held_bound = held_bound
         self._many = many
         self._most_moved = most_moved
-        self._by_key: dict[Any, KeyQueue] = {}
+        self._known = known or Conversations()
         self._in: dict[KeyState, OrderedDict[KeyQueue, None]] = {
             state: OrderedDict() for state in KeyState
         }
@@ -442,10 +451,11 @@ class KeyQueues:
         return bool(self._to_move or self._moving)
 
     def get(self, key: Any) -> KeyQueue | None:
-        return self._by_key.get(key)
+        found = self._known.find(_id_of(key))
+        return None if found is None else found.mailbox
 
-    def all(self) -> Iterable[KeyQueue]:
-        return self._by_key.values()
+    def all(self) -> Sequence[KeyQueue]:
+        return [*chain.from_iterable(self._in.values())]
 
     def is_paused(self, queue: KeyQueue) -> bool:
         return bool(self.pauses.rows) and self.pauses.covers(*queue.key)
@@ -461,9 +471,10 @@ class KeyQueues:
             return None
         slot.since = now
         self.taken += 1
-        queue = self._by_key.get(key)
+        conversation = self._known.get(_id_of(key))
+        queue: KeyQueue | None = conversation.mailbox
         if queue is None:
-            queue = self._by_key[key] = KeyQueue(key)
+            queue = conversation.mailbox = KeyQueue(key, conversation)
             if again:
                 queue.suspect = self.suspects.lines_up
                 self.suspects.meet(key)
@@ -480,10 +491,11 @@ class KeyQueues:
 
     def put_held(self, held: HeldKey) -> None:
         """Enter a key with documents in `held`, none of them in memory."""
-        queue = KeyQueue((held.channel, held.key), top=held.top)
+        key = held.channel, held.key
+        conversation = self._known.get(_id_of(key))
+        queue = conversation.mailbox = KeyQueue(key, conversation, top=held.top)
         queue.suspect = self.suspects.lines_up
         self.suspects.meet_held(queue.key)
-        self._by_key[queue.key] = queue
         self._count_held(queue, held.count)
         # If progress was removed by hand, its count starts again while theirs does not.
         self.tracker.held = max(self.tracker.held, held.top + 1)
@@ -793,7 +805,7 @@ class KeyQueues:
             queue.state = state
         if state is KeyState.IDLE and queue.decided == queue.saved and not queue.moving:
             del self._in[state][queue]
-            del self._by_key[queue.key]
+            queue.conversation.mailbox = None
             self.tried.pop(queue, None)
             self._to_move.pop(queue, None)
             queue.state = None

@@ -21,8 +21,8 @@ from jobworker.errors import BotError, TalkEnded
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import (
     MOST_MEMBERS,
-    Conversation,
     Decision,
+    StoredConversation,
     as_bson,
     from_bson,
 )
@@ -41,7 +41,7 @@ class TalkContext:
     content, `quota` returns the rest of the month, `now` returns the time for timers.
     """
 
-    load: Callable[[], Conversation]
+    load: Callable[[], StoredConversation]
     api: Callable[[], Any]
     content: Callable[..., Any]
     quota: Callable[[], MonthlyQuota] = MonthlyQuota
@@ -74,7 +74,7 @@ class Talk:
         apart = around.per_member and self.user_id is not None and self.user_id != self.key
         self._member = self.user_id if apart else None
         self._ended = False
-        self._conversation: Conversation | None = None
+        self._conversation: StoredConversation | None = None
         self._before: Mapping[str, bytes] = {}
         self._sends: list[Send] = []
         self._timers = Timers(document, member=self._member)
@@ -333,7 +333,7 @@ class Talk:
         return self._loaded.states.setdefault(self._member, {})
 
     @property
-    def _loaded(self) -> Conversation:
+    def _loaded(self) -> StoredConversation:
         if self._conversation is None:
             self._conversation = self._around.load()
             self._before = self._conversation.fields()

@@ -19,7 +19,7 @@ from jobworker.handler_context import HandlerContext
 from jobworker.line.answer import LineAnswer
 from jobworker.line.side_call import Line, NotCalled, SideCall, is_verdict
 from jobworker.overdue import Overdue
-from jobworker.record.conversations import Conversation
+from jobworker.record.conversations import StoredConversation
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.events import EVENT_ID
@@ -53,7 +53,7 @@ class LoadingAnimations:
     """The animations of all handlers, if they are on. `load` reads a conversation."""
 
     def __init__(
-        self, line: Line, *, load: Callable[[Document], Conversation], is_on: bool = True
+        self, line: Line, *, load: Callable[[Document], StoredConversation], is_on: bool = True
     ) -> None:
         self.line = line
         self.load = load

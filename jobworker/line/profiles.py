@@ -29,7 +29,7 @@ from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import Standing, TurnClass
 from jobworker.line.side_call import Line, NotCalled, SideCall, is_verdict
-from jobworker.record.conversations import MOST_MEMBERS, Conversation, Conversations
+from jobworker.record.conversations import MOST_MEMBERS, ConversationStore, StoredConversation
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, text_of
 from linedesk.store.errors import StoreUnavailable
@@ -205,12 +205,12 @@ class LaterProfiles(SideCall):
     `want` and `forget`.
     """
 
-    def __init__(self, line: Line, *, conversations: Conversations) -> None:
+    def __init__(self, line: Line, *, conversations: ConversationStore) -> None:
         super().__init__(line, SUMMARY)
         self._conversations = conversations
         # Of the present turn: the name, and its conversation.
         self._asked: _Wanted | None = None
-        self._read: Conversation | None = None
+        self._read: StoredConversation | None = None
         self._lock = threading.Lock()
         # All below under _lock.
         self._wanted: dict[tuple[str, str | None], _Wanted] = {}
@@ -337,7 +337,7 @@ class LaterProfiles(SideCall):
         except StoreUnavailable as error:
             log.info("a name is not stored, MongoDB is away error=%s", error)
 
-    def _write(self, member: str | None, told: Document, read: Conversation) -> bool:
+    def _write(self, member: str | None, told: Document, read: StoredConversation) -> bool:
         # A refusal does not replace an older name.
         profile = told if "displayName" in told else {**(read.profile_of(member) or {}), **told}
         is_new = member is not None and member not in read.members

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,12 +20,10 @@ from typing import Any
 import bson
 from bson.errors import BSONError
 
+from dispatcher.conversations.conversations import OPTIONS, Conversation, Conversations, Stored
 from jobworker.effects import Call, is_timer
 from jobworker.errors import BotError
-from jobworker.latest import Latest
-from jobworker.record.cache import ConversationCache
 from jobworker.record.record import APPLIED, n_of, still, update_of
-from linedesk.store.client import aware_options
 from linedesk.store.committer import WAIT_SECONDS, Change, Committer, Write
 from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, name_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused, translated
@@ -47,9 +44,6 @@ log = logging.getLogger(__name__)
 # An effect and its place in the outbox.
 Placed = tuple[str, Document]
 
-OPTIONS = aware_options()
-# Conversations whose number of names is known.
-MOST_COUNTED = 20_000
 FIRST_NUMBER = 0
 # The places of an outbox without its effects, as a projection.
 PLACES = {"$map": {"input": OUTBOX_PAIRS, "in": "$$this.k"}}
@@ -59,7 +53,7 @@ MOST_MEMBERS = 200
 
 
 @dataclass
-class Conversation:
+class StoredConversation:
     """The part of a conversation that a handler may see and change, loaded for one event."""
 
     id: str
@@ -81,7 +75,7 @@ class Conversation:
     """The fields on which a decision may depend, besides `n`."""
 
     @classmethod
-    def from_document(cls, id_: str, document: Mapping[str, Any] | None) -> Conversation:
+    def from_document(cls, id_: str, document: Mapping[str, Any] | None) -> StoredConversation:
         """Return the conversation as stored; an empty one if there is none yet."""
         found = document or {}
         known = {name: found[name] for name in cls.FIELDS if found.get(name) is not None}
@@ -175,8 +169,8 @@ class Recording:
     decision: Decision
     effects: Sequence[Placed]
     call: Call | None
-    copy: object
-    """The conversation in memory before it."""
+    stored: Stored | None
+    """The conversation's state in memory before it."""
     write: Write
 
 
@@ -256,68 +250,46 @@ class LateCall:
         return late.get("day") == self.day and late.get("calls", 0) >= self.most
 
 
-class NameCounts:
-    """The highest possible number of names in `applied` for recently written conversations.
-
-    A record removes the oldest names where there may be twice as many as are kept.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts = Latest[str, int](MOST_COUNTED)
-
-    def learn(self, id_: str, count: int) -> None:
-        """Note how many were read."""
-        with self._lock:
-            self._counts[id_] = count
-
-    def trims(self, id_: str, more: int) -> bool:
-        """Whether a record with this many more removes the oldest; also if their number is
-        unknown.
-        """
-        with self._lock:
-            count = self._counts.get(id_, 2 * APPLIED) + more
-            is_full = count > 2 * APPLIED
-            self._counts[id_] = APPLIED if is_full else count
-            return is_full
-
-
-class Conversations:
+class ConversationStore:
     """Reads and writes of the leader.
 
     Every method raises StoreUnavailable when MongoDB does not confirm in time, and Replaced when
     this process was replaced.
     """
 
-    def __init__(self, committer: Committer) -> None:
+    def __init__(self, committer: Committer, known: Conversations | None = None) -> None:
         self._committer = committer
         self._collection = committer.database[CONVERSATIONS]
-        self._cache = ConversationCache()
-        self._names = NameCounts()
+        self.known = known or Conversations()
         self.epoch = 0
         self._numbers = itertools.count(FIRST_NUMBER)
 
-    def load(self, document: Mapping[str, Any]) -> Conversation:
+    def load(self, document: Mapping[str, Any]) -> StoredConversation:
         """Return the conversation of a recvq document, for a decision; a copy in memory may have
         it. Names in `applied` and `unsent` are not loaded.
         """
-        id_ = conversation_id(document)
-        changes = self._cache.changes
-        found = self._cache.get(id_)
-        if found is None:
-            wanted = Conversation.FOR_DECISIONS
-            found = self._find(id_, (*wanted, "n"))
+        id_, known = conversation_id(document), self.known
+        with known.lock:
+            conversation = known.get(id_)
+            stored, changes = conversation.fresh, conversation.changes
+        if stored is not None:
+            return StoredConversation.from_document(id_, stored.fields)
+        wanted = StoredConversation.FOR_DECISIONS
+        found = self._find(id_, (*wanted, "n"))
+        read = Stored.of({name: found[name] for name in wanted if name in found}, n_of(found))
+        with known.lock:
             if not found:
                 # Not made yet: no names of events are removed for some time.
-                self._names.learn(id_, 0)
-            fields = {name: found[name] for name in wanted if name in found}
-            self._cache.put(id_, fields, n_of(found), changes=changes)
-        return Conversation.from_document(id_, found)
+                conversation.names = 0
+            # guard: read-before-a-change -> if True:
+            if changes == conversation.changes:
+                known.store(conversation, read)
+        return StoredConversation.from_document(id_, found)
 
-    def read(self, document: Mapping[str, Any]) -> Conversation:
+    def read(self, document: Mapping[str, Any]) -> StoredConversation:
         """Return the conversation of a recvq document as MongoDB has it now."""
         id_ = conversation_id(document)
-        return Conversation.from_document(id_, self._find(id_, {"outbox": 0, NAME_PARTS: 0}))
+        return StoredConversation.from_document(id_, self._find(id_, {"outbox": 0, NAME_PARTS: 0}))
 
     def _find(self, id_: str, wanted: Any) -> Document:
         with self._committer.reading() as session:
@@ -325,7 +297,8 @@ class Conversations:
 
     def forget(self, id_: str) -> None:
         """Read it again before its next decision: it was changed, or may have been."""
-        self._cache.forget(id_)
+        with self.known.lock:
+            self.known.changed(id_)
 
     def placed(self, effects: Iterable[Document]) -> list[Placed]:
         """Return effects with their places in the outbox."""
@@ -351,9 +324,11 @@ class Conversations:
         id_, names = conversation_id(document), [name_of(document), *gathered]
         message_ids = [one for one in (message_id, *gathered.values()) if one is not None]
         n = decision.read_n
+        with self.known.lock:
+            conversation = self.known.get(id_)
+            stored, trims = conversation.fresh, _trims(conversation, len(names))
         if n is None and decision.sets_timers:
-            n = self._cache.n_of(id_)
-            n = n_of(self._find(id_, {"n": 1})) if n is None else n
+            n = n_of(self._find(id_, {"n": 1})) if stored is None else stored.n
         wanted = decision if n is None else decision.as_record(n + 1)
         effects = self.placed(wanted.to_carry_out) if noted is None else noted.effects
         update = update_of(
@@ -362,7 +337,7 @@ class Conversations:
             effects,
             gone=wanted.gone,
             applied=names,
-            trims=self._names.trims(id_, len(names)),
+            trims=trims,
         )
         call = None if noted is None else noted.call
         if call is not None:
@@ -375,10 +350,9 @@ class Conversations:
         # guard: unsent-in-the-record
         if message_ids:
             condition["unsent"] = {"$nin": message_ids}
-        copy = self._cache.copy_of(id_)
         change = Change(CONVERSATIONS, condition, update, upsert=True)
         write = self._committer.enter(change, *letters)
-        return Recording(id_, names, message_ids, decision, effects, call, copy, write)
+        return Recording(id_, names, message_ids, decision, effects, call, stored, write)
 
     def recorded(self, recording: Recording, *, seconds: float = WAIT_SECONDS) -> Recorded:
         """Return how a record ended. Raises StoreUnavailable if that is not certain in time; then
@@ -390,9 +364,15 @@ class Conversations:
         except WriteRefused as error:
             raise self._waiting_for_room(id_, error) from error
         if is_recorded:
-            self._cache.recorded(id_, recording.copy, decision.changes, decision.gone)
+            before = recording.stored
+            after = None if before is None else before.after(decision.changes, decision.gone)
+            with self.known.lock:
+                # Read meanwhile, it may have the record already.
+                # guard: copy-before-the-record -> is_same = True
+                is_same = self.known.get(id_).stored is before
+                self.known.changed(id_, after if is_same else None)
             return Recorded(recording.effects, recording.call)
-        self._cache.forget(id_)
+        self.forget(id_)
         found = self._find(id_, ("applied", "unsent", "n"))
         applied = found.get("applied") or ()
         if set(recording.names) & set(applied):
@@ -420,13 +400,18 @@ class Conversations:
             return StoreUnavailable("the outbox has to shrink before it holds more")
         return error
 
-    def with_people(self, id_: str) -> Conversation | None:
+    def with_people(self, id_: str) -> StoredConversation | None:
         """Return its personal data; None if there is no such conversation."""
         found = self._find(id_, {"profile": 1, "members": 1, "friend": 1, "n": 1})
-        return Conversation.from_document(id_, found) if found else None
+        return StoredConversation.from_document(id_, found) if found else None
 
     def keep_profile(
-        self, read: Conversation, member: str | None, profile: Document, *, drop: str | None = None
+        self,
+        read: StoredConversation,
+        member: str | None,
+        profile: Document,
+        *,
+        drop: str | None = None,
     ) -> bool:
         """Write the profile that LINE returned for a member, or for the user or group; `drop` is a
         member to remove.
@@ -556,6 +541,16 @@ class Conversations:
     def remove(self, id_: str, *places: str) -> None:
         """Remove carried-out timers from the outbox; harmless if they are gone."""
         self._committer.commit(self._left(id_, places))
+
+
+def _trims(conversation: Conversation, more: int) -> bool:
+    """Under the lock: whether a record with so many more names removes the oldest ones, since
+    there may be twice as many as are kept; also if their number is unknown.
+    """
+    count = (2 * APPLIED if conversation.names is None else conversation.names) + more
+    is_full = count > 2 * APPLIED
+    conversation.names = APPLIED if is_full else count
+    return is_full
 
 
 def there(places: Iterable[str]) -> Document:

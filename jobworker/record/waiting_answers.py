@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from jobworker.effects import Send, SendMethod, of_effect
-from jobworker.record.conversations import Conversation, Conversations, Decision
+from jobworker.record.conversations import ConversationStore, Decision, StoredConversation
 from jobworker.record.dead_letters import DeadLetters, change_of
 from jobworker.record.looks import Look
 from jobworker.record.record import unrecorded
@@ -114,7 +114,7 @@ def _with_entry(decision: Decision, name: str, entry: Document | None) -> Decisi
 
 
 def fetched(
-    document: Mapping[str, Any], load: Callable[[], Conversation], *, now: datetime
+    document: Mapping[str, Any], load: Callable[[], StoredConversation], *, now: datetime
 ) -> Decision | None:
     """The decision about a tap on such a button, without a handler; None for any other event.
 
@@ -190,7 +190,7 @@ class WaitingAnswers:
     Every method raises StoreUnavailable when MongoDB does not confirm in time.
     """
 
-    def __init__(self, committer: Committer, conversations: Conversations) -> None:
+    def __init__(self, committer: Committer, conversations: ConversationStore) -> None:
         self._committer = committer
         self._collection = committer.database[CONVERSATIONS]
         self._conversations = conversations

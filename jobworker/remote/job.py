@@ -18,7 +18,7 @@ from jobworker.bot.talk import Talk, TalkContext
 from jobworker.errors import BotError
 from jobworker.handler_retry import Failure
 from jobworker.line.month import MonthlyQuota
-from jobworker.record.conversations import Conversation, checked
+from jobworker.record.conversations import StoredConversation, checked
 from jobworker.remote.actions import NotingTalk
 from jobworker.remote.broker import MOST_BYTES
 from jobworker.remote.values import (
@@ -265,13 +265,13 @@ def _with_timer(event: Mapping[str, Any], form: Callable[[Any], Any]) -> Documen
     return {name: form(one) if name == TIMER else one for name, one in event.items()}
 
 
-def _conversation(told: Mapping[str, Any], raw: Mapping[str, Any]) -> Conversation:
+def _conversation(told: Mapping[str, Any], raw: Mapping[str, Any]) -> StoredConversation:
     """The sender's state and data only, as the conversation's own."""
     profile = told["profile"]
     member = text_of(raw, "source", "userId")
     is_member = member is not None and member != told["key"]
     known = None if profile is None else from_json(profile)
-    return Conversation(
+    return StoredConversation(
         id=f"{told['channel']}/{told['key']}",
         profile=None if is_member else known,
         members={member: known} if is_member and member and known else {},

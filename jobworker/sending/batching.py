@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -52,8 +52,8 @@ class Boxes:
     """The outbox's conversations, and its functions for those that have left a batch."""
 
     lock: Lock
-    waiting: Mapping[str, ConversationOutbox]
-    """All conversations by id; under the lock."""
+    waiting: Collection[ConversationOutbox]
+    """Those that are not empty; under the lock."""
     do: Callable[[ConversationOutbox, NextStep | None], None]
     go_on: Callable[[Caller, NextStep | None], None]
     """The same for a caller that is not given up."""
@@ -113,7 +113,7 @@ class Batching:
         ):
             return None
         left = self._quota.month.left
-        others = company_of(box, self._boxes.waiting.values(), boottime())
+        others = company_of(box, self._boxes.waiting, boottime())
         # The rest of the month is for those that have waited longest.
         others = others if left is None else others[: max(0, left - 1)]
         if not others:

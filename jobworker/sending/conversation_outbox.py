@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -20,9 +19,9 @@ from enum import Enum
 from functools import partial, reduce
 from itertools import islice, takewhile
 
+from dispatcher.conversations.conversations import Conversation
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
-from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
 from jobworker.line.month import day_of
@@ -440,9 +439,9 @@ class PendingSend:
 class ConversationOutbox(Caller):
     """One conversation's sends in order, and the call that carries the first of them.
 
-    `ends` has the earliest place at the gate of each conversation for which LINE was called
-    recently. It outlasts the outboxes: the answers to a flood may be decided one by one, each after
-    the previous one has left.
+    The end of its line, and the day of its late replies, are facts of the conversation and outlast
+    the outbox: the answers to a flood may be decided one by one, each after the previous one has
+    left.
 
     Sends to the conversation's own chat share a call as far as LINE allows, on the newest valid
     reply token, otherwise as a push. No send waits for others.
@@ -454,14 +453,14 @@ class ConversationOutbox(Caller):
 
     def __init__(
         self,
-        id_: str,
+        conversation: Conversation,
         limits: SendLimits,
-        ends: Latest[str, float],
         granted: Callable[[ConversationOutbox, Ticket], None],
     ) -> None:
         super().__init__(limits, partial(granted, self))
-        self.id = id_
-        self.chat = id_.partition("/")[2]
+        self.conversation = conversation
+        self.id: str = conversation.id
+        self.chat = self.id.partition("/")[2]
         """The id of its user, group or room at LINE."""
         self.places: set[str] = set()
         # A list, since others append while its thread reads the first ones.
@@ -473,7 +472,6 @@ class ConversationOutbox(Caller):
         """
         # Jobs of the key that are deferred until there is room.
         self.waiters: list[Callable[[], None]] = []
-        self._ends = ends
         # How many sends the next call may carry.
         self._most_together = MOST_MESSAGES
         # The result of `body` for the first sends; None if it has to be computed again.
@@ -520,7 +518,7 @@ class ConversationOutbox(Caller):
         A send without a verdict has the standing of any other push until it has left. Otherwise a
         send on which LINE always fails would repeatedly be the breaker's probe.
         """
-        self._ends[self.id] = now + self._limits.push_seconds
+        self.conversation.line_end = now + self._limits.push_seconds
         self._is_unanswered = self._is_unanswered or unanswered
 
     def members(self, call: Call) -> list[PendingSend]:
@@ -560,7 +558,8 @@ class ConversationOutbox(Caller):
             # The first send pays for those behind it.
             if _is_late(self.members(go.call)[0].send):
                 day = day_of(now).isoformat()
-                if not budget.late.may_cost(self.id, day, budget.left, budget.people):
+                is_used_up = self.conversation.late_on == day
+                if is_used_up or not budget.late.may_cost(day, budget.left, budget.people):
                     return MakeLetters(LATE, self._late_places(boottime))
                 go = replace(go, late_on=day)
         if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):
@@ -676,7 +675,7 @@ class ConversationOutbox(Caller):
 
     def _placed(self, standing: Standing) -> Standing:
         turn_class = TurnClass.OTHER if self._is_unanswered else standing.turn_class
-        placed = standing.not_before(self._ends.get(self.id, -math.inf))
+        placed = standing.not_before(self.conversation.line_end)
         return replace(placed, turn_class=turn_class, is_full=self.is_full)
 
     def _held_back(self, go: Go, boottime: float, seconds: float) -> float:

@@ -7,13 +7,9 @@ up: otherwise a user who writes 1,500 messages at once could use up a small plan
 
 from __future__ import annotations
 
-from jobworker.latest import Latest
-
 # The limit of calls a day, and the share of the rest of the month.
 A_DAY = 20
 SHARE_A_DAY = 10
-# Conversations known to have used up their day; a forgotten one costs one write more.
-MOST_KNOWN = 10_000
 LATE = "late"
 """The cause of answers that are given up."""
 
@@ -29,22 +25,20 @@ def allowed(left: int | None, paid: int) -> int | None:
 class LateReplies:
     """The cost of late answers today. Not locked: the outbox's lock guards it.
 
-    The count of all together begins again with each process; those of the conversations do not.
+    The count of all together begins again with each process; those of the conversations, which are
+    in their documents, do not.
     """
 
     def __init__(self, *, a_day: int = A_DAY) -> None:
         self.a_day = a_day
         self._day = ""
         self._paid = 0
-        self._used_up = Latest[str, None](MOST_KNOWN)
 
-    def may_cost(self, conversation: str, day: str, left: int | None, people: int = 1) -> bool:
+    def may_cost(self, day: str, left: int | None, people: int = 1) -> bool:
         """Whether one more may be called, which reaches so many people. `left` is the rest of the
         month, None if unknown.
         """
         self._turn(day)
-        if conversation in self._used_up:
-            return False
         more = allowed(left, self._paid)
         return more is None or people <= more
 
@@ -57,12 +51,6 @@ class LateReplies:
         self._turn(day)
         self._paid += people
 
-    def used_up(self, conversation: str, day: str) -> None:
-        """Note from the conversation's document that its calls of the day are used up."""
-        self._turn(day)
-        self._used_up[conversation] = None
-
     def _turn(self, day: str) -> None:
         if day != self._day:
             self._day, self._paid = day, 0
-            self._used_up.clear()

@@ -9,7 +9,6 @@ the effects in the conversation's `outbox` and `call`. It continues by the rules
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +21,8 @@ from typing import Any
 
 import bson
 
+from dispatcher.conversations.conversations import Conversation
 from jobworker.effects import Call, Send, SendMethod, is_timer, of_effect
-from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Ticket, TurnClass
@@ -34,7 +33,7 @@ from jobworker.line.side_call import Action, Line
 from jobworker.metrics import since_ms
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import (
-    Conversations,
+    ConversationStore,
     LateCall,
     Noted,
     NotedCall,
@@ -83,12 +82,8 @@ from linedesk.store.records.letters import DEADLETTER
 log = logging.getLogger(__name__)
 
 LIMITS = SendLimits()
-# The most conversations whose last place at the gate is known.
-MOST_ENDS = 50_000
 # Outboxes of a predecessor that one step loads.
 LOADED_AT_ONCE = 500
-# Sends of a predecessor's batch that have left: an outbox that is read before may contain them.
-KEPT_GONE = 20_000
 # The longest waiting sends are searched among the first sends of this many conversations.
 LOOKED_AT = 500
 
@@ -107,8 +102,9 @@ class AtOnce:
 class Outbox:
     """All outboxes of the process, and their effects.
 
-    Their states change under one lock (see `jobworker.sending.conversation_outbox`). Resulting
-    actions at the gate, by the clock or in MongoDB are carried out when the lock is free.
+    Their states change under the lock of all conversations (see
+    `jobworker.sending.conversation_outbox`). Resulting actions at the gate, by the clock or in
+    MongoDB are carried out when the lock is free.
 
     `quota` knows the rest of the month, and gets the refusals for it.
     """
@@ -117,7 +113,7 @@ class Outbox:
         self,
         line: Line,
         *,
-        conversations: Conversations,
+        conversations: ConversationStore,
         deadletters: DeadLetters,
         schedule: Schedule,
         batches: Batches,
@@ -142,28 +138,23 @@ class Outbox:
             lambda: self._late.paid_on(day_of(datetime.now(UTC)).isoformat()),
         )
         self._limits = limits
-        self._lock = threading.Lock()
-        # All below under _lock.
-        self._boxes: dict[str, ConversationOutbox] = {}
-        self._ends = Latest[str, float](MOST_ENDS)
+        self._known = conversations.known
+        self._lock = self._known.lock
+        # All below under _lock: the outboxes that are not empty, the oldest first.
+        self._boxes: dict[ConversationOutbox, None] = {}
         self._count = 0
         self._size = 0
-        # Conversations whose next call was stored with its record, until its turn at the gate.
-        self._reserved: set[str] = set()
-        # Timers on their way to `schedule`, by conversation and place.
-        self._timers: set[tuple[str, str]] = set()
-        # By conversation and place.
-        self._gone = Latest[tuple[str, str], None](KEPT_GONE)
-        # Conversations with an outbox of a predecessor that is not loaded yet.
-        self._left: dict[str, None] = {}
+        # How many conversations are reserved, and how many are left to be loaded.
+        self._reserved = 0
+        self._left = 0
         self._batching = Batching(
             Boxes(
                 lock=self._lock,
-                waiting=self._boxes,
+                waiting=self._boxes.keys(),
                 do=self._do,
                 go_on=self._go_on,
                 leave=self._leave,
-                gone=self._remember,
+                gone=self._gone,
                 make_letters=self._make_letters,
                 until_confirmed=self._until_confirmed,
             ),
@@ -185,16 +176,17 @@ class Outbox:
 
     def __len__(self) -> int:
         """The number of waiting effects; an outbox that is not loaded yet counts as one."""
-        return self._count + len(self._left)
+        return self._count + self._left
 
     def take_over(self) -> None:
         """Find every outbox that a predecessor left, and load them beside the first decisions.
         Raises StoreUnavailable.
         """
         left = self._conversations.with_outbox()
-        self._batching.take_over()
         with self._lock:
-            self._left = dict.fromkeys(left)
+            for id_ in left:
+                self._set_left(self._known.get(id_), True)
+        self._batching.take_over()
         self._by_step(partial(self._load, left), "outboxes not loaded")
 
     def know(self, id_: str) -> None:
@@ -202,7 +194,7 @@ class Outbox:
         sends keep their order. Raises StoreUnavailable.
         """
         with self._lock:
-            is_left = id_ in self._left
+            is_left = self._known.get(id_).is_left
         # guard: whole-outbox-first
         if is_left:
             self._read([id_])
@@ -218,7 +210,7 @@ class Outbox:
         finally:
             if found is not None and not found.is_begun:
                 with self._lock:
-                    self._reserved.discard(id_)
+                    self._set_reserved(found.box.conversation, False)
                 if found.ticket is not None:
                     self._line.gate.give_back(found.ticket)
 
@@ -227,11 +219,12 @@ class Outbox:
         if not all(one["type"] == SEND and TRIED_AT not in one for _, one in effects):
             return None
         with self._lock:
-            if not effects or id_ in self._boxes or gate.is_away:
+            conversation = self._known.get(id_)
+            if not effects or conversation.outbox is not None or gate.is_away:
                 return None
-            if not gate.interval_seconds and len(self._reserved) >= 2 * gate.concurrency:
+            if not gate.interval_seconds and self._reserved >= 2 * gate.concurrency:
                 return None
-            box = ConversationOutbox(id_, self._limits, self._ends, self._take_turn)
+            box = ConversationOutbox(conversation, self._limits, self._take_turn)
             made = Moment(datetime.now(UTC), boottime())
             for place, effect in effects:
                 box.append(self._pending(box, place, effect, made))
@@ -249,7 +242,7 @@ class Outbox:
                 if not gate.take(ticket):
                     return None
             else:
-                self._reserved.add(id_)
+                self._set_reserved(conversation, True)
         noted = NotedCall(effects, plan.call, self._limits.note_seconds)
         return AtOnce(box, noted, ticket)
 
@@ -259,7 +252,7 @@ class Outbox:
         box, ticket = now.box, now.ticket
         box.noted_call = now.noted.call
         with self._lock:
-            self._boxes[box.id] = box
+            self._enter(box)
             self._count += len(box.sends)
             self._size += box.size
             if ticket is not None:
@@ -272,7 +265,7 @@ class Outbox:
     def finish(self) -> None:
         """At a clean stop: write which calls were not made."""
         with self._lock:
-            noted = [box.id for box in self._boxes.values() if box.noted_call]
+            noted = [box.id for box in self._boxes if box.noted_call]
         # guard: stop-strikes-out -> never
         for id_ in noted:
             try:
@@ -284,7 +277,7 @@ class Outbox:
     def waits_for_room(self, id_: str, resume: Action) -> bool:
         """Whether the conversation's outbox is full; then `resume` is called once it is not."""
         with self._lock:
-            box = self._boxes.get(id_)
+            box = self._box(id_)
             if box is None or not box.is_full:
                 return False
             box.waiters.append(resume)
@@ -297,7 +290,8 @@ class Outbox:
         follow: list[Action] = []
         timers: list[Placed] = []
         with self._lock:
-            if left and id_ not in self._left:
+            conversation = self._known.get(id_)
+            if left and not conversation.is_left:
                 return
             for place, effect in outbound.effects:
                 try:
@@ -308,15 +302,15 @@ class Outbox:
                         written = partial(self._give_up, id_, {place: effect}, ends_call=False)
                         follow.append(partial(self._by_step, written, "dead letter not written"))
                     elif effect["type"] == "send":
-                        self._append(id_, place, effect, follow)
+                        self._append(conversation, place, effect, follow)
                     else:
                         log.error("unknown effect left in the outbox id=%s", effect["id"])
                 except (KeyError, TypeError, ValueError):
                     # Edited by hand, since linedesk writes them completely.
                     log.exception("broken effect left in the outbox conversation=%s", id_)
-            follow.append(self._begin(id_, outbound))
-            follow.append(self._take_timers(id_, timers))
-            self._left.pop(id_, None)
+            follow.append(self._begin(conversation, outbound))
+            follow.append(self._take_timers(conversation, timers))
+            self._set_left(conversation, False)
         for action in follow:
             action()
 
@@ -327,7 +321,7 @@ class Outbox:
         """
         with self._lock:
             # Empty boxes are removed, so the oldest come first.
-            boxes = list(islice(self._boxes.values(), LOOKED_AT))
+            boxes = list(islice(self._boxes, LOOKED_AT))
             boxes.sort(key=lambda box: box.sends[0].send.at)
             return [
                 _told(box, self._batching.waits_for(box, at_gate) or box.waits_for(at_gate))
@@ -339,7 +333,7 @@ class Outbox:
         thread.
         """
         with self._lock:
-            boxes = islice(self._boxes.values(), LOOKED_AT)
+            boxes = islice(self._boxes, LOOKED_AT)
             oldest = min((_arrived_at(box.sends[0].send) for box in boxes), default=None)
         if oldest is None:
             return 0.0
@@ -352,10 +346,10 @@ class Outbox:
         have to be loaded. Any thread may ask, also repeatedly.
         """
         with self._lock:
-            box = self._boxes.get(id_)
+            box = self._box(id_)
             if box is None or box.sends[0].send.id != effect_id:
                 # guard: under-way-until-loaded -> return False
-                return id_ in self._left
+                return self._known.get(id_).is_left
             step = box.give_up(cause)
             follow = self._batching.given_up(box)
         self._do(box, step)
@@ -367,7 +361,7 @@ class Outbox:
         """LINE accepts no more pushes: calls that rest until that is known can continue."""
         with self._lock:
             now = time.monotonic()
-            steps = [(box, box.month_closed(now)) for box in self._boxes.values()]
+            steps = [(box, box.month_closed(now)) for box in self._boxes]
         for box, step in steps:
             self._do(box, step)
 
@@ -390,18 +384,38 @@ class Outbox:
                 self.add(id_, Outbound.of(found[id_]), left=True)
         with self._lock:
             for id_ in ids:
-                self._left.pop(id_, None)
+                self._set_left(self._known.get(id_), False)
 
     # Under the lock; returned or appended actions are carried out without it.
 
-    def _append(self, id_: str, place: str, effect: Document, follow: list[Action]) -> None:
-        box = self._boxes.get(id_)
-        if (id_, place) in self._gone or (box is not None and place in box.places):
+    def _box(self, id_: str) -> ConversationOutbox | None:
+        found = self._known.find(id_)
+        return None if found is None else found.outbox
+
+    def _enter(self, box: ConversationOutbox) -> None:
+        self._boxes[box] = None
+        box.conversation.outbox = box
+
+    def _set_left(self, conversation: Conversation, is_left: bool) -> None:
+        self._left += is_left - conversation.is_left
+        conversation.is_left = is_left
+        if not is_left:
+            conversation.gone = frozenset()
+
+    def _set_reserved(self, conversation: Conversation, is_reserved: bool) -> None:
+        self._reserved += is_reserved - conversation.is_reserved
+        conversation.is_reserved = is_reserved
+
+    def _append(
+        self, conversation: Conversation, place: str, effect: Document, follow: list[Action]
+    ) -> None:
+        box: ConversationOutbox | None = conversation.outbox
+        if place in conversation.gone or (box is not None and place in box.places):
             return
         if box is None:
-            box = ConversationOutbox(id_, self._limits, self._ends, self._take_turn)
+            box = ConversationOutbox(conversation, self._limits, self._take_turn)
         one = self._pending(box, place, effect, Moment(datetime.now(UTC), boottime()))
-        self._boxes[id_] = box
+        self._enter(box)
         follow.append(partial(self._do, box, box.append(one)))
         self._count += 1
         self._size += one.size
@@ -413,9 +427,9 @@ class Outbox:
         standing = standing_of(send, box.id, self._limits, now=time.monotonic(), at=made.at)
         return PendingSend(place, send, standing, made, len(bson.encode(effect)))
 
-    def _begin(self, id_: str, outbound: Outbound) -> Action:
+    def _begin(self, conversation: Conversation, outbound: Outbound) -> Action:
         """Let the conversation wait for its turn if it has sends and does not wait yet."""
-        box = self._boxes.get(id_)
+        box: ConversationOutbox | None = conversation.outbox
         if box is None:
             return lambda: None
         if box.state is CallState.IDLE and outbound.noted is not None:
@@ -429,18 +443,18 @@ class Outbox:
             box.call = replace(outbound.call, members=members) if members else None
         return partial(self._do, box, box.begin(time.monotonic()))
 
-    def _take_timers(self, id_: str, timers: Iterable[Placed]) -> Action:
+    def _take_timers(self, conversation: Conversation, timers: Iterable[Placed]) -> Action:
         """Take timers, all in one step.
 
         Timers that have left their outbox may come once more: their numbers make that harmless.
         """
-        fresh = [one for one in timers if (id_, one[0]) not in self._timers]
+        fresh = [one for one in timers if one[0] not in conversation.timers]
         if not fresh:
             return lambda: None
-        self._timers.update((id_, place) for place, _ in fresh)
-        self._count += len(fresh)
         places = [place for place, _ in fresh]
-        entered = partial(self._enter_timers, id_, deque(fresh), places, {})
+        conversation.timers |= frozenset(places)
+        self._count += len(fresh)
+        entered = partial(self._enter_timers, conversation.id, deque(fresh), places, {})
         return partial(self._by_step, entered, "timers not entered")
 
     # A call: all code from here on runs without the lock, except for changes of state.
@@ -480,7 +494,7 @@ class Outbox:
         with self._lock:
             if not box.turn(ticket):
                 return None
-            self._reserved.discard(box.id)
+            self._set_reserved(box.conversation, False)
             plan = box.plan(boottime(), self._line.rate_limits.seconds, self._budget(box))
             company = self._batching.company(box, plan) if isinstance(plan, Go) else None
             tickets = [one.take_along() for one in company.boxes[1:]] if company else []
@@ -550,7 +564,7 @@ class Outbox:
             return partial(self._leave, box, go.call.members[:1])
         if noted is Noted.TOO_MANY_LATE:
             with self._lock:
-                self._late.used_up(box.id, go.late_on)
+                box.conversation.late_on = go.late_on
                 again = box.again(time.monotonic())
             return partial(self._do, box, again)
         if late is not None:
@@ -692,21 +706,23 @@ class Outbox:
             box.left(places)
             self._count -= before[0] - len(box.sends)
             self._size -= before[1] - box.size
-            self._reserved.discard(box.id)
+            self._set_reserved(box.conversation, False)
             if box.sends:
                 step = box.begin(time.monotonic())
             else:
-                del self._boxes[box.id]
+                del self._boxes[box]
+                box.conversation.outbox = None
                 step = None
             waiters, box.waiters = box.waiters, []
         self._do(box, step)
         for resume in waiters:
             resume()
 
-    def _remember(self, id_: str, places: Sequence[str]) -> None:
-        """Under the lock."""
-        for place in places:
-            self._gone[id_, place] = None
+    def _gone(self, id_: str, places: Sequence[str]) -> None:
+        """Under the lock: they have left an outbox that may not be loaded yet."""
+        conversation = self._known.get(id_)
+        if conversation.is_left:
+            conversation.gone |= frozenset(places)
 
     # Dead letters and timers: without the gate, at once.
 
@@ -734,7 +750,7 @@ class Outbox:
             left.popleft()
         self._conversations.remove(id_, *places)
         with self._lock:
-            self._timers.difference_update((id_, place) for place in places)
+            self._known.get(id_).timers -= frozenset(places)
             self._count -= len(places)
         log.debug("timers entered conversation=%s count=%d", id_, len(places))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import bson
 
-from jobworker.record.conversations import Conversation, Decision, checked
+from jobworker.record.conversations import Decision, StoredConversation, checked
 from jobworker.record.record import named
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document, conversation_id, name_of
@@ -38,10 +38,10 @@ class Memory:
         self._conversations: dict[str, bytes] = {}
         self._schedule: dict[str, Document] = {}
 
-    def load(self, document: Mapping[str, Any]) -> Conversation:
+    def load(self, document: Mapping[str, Any]) -> StoredConversation:
         """The conversation of a document, in the form for handlers."""
         id_ = conversation_id(document)
-        return Conversation.from_document(id_, self.stored(id_))
+        return StoredConversation.from_document(id_, self.stored(id_))
 
     def stored(self, id_: str) -> Document:
         """A copy of a conversation's document; empty if there is none."""

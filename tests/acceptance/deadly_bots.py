@@ -11,7 +11,7 @@ from typing import Any
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from jobworker.record.conversations import Conversations, Recording
+from jobworker.record.conversations import ConversationStore, Recording
 from linedesk import Bot, Talk
 from linedesk.store.control import Control
 
@@ -65,15 +65,15 @@ def answer(event: MessageEvent, talk: Talk) -> None:
 
 
 def _die_once_recorded(event_id: str) -> None:
-    recorded = Conversations.recorded
+    recorded = ConversationStore.recorded
 
-    def then(self: Conversations, recording: Recording, **bounds: Any) -> Any:
+    def then(self: ConversationStore, recording: Recording, **bounds: Any) -> Any:
         found = recorded(self, recording, **bounds)
         if event_id in recording.names:
             os.abort()
         return found
 
-    Conversations.recorded = then  # type: ignore[method-assign]
+    ConversationStore.recorded = then  # type: ignore[method-assign]
 
 
 @waiting.add(MessageEvent, message=TextMessageContent)

@@ -17,7 +17,7 @@ from typing import Any
 
 from jobworker.line.client import LineClient
 from jobworker.record.batches import Batches
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import ConversationStore
 from linedesk.store.committer import Committer
 
 FOLDER = "CHAOS_POINTS"
@@ -29,17 +29,17 @@ POINTS: Mapping[str, tuple[type, str, bool]] = {
     "a group begins": (Committer, "_transact", False),
     "a group is sent": (Committer, "_send", True),
     "a group is committed": (Committer, "_transact", True),
-    "a record is durable": (Conversations, "recorded", True),
-    "the call is set": (Conversations, "note_call", True),
+    "a record is durable": (ConversationStore, "recorded", True),
+    "the call is set": (ConversationStore, "note_call", True),
     "LINE is called": (LineClient, "post", False),
     "LINE has answered": (LineClient, "post", True),
-    "the end of the call is left": (Conversations, "end_later", True),
-    "the call is unset": (Conversations, "end_call", True),
+    "the end of the call is left": (ConversationStore, "end_later", True),
+    "the call is unset": (ConversationStore, "end_call", True),
     "the batch is made": (Batches, "make", True),
     "it is about to end": (Batches, "end", False),
     "it has ended": (Batches, "end", True),
     "it is taken over": (Batches, "left", True),
-    "a predecessor's outboxes are read": (Conversations, "outboxes", True),
+    "a predecessor's outboxes are read": (ConversationStore, "outboxes", True),
 }
 
 

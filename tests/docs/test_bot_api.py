@@ -18,7 +18,7 @@ import pytest
 import linedesk
 import linedesk.testing
 from jobworker.bot.talk import TalkContext
-from jobworker.record.conversations import Conversation
+from jobworker.record.conversations import StoredConversation
 from linedesk import Bot, Content, MonthlyQuota, Talk, TimerEvent
 from linedesk.store.documents import make_document
 from linedesk.testing import Answers, BotTest, Sent, Waiting
@@ -47,7 +47,7 @@ def a_talk() -> Talk:
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
     return Talk(
         document,
-        TalkContext(lambda: Conversation("main/U1"), api=lambda: None, content=lambda: None),
+        TalkContext(lambda: StoredConversation("main/U1"), api=lambda: None, content=lambda: None),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from jobworker.bot.talk import Talk
 from jobworker.effects import Call, SendMethod
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import ConversationStore
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import WaitingAnswers
 from jobworker.sending.button import OfferedButton
@@ -63,19 +63,19 @@ def as_push(call: Call) -> bool:
 
 
 POINTS = {
-    "recorded": lambda: after(Conversations, "recorded"),
+    "recorded": lambda: after(ConversationStore, "recorded"),
     "entered": lambda: after(Schedule, "enter"),
-    "noted": lambda: (not_at_once(), after(Conversations, "note_call")),
+    "noted": lambda: (not_at_once(), after(ConversationStore, "note_call")),
     "called": lambda: after(Outbox, "_post"),
-    "answered": lambda: before(Conversations, "end_later"),
-    "end left": lambda: (ends_stay(), after(Conversations, "end_later")),
+    "answered": lambda: before(ConversationStore, "end_later"),
+    "end left": lambda: (ends_stay(), after(ConversationStore, "end_later")),
     "refused": lambda: before(Outbox, "_write_answer"),
     "cleared": lambda: after(Outbox, "_write_answer"),
     "button noted": lambda: after(WaitingAnswers, "offered"),
     "button called": lambda: after(OfferedButton, "request"),
     "button shown": lambda: after(WaitingAnswers, "shown"),
     "noted as push": lambda: after(
-        Conversations, "note_call", when=lambda _, id_, call, *more: as_push(call)
+        ConversationStore, "note_call", when=lambda _, id_, call, *more: as_push(call)
     ),
     "called as push": lambda: after(
         Outbox, "_post", when=lambda _, box, call, *more: as_push(call)

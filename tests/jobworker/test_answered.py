@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 import linesim
 from jobworker.bot.talk import Talk
-from jobworker.record.conversations import Conversations, Recorded, Recording
+from jobworker.record.conversations import ConversationStore, Recorded, Recording
 from jobworker.sending import outbox
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
@@ -103,9 +103,9 @@ def test_a_call_stored_with_a_record_of_unknown_outcome_was_not_made(
     database: Any, monkeypatch: pytest.MonkeyPatch, reply_unknown: ReplyUnknown
 ) -> None:
     """This process knows that it has not called LINE, whatever became of the token meanwhile."""
-    clock, recorded, late = HandClock(), Conversations.recorded, list[Recorded]()
+    clock, recorded, late = HandClock(), ConversationStore.recorded, list[Recorded]()
 
-    def made_too_late(mine: Conversations, recording: Recording, **more: Any) -> Recorded:
+    def made_too_late(mine: ConversationStore, recording: Recording, **more: Any) -> Recorded:
         result = recorded(mine, recording, **more)
         if recording.call is not None and not late:
             late.append(result)
@@ -113,7 +113,7 @@ def test_a_call_stored_with_a_record_of_unknown_outcome_was_not_made(
             raise StoreUnavailable("MongoDB is away for a while, and has made it")
         return result
 
-    monkeypatch.setattr(Conversations, "recorded", made_too_late)
+    monkeypatch.setattr(ConversationStore, "recorded", made_too_late)
     with linesim.running(rate_limits=False, clock=clock) as sim:
         user = sim.add_user("花子")
         with Room(database, sim, counter(), reply_unknown=reply_unknown) as desk:

@@ -21,7 +21,7 @@ from jobworker.bot.timers import Timers
 from jobworker.effects import Call, SendMethod
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import LineClient
-from jobworker.record.conversations import FIRST_NUMBER, Conversations, Decision, Recorded
+from jobworker.record.conversations import FIRST_NUMBER, ConversationStore, Decision, Recorded
 from jobworker.record.schedule import Schedule
 from jobworker.sending.outbox import Outbox
 from jobworker.sending.verdict import ReplyUnknown
@@ -71,13 +71,13 @@ def echo() -> Bot:
     return bot
 
 
-def leading(database: Database[Any], epoch: int) -> Conversations:
-    made = Conversations(lead(Committer(database), epoch=epoch))
+def leading(database: Database[Any], epoch: int) -> ConversationStore:
+    made = ConversationStore(lead(Committer(database), epoch=epoch))
     made.epoch = epoch
     return made
 
 
-def record(mine: Conversations, document: Document, *effects: Document) -> Recorded:
+def record(mine: ConversationStore, document: Document, *effects: Document) -> Recorded:
     decision = Decision({}, list(effects))
     return mine.recorded(mine.enter_record(document, decision, message_id=None))
 
@@ -613,7 +613,7 @@ def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
     document, committer = of_one_key("E1"), lead(Committer(database), epoch=2)
     Unsends(committer).ends(of_one_key("E0", type="unsend", unsend={"messageId": "M0"}))
     assert the_one(database)["n"] == 0
-    mine = Conversations(committer)
+    mine = ConversationStore(committer)
     record(mine, document, a_timer(document, 10))
     assert [one["n"] for _, one in effects_of(the_one(database))] == [1]
     database[CONVERSATIONS].update_one({}, {"$unset": {"n": ""}, "$set": {"applied": []}})

@@ -11,7 +11,7 @@ from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker import turn
 from jobworker.errors import GateClosed, LineAway
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import ConversationStore
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot, Talk
 from linedesk.store.errors import StoreUnavailable
@@ -91,7 +91,7 @@ def test_a_record_that_mongodb_does_not_confirm_is_the_reason(
         raise StoreUnavailable("秘密")
 
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
-    monkeypatch.setattr(Conversations, "recorded", recorded)
+    monkeypatch.setattr(ConversationStore, "recorded", recorded)
     desk.says(sim.add_user("花子"), "?")
     assert reason_of(desk)["code"] == "not_recorded"
 

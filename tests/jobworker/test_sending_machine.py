@@ -18,6 +18,7 @@ import bson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from dispatcher.conversations.conversations import Conversations
 from jobworker.effects import Call, SendMethod
 from jobworker.errors import NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
@@ -101,6 +102,7 @@ class World:
 
     def begin(self) -> None:
         """A process begins, and takes over the state in MongoDB."""
+        self.known = Conversations()
         self.steps.clear()
         self.timers.clear()
         self.closed = False

@@ -22,7 +22,7 @@ from linebot.v3.webhooks import FollowEvent, MessageEvent, PostbackEvent, TextMe
 
 from jobworker.bot.talk import Talk
 from jobworker.handler_retry import RetryLimits
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import ConversationStore
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.contract import Following, GiveUp, HandlerCall, JobResult, Wait
@@ -614,16 +614,16 @@ def test_a_record_that_is_made_just_after_its_time_is_carried_out(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, late = sim.add_user("花子"), [True]
-    recorded = Conversations.recorded
+    recorded = ConversationStore.recorded
 
-    def made_too_late(self: Conversations, *args: Any, **more: Any) -> Any:
+    def made_too_late(self: ConversationStore, *args: Any, **more: Any) -> Any:
         result = recorded(self, *args, **more)
         if late:
             late.clear()
             raise StoreUnavailable("not in time")
         return result
 
-    monkeypatch.setattr(Conversations, "recorded", made_too_late)
+    monkeypatch.setattr(ConversationStore, "recorded", made_too_late)
     desk = room(a_bot(lambda event, talk: echo(talk)), retry_limits=SHORT_OUTAGE)
     desk.says(user, "?")
     desk.until_quiet()

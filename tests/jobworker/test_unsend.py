@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from jobworker import unsend as unsend_module
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
-from jobworker.record.conversations import Conversations, Decision, Recorded
+from jobworker.record.conversations import ConversationStore, Decision, Recorded
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.unsend import Unsends
 from linedesk import Bot
@@ -410,14 +409,10 @@ def test_take_over_loads_the_latest_unsends_by_their_index(database: Database[An
     assert plan["executionStats"]["totalDocsExamined"] == 2
 
 
-def test_the_remembered_unsends_are_bounded_and_the_latest(
-    database: Database[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unsend_module, "MOST_KNOWN", 10)
+def test_a_message_is_known_as_taken_back_in_its_own_conversation(database: Database[Any]) -> None:
     unsends = unsends_of(database)
-    unsends.learn("main/U1", [f"m{n}" for n in range(30)])
-    covered = [n for n in range(30) if unsends.covers(a_message("U1", f"m{n}"))]
-    assert covered == list(range(20, 30))
+    unsends.learn("main/U1", ["m29"])
+    assert unsends.covers(a_message("U1", "m29"))
     assert not unsends.covers(a_message("U2", "m29"))
 
 
@@ -430,6 +425,6 @@ def unsends_of(database: Database[Any], *, epoch: int = 1) -> Unsends:
 
 
 def record(committer: Committer, document: Document) -> Recorded:
-    mine, message_id = Conversations(committer), document["event"]["message"]["id"]
+    mine, message_id = ConversationStore(committer), document["event"]["message"]["id"]
     decision = Decision({"state": "x"}, [])
     return mine.recorded(mine.enter_record(document, decision, message_id=message_id))

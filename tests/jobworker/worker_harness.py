@@ -14,6 +14,7 @@ from unittest.mock import patch
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
+from dispatcher.conversations.conversations import Conversations
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
@@ -81,9 +82,11 @@ class Room:
     def __post_init__(self) -> None:
         self.clock = DelayedCalls()
         self.committer = Committer(self.database)
+        known = Conversations()
         self.pool = Pool(
             lambda task: self.desk.decide(task),
             ProgressTracker(),
+            known=known,
             threads=self.threads,
             bound=10_000,
             later=lambda seconds, action: self.clock.later(seconds, action),
@@ -105,6 +108,7 @@ class Room:
                 **{name: value for name, value in self.line.items() if "." not in name},
             ),
             committer=self.committer,
+            known=known,
             tries=self.tries,
             retry_limits=self.retry_limits,
             settings=self._settings(),

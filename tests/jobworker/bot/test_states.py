@@ -17,7 +17,7 @@ from linebot.v3.webhooks import (
 )
 
 from jobworker.bot.talk import TalkContext
-from jobworker.record.conversations import Conversation
+from jobworker.record.conversations import StoredConversation
 from linedesk import Bot, BotError, Talk
 from linedesk.store.documents import Document, make_document
 from linedesk.store.timers import make_timer_document
@@ -74,7 +74,7 @@ def a_talk() -> Talk:
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
     return Talk(
         document,
-        TalkContext(lambda: Conversation("main/U1"), api=lambda: None, content=lambda: None),
+        TalkContext(lambda: StoredConversation("main/U1"), api=lambda: None, content=lambda: None),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from bson import ObjectId
 
 from jobworker.bot.talk import Talk, TalkContext
-from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
+from jobworker.record.conversations import MOST_MEMBERS, Decision, StoredConversation
 from linedesk import BotError, TalkEnded
 from linedesk.store.documents import make_document
 from linedesk.store.records.conversations import NAME_PARTS
@@ -25,7 +25,7 @@ def talk_on(
     raw = {"webhookEventId": "E1", "replyToken": "T", "source": USER, **(event or {}), **more}
     document = make_document(raw, channel="main", accept_time=ACCEPTED)
     around = TalkContext(
-        load=lambda: Conversation.from_document("main/U1", stored),
+        load=lambda: StoredConversation.from_document("main/U1", stored),
         api=lambda: None,
         content=lambda: None,
     )

@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, STATE_TIMER, Timers, checked_name
-from jobworker.record.conversations import Conversations, Decision, Outbound
+from jobworker.record.conversations import ConversationStore, Decision, Outbound
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
@@ -490,9 +490,9 @@ def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
 ) -> None:
     """Also if its letter is not confirmed, and MongoDB accepts the row later."""
     user, desk = sim.add_user("花子"), room(kitchen.bot)
-    give_up, tried = Conversations.give_up, []
+    give_up, tried = ConversationStore.give_up, []
 
-    def unsure(self: Conversations, *args: Any, **more: Any) -> None:
+    def unsure(self: ConversationStore, *args: Any, **more: Any) -> None:
         tried.append(args)
         if lands or len(tried) > 1:
             give_up(self, *args, **more)
@@ -502,7 +502,7 @@ def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
             database.command({"collMod": SCHEDULE, "validator": {}})
             raise StoreUnavailable("not confirmed")
 
-    monkeypatch.setattr(Conversations, "give_up", unsure)
+    monkeypatch.setattr(ConversationStore, "give_up", unsure)
     database.command({"collMod": SCHEDULE, "validator": {"name": {"$ne": "egg"}}})
     try:
         say(desk, user, "egg 180, rice 180")

@@ -15,7 +15,7 @@ from jobworker.handler_context import Abandoned, HandlerContext
 from jobworker.line import loading
 from jobworker.line.answer import LineAnswer
 from jobworker.line.loading import START, LoadingAnimations, may_be_shown
-from jobworker.record.conversations import Conversation
+from jobworker.record.conversations import StoredConversation
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import StoreUnavailable
@@ -110,11 +110,11 @@ class Stage:
             raise self.answer
         return self.answer
 
-    def _load(self, document: Document) -> Conversation:
+    def _load(self, document: Document) -> StoredConversation:
         self.reads.append(self.hand.now)
         if self.read_error is not None:
             raise self.read_error
-        return Conversation.from_document(f"main/{USER}", {"friend": self.friend})
+        return StoredConversation.from_document(f"main/{USER}", {"friend": self.friend})
 
     @property
     def at(self) -> list[float]:

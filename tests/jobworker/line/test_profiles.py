@@ -16,7 +16,7 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import BreakerState
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.profiles import has_time, is_fresh, profile_of
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import ConversationStore
 from linedesk import Bot
 from linedesk.console.conversation import (
     conversation_summary,
@@ -318,11 +318,11 @@ def test_a_name_is_kept_though_the_handler_fails_at_the_first_message(
 def test_a_mongodb_that_is_away_before_the_name_is_kept_calls_no_handler_again(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bot, user, load = Bot(profiles=True), sim.add_user("竹子"), Conversations.load
+    bot, user, load = Bot(profiles=True), sim.add_user("竹子"), ConversationStore.load
     away: list[StoreUnavailable] = []
     calls: list[str | None] = []
 
-    def load_later(self: Conversations, document: Any) -> Any:
+    def load_later(self: ConversationStore, document: Any) -> Any:
         if away:
             raise away.pop()
         return load(self, document)
@@ -333,7 +333,7 @@ def test_a_mongodb_that_is_away_before_the_name_is_kept_calls_no_handler_again(
         away.append(StoreUnavailable("AutoReconnect"))
         raise KeyError("at the first message")
 
-    monkeypatch.setattr(Conversations, "load", load_later)
+    monkeypatch.setattr(ConversationStore, "load", load_later)
     desk = room(bot, tries=1)
     desk.says(user, "?")
     desk.until_quiet()
@@ -670,14 +670,14 @@ def test_a_profile_is_asked_for_although_mongodb_was_away_at_first(
     def handler(event: Any, talk: Talk) -> None:
         seen.append(talk.display_name)
 
-    load, away = Conversations.load, iter([StoreUnavailable("AutoReconnect")])
+    load, away = ConversationStore.load, iter([StoreUnavailable("AutoReconnect")])
 
-    def load_later(self: Conversations, document: Any) -> Any:
+    def load_later(self: ConversationStore, document: Any) -> Any:
         for error in away:
             raise error
         return load(self, document)
 
-    monkeypatch.setattr(Conversations, "load", load_later)
+    monkeypatch.setattr(ConversationStore, "load", load_later)
     made = room(bot)
     made.says(sim.add_user("花子"), "はい")
     made.until_decided()

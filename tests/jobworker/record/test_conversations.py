@@ -18,20 +18,20 @@ from bson import ObjectId
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from dispatcher.conversations.conversations import KEPT_SECONDS
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.effects import Call, SendMethod
-from jobworker.record.cache import KEPT_SECONDS, ConversationCache
 from jobworker.record.conversations import (
     FIRST_NUMBER,
     MOST_MEMBERS,
-    Conversation,
-    Conversations,
+    ConversationStore,
     Decision,
     LateCall,
     Noted,
     NotedCall,
     Outbound,
     Recorded,
+    StoredConversation,
 )
 from jobworker.record.dead_letters import DeadLetters, change_of
 from jobworker.record.record import APPLIED
@@ -74,9 +74,9 @@ def deciding(*names: str, **changes: Any) -> Decision:
 
 
 @pytest.fixture
-def of_epoch(database: Db) -> Callable[[int], Conversations]:
-    def make(epoch: int) -> Conversations:
-        made = Conversations(lead(Committer(database), epoch=epoch))
+def of_epoch(database: Db) -> Callable[[int], ConversationStore]:
+    def make(epoch: int) -> ConversationStore:
+        made = ConversationStore(lead(Committer(database), epoch=epoch))
         made.epoch = epoch
         return made
 
@@ -84,12 +84,12 @@ def of_epoch(database: Db) -> Callable[[int], Conversations]:
 
 
 @pytest.fixture
-def mine(of_epoch: Callable[[int], Conversations]) -> Conversations:
+def mine(of_epoch: Callable[[int], ConversationStore]) -> ConversationStore:
     return of_epoch(5)
 
 
 def record(
-    conversations: Conversations, doc: Document, decision: Decision, **more: Any
+    conversations: ConversationStore, doc: Document, decision: Decision, **more: Any
 ) -> Recorded:
     recording = conversations.enter_record(doc, decision, **{"message_id": None, **more})
     return conversations.recorded(recording)
@@ -121,7 +121,7 @@ def stored(database: Db, key: str = "U1") -> Document:
     return found
 
 
-def test_a_first_record_looks_as_the_contract_says(database: Db, mine: Conversations) -> None:
+def test_a_first_record_looks_as_the_contract_says(database: Db, mine: ConversationStore) -> None:
     record(mine, document(), deciding("E1/0", state="asked", data={"n": 1}))
     found = stored(database)
     at = found.pop("at")
@@ -156,7 +156,9 @@ def test_a_first_record_looks_as_the_contract_says(database: Db, mine: Conversat
     assert isinstance(effect["at"], datetime)
 
 
-def test_a_later_record_changes_only_what_was_decided(database: Db, mine: Conversations) -> None:
+def test_a_later_record_changes_only_what_was_decided(
+    database: Db, mine: ConversationStore
+) -> None:
     record(mine, document("E1"), deciding("E1/0", state="asked", data={"n": 1}))
     record(mine, document("E2"), deciding("E2/0", friend=False))
     found = stored(database)
@@ -165,7 +167,9 @@ def test_a_later_record_changes_only_what_was_decided(database: Db, mine: Conver
     assert ids_in(found) == ["E1/0", "E2/0"]
 
 
-def test_an_event_without_an_id_is_named_by_its_document(database: Db, mine: Conversations) -> None:
+def test_an_event_without_an_id_is_named_by_its_document(
+    database: Db, mine: ConversationStore
+) -> None:
     doc = document()
     del doc["eventId"]
     record(mine, doc, deciding("x"))
@@ -173,7 +177,7 @@ def test_an_event_without_an_id_is_named_by_its_document(database: Db, mine: Con
 
 
 def test_the_last_hundred_names_are_kept_and_twice_as_many_at_most(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     """Also if one record decides a hundred events."""
     names: list[str] = []
@@ -186,7 +190,9 @@ def test_the_last_hundred_names_are_kept_and_twice_as_many_at_most(
         assert min(len(names), APPLIED) <= len(applied) <= 2 * APPLIED
 
 
-def test_most_records_leave_the_older_names_as_they_are(database: Db, mine: Conversations) -> None:
+def test_most_records_leave_the_older_names_as_they_are(
+    database: Db, mine: ConversationStore
+) -> None:
     """Removing some rewrites all others, 4 kB of the oplog each time."""
     counts = []
     for n in range(320):
@@ -198,7 +204,7 @@ def test_most_records_leave_the_older_names_as_they_are(database: Db, mine: Conv
     assert len(shorter) <= 3
 
 
-def test_sixteen_threads_record_one_event_once(database: Db, mine: Conversations) -> None:
+def test_sixteen_threads_record_one_event_once(database: Db, mine: ConversationStore) -> None:
     doc, start = document(), threading.Barrier(16)
 
     def on_a_thread(n: int) -> Any:
@@ -215,7 +221,7 @@ def test_sixteen_threads_record_one_event_once(database: Db, mine: Conversations
 
 
 def test_sixteen_first_events_of_one_key_are_all_recorded(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     for round_ in range(5):
         start, key = threading.Barrier(16), f"U{round_}"
@@ -232,7 +238,7 @@ def test_sixteen_first_events_of_one_key_are_all_recorded(
 
 
 def test_a_successor_s_conversation_refuses_its_predecessor(
-    database: Db, of_epoch: Callable[[int], Conversations]
+    database: Db, of_epoch: Callable[[int], ConversationStore]
 ) -> None:
     old = of_epoch(5)
     (place,) = places(record(old, document("E1"), deciding("E1/0")))
@@ -248,7 +254,7 @@ def test_a_successor_s_conversation_refuses_its_predecessor(
         lambda: old.end_call("main/U1", done=[place]),
         lambda: old.give_up("main/U1", [place], letters, ends_call=True),
         lambda: old.put_back("main/U1", place, "E1", {}),
-        lambda: old.keep_profile(Conversation("main/U1", n=1), None, {"displayName": "花子"}),
+        lambda: old.keep_profile(StoredConversation("main/U1", n=1), None, {"displayName": "花子"}),
         lambda: old.remove("main/U1", place),
     ]
     for write in writes:
@@ -259,7 +265,7 @@ def test_a_successor_s_conversation_refuses_its_predecessor(
 
 
 def test_an_event_that_a_predecessor_recorded_is_found_applied(
-    database: Db, of_epoch: Callable[[int], Conversations]
+    database: Db, of_epoch: Callable[[int], ConversationStore]
 ) -> None:
     record(of_epoch(5), document(), deciding("E1/0", state="asked"))
     answer = record(of_epoch(7), document(), deciding("other/0", state="forgotten"))
@@ -269,7 +275,7 @@ def test_an_event_that_a_predecessor_recorded_is_found_applied(
 
 
 def test_an_event_whose_message_was_unsent_is_finished_without_effects(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     record(mine, document("E1"), NOTHING)
     database.conversations.update_one({}, {"$push": {"unsent": "M1"}})
@@ -280,7 +286,7 @@ def test_an_event_whose_message_was_unsent_is_finished_without_effects(
 
 
 def test_a_call_is_kept_in_the_conversation_until_its_verdict(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     here = places(record(mine, document(), deciding("E1/0", "E1/1", "E1/2")))
     call = a_call(*here[:2])
@@ -295,7 +301,7 @@ def test_a_call_is_kept_in_the_conversation_until_its_verdict(
 
 
 def test_a_call_that_line_refused_leaves_its_sends_without_the_token(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     sends = [a_send(id=f"E1/{n}", token="t").as_document() for n in range(2)]
     here = places(record(mine, document(), Decision({}, sends)))
@@ -307,7 +313,9 @@ def test_a_call_that_line_refused_leaves_its_sends_without_the_token(
     assert "call" not in found
 
 
-def test_a_conversation_has_so_many_late_replies_a_day(database: Db, mine: Conversations) -> None:
+def test_a_conversation_has_so_many_late_replies_a_day(
+    database: Db, mine: ConversationStore
+) -> None:
     call = a_call(*places(record(mine, document(), deciding("E1/0"))))
     noted = [
         mine.note_call("main/U1", call, LateCall(day, 2), seconds=5)
@@ -318,7 +326,7 @@ def test_a_conversation_has_so_many_late_replies_a_day(database: Db, mine: Conve
 
 
 def test_letters_take_the_place_of_their_sends_and_end_the_call(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     here = places(record(mine, document(), deciding("E1/0", "E1/1", "E1/2")))
     assert mine.note_call("main/U1", a_call(*here[:2]), seconds=5) is Noted.NOTED
@@ -339,7 +347,7 @@ def test_a_letter_that_is_written_again_stays_as_it_is(database: Db) -> None:
 
 
 def test_a_letter_is_written_although_its_conversation_was_deleted_by_hand(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     here = places(record(mine, document(), deciding("E1/0")))
     database.conversations.delete_many({})
@@ -348,14 +356,14 @@ def test_a_letter_is_written_although_its_conversation_was_deleted_by_hand(
     assert database.conversations.count_documents({}) == 0
 
 
-def test_a_record_and_its_letters_are_one(database: Db, mine: Conversations) -> None:
+def test_a_record_and_its_letters_are_one(database: Db, mine: ConversationStore) -> None:
     record(mine, document(), NOTHING, letters=[change_of({"id": "E1"})])
     assert [row["_id"] for row in database.deadletters.find()] == ["E1"]
     assert not is_made(record(mine, document(), NOTHING, letters=[change_of({"id": "E2"})]))
     assert [row["_id"] for row in database.deadletters.find()] == ["E1"]
 
 
-def test_no_late_write_recreates_a_removed_effect(database: Db, mine: Conversations) -> None:
+def test_no_late_write_recreates_a_removed_effect(database: Db, mine: ConversationStore) -> None:
     (place,) = places(record(mine, document(), deciding("E1/0")))
     mine.remove("main/U1", place)
     mine.give_up("main/U1", [place], [change_of({"id": "E1/0"})], ends_call=False)
@@ -365,7 +373,7 @@ def test_no_late_write_recreates_a_removed_effect(database: Db, mine: Conversati
 
 
 def test_a_carried_out_effect_is_removed_and_may_be_removed_twice(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     first, second = places(record(mine, document(), deciding("E1/0", "E1/1")))
     mine.remove("main/U1", first)
@@ -376,7 +384,7 @@ def test_a_carried_out_effect_is_removed_and_may_be_removed_twice(
 
 
 def test_a_successor_finds_the_outboxes_oldest_record_first(
-    database: Db, of_epoch: Callable[[int], Conversations]
+    database: Db, of_epoch: Callable[[int], ConversationStore]
 ) -> None:
     old = of_epoch(5)
     for key in ("U3", "U1", "U2"):
@@ -389,7 +397,7 @@ def test_a_successor_finds_the_outboxes_oldest_record_first(
     assert found == {"main/U3": ["E1/0"], "main/U1": ["E1/0"]}
 
 
-def test_the_list_of_outboxes_is_read_from_its_index(database: Db, mine: Conversations) -> None:
+def test_the_list_of_outboxes_is_read_from_its_index(database: Db, mine: ConversationStore) -> None:
     record(mine, document(), deciding("E1/0"))
     plan = database.command(
         "explain",
@@ -407,19 +415,19 @@ def test_the_list_of_outboxes_is_read_from_its_index(database: Db, mine: Convers
         {"list": [[], {}, [None]], "nan": float("inf")},
     ],
 )
-def test_any_data_reads_back(database: Db, mine: Conversations, data: Document) -> None:
+def test_any_data_reads_back(database: Db, mine: ConversationStore, data: Document) -> None:
     for name in ("E1", "E2"):
         record(mine, document(name), deciding(f"{name}/0", data=data))
         assert mine.load(document()).data == data
 
 
-def test_a_conversation_not_yet_known_is_empty(mine: Conversations) -> None:
+def test_a_conversation_not_yet_known_is_empty(mine: ConversationStore) -> None:
     found = mine.load(document())
     assert (found.state, found.data, found.profile, list(found.applied)) == (None, {}, None, [])
 
 
 def test_a_full_outbox_makes_a_record_wait_instead_of_failing(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     large, here = "あ" * 600_000, list[str]()
     for n in range(10):
@@ -607,13 +615,13 @@ def test_an_answer_that_could_not_be_written_down_is_not_asked_for_again(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    end_later = Conversations.end_later
+    end_later = ConversationStore.end_later
 
-    def broken(conversations: Conversations, id_: str, call: Call) -> bool:
+    def broken(conversations: ConversationStore, id_: str, call: Call) -> bool:
         fail(breakable, "alwaysOn", "update", errorCode=11601)
         return end_later(conversations, id_, call)
 
-    monkeypatch.setattr(Conversations, "end_later", broken)
+    monkeypatch.setattr(ConversationStore, "end_later", broken)
     bot = Bot()
     bot.default()(lambda event, talk: talk.push("はい"))
     user = sim.add_user("花子")
@@ -634,14 +642,14 @@ class LateLoads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go_on = threading.Event()
-        outboxes = Conversations.outboxes
+        outboxes = ConversationStore.outboxes
 
-        def late(conversations: Conversations, ids: Sequence[str]) -> list[Document]:
+        def late(conversations: ConversationStore, ids: Sequence[str]) -> list[Document]:
             if not self.go_on.is_set():
                 raise StoreUnavailable("not yet")
             return outboxes(conversations, ids)
 
-        monkeypatch.setattr(Conversations, "outboxes", late)
+        monkeypatch.setattr(ConversationStore, "outboxes", late)
 
 
 def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
@@ -690,7 +698,7 @@ def unsent_row(key: str) -> Document:
 
 
 def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     profile = {"displayName": "花子", "pictureUrl": "https://example.com/" + "p" * 100}
     members = {f"U{n:032}": profile for n in range(MOST_MEMBERS)}
@@ -713,7 +721,9 @@ def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
 # Several events in one record.
 
 
-def test_one_record_names_all_that_was_decided_together(database: Db, mine: Conversations) -> None:
+def test_one_record_names_all_that_was_decided_together(
+    database: Db, mine: ConversationStore
+) -> None:
     together = {"E2": "M2", "E3": None}
     assert is_made(record(mine, document(), deciding("E1/0"), gathered=together))
     assert stored(database)["applied"] == ["E1", "E2", "E3"]
@@ -722,7 +732,7 @@ def test_one_record_names_all_that_was_decided_together(database: Db, mine: Conv
 
 @pytest.mark.parametrize("name", ["E1", "E2", "E3"])
 def test_where_one_of_them_is_applied_nothing_is_recorded(
-    database: Db, mine: Conversations, name: str
+    database: Db, mine: ConversationStore, name: str
 ) -> None:
     record(mine, document(name), deciding("old/0"))
     answer = record(
@@ -734,7 +744,7 @@ def test_where_one_of_them_is_applied_nothing_is_recorded(
 
 @pytest.mark.parametrize("unsent", ["M1", "M3"])
 def test_where_a_message_of_them_was_taken_back_nothing_is_recorded(
-    database: Db, mine: Conversations, unsent: str
+    database: Db, mine: ConversationStore, unsent: str
 ) -> None:
     record(mine, document("E0"), NOTHING)
     database.conversations.update_one({}, {"$set": {"unsent": [unsent, "M2"]}})
@@ -747,7 +757,9 @@ def test_where_a_message_of_them_was_taken_back_nothing_is_recorded(
     assert is_made(record(mine, document(), deciding("E1/0"), message_id=own, gathered=others))
 
 
-def test_of_two_overlapping_records_at_once_one_is_kept(database: Db, mine: Conversations) -> None:
+def test_of_two_overlapping_records_at_once_one_is_kept(
+    database: Db, mine: ConversationStore
+) -> None:
     for n in range(20):
         a, b = f"A{n}", f"B{n}"
         meet = threading.Barrier(2)
@@ -767,13 +779,13 @@ def test_of_two_overlapping_records_at_once_one_is_kept(database: Db, mine: Conv
 # A call that is stored with its record, and the end of the last one.
 
 
-def noted(conversations: Conversations, *names: str, **fields: Any) -> NotedCall:
+def noted(conversations: ConversationStore, *names: str, **fields: Any) -> NotedCall:
     placed = conversations.placed([effect(name) for name in names])
     members = [place for place, _ in placed]
     return NotedCall(placed, a_call(*members, **fields), seconds=20.0)
 
 
-def test_a_record_is_stored_with_its_call(database: Db, mine: Conversations) -> None:
+def test_a_record_is_stored_with_its_call(database: Db, mine: ConversationStore) -> None:
     first = noted(mine, "E1/0")
     recorded = record(mine, document(), deciding("E1/0"), noted=first)
     assert (recorded.call, recorded.effects) == (first.call, first.effects)
@@ -785,7 +797,7 @@ def test_a_record_is_stored_with_its_call(database: Db, mine: Conversations) -> 
 
 @pytest.mark.parametrize("by", ["a record", "a note"])
 def test_a_later_call_does_not_lose_its_place_to_the_end_of_the_last_one(
-    database: Db, mine: Conversations, by: str
+    database: Db, mine: ConversationStore, by: str
 ) -> None:
     """LINE has accepted the call of E1, and its end is made with the next group."""
     first = noted(mine, "E1/0")
@@ -805,7 +817,7 @@ def test_a_later_call_does_not_lose_its_place_to_the_end_of_the_last_one(
 
 
 def test_a_change_by_hand_is_seen(
-    database: Db, mine: Conversations, monkeypatch: pytest.MonkeyPatch
+    database: Db, mine: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once if it increments `n`, and otherwise after ten seconds."""
     record(mine, document("E1"), deciding(state="asked"))
@@ -823,13 +835,14 @@ def test_a_change_by_hand_is_seen(
     database.conversations.update_one({}, {"$set": {"state": "by hand again"}})
     assert mine.load(document("E3")).state == "by hand"
     later = time.monotonic() + KEPT_SECONDS
-    monkeypatch.setattr("jobworker.record.cache.time", SimpleNamespace(monotonic=lambda: later))
+    clock = SimpleNamespace(monotonic=lambda: later)
+    monkeypatch.setattr("dispatcher.conversations.conversations.time", clock)
     assert mine.load(document("E3")).state == "by hand again"
     assert decides("E3")
     assert stored(database)["state"] == "by hand again"
 
 
-def test_what_was_read_before_a_change_is_not_kept(database: Db, mine: Conversations) -> None:
+def test_what_was_read_before_a_change_is_not_kept(database: Db, mine: ConversationStore) -> None:
     record(mine, document("E1"), deciding(state="asked"))
     find_one, id_ = Collection.find_one, "main/U1"
 
@@ -838,7 +851,7 @@ def test_what_was_read_before_a_change_is_not_kept(database: Db, mine: Conversat
         if not asked:
             asked.append(True)
             profile = {"displayName": "花子"}
-            assert mine.keep_profile(Conversation(id_, n=1), None, profile)
+            assert mine.keep_profile(StoredConversation(id_, n=1), None, profile)
         return found
 
     asked: list[bool] = []
@@ -848,7 +861,7 @@ def test_what_was_read_before_a_change_is_not_kept(database: Db, mine: Conversat
     assert mine.load(document("E2")).profile == {"displayName": "花子"}
 
 
-def test_a_copy_follows_the_records(database: Db, mine: Conversations) -> None:
+def test_a_copy_follows_the_records(database: Db, mine: ConversationStore) -> None:
     """Whatever path they change, a copy is what MongoDB has."""
     changes = [
         Decision({"state": "a", "data": {"x": [1, {"y": None}]}}, []),
@@ -859,49 +872,39 @@ def test_a_copy_follows_the_records(database: Db, mine: Conversations) -> None:
     mine.load(document("E0"))
     for number, decision in enumerate(changes, 1):
         record(mine, document(f"E{number}"), decision)
-        assert mine._cache.get("main/U1") is not None
+        conversation = mine.known.find("main/U1")
+        assert conversation is not None
+        assert conversation.fresh is not None
         kept, read = mine.load(document("E9")), mine.read(document("E9"))
         assert (kept.fields(), kept.n) == (read.fields(), read.n)
         assert kept.answers == read.answers
 
 
-def test_a_copy_that_is_read_while_its_record_is_made_counts_it_once(
-    database: Db, mine: Conversations, monkeypatch: pytest.MonkeyPatch
+def test_a_change_while_a_record_is_made_is_in_the_copy(
+    database: Db, mine: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise no later decision would ever match."""
     record(mine, document("E1"), deciding(state="asked"))
-    mine.forget("main/U1")
-    result = Committer.result
+    mine.load(document("E2"))
+    result, profile = Committer.result, {"displayName": "花子"}
 
-    def read_first(committer: Committer, write: Write, *seconds: float) -> bool:
+    def changed(committer: Committer, write: Write, *seconds: float) -> bool:
         is_made = result(committer, write, *seconds)
-        assert mine.load(document("E2")).n == 2
+        monkeypatch.undo()
+        assert mine.keep_profile(StoredConversation("main/U1", n=2), None, profile)
+        assert mine.load(document("E3")).n == 2
         return is_made
 
-    monkeypatch.setattr(Committer, "result", read_first)
+    monkeypatch.setattr(Committer, "result", changed)
     record(mine, document("E2"), deciding(state="asked again"))
-    monkeypatch.undo()
-    assert mine.load(document("E3")).n == stored(database)["n"] == 2
+    found = mine.load(document("E3"))
+    assert (found.n, found.state, found.profile) == (2, "asked again", profile)
 
 
 def test_a_count_that_was_decreased_by_hand_is_read_again(
-    database: Db, mine: Conversations
+    database: Db, mine: ConversationStore
 ) -> None:
     record(mine, document("E1"), deciding(state="asked"))
     read_n = mine.load(document("E2")).n
     database.conversations.update_one({}, {"$set": {"n": 0}})
     assert record(mine, document("E2"), Decision({"state": "b"}, [], read_n)).outdated
     assert mine.load(document("E2")).n == 0
-
-
-def test_copies_are_bounded_in_bytes_and_those_used_last_remain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("jobworker.record.cache.MOST_BYTES", 10_000)
-    cache = ConversationCache()
-    for n in range(100):
-        cache.put(f"U{n}", {"data": {"text": "x" * 1_000}}, n, changes=cache.changes)
-        assert cache.get("U0") is not None
-    kept = [n for n in range(100) if cache.n_of(f"U{n}") is not None]
-    assert 3 < len(kept) < 10
-    assert kept == [0, *range(101 - len(kept), 100)]

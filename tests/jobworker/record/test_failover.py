@@ -15,7 +15,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from jobworker.bot.talk import Talk
-from jobworker.record.conversations import Conversations, Decision, Recorded
+from jobworker.record.conversations import ConversationStore, Decision, Recorded
 from jobworker.record.schedule import Schedule
 from linedesk import Bot
 from linedesk.setup.collections import create_collections
@@ -137,13 +137,13 @@ def a_document(turn: int, name: str) -> dict[str, Any]:
     return {"_id": name, "eventId": name, "channel": "main", "key": f"U{turn}", "event": event}
 
 
-def conversations(database: Database[Any], epoch: int) -> Conversations:
-    made = Conversations(lead(Committer(database), epoch=epoch))
+def conversations(database: Database[Any], epoch: int) -> ConversationStore:
+    made = ConversationStore(lead(Committer(database), epoch=epoch))
     made.epoch = epoch
     return made
 
 
-def record(mine: Conversations, document: dict[str, Any], to: str) -> str:
+def record(mine: ConversationStore, document: dict[str, Any], to: str) -> str:
     send = a_send(id=f"{document['eventId']}/{to}", event_id=document["eventId"], to=to)
     decision = Decision({}, [send.as_document()])
     try:
@@ -154,7 +154,7 @@ def record(mine: Conversations, document: dict[str, Any], to: str) -> str:
     return "found applied" if recorded.applied else "recorded"
 
 
-def confirmed(mine: Conversations, document: Document, decision: Decision) -> Recorded | None:
+def confirmed(mine: ConversationStore, document: Document, decision: Decision) -> Recorded | None:
     try:
         return mine.recorded(mine.enter_record(document, decision, message_id=None))
     except StoreUnavailable:

@@ -19,7 +19,7 @@ from jobworker.bot.bot import Bot
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.errors import BotError
 from jobworker.line.month import MonthlyQuota
-from jobworker.record.conversations import Conversation
+from jobworker.record.conversations import StoredConversation
 from jobworker.remote.actions import Replay
 from jobworker.remote.job import CONTRACT, Job, decide, job_of
 from jobworker.remote.program import Program, ProgramBot
@@ -60,7 +60,7 @@ def check(message: object, part: str | None = None) -> None:
 
 def a_talk() -> Talk:
     now = datetime.now(UTC)
-    stored = Conversation(id="main/U1", data={"at": now, "n": 2**53 + 1}, friend=True)
+    stored = StoredConversation(id="main/U1", data={"at": now, "n": 2**53 + 1}, friend=True)
     refuse: Callable[..., Any] = lambda *_, **__: None  # noqa: E731
     around = TalkContext(
         load=lambda: stored,

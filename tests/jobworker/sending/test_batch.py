@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from dispatcher.conversations.conversations import Conversation
 from jobworker.errors import OutcomeUnknown
-from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import TurnClass
 from jobworker.record.batches import ReadyBatch
@@ -27,7 +27,7 @@ def a_batch() -> Batch:
     """Two conversations, whose pushes were recorded at the monotonic times 0 and 5."""
     boxes = []
     for user, at in (("U1", 0.0), ("U2", 5.0)):
-        box = ConversationOutbox(f"main/{user}", LIMITS, Latest[str, float](9), lambda *_: None)
+        box = ConversationOutbox(Conversation(f"main/{user}"), LIMITS, lambda *_: None)
         send = a_send(to=user, at=NOW)
         standing = standing_of(send, box.id, LIMITS, now=at, at=NOW)
         box.append(PendingSend(f"{user}-1", send, standing, Moment(NOW, at)))

@@ -17,7 +17,7 @@ from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.line.client import LineClient
 from jobworker.record import waiting_answers
-from jobworker.record.conversations import Conversation, Conversations, Decision
+from jobworker.record.conversations import ConversationStore, Decision, StoredConversation
 from jobworker.record.waiting_answers import (
     MOST_BYTES,
     NOT_THERE,
@@ -199,7 +199,7 @@ def a_tap(data: str = data_of("01E"), **changed: Any) -> Document:
 
 
 def tapped(tap: Document, answers: Mapping[str, Any], *, seconds: float = 1.0) -> Decision | None:
-    found = Conversation(id=f"main/{USER}", n=7, answers=answers)
+    found = StoredConversation(id=f"main/{USER}", n=7, answers=answers)
     return fetched(tap, lambda: found, now=NOW + timedelta(seconds=seconds))
 
 
@@ -763,7 +763,7 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
     long_ago = datetime.now(UTC) - timedelta(seconds=70)
     tap_event = sim.drafts.postback(user, data_in(sim, user))
     document = make_document(tap_event, channel="main", accept_time=long_ago)
-    conversations = Conversations(lead(Committer(database)))
+    conversations = ConversationStore(lead(Committer(database)))
     conversations.epoch = 1
     soon = long_ago + timedelta(seconds=1)
     decision = fetched(document, lambda: conversations.load(document), now=soon)
@@ -816,10 +816,10 @@ def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_again(
     offered(sim, user)
     slow.may_end.set()
     desk.until_quiet()
-    enter_record = Conversations.enter_record
+    enter_record = ConversationStore.enter_record
     ended: list[bool] = []
 
-    def end_it_before(self: Conversations, *args: Any, **more: Any) -> Any:
+    def end_it_before(self: ConversationStore, *args: Any, **more: Any) -> Any:
         if not ended:
             ages = desk.desk.answer_ages
             monkeypatch.setattr(waiting_answers, "KEPT_FOR", timedelta(0))
@@ -828,7 +828,7 @@ def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_again(
             ended.append(True)
         return enter_record(self, *args, **more)
 
-    monkeypatch.setattr(Conversations, "enter_record", end_it_before)
+    monkeypatch.setattr(ConversationStore, "enter_record", end_it_before)
     tap(desk, sim, user)
     desk.until_quiet(seconds=20)
     assert texts(sim, user) == ["ボタン", NOT_THERE]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from dispatcher.conversations.conversations import Conversation
 from jobworker.effects import RETRY_KEY_LIFE, Call, Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
-from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import GateState, Order, Standing, Ticket, TicketState, TurnClass
 from jobworker.sending.conversation_outbox import (
@@ -72,7 +72,7 @@ def in_place(
 
 def box_of(*sends: Send, limits: SendLimits = LIMITS) -> ConversationOutbox:
     """An outbox that holds these sends."""
-    box = ConversationOutbox(CONVERSATION, limits, Latest[str, float](9), lambda box, ticket: None)
+    box = ConversationOutbox(Conversation(CONVERSATION), limits, lambda box, ticket: None)
     for number, send in enumerate(sends):
         box.append(in_place(number, send, limits=limits))
     return box
@@ -623,10 +623,10 @@ def test_a_reply_whose_token_line_refused_is_worth_none() -> None:
 
 def test_the_end_of_the_line_outlasts_an_outbox_that_was_empty() -> None:
     """A flood may be decided one by one, each answer after the one before has left."""
-    ends = Latest[str, float](9)
-    box = ConversationOutbox(CONVERSATION, LIMITS, ends, lambda box, ticket: None)
+    conversation = Conversation(CONVERSATION)
+    box = ConversationOutbox(conversation, LIMITS, lambda box, ticket: None)
     box.called(7.0)
-    again = ConversationOutbox(CONVERSATION, LIMITS, ends, lambda box, ticket: None)
+    again = ConversationOutbox(conversation, LIMITS, lambda box, ticket: None)
     again.append(in_place(0, a_push(), limits=LIMITS))
     assert again.standing(7.0).place == 67.0
 
@@ -755,9 +755,8 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.order = Order()
         self.line = Line()
-        ends = Latest[str, float](9)
         self.boxes = [
-            ConversationOutbox(f"main{n}/{CHAT}", LIMITS, ends, lambda box, ticket: None)
+            ConversationOutbox(Conversation(f"main{n}/{CHAT}"), LIMITS, lambda box, ticket: None)
             for n in range(3)
         ]
         self.bag: list[tuple[ConversationOutbox, Any]] = []

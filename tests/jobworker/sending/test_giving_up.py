@@ -11,7 +11,7 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.line.client import LineClient
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import ConversationStore
 from linedesk import Bot
 from linedesk.store.client import Client
 from linedesk.store.documents import make_document
@@ -61,14 +61,14 @@ def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_a_process_that_di
 ) -> None:
     user = sim.add_user("花子")
     refuse_once(sim)
-    give_up = Conversations.give_up
+    give_up = ConversationStore.give_up
 
-    def and_dies(self: Conversations, *args: Any, **more: Any) -> None:
+    def and_dies(self: ConversationStore, *args: Any, **more: Any) -> None:
         give_up(self, *args, **more)
         raise StoreUnavailable("as good as dead")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Conversations, "give_up", and_dies)
+        broken.setattr(ConversationStore, "give_up", and_dies)
         with Room(database, sim, pushing_bot()) as first:
             first.says(user, "?")
             eventually(lambda: first.letters())
@@ -90,12 +90,12 @@ def test_a_send_of_a_process_that_died_before_its_letter_is_the_successor_s(
     refuse_once(sim)
     asked: list[Any] = []
 
-    def never(self: Conversations, *args: Any, **more: Any) -> None:
+    def never(self: ConversationStore, *args: Any, **more: Any) -> None:
         asked.append(args)
         raise StoreUnavailable("as good as dead")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Conversations, "give_up", never)
+        broken.setattr(ConversationStore, "give_up", never)
         with Room(database, sim, pushing_bot()) as first:
             first.says(user, "?")
             eventually(lambda: asked)
@@ -138,13 +138,13 @@ def test_a_process_replaced_before_giving_up_writes_no_letter_of_a_possible_send
 ) -> None:
     user = sim.add_user("花子")
     refuse_once(sim)
-    give_up = Conversations.give_up
+    give_up = ConversationStore.give_up
 
-    def after_a_freeze(self: Conversations, *args: Any, **more: Any) -> None:
+    def after_a_freeze(self: ConversationStore, *args: Any, **more: Any) -> None:
         desk.database.progress.update_one({}, {"$set": {"epoch": 2}})
         give_up(self, *args, **more)
 
-    monkeypatch.setattr(Conversations, "give_up", after_a_freeze)
+    monkeypatch.setattr(ConversationStore, "give_up", after_a_freeze)
     desk = room(pushing_bot())
     desk.says(user, "?")
     eventually(lambda: deaths)
@@ -159,14 +159,14 @@ def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
 ) -> None:
     user = sim.add_user("花子")
     refuse_once(sim)
-    give_up = Conversations.give_up
+    give_up = ConversationStore.give_up
 
-    def in_a_full_one(self: Conversations, id_: str, *args: Any, **more: Any) -> None:
+    def in_a_full_one(self: ConversationStore, id_: str, *args: Any, **more: Any) -> None:
         with translated():
             fill(self._collection, id_, left=20)
         give_up(self, id_, *args, **more)
 
-    monkeypatch.setattr(Conversations, "give_up", in_a_full_one)
+    monkeypatch.setattr(ConversationStore, "give_up", in_a_full_one)
     desk = room(pushing_bot())
     desk.says(user, "?")
     desk.until_quiet()

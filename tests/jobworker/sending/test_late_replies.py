@@ -10,13 +10,23 @@ import pytest
 from linebot.v3.webhooks import MessageEvent
 
 import linesim
+from dispatcher.conversations.conversations import Conversation
 from jobworker.bot.talk import Talk
+from jobworker.effects import SendMethod
 from jobworker.line.month import day_of
-from jobworker.sending.late_replies import LateReplies
-from jobworker.sending.outbox import Outbox
+from jobworker.sending.conversation_outbox import (
+    ConversationOutbox,
+    Go,
+    MakeLetters,
+    Moment,
+    PendingSend,
+    standing_of,
+)
+from jobworker.sending.late_replies import LATE, LateReplies
+from jobworker.sending.outbox import LIMITS, Outbox
 from linedesk import Bot
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -58,29 +68,37 @@ def test_a_day_begins_at_midnight_in_japan() -> None:
 
 
 def test_a_conversation_that_had_its_calls_has_more_tomorrow() -> None:
-    late = LateReplies(a_day=3)
-    late.used_up("main/U1", TODAY)
-    assert not late.may_cost("main/U1", TODAY, None)
-    assert late.may_cost("main/U2", TODAY, None)
-    assert late.may_cost("main/U1", TOMORROW, None)
+    conversation = Conversation("main/U1")
+    box = ConversationOutbox(conversation, LIMITS, lambda box, ticket: None)
+    at = datetime(2026, 11, 23, 3, tzinfo=UTC)
+    send = a_send(to="U1", way=SendMethod.REPLY, token=None, token_from=at, at=at)
+    standing = standing_of(send, box.id, LIMITS, now=0.0, at=at)
+    box.append(PendingSend("1", send, standing, Moment(at, 0.0)))
+    conversation.late_on = TODAY
+    given_up = box.plan(0.0, lambda path: 0.0)
+    assert isinstance(given_up, MakeLetters)
+    assert given_up.cause == LATE
+    tomorrow = box.plan(86_400.0, lambda path: 0.0)
+    assert isinstance(tomorrow, Go)
+    assert tomorrow.late_on == TOMORROW
 
 
 def test_all_together_use_a_tenth_of_what_the_month_had_left_in_the_morning() -> None:
     late, left = LateReplies(), 200
-    while late.may_cost("main/U1", TODAY, left):
+    while late.may_cost(TODAY, left):
         late.paid(TODAY)
         left -= 1
     assert left == 180
-    assert late.may_cost("main/U1", TOMORROW, left)
-    assert not late.may_cost("main/U1", TODAY, 0)
-    assert not LateReplies().may_cost("main/U1", TODAY, 9)
+    assert late.may_cost(TOMORROW, left)
+    assert not late.may_cost(TODAY, 0)
+    assert not LateReplies().may_cost(TODAY, 9)
 
 
 def test_a_late_reply_to_a_group_costs_all_its_members() -> None:
     late = LateReplies()
-    assert late.may_cost("main/C1", TODAY, 200, 20)
+    assert late.may_cost(TODAY, 200, 20)
     late.paid(TODAY, 20)
-    assert not late.may_cost("main/U1", TODAY, 180)
+    assert not late.may_cost(TODAY, 180)
 
 
 # Acted out.

@@ -19,11 +19,12 @@ import pytest
 import requests
 
 import linesim
+from dispatcher.conversations.conversations import Conversations
 from jobworker.bot.talk import Talk
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.line import client as line_client
 from jobworker.line.side_call import Line
-from jobworker.record.conversations import FIRST_NUMBER, Conversations
+from jobworker.record.conversations import FIRST_NUMBER, ConversationStore
 from jobworker.sending import conversation_outbox, outbox
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
@@ -735,10 +736,11 @@ def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
 
 def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     nothing: Any = None
-    others = ("conversations", "deadletters", "schedule", "batches")
+    others = ("deadletters", "schedule", "batches")
+    store: Any = SimpleNamespace(known=Conversations())
     gate: Any = SimpleNamespace(enter=lambda ticket: None, move=lambda ticket, standing: None)
     line = Line(gate, client=nothing, rate_limits=nothing, step=nothing, later=nothing)
-    box = outbox.Outbox(line, **dict.fromkeys(others, nothing))
+    box = outbox.Outbox(line, conversations=store, **dict.fromkeys(others, nothing))
     effects = outbound(*(a_send(id=f"E1/{n}").as_document() for n in range(10_000)))
     started = time.monotonic()
     box.add(f"{CHANNEL}/U1", effects)
@@ -776,16 +778,16 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
 
     desk.says(slow, "?")
     desk.until_quiet()
-    holder, enter_record = threading.Thread(target=hold), Conversations.enter_record
+    holder, enter_record = threading.Thread(target=hold), ConversationStore.enter_record
 
-    def entered(self: Conversations, document: Any, *args: Any, **more: Any) -> Any:
+    def entered(self: ConversationStore, document: Any, *args: Any, **more: Any) -> Any:
         if document["key"] == slow.user_id and not locked.is_set():
             assert more["noted"] is not None
             holder.start()
             assert locked.wait(5)
         return enter_record(self, document, *args, **more)
 
-    monkeypatch.setattr(Conversations, "enter_record", entered)
+    monkeypatch.setattr(ConversationStore, "enter_record", entered)
     desk.says(slow, "?")
     assert locked.wait(5)
     started = time.monotonic()

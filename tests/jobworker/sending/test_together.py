@@ -14,7 +14,7 @@ from jobworker.effects import Call
 from jobworker.errors import MayArriveTwice
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import LineClient
-from jobworker.record.conversations import Conversations, Noted
+from jobworker.record.conversations import ConversationStore, Noted
 from jobworker.record.dead_letters import anew
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
@@ -162,10 +162,10 @@ def test_a_token_that_line_refuses_leaves_the_older_ones_to_reply_on(room: Rooms
 def test_a_call_that_is_written_too_late_gives_way_to_the_next_one(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    user, note_call = sim.add_user("花子"), Conversations.note_call
+    user, note_call = sim.add_user("花子"), ConversationStore.note_call
     noted: list[Call] = []
 
-    def too_late(self: Conversations, id_: str, call: Call, *args: Any, **more: Any) -> Noted:
+    def too_late(self: ConversationStore, id_: str, call: Call, *args: Any, **more: Any) -> Noted:
         result = note_call(self, id_, call, *args, **more)
         noted.append(call)
         if len(noted) == 1:
@@ -174,7 +174,7 @@ def test_a_call_that_is_written_too_late_gives_way_to_the_next_one(
             raise StoreUnavailable("made, and not confirmed in time")
         return result
 
-    monkeypatch.setattr(Conversations, "note_call", too_late)
+    monkeypatch.setattr(ConversationStore, "note_call", too_late)
     desk = room(echo("push"), send_limits=SendLimits(first_pause_seconds=0.01))
     if refused:
         sim.answer_next("push", 429, {"message": "too many messages to the same user"})

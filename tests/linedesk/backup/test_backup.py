@@ -22,7 +22,7 @@ from dispatcher.lease import Lease, owner_name
 from dispatcher.progress.document import Progress
 from dispatcher.progress.tracker import ProgressTracker
 from jobworker.effects import SendMethod
-from jobworker.record.conversations import Conversations, Decision
+from jobworker.record.conversations import ConversationStore, Decision
 from linedesk.backup.export import export_to, write_export
 from linedesk.backup.file import AS_STORED, BackupReader
 from linedesk.backup.queue import finish_recvq
@@ -514,7 +514,7 @@ def test_a_process_of_the_database_that_is_gone_is_refused(
     committer = Committer(target)
     progress = Progress(committer, feed="changestream", epoch=40)
     committer.lead(Saver(pool_at_rest(ProgressTracker()), progress))
-    ghost = Conversations(committer)
+    ghost = ConversationStore(committer)
     document = make_document(
         {"type": "message", "source": {"userId": KEY}}, channel="main", accept_time=now()
     )

@@ -1,0 +1,1 @@
+"""What a leader knows of each conversation."""
