@@ -25,6 +25,7 @@ from rich.console import Console
 from bench.report import Report, by_turns
 from bench.stack import DATABASE, NOWHERE, store
 from bench.webhooks import SENTENCE, text_event
+from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
@@ -32,7 +33,6 @@ from dispatcher.process import Dispatcher, DispatcherLimits
 from jobworker.assembly import BotWorker, LineSettings
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.garbage import spare_the_collector
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect

@@ -21,6 +21,7 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
+from dispatcher.conversations.mailbox import JobResult
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from dispatcher.progress.document import Progress
@@ -28,7 +29,6 @@ from dispatcher.progress.tracker import ProgressTracker
 from jobworker.record.looks import NameParts
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.console.search import search
-from linedesk.contract import JobResult
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.committer import Committer

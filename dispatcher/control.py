@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
-from linedesk.contract import Worker
+from jobworker.assembly import BotWorker
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.control import NO_PAUSES, Control, Drop, Pauses, Release
 from linedesk.store.errors import AccessRefused, StoreUnavailable
@@ -27,7 +27,7 @@ DROP_KEPT = timedelta(days=1)
 class ControlReader(BackgroundThread):
     """One process's thread, a companion of its lease: without the lease no event is given up."""
 
-    def __init__(self, control: Control, pool: Pool, worker: Worker, lease: Lease) -> None:
+    def __init__(self, control: Control, pool: Pool, worker: BotWorker, lease: Lease) -> None:
         super().__init__("control", self._run)
         self._control = control
         self._pool = pool

@@ -32,7 +32,7 @@ from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.status import StatusReporter
 from dispatcher.watchdog import STANDBY, STARTING, STEP_SECONDS, WAITING, Watchdog
-from linedesk.contract import MakeWorker
+from jobworker.assembly import BotWorker
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.service_manager import ServiceManager
@@ -113,7 +113,7 @@ class Dispatcher:
         database: Database[Any],
         feed: Feed,
         history: Rescan,
-        make_worker: MakeWorker,
+        make_worker: Callable[..., BotWorker],
         *,
         limits: DispatcherLimits,
         lease: Lease,

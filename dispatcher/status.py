@@ -23,7 +23,7 @@ from dispatcher.feed.reader import FeedReader
 from dispatcher.keyed.view import BEFORE_ALL, MOST_WAITING, PoolView
 from dispatcher.metrics import DispatcherMetrics
 from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
-from linedesk.contract import Worker
+from jobworker.assembly import BotWorker
 from linedesk.runtime.liveness import WaitReason, moment
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager
@@ -58,7 +58,7 @@ class StatusLine:
         figures: DispatcherMetrics,
         view: PoolView,
         reason: WaitReason,
-        worker: Worker,
+        worker: BotWorker,
         components: Sequence[BackgroundThread],
         *,
         about: Document,
@@ -67,7 +67,7 @@ class StatusLine:
         self._view = view
         self._reason = reason
         self._worker = worker
-        self._parts: list[Worker | BackgroundThread] = [worker, *components]
+        self._parts: list[BotWorker | BackgroundThread] = [worker, *components]
         self._about = about
         self._began_at = datetime.now(UTC)
 
@@ -252,7 +252,7 @@ class StatusReporter:
         self,
         view: PoolView,
         reader: FeedReader,
-        worker: Worker,
+        worker: BotWorker,
         components: Sequence[BackgroundThread],
         neighbours: Neighbours,
         *,

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from dispatcher.conversations.mailbox import Run
 from dispatcher.feed.reader import FeedReader
 from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.queues import Run
 from dispatcher.keyed.threads import Thread
-from linedesk.contract import Worker
+from jobworker.assembly import BotWorker
 from linedesk.runtime.liveness import ThreadActivity
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager, word_seconds
@@ -41,7 +41,7 @@ class Watchdog:
         self,
         pool: Pool,
         reader: FeedReader,
-        worker: Worker,
+        worker: BotWorker,
         parts: Sequence[BackgroundThread],
         *,
         threads: int,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry
 
 from dispatcher.conversations.conversations import Conversations
+from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import ContentDownloads
 from jobworker.bot.talk import TalkContext
@@ -50,7 +51,6 @@ from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.turn import Turns
 from jobworker.unsend import Unsends
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.runtime.metrics import Metrics
 from linedesk.store.committer import Committer
 from linedesk.store.control import RELEASED

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any
 
+from dispatcher.conversations.mailbox import Job, Wait
 from jobworker.bot.bot import Rule
 from jobworker.bot.events import model_of
 from jobworker.bot.gather import Gathering
@@ -23,7 +24,6 @@ from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision, StoredConversation, checked
 from jobworker.record.waiting_answers import fetched
 from jobworker.runs import UNHEARD, JobMemo
-from linedesk.contract import Job, Wait
 from linedesk.store.documents import Document, name_of
 from linedesk.store.records.waits import Why
 from linedesk.store.redaction import message_id_of, unsent_id_of

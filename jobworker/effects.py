@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from linedesk.contract import GiveUp
+from dispatcher.conversations.mailbox import GiveUp
 from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.effects import ANSWER_TO, RETRY_KEY, TOKEN_FROM, TRIED_AT

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
+from dispatcher.conversations.mailbox import HandlerCall
 from jobworker.errors import GateClosed, WorkerError
-from linedesk.contract import HandlerCall
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
@@ -54,7 +54,7 @@ class HandlerContext:
         return self._handling is not None and self._handling.is_abandoned
 
     def when_abandoned(self, action: Callable[[], object]) -> None:
-        """Call this once another run decides (`linedesk.contract.HandlerCall`)."""
+        """Call this once another run decides (`dispatcher.conversations.mailbox.HandlerCall`)."""
         if self._handling is not None:
             self._handling.when_abandoned(action)
 

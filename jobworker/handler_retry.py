@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from dispatcher.conversations.mailbox import GiveUp
 from jobworker.effects import of_event
 from jobworker.errors import BotError, PermanentError, TransientError
 from jobworker.record.conversations import Decision
-from linedesk.contract import GiveUp
 from linedesk.store.documents import Document
 
 AFTER_A_SEND = ", after it had called LINE itself: another try would send twice"

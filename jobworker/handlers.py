@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dispatcher.conversations.mailbox import Job
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
 from jobworker.handler_retry import Failure
-from linedesk.contract import Job
 
 
 class Handlers:

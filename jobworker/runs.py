@@ -14,6 +14,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 
+from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from jobworker.bot.bot import Profiles, Rule
 from jobworker.bot.gather import Gathering
 from jobworker.handler_context import HandlerContext
@@ -21,7 +22,6 @@ from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision, Recording
 from jobworker.row_log import RowLog
 from jobworker.sending.button import OfferedButton
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import Document, name_of
 from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.runs import RunRecord

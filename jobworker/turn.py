@@ -27,6 +27,7 @@ from typing import Any
 
 from bson.dbref import DBRef
 
+from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Wait
 from jobworker.bot.bot import Rule
 from jobworker.bot.events import is_event, is_fired_timer
 from jobworker.bot.gather import answered
@@ -53,7 +54,6 @@ from jobworker.runs import FAILED, UNHEARD, JobMemo, JobRun, Runs
 from jobworker.sending.button import OfferedButton
 from jobworker.sending.outbox import AtOnce, Outbox
 from jobworker.unsend import Unsends
-from linedesk.contract import GiveUp, Job, JobResult, Wait
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.committer import WAIT_SECONDS
 from linedesk.store.documents import Document, conversation_id, name_of, text_of

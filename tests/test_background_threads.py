@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.control import ControlReader
+from dispatcher.conversations.mailbox import JobResult
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
@@ -33,7 +34,6 @@ from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
 from linedesk.compose.addresses import AddressPrinter
 from linedesk.compose.sim_clock import SimClock
-from linedesk.contract import JobResult
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.metrics_server import MetricsServer
 from linedesk.runtime.service_manager import ServiceManager

@@ -17,6 +17,7 @@ from typing import Any
 
 import bson
 
+from dispatcher.conversations.mailbox import Mailbox
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document
 
@@ -68,8 +69,8 @@ class Conversation:
     """One conversation. Its attributes are read and set under the lock of all."""
 
     # Class attributes hold the usual values: few conversations have many facts.
-    mailbox: Any = None
-    """Its unfinished documents (`dispatcher.keyed.queues.KeyQueue`)."""
+    mailbox: Mailbox | None = None
+    """Its unfinished documents; None without any."""
     outbox: Any = None
     """Its sends (`jobworker.sending.conversation_outbox.ConversationOutbox`)."""
     stored: Stored | None = None

@@ -7,7 +7,8 @@ so that progress can advance past them.
 
 from __future__ import annotations
 
-from dispatcher.keyed.queues import MANY, KeyQueue, KeyQueues
+from dispatcher.conversations.mailbox import Mailbox
+from dispatcher.keyed.queues import MANY, KeyQueues
 
 HELD_AFTER_SECONDS = 60.0
 PAUSED_AFTER_SECONDS = 1.0
@@ -41,7 +42,7 @@ class HoldPolicy:
         """MongoDB refused a save: the time until now counts for no document."""
         self._counts_from = now
 
-    def due(self, queues: KeyQueues, now: float) -> list[tuple[KeyQueue, int]]:
+    def due(self, queues: KeyQueues, now: float) -> list[tuple[Mailbox, int]]:
         """Return how many documents of each key have to move, the oldest ones first."""
         oldest = queues.tracker.oldest
         crowded = len(queues.tracker) * 2 > self._bound or self._has_many_bytes(queues)
@@ -57,7 +58,7 @@ class HoldPolicy:
             if count and (queue.held or queues.held_keys < self._bound)
         ]
 
-    def _count(self, queues: KeyQueues, queue: KeyQueue, now: float, *, crowded: bool) -> int:
+    def _count(self, queues: KeyQueues, queue: Mailbox, now: float, *, crowded: bool) -> int:
         if queue.moving:
             return 0
         if queues.is_paused(queue):
@@ -68,7 +69,7 @@ class HoldPolicy:
             return sum(1 for _ in queue.in_window())
         return self._waited(queue, now, self._after)
 
-    def _waited(self, queue: KeyQueue, now: float, seconds: float) -> int:
+    def _waited(self, queue: Mailbox, now: float, seconds: float) -> int:
         """Return how many of the key's documents have waited at least this long."""
         count = 0
         for job in queue.in_window():
@@ -77,13 +78,13 @@ class HoldPolicy:
             count += 1
         return count
 
-    def _is_slow(self, queues: KeyQueues, queue: KeyQueue, now: float) -> bool:
+    def _is_slow(self, queues: KeyQueues, queue: Mailbox, now: float) -> bool:
         """Whether the key delays itself: it waits for a thread only while all are busy."""
         if queues.first_ready is None:
             return True
         return 0 < queue.begun < now - self._after * SLOW_PART
 
-    def _takes_too_long(self, queue: KeyQueue) -> bool:
+    def _takes_too_long(self, queue: Mailbox) -> bool:
         """Whether its last document would wait too long at the pace since the last check."""
         decided, queue.looked = queue.decided - queue.looked, queue.decided
         return queue.in_hand * self.look_seconds > decided * self._after
@@ -91,7 +92,7 @@ class HoldPolicy:
     def _has_many_bytes(self, queues: KeyQueues) -> bool:
         return queues.tracker.size * 2 > self._most_bytes
 
-    def _has_much(self, queues: KeyQueues, queue: KeyQueue) -> bool:
+    def _has_much(self, queues: KeyQueues, queue: Mailbox) -> bool:
         """Whether the key has many documents, or over half of many bytes."""
         if queue.in_hand > MANY or not self._has_many_bytes(queues):
             return queue.in_hand > MANY

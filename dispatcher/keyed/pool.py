@@ -20,14 +20,14 @@ from typing import Any
 import bson
 
 from dispatcher.conversations.conversations import Conversations
+from dispatcher.conversations.mailbox import Following, GiveUp, Job, JobResult, Load, Run, Wait
 from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
-from dispatcher.keyed.queues import KeyQueues, Load, QueuedJob, Run
+from dispatcher.keyed.queues import KeyQueues
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.keyed.view import PoolView
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker
-from linedesk.contract import Following, GiveUp, JobResult, Step, Wait
 from linedesk.store.control import NO_PAUSES, RELEASED, Drop, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -39,6 +39,8 @@ LOAD_AGAIN_SECONDS = 1.0
 MOST_BYTES = 64 * 1024 * 1024
 # At most one in this many threads runs slow handlers.
 SLOW_PART = 2
+# Work without a key, done before any new job, such as one call of the LINE API.
+Step = Callable[[], None]
 Later = Callable[[float, Callable[[], None]], None]
 
 
@@ -56,7 +58,7 @@ class Pool:
 
     def __init__(
         self,
-        decide: Callable[[QueuedJob], JobResult | Wait],
+        decide: Callable[[Job], JobResult | Wait],
         tracker: ProgressTracker,
         *,
         threads: int,
@@ -249,24 +251,24 @@ class Pool:
 
     # Called by jobs.
 
-    def resume(self, what: QueuedJob | Load) -> None:
-        """It may be repeated (see `linedesk.contract.Job`)."""
+    def resume(self, what: Job | Load) -> None:
+        """It may be repeated (see `dispatcher.conversations.mailbox.Job`)."""
         with self._lock:
             self._queues.resume(what)
             self._signal()
 
-    def following(self, job: QueuedJob) -> Following:
-        """Return the documents behind the job (see `linedesk.contract.Job`)."""
+    def following(self, job: Job) -> Following:
+        """Return the documents behind the job (see `dispatcher.conversations.mailbox.Job`)."""
         with self._lock:
             return self._queues.following(job)
 
-    def take_along(self, job: QueuedJob, count: int) -> int:
-        """Decide documents behind the job with it (see `linedesk.contract.Job`)."""
+    def take_along(self, job: Job, count: int) -> int:
+        """Decide documents behind the job with it (see `dispatcher.conversations.mailbox.Job`)."""
         with self._lock:
             return self._queues.take_along(job, count)
 
-    def take_slow_place(self, job: QueuedJob) -> bool:
-        """Whether one more slow handler may run (see `linedesk.contract.Job`)."""
+    def take_slow_place(self, job: Job) -> bool:
+        """Whether one more slow handler may run (see `dispatcher.conversations.mailbox.Job`)."""
         with self._lock:
             return self._queues.take_slow_place(job)
 
@@ -414,7 +416,7 @@ class Pool:
         else:
             self._tell_saver(self.changed)
 
-    def wait(self, job: QueuedJob, wait: Wait) -> None:
+    def wait(self, job: Job, wait: Wait) -> None:
         """Note why a job whose handler was abandoned waits, and run it again after that."""
         with self._lock:
             # guard: no-wait-for-the-released
@@ -424,7 +426,7 @@ class Pool:
             job.wait = wait
         self._wake_after(job, wait)
 
-    def _wake_after(self, what: QueuedJob | Load, wait: Wait) -> None:
+    def _wake_after(self, what: Job | Load, wait: Wait) -> None:
         if wait.seconds is None:
             return
 
@@ -480,7 +482,7 @@ class Pool:
             self._room.notify_all()
 
 
-def _give_up(job: QueuedJob, cause: str, stack: str = "") -> None:
+def _give_up(job: Job, cause: str, stack: str = "") -> None:
     """Give up the job at its next run, unless it is given up already."""
     if job.given_up_for is None:
         # When it first ran; now, if it never did.

@@ -6,20 +6,29 @@ then derives from the state which threads to wake (`dispatcher.keyed.pool`).
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from enum import Enum
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
-from dispatcher.conversations.conversations import Conversation, Conversations
+from dispatcher.conversations.conversations import Conversations
+from dispatcher.conversations.mailbox import (
+    Following,
+    Job,
+    JobOwner,
+    KeyState,
+    Load,
+    Mailbox,
+    ReadyLine,
+    Run,
+    Wait,
+)
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
-from linedesk.contract import Following, GiveUp, HandlerCall, Wait
 from linedesk.store.control import NO_PAUSES, Drop, Pauses
-from linedesk.store.documents import Document, name_of, text_of
+from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_WRAPPED_BYTES
 from linedesk.store.queue.usage import accepted_at
 from linedesk.store.records.waits import Why, reason
@@ -32,266 +41,6 @@ MOST_MOVED = 200
 MOST_MOVED_BYTES = 4 * 1024 * 1024
 # While other keys are ready, one in this many keys that begin is one of them.
 SHARE_OF_OTHERS = 5
-
-
-class KeyState(Enum):
-    """The state of a key; see `KeyQueues` for the transitions. The first true one applies."""
-
-    RUNNING = "a thread has its first document, or reads its next ones"
-    DEFERRED = "its first document was tried and waits for `resume`"
-    IDLE = "nothing to decide; kept only until all that it decided is saved"
-    PAUSED = "a pause covers it, and its first document was not released"
-    UNSAVED = "it decides nothing more before a save"
-    READY = "a thread may take it"
-
-    # Enum hashes its name with a Python function, and a state is looked up seven times an event.
-    __hash__ = object.__hash__
-
-
-class ReadyLine(Enum):
-    """The line of a ready key; see `KeyQueues.first_ready`."""
-
-    ANSWER = "its first event waits for an answer that is free"
-    OTHER = "all others"
-    SLOW = "its first event has a slow handler, of which only so many run at a time"
-    SUSPECT = "its first event may have killed a process; see `dispatcher.keyed.suspects`"
-
-    __hash__ = object.__hash__
-
-
-class JobOwner(Protocol):
-    """The calls of a job's own methods, from any thread; see `linedesk.contract.Job`."""
-
-    def resume(self, what: QueuedJob) -> None: ...
-    def following(self, job: QueuedJob) -> Following: ...
-    def take_along(self, job: QueuedJob, count: int) -> int: ...
-    def take_slow_place(self, job: QueuedJob) -> bool: ...
-
-
-class QueuedJob:
-    """An unfinished document: its `linedesk.contract.Job`, and its place in queue and tracker."""
-
-    # Class attributes hold the usual values: setting each one would double the cost of a put.
-    memo: Any = None
-    handling: HandlerCall | None = None
-    given_up_for: GiveUp | None = None
-    tries = 0
-    """How many times its handler was called."""
-    suspect = False
-    """Whether it may have killed an earlier process (`dispatcher.keyed.suspects`)."""
-    is_slow = False
-    """Whether its handler may occupy its thread for longer than others."""
-    listens = False
-    """Whether each further document of its key resumes it."""
-    held_n: int | None = None
-    """Its `n` in `held`, once it has to be there."""
-    begun = 0.0
-    """Monotonic seconds of its first run; 0 before."""
-    wait: Wait | None = None
-    """How its last run ended, if it was deferred."""
-
-    def __init__(
-        self,
-        queue: KeyQueue,
-        document: Document,
-        slot: Slot,
-        *,
-        again: bool,
-        owner: JobOwner,
-    ) -> None:
-        self.queue = queue
-        self.document = document
-        self.slot = slot
-        self.again = again
-        self._owner = owner
-
-    def following(self) -> Following:
-        return self._owner.following(self)
-
-    def take_along(self, count: int) -> int:
-        return self._owner.take_along(self, count)
-
-    def take_slow_place(self) -> bool:
-        return self._owner.take_slow_place(self)
-
-    def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
-        self.tries += 1
-        self.listens = False
-        self.handling = HandlerCall(limit_seconds)
-        return self.handling
-
-    def resume(self) -> None:
-        self._owner.resume(self)
-
-    @property
-    def is_deferred(self) -> bool:
-        """Whether it was tried and waits for `resume`."""
-        return self.queue.waits is self
-
-    @property
-    def name(self) -> str:
-        """The event id, for a log line."""
-        return name_of(self.document)
-
-
-class Run:
-    """One run of a job on a thread; an object of its own, so that no run can end another."""
-
-    __slots__ = ("job", "news", "queue", "resumed")
-
-    def __init__(self, job: QueuedJob) -> None:
-        self.job = job
-        self.queue = job.queue
-        self.resumed = False
-        """A resume that arrived during the run: the run is repeated as soon as it is deferred."""
-        self.news = False
-        """The same for a further document; it counts only while the job listens."""
-
-    @property
-    def name(self) -> str:
-        """The event id, for a log line."""
-        return self.job.name
-
-
-class Load:
-    """A thread reads a key's next documents from `held`: the first `most` of a range of `n`."""
-
-    __slots__ = ("above", "begun", "most", "queue", "upto", "wait")
-
-    def __init__(self, queue: KeyQueue, *, most: int, begun: float) -> None:
-        self.queue = queue
-        self.above = queue.last
-        self.upto = queue.top
-        self.most = most
-        self.begun = begun
-        self.wait: Wait | None = None
-
-    @property
-    def name(self) -> str:
-        """The documents to read, for a log line."""
-        return f"held/{self.queue.key[1]}"
-
-
-class KeyQueue:
-    """The documents of one key, in order of arrival.
-
-    `jobs`, then the documents that only `held` has (`n` above `last` up to `top`), then `behind`.
-    """
-
-    # Class attributes hold the usual values, as for QueuedJob.
-    last = -1
-    # How many of its documents `held` has, including those in `jobs`.
-    held = 0
-    running: Run | Load | None = None
-    # The deferred work that waits for its `resume`.
-    waits: QueuedJob | Load | None = None
-    # Whether documents of it are moving into `held`.
-    moving = False
-    # Whether its first document may begin although its key is paused.
-    bypass = False
-    # How many of the documents behind its first one are decided with it; they stay in `jobs`.
-    along = 0
-    # How many of its next documents wait each for the save of the previous one.
-    save_each = 0
-    # Whether its first document waits in the line of suspects.
-    suspect = False
-    # How many it has decided in total, how many of them are saved, and how many at the last check.
-    decided = 0
-    saved = 0
-    looked = 0
-    # Its line since it became ready.
-    line = ReadyLine.OTHER
-    # The set that contains it: written by `KeyQueues._place` only.
-    state: KeyState | None = None
-
-    def __init__(self, key: Any, conversation: Conversation, *, top: int = -1) -> None:
-        self.key = key
-        self.conversation = conversation
-        self.jobs: deque[QueuedJob] = deque()
-        self.behind: deque[QueuedJob] = deque()
-        self.top = top
-
-    @property
-    def in_hand(self) -> int:
-        """How many of its documents are unfinished and in memory."""
-        return len(self.jobs) + len(self.behind)
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether `held` has documents that come before `behind` and are not in `jobs`."""
-        return self.last < self.top
-
-    @property
-    def is_done(self) -> bool:
-        return not self.jobs and not self.is_stored
-
-    @property
-    def head(self) -> QueuedJob | None:
-        return self.jobs[0] if self.jobs else None
-
-    @property
-    def line_of_head(self) -> ReadyLine:
-        """The line of its first event; an event with a reply token waits for a free answer."""
-        head = self.head
-        if self.suspect:
-            return ReadyLine.SUSPECT
-        if head is None:
-            return ReadyLine.OTHER
-        if head.is_slow:
-            return ReadyLine.SLOW
-        token = text_of(head.document, "event", "replyToken")
-        return ReadyLine.OTHER if token is None else ReadyLine.ANSWER
-
-    @property
-    def name(self) -> str | None:
-        """The name of its first event; None while that has yet to be read."""
-        head = self.head
-        return None if head is None else head.name
-
-    @property
-    def begun(self) -> float:
-        """Monotonic seconds when its first document, or its reading, first began; 0 before."""
-        if self.jobs:
-            return self.jobs[0].begun
-        reading = self.running or self.waits
-        return reading.begun if isinstance(reading, Load) else 0.0
-
-    @property
-    def why(self) -> Document:
-        wait = self.waits.wait if self.waits is not None else None
-        return wait.why if wait is not None else reason(Why.DEFERRED)
-
-    def in_window(self) -> Iterator[QueuedJob]:
-        """The jobs that count in the window, in order: they are at the end of the queue."""
-        for jobs in (self.jobs, self.behind):
-            yield from (job for job in jobs if job.held_n is None and not job.slot.finished)
-
-    def may_have(self, name: str) -> bool:
-        """Whether the event may be among its documents, which are not all read."""
-        return self.is_stored or any(
-            job.name == name for jobs in (self.jobs, self.behind) for job in jobs
-        )
-
-    def settle(self) -> None:
-        """The moved documents are durable: only the first, and those decided with it, stay here."""
-        self.moving = False
-        if self.jobs and not self.is_stored:
-            # A thread may have it, or it may be about to be resumed.
-            # guard: taken-along-stays-in-hand -> first = [self.jobs.popleft()]
-            first = [self.jobs.popleft() for _ in range(1 + self.along)]
-            self.jobs, self.behind = deque(first), self.jobs
-        while self.behind and (number := self.behind[0].held_n) is not None:
-            self.behind.popleft()
-            if not self.is_stored:
-                self.last = number - 1
-            self.top = number
-        self.close_up()
-
-    def close_up(self) -> None:
-        """Let the documents in `behind` follow once `held` has no more of the key."""
-        if self.behind and not self.is_stored:
-            self.jobs.extend(self.behind)
-            self.behind.clear()
 
 
 def _id_of(key: tuple[Any, Any]) -> Any:
@@ -361,23 +110,23 @@ class KeyQueues:
         self._many = many
         self._most_moved = most_moved
         self._known = known or Conversations()
-        self._in: dict[KeyState, OrderedDict[KeyQueue, None]] = {
+        self._in: dict[KeyState, OrderedDict[Mailbox, None]] = {
             state: OrderedDict() for state in KeyState
         }
         # The ready keys, by line.
-        self._ready: dict[ReadyLine, OrderedDict[KeyQueue, None]] = {
+        self._ready: dict[ReadyLine, OrderedDict[Mailbox, None]] = {
             line: OrderedDict() for line in ReadyLine
         }
         self._answers, self._others, self._slow, self._suspects = self._ready.values()
         # How many keys of the line ANSWER began in a row while others were ready.
         self._passed = 0
         # Keys with decisions that are not saved.
-        self._dirty: dict[KeyQueue, None] = {}
+        self._dirty: dict[Mailbox, None] = {}
         # Ids of decided documents that are still in `held`.
         self.gone: list[Any] = []
         # Documents that have to move to `held`: a number for each key, then the batch under way.
-        self._to_move: dict[KeyQueue, int] = {}
-        self._moving: list[KeyQueue] = []
+        self._to_move: dict[Mailbox, int] = {}
+        self._moving: list[Mailbox] = []
         self._rows: list[Document] = []
         self.held_keys = 0
         self.held_documents = 0
@@ -385,11 +134,11 @@ class KeyQueues:
         self.taken = 0
         self.decided_documents = 0
         # Keys whose first document was ever deferred, in the order of their first deferral.
-        self.tried: dict[KeyQueue, None] = {}
+        self.tried: dict[Mailbox, None] = {}
 
     # Queries.
 
-    def in_state(self, state: KeyState) -> Iterator[KeyQueue]:
+    def in_state(self, state: KeyState) -> Iterator[Mailbox]:
         """The keys in a state, in the order in which they entered it."""
         return iter(self._in[state])
 
@@ -397,7 +146,7 @@ class KeyQueues:
         return len(self._in[state])
 
     @property
-    def first(self) -> KeyQueue | None:
+    def first(self) -> Mailbox | None:
         """The key whose job may begin now, if any."""
         if len(self._in[KeyState.RUNNING]) >= self.most_jobs:
             return None
@@ -411,7 +160,7 @@ class KeyQueues:
         return self.first_ready
 
     @property
-    def first_ready(self) -> KeyQueue | None:
+    def first_ready(self) -> Mailbox | None:
         """The key that begins next, apart from suspects; None if none may begin.
 
         A slow key begins as soon as another slow run has ended. Otherwise keys of the line ANSWER
@@ -426,7 +175,7 @@ class KeyQueues:
         return next(iter(others if others and is_their_turn else answers), None)
 
     @property
-    def _first_suspect(self) -> KeyQueue | None:
+    def _first_suspect(self) -> Mailbox | None:
         """The first key in the line of suspects; None if it waits for a slow run to end."""
         queue = next(iter(self._suspects), None)
         is_slow = queue is not None and queue.head is not None and queue.head.is_slow
@@ -437,7 +186,7 @@ class KeyQueues:
         runs = (queue.running for queue in self._in[KeyState.RUNNING])
         return sum(isinstance(run, Run) and run.job.is_slow for run in runs)
 
-    def ready(self, line: ReadyLine) -> Iterable[KeyQueue]:
+    def ready(self, line: ReadyLine) -> Iterable[Mailbox]:
         return self._ready[line]
 
     @property
@@ -450,21 +199,21 @@ class KeyQueues:
         """Whether another save has to follow at once."""
         return bool(self._to_move or self._moving)
 
-    def get(self, key: Any) -> KeyQueue | None:
+    def get(self, key: Any) -> Mailbox | None:
         found = self._known.find(_id_of(key))
         return None if found is None else found.mailbox
 
-    def all(self) -> Sequence[KeyQueue]:
+    def all(self) -> Sequence[Mailbox]:
         return [*chain.from_iterable(self._in.values())]
 
-    def is_paused(self, queue: KeyQueue) -> bool:
+    def is_paused(self, queue: Mailbox) -> bool:
         return bool(self.pauses.rows) and self.pauses.covers(*queue.key)
 
     # Documents arrive.
 
     def put(
         self, document: Document, token: Any, *, key: Any, size: int, again: bool, now: float
-    ) -> QueuedJob | None:
+    ) -> Job | None:
         """Accept a document of `size` bytes; None if it is known, unfinished or finished."""
         slot = self.tracker.take(document["_id"], token, size)
         if slot is None:
@@ -472,15 +221,15 @@ class KeyQueues:
         slot.since = now
         self.taken += 1
         conversation = self._known.get(_id_of(key))
-        queue: KeyQueue | None = conversation.mailbox
+        queue: Mailbox | None = conversation.mailbox
         if queue is None:
-            queue = conversation.mailbox = KeyQueue(key, conversation)
+            queue = conversation.mailbox = Mailbox(key)
             if again:
                 queue.suspect = self.suspects.lines_up
                 self.suspects.meet(key)
         if not again:
             self.all_is_read()
-        job = QueuedJob(queue, document, slot, again=again, owner=self._owner)
+        job = Job(queue, document, slot, again=again, owner=self._owner)
         # guard: behind-what-is-held -> queue.jobs.append(job)
         (queue.behind if queue.last < queue.top else queue.jobs).append(job)
         if queue.state is KeyState.IDLE or queue.state is None:
@@ -493,7 +242,7 @@ class KeyQueues:
         """Enter a key with documents in `held`, none of them in memory."""
         key = held.channel, held.key
         conversation = self._known.get(_id_of(key))
-        queue = conversation.mailbox = KeyQueue(key, conversation, top=held.top)
+        queue = conversation.mailbox = Mailbox(key, top=held.top)
         queue.suspect = self.suspects.lines_up
         self.suspects.meet_held(queue.key)
         self._count_held(queue, held.count)
@@ -551,7 +300,7 @@ class KeyQueues:
         self.suspects.end(queue.key, decided=True)
         return True
 
-    def _end(self, queue: KeyQueue) -> None:
+    def _end(self, queue: Mailbox) -> None:
         """The key's first document is decided."""
         job = queue.jobs.popleft()
         queue.suspect = False
@@ -566,7 +315,7 @@ class KeyQueues:
             self._count_held(queue, -1)
             self.tracker.finish_held(job.slot.id)
 
-    def following(self, job: QueuedJob) -> Following:
+    def following(self, job: Job) -> Following:
         """Return the documents directly behind the job, which listens for more from now on."""
         queue = job.queue
         job.listens = True
@@ -575,14 +324,14 @@ class KeyQueues:
         is_reading = job.again and not self.suspects.all_met
         return Following(documents, self._room(queue), is_cut=is_cut, is_reading=is_reading)
 
-    def take_along(self, job: QueuedJob, count: int) -> int:
+    def take_along(self, job: Job, count: int) -> int:
         """Decide up to this many of the documents behind the job with it; returns their number."""
         queue = job.queue
         there = min(count, self._many - 1, len(queue.jobs) - 1)
         queue.along = min(there, self._room(queue))
         return queue.along
 
-    def _room(self, queue: KeyQueue) -> int:
+    def _room(self, queue: Mailbox) -> int:
         """How many further documents the key may decide with its first one."""
         # guard: one-by-one-behind-a-suspect -> return self._many - 1
         return 0 if queue.save_each else self._many - 1
@@ -597,7 +346,7 @@ class KeyQueues:
                 if queue.jobs and queue.jobs[0].listens:
                     self.resume(queue.jobs[0], is_news=True)
 
-    def take_slow_place(self, job: QueuedJob) -> bool:
+    def take_slow_place(self, job: Job) -> bool:
         """Whether the run may continue as a slow one; else it begins again, behind waiting ones."""
         run = job.queue.running
         if job.is_slow or not (isinstance(run, Run) and run.job is job):
@@ -622,7 +371,7 @@ class KeyQueues:
         run.job.wait = None
         self._defer(run.queue, run.job)
 
-    def _defer(self, queue: KeyQueue, waits: QueuedJob | Load | None) -> None:
+    def _defer(self, queue: Mailbox, waits: Job | Load | None) -> None:
         self.suspects.end(queue.key, decided=False)
         queue.running = None
         queue.waits = waits
@@ -630,7 +379,7 @@ class KeyQueues:
             self.tried.setdefault(queue)
         self._place(queue)
 
-    def resume(self, what: QueuedJob | Load, *, is_news: bool = False) -> None:
+    def resume(self, what: Job | Load, *, is_news: bool = False) -> None:
         """Resume the work, or repeat the present run; with `is_news` only while the job listens."""
         queue = what.queue
         if queue.waits is what:
@@ -640,7 +389,7 @@ class KeyQueues:
             queue.running.news |= is_news
             queue.running.resumed |= not is_news
 
-    def save_each(self, queue: KeyQueue) -> None:
+    def save_each(self, queue: Mailbox) -> None:
         """Save after each of the next decisions, some of which a predecessor may not have saved."""
         queue.save_each = self._many
 
@@ -655,7 +404,7 @@ class KeyQueues:
         queue.running = None
         for row in rows:
             slot = Slot(row["_id"], None, finished=True)
-            job = QueuedJob(queue, row["document"], slot, again=True, owner=self._owner)
+            job = Job(queue, row["document"], slot, again=True, owner=self._owner)
             job.held_n = row["n"]
             queue.jobs.append(job)
         queue.last = rows[-1]["n"] if len(rows) == load.most else load.upto
@@ -683,17 +432,17 @@ class KeyQueues:
             for queue in list(self._in[state]):
                 self._place(queue)
         for queue in list(self._in[KeyState.DEFERRED]) if pauses.drops else ():
-            if isinstance(queue.waits, QueuedJob) and self.drop_of(queue.waits) is not None:
+            if isinstance(queue.waits, Job) and self.drop_of(queue.waits) is not None:
                 self.resume(queue.waits)
 
-    def drop_of(self, job: QueuedJob) -> Drop | None:
+    def drop_of(self, job: Job) -> Drop | None:
         """The drop that covers the event of a job, which is in memory."""
         if not self.pauses.drops:
             return None
         channel, key = job.queue.key
         return self.pauses.drop_of(channel, key, accepted_at(job.document))
 
-    def let_pass(self, queue: KeyQueue) -> None:
+    def let_pass(self, queue: Mailbox) -> None:
         """Let its first document begin once, even if paused; resumes a deferred one."""
         if isinstance(queue.running, Load):
             # The first document is known only after it is read.
@@ -706,7 +455,7 @@ class KeyQueues:
 
     # Moves to `held`.
 
-    def want_moved(self, counts: Iterable[tuple[KeyQueue, int]]) -> None:
+    def want_moved(self, counts: Iterable[tuple[Mailbox, int]]) -> None:
         """Note how many documents of each of these keys have to move."""
         self._to_move.update(counts)
 
@@ -717,7 +466,7 @@ class KeyQueues:
         size, is_full = 0, False
         while self._to_move and not is_full:
             queue, count = self._to_move.popitem()
-            chosen: list[QueuedJob] = []
+            chosen: list[Job] = []
             for job in islice(queue.in_window(), count):
                 if job.slot.size > MOST_WRAPPED_BYTES:
                     # After a document that stays the rest of its key stays.
@@ -738,7 +487,7 @@ class KeyQueues:
         if not self._rows:
             self._settle()
 
-    def _move(self, job: QueuedJob, at: datetime) -> None:
+    def _move(self, job: Job, at: datetime) -> None:
         queue = job.queue
         job.held_n = self.tracker.next_held()
         channel, key = queue.key
@@ -748,7 +497,7 @@ class KeyQueues:
         self._count_held(queue, 1)
         self.tracker.finish(job.slot)
 
-    def _why(self, queue: KeyQueue) -> Document:
+    def _why(self, queue: Mailbox) -> Document:
         if self.is_paused(queue):
             return reason(Why.PAUSED)
         if queue.state is KeyState.DEFERRED:
@@ -788,7 +537,7 @@ class KeyQueues:
 
     # Placing keys.
 
-    def _place(self, queue: KeyQueue) -> None:
+    def _place(self, queue: Mailbox) -> None:
         """Compute the key's state and put it into that set; an idle, saved key is removed."""
         state, before = self._state_of(queue), queue.state
         if state is not before:
@@ -805,12 +554,12 @@ class KeyQueues:
             queue.state = state
         if state is KeyState.IDLE and queue.decided == queue.saved and not queue.moving:
             del self._in[state][queue]
-            queue.conversation.mailbox = None
+            self._known.get(_id_of(queue.key)).mailbox = None
             self.tried.pop(queue, None)
             self._to_move.pop(queue, None)
             queue.state = None
 
-    def _state_of(self, queue: KeyQueue) -> KeyState:
+    def _state_of(self, queue: Mailbox) -> KeyState:
         if queue.running is not None:
             return KeyState.RUNNING
         if queue.waits is not None:
@@ -833,7 +582,7 @@ class KeyQueues:
         """How many documents of a key to read from `held` at once, within the bound of all keys."""
         return max(1, min(self._many, self._held_bound // max(1, self.held_keys)))
 
-    def _count_held(self, queue: KeyQueue, change: int) -> None:
+    def _count_held(self, queue: Mailbox, change: int) -> None:
         was = queue.held
         queue.held += change
         self.held_documents += change

@@ -9,10 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from dispatcher.keyed.queues import QueuedJob
+from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Wait
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.progress.document import Progress, Start, Trying
-from linedesk.contract import GiveUp, JobResult, Step, Wait
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
 from linedesk.store.records.waits import Why
@@ -39,9 +38,9 @@ class StartCounter:
         progress: Progress,
         start: Start,
         *,
-        decide: Callable[[QueuedJob], JobResult | Wait],
+        decide: Callable[[Job], JobResult | Wait],
         later: Callable[[float, Callable[[], None]], None],
-        step: Callable[[Step], None],
+        step: Callable[[Callable[[], None]], None],
         replaced: Callable[[Replaced], None],
     ) -> None:
         self._progress = progress
@@ -109,7 +108,7 @@ class StartCounter:
             return 0.0
         return growing_seconds(beyond, first=1.0, most=MOST_BACK_OFF_SECONDS)
 
-    def decide(self, job: QueuedJob) -> JobResult | Wait:
+    def decide(self, job: Job) -> JobResult | Wait:
         """Run the worker's `decide`; a suspect is first counted or named durably."""
         if not job.suspect:
             return self._decide(job)
@@ -160,7 +159,7 @@ class StartCounter:
             self._starts, self._counted, self._is_reset = 0, True, True
             self._named = {}
 
-    def _note(self, job: QueuedJob) -> Callable[[bool], None]:
+    def _note(self, job: Job) -> Callable[[bool], None]:
         """Name the suspect if required; otherwise count this start if it is not counted.
 
         Returns a function to call when its run has ended, with whether it is decided.
@@ -174,7 +173,7 @@ class StartCounter:
                 self._write({})
         return lambda decided: None
 
-    def _name(self, job: QueuedJob, known: Trying) -> Callable[[bool], None]:
+    def _name(self, job: Job, known: Trying) -> Callable[[bool], None]:
         # A separate object for each run, which identifies a late end of an earlier one.
         trying = replace(known)
         if known.starts >= MOST_FOUND:

@@ -12,8 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 
-from dispatcher.keyed.queues import Load, QueuedJob, Run
-from linedesk.contract import HandlerCall
+from dispatcher.conversations.mailbox import HandlerCall, Job, Load, Run
 
 
 class Thread(threading.Thread):
@@ -37,7 +36,7 @@ class Thread(threading.Thread):
         return f"thread={self.name} event_id={work.name if work else '-'}"
 
     @property
-    def job(self) -> QueuedJob | None:
+    def job(self) -> Job | None:
         work = self.work
         return work.job if isinstance(work, Run) else None
 
@@ -118,7 +117,7 @@ class Threads:
         overdue = (one for one in self.useful if one.is_overdue(limit_seconds, now))
         return [thread for thread in overdue if thread.abandon()]
 
-    def abandon_at(self, job: QueuedJob) -> list[Thread]:
+    def abandon_at(self, job: Job) -> list[Thread]:
         """Abandon the thread that runs this job's handler; `replace` must follow."""
         return [thread for thread in self.useful if thread.job is job and thread.abandon()]
 

@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Any
 
-from dispatcher.keyed.queues import KeyQueue, KeyQueues, KeyState, Load, ReadyLine, Run
+from dispatcher.conversations.mailbox import KeyState, Load, Mailbox, ReadyLine, Run
+from dispatcher.keyed.queues import KeyQueues
 from dispatcher.keyed.threads import Thread, Threads
 from linedesk.store.documents import Document
 from linedesk.store.queue.usage import FeedPosition, accepted_at
@@ -145,7 +146,7 @@ class PoolView:
         found.sort(key=lambda row: row["since"] or BEFORE_ALL)
         return found[:MOST_WAITING]
 
-    def _first(self, state: KeyState) -> list[KeyQueue]:
+    def _first(self, state: KeyState) -> list[Mailbox]:
         return list(islice(self._queues.in_state(state), MOST_WAITING))
 
     def _lined_up(self, why: Why, line: ReadyLine) -> list[Document]:
@@ -181,16 +182,16 @@ def _doing(thread: Thread, since: float) -> Document:
     return row
 
 
-def _whose(queue: KeyQueue, name: str | None) -> Document:
+def _whose(queue: Mailbox, name: str | None) -> Document:
     channel, key = queue.key
     return {EVENT_ID: name, "channel": channel, "key": key}
 
 
-def _blocked(queue: KeyQueue) -> Document:
+def _blocked(queue: Mailbox) -> Document:
     return reason(Why.MOVING_TO_HELD if queue.moving else Why.NOT_SAVED)
 
 
-def _row(queue: KeyQueue, why: Document) -> Document:
+def _row(queue: Mailbox, why: Document) -> Document:
     head = queue.head
     return {
         **_whose(queue, head.name if head is not None else None),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, takewhile
 
-from linedesk.contract import Following
+from dispatcher.conversations.mailbox import Following
 from linedesk.store.documents import Document, text_of
 from linedesk.store.records.events import ACCEPT_TIME
 

@@ -17,12 +17,12 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
+from dispatcher.conversations.mailbox import GiveUp
 from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod, is_timer, is_whole, of_event
 from jobworker.errors import MayArriveTwice
 from jobworker.metrics import GIVEN_UP, WorkerMetrics
 from jobworker.record.conversations import Decision
 from jobworker.record.looks import Look
-from linedesk.contract import GiveUp
 from linedesk.store.client import DURABLE, LOCAL
 from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of

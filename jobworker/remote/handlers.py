@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, cast
 
+from dispatcher.conversations.mailbox import Job
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
 from jobworker.errors import NoTimerHandler, WorkerAway
@@ -19,7 +20,6 @@ from jobworker.remote.job import failure_of, job_of
 from jobworker.remote.leader import GRACE_SECONDS, Workers
 from jobworker.remote.rules import RemoteHandler
 from jobworker.runs import JobMemo
-from linedesk.contract import Job
 from linedesk.store.documents import conversation_id, name_of
 
 POISON = "took its worker down"

@@ -14,12 +14,12 @@ from typing import Any
 import bson
 from bson.raw_bson import RawBSONDocument
 
+from dispatcher.conversations.mailbox import GiveUp
 from dispatcher.timer_rows import BrokenRow, fired_timer
 from jobworker.bot.timers import STATE_TIMER
 from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
 from linedesk.console.reading import effects_with_tries
-from linedesk.contract import GiveUp
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,

@@ -17,6 +17,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from dispatcher.conversations.mailbox import Following
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.events import model_of
 from jobworker.bot.gather import MOST_TOGETHER, Gathering, answered
@@ -29,7 +30,6 @@ from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision
 from jobworker.record.waiting_answers import ButtonShown, fetched, kept
 from jobworker.sending.button import BEFORE_END_SECONDS, SlowAnswers, may_be_offered, message_of
-from linedesk.contract import Following
 from linedesk.store.documents import Document, conversation_id, make_document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import KEPT_FOR

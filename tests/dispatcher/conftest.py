@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.conversations.mailbox import Job, JobResult
 from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
@@ -21,9 +22,9 @@ from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.lease import RENEW_SECONDS, Lease
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from dispatcher.progress.tracker import ProgressTracker
+from jobworker.assembly import BotWorker
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.contract import Job, JobResult, Worker
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.client import Client, connect
@@ -133,7 +134,7 @@ class Running:
         self,
         uri: str,
         name: str,
-        worker: Worker,
+        worker: BotWorker,
         *,
         feed: str,
         limits: DispatcherLimits,
@@ -232,7 +233,7 @@ def dispatch(
 
     def start(
         database: Database[Document],
-        worker: Worker,
+        worker: BotWorker,
         *,
         uri: str = mongo_uri,
         feed: str = "changestream",

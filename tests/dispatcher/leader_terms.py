@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from pymongo.database import Database
 
+from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.committer import Committer
 from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.documents import HELD, Document

@@ -10,9 +10,9 @@ from typing import Any
 
 from pymongo.database import Database
 
+from dispatcher.conversations.mailbox import Job, JobResult
 from dispatcher.process import ExitReason
 from dispatcher.timers import Timers
-from linedesk.contract import Job, JobResult
 from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
 from tests.dispatcher.conftest import Dispatch

@@ -11,7 +11,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.control import ControlReader
-from linedesk.contract import Job, JobResult, Wait
+from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from linedesk.store.control import NOTHING_STUCK, Control, Release, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
 from linedesk.store.errors import AccessRefused

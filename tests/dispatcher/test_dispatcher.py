@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.keyed.starts import SOUGHT_FROM_START
 from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from dispatcher.conversations.mailbox import JobResult
 from dispatcher.metrics import DEPTH, IN_HAND, DispatcherMetrics
 from dispatcher.status import StatusLine, history_row
-from linedesk.contract import JobResult
 from linedesk.runtime.liveness import WaitReason
 from linedesk.runtime.metrics import MetricsSnapshot, figure_name
 from tests.dispatcher.conftest import DeskOfPool

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.conversations.mailbox import Job, JobResult
 from dispatcher.keyed.starts import StartCounter
 from dispatcher.process import ExitReason
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.contract import Job, JobResult
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE

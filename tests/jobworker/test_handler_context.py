@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from dispatcher.keyed.queues import Run
+from dispatcher.conversations.mailbox import GiveUp, Run, Wait
 from jobworker import handler_retry, turn
 from jobworker.bot.talk import Talk
 from jobworker.errors import BotError, GateClosed
 from linedesk import Bot
-from linedesk.contract import GiveUp, Wait
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
 from tests.jobworker.test_turn import Parked

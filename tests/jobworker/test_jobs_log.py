@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry
 from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
+from dispatcher.conversations.mailbox import JobResult, Wait
 from jobworker.bot.talk import Talk
 from jobworker.metrics import WorkerMetrics
 from jobworker.runs import TYPE_CHARACTERS, JobMemo, JobRun, Runs
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
-from linedesk.contract import JobResult, Wait
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.client import Client
 from linedesk.store.documents import Document, make_document

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.conversations.mailbox import GiveUp, JobResult
 from jobworker.bot.talk import Talk
 from jobworker.errors import MayArriveTwice
 from jobworker.handler_context import HandlerContext
@@ -20,7 +21,6 @@ from jobworker.record.dead_letters import anew
 from jobworker.runs import JobMemo
 from jobworker.sending.conversation_outbox import CallState, ConversationOutbox, SendLimits
 from linedesk import Bot
-from linedesk.contract import GiveUp, JobResult
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linesim import Sim
 from tests.jobworker.test_jobs_log import written

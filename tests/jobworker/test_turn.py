@@ -20,12 +20,12 @@ from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import FollowEvent, MessageEvent, PostbackEvent, TextMessageContent
 
+from dispatcher.conversations.mailbox import Following, GiveUp, HandlerCall, JobResult, Wait
 from jobworker.bot.talk import Talk
 from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import ConversationStore
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
-from linedesk.contract import Following, GiveUp, HandlerCall, JobResult, Wait
 from linedesk.runtime.logging import masking
 from linedesk.store.client import Client
 from linedesk.store.documents import make_document

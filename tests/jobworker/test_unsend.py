@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.conversations.mailbox import GiveUp
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
 from jobworker.record.conversations import ConversationStore, Decision, Recorded
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.unsend import Unsends
 from linedesk import Bot
-from linedesk.contract import GiveUp
 from linedesk.store.committer import Committer
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import Replaced, StoreUnavailable

@@ -14,11 +14,11 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.keyed.queues import MANY, MOST_MOVED
 from dispatcher.progress.held import HeldStore
 from dispatcher.progress.tracker import ProgressSnapshot
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE

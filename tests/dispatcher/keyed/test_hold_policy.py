@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dispatcher.conversations.mailbox import Mailbox, Run
 from dispatcher.keyed.hold_policy import HoldPolicy
-from dispatcher.keyed.queues import KeyQueue, KeyQueues, Run
+from dispatcher.keyed.queues import KeyQueues
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.store.control import Pause, Pauses, Scope
 from tests.dispatcher.fakes import WAITS
@@ -118,7 +119,7 @@ def test_as_many_keys_are_held_as_the_window_has_places(held: int) -> None:
     desk.put("slow")
     desk.queues.deferred(desk.begin(), WAITS)
     queue = desk.queues.get(("main", "slow"))
-    assert isinstance(queue, KeyQueue)
+    assert isinstance(queue, Mailbox)
     desk.queues.held_keys, queue.held = 1, held
     assert desk.due(AFTER) == ({"slow": 1} if held else {})
 

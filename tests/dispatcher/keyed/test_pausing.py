@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import pytest
 from pymongo.database import Database
 
+from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.keyed.queues import MANY
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.progress.tracker import ProgressSnapshot
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.committer import Change
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, Document, make_heartbeat, name_of

@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.keyed.queues import Run
+from dispatcher.conversations.mailbox import Job, JobResult, Run, Wait
 from dispatcher.keyed.suspects import CrashSuspects
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import DeskOfPool

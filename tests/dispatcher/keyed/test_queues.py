@@ -19,14 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dispatcher.keyed.queues import (
-    MOST_MOVED_BYTES,
-    KeyQueues,
-    KeyState,
-    Load,
-    ReadyLine,
-    Run,
-)
+from dispatcher.conversations.mailbox import KeyState, Load, ReadyLine, Run
+from dispatcher.keyed.queues import MOST_MOVED_BYTES, KeyQueues
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker

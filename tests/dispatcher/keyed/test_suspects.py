@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
+from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
 from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.queues import MANY, KeyQueue
+from dispatcher.keyed.queues import MANY
 from dispatcher.keyed.saver import Saver
 from dispatcher.keyed.starts import CAUSE, StartCounter
 from dispatcher.keyed.suspects import CrashSuspects
@@ -23,7 +24,6 @@ from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start, Trying
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.committer import Committer
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
@@ -341,7 +341,7 @@ class Task:
 
     def __init__(self, name: str, *, suspect: bool = True, key: str = "U1") -> None:
         self.name = name
-        self.queue = KeyQueue(("main", key))
+        self.queue = Mailbox(("main", key))
         self.suspect = suspect
         self.given_up_for: Any = None
 

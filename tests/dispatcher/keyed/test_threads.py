@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.keyed.queues import QueuedJob, Run
+from dispatcher.conversations.mailbox import HandlerCall, Job, JobResult, Run, Wait
 from dispatcher.keyed.threads import Thread
 from dispatcher.process import ExitReason
 from dispatcher.progress.held import HeldStore
-from linedesk.contract import HandlerCall, Job, JobResult, Wait
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import HELD, LEASES, Document, name_of
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
@@ -27,7 +26,7 @@ Told = Callable[[str], list[str]]
 BUSY = ("threads", "busy_threads", "abandoned_threads")
 
 
-def job_of(thread: Thread) -> QueuedJob:
+def job_of(thread: Thread) -> Job:
     """The present work of an abandoned thread."""
     assert isinstance(thread.work, Run)
     return thread.work.job
@@ -194,7 +193,7 @@ def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
 def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool) -> None:
     """It has not begun its handler yet, and the handling it still knows is over."""
     go_on = threading.Event()
-    runs: list[QueuedJob] = []
+    runs: list[Job] = []
 
     def decide(job: Any) -> JobResult | Wait:
         runs.append(job)

@@ -11,13 +11,13 @@ from random import Random
 
 import pytest
 
-from dispatcher.keyed.queues import KeyQueue, KeyQueues, QueuedJob
+from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
+from dispatcher.keyed.queues import KeyQueues
 from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Threads
 from dispatcher.keyed.view import MOST_WAITING, PoolView
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker, Slot
-from linedesk.contract import Job, JobResult, Wait
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
@@ -241,16 +241,16 @@ def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
     desk.put(*numbered(3))
     held.wait_until_held("e0")
     comes = threading.Thread(target=desk.put, args=(document("late", user="U0"),))
-    in_window = KeyQueue.in_window
+    in_window = Mailbox.in_window
 
-    def while_more_comes(queue: KeyQueue) -> Iterator[QueuedJob]:
+    def while_more_comes(queue: Mailbox) -> Iterator[Job]:
         for job in in_window(queue):
             if comes.ident is None:
                 comes.start()
                 comes.join(0.3)
             yield job
 
-    monkeypatch.setattr(KeyQueue, "in_window", while_more_comes)
+    monkeypatch.setattr(Mailbox, "in_window", while_more_comes)
     assert eventually(lambda: waiting(desk)) == [("e0", "behind_slow_handler")]
     comes.join(15)
     held.let_go()

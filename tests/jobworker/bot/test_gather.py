@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from dispatcher.conversations.mailbox import Following
 from jobworker.bot.gather import Gather, Gathered, Gathering, answered
-from linedesk.contract import Following
 
 START = datetime(2027, 1, 4, tzinfo=UTC)
 OPEN = Following((), 98, is_cut=False, is_reading=False)

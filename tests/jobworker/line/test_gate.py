@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.conversations.mailbox import JobResult
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.keyed.pool import Pool
 from dispatcher.progress.tracker import ProgressTracker
@@ -26,7 +27,6 @@ from jobworker.line import side_call
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.rate_limits import RateLimits
-from linedesk.contract import JobResult
 from tests.waiting import eventually
 
 # By hand: one thread, a clock that the test moves, and steps that the test runs.

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from dispatcher.conversations.mailbox import GiveUp
 from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk import Bot
 from linedesk.console.dead_letters import Replaying
-from linedesk.contract import GiveUp
 from linedesk.store.documents import Document
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.replays import Replays, effect_again, event_again, replay_name

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.keyed.queues import Run
+from dispatcher.conversations.mailbox import Run
 from jobworker.bot.talk import Talk
 from jobworker.errors import WorkerAway
 from jobworker.record.looks import NameParts

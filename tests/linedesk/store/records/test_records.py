@@ -11,8 +11,8 @@ from typing import Any
 import bson
 import pytest
 
+from dispatcher.conversations.mailbox import GiveUp
 from jobworker.effects import of_effect, of_event
-from linedesk.contract import GiveUp
 from linedesk.store.records import (
     audit,
     calls,
