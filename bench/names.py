@@ -21,17 +21,17 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.progress import Progress
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import JobResult
-from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.saver import Saver
-from dispatcher.progress.document import Progress
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.pool.pool import Pool
+from dispatcher.pool.saver import Saver
 from jobworker.record.looks import NameParts
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.console.search import search
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.committer import Committer
 from linedesk.store.documents import CONVERSATIONS, Document
 from linedesk.store.records.conversations import NAME_PARTS
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime, timedelta
 
-from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
+from dispatcher.pool.pool import Pool
 from jobworker.assembly import BotWorker
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.control import NO_PAUSES, Control, Drop, Pauses, Release

@@ -15,6 +15,9 @@ from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.held import HeldKey, HeldStore
+from dispatcher.commit.progress import Progress, Start
 from dispatcher.control import ControlReader
 from dispatcher.conversations.conversations import Conversations
 from dispatcher.delayed_calls import DelayedCalls
@@ -22,14 +25,12 @@ from dispatcher.feed.feed import Feed
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan
-from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS
-from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.saver import Saver
-from dispatcher.keyed.starts import StartCounter
-from dispatcher.keyed.threads import Thread
 from dispatcher.lease import STANDBY_SECONDS, Lease
-from dispatcher.progress.document import Progress, Start
-from dispatcher.progress.held import HeldKey, HeldStore
+from dispatcher.pool.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS
+from dispatcher.pool.pool import Pool
+from dispatcher.pool.saver import Saver
+from dispatcher.pool.starts import StartCounter
+from dispatcher.pool.threads import Thread
 from dispatcher.status import StatusReporter
 from dispatcher.watchdog import STANDBY, STARTING, STEP_SECONDS, WAITING, Watchdog
 from jobworker.assembly import BotWorker
@@ -38,7 +39,6 @@ from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.collections import require_schema
-from linedesk.store.committer import Committer
 from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import RECVQ
 from linedesk.store.errors import (

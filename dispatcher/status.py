@@ -20,8 +20,8 @@ from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed.reader import FeedReader
-from dispatcher.keyed.view import BEFORE_ALL, MOST_WAITING, PoolView
 from dispatcher.metrics import DispatcherMetrics
+from dispatcher.pool.view import BEFORE_ALL, MOST_WAITING, PoolView
 from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
 from jobworker.assembly import BotWorker
 from linedesk.runtime.liveness import WaitReason, moment

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from dispatcher.conversations.mailbox import Run
 from dispatcher.feed.reader import FeedReader
-from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.threads import Thread
+from dispatcher.pool.pool import Pool
+from dispatcher.pool.threads import Thread
 from jobworker.assembly import BotWorker
 from linedesk.runtime.liveness import ThreadActivity
 from linedesk.runtime.metrics import MetricsSnapshot

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
+from dispatcher.commit.committer import Committer
 from dispatcher.conversations.conversations import Conversations
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from jobworker.bot.bot import Bot
@@ -52,7 +53,6 @@ from jobworker.sending.verdict import ReplyUnknown
 from jobworker.turn import Turns
 from jobworker.unsend import Unsends
 from linedesk.runtime.metrics import Metrics
-from linedesk.store.committer import Committer
 from linedesk.store.control import RELEASED
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, Document
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from bson.dbref import DBRef
 
+from dispatcher.commit.committer import WAIT_SECONDS
 from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Wait
 from jobworker.bot.bot import Rule
 from jobworker.bot.events import is_event, is_fired_timer
@@ -55,7 +56,6 @@ from jobworker.sending.button import OfferedButton
 from jobworker.sending.outbox import AtOnce, Outbox
 from jobworker.unsend import Unsends
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
-from linedesk.store.committer import WAIT_SECONDS
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.queue.replays import asks_for_effect, under_replay

@@ -15,12 +15,12 @@ from typing import Any
 from pymongo import DESCENDING
 from pymongo.errors import WriteError
 
+from dispatcher.commit.committer import Change, Committer
 from dispatcher.conversations.conversations import MOST_UNSENT, Conversations
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.record.record import unrecorded
 from linedesk.store.client import durable
-from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import (
     CONVERSATIONS,
     HELD,

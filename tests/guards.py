@@ -42,7 +42,7 @@ TEST_SECONDS = 60
 ROW_SECONDS = 400
 
 # Its small sizes, and each of its guards, are tests (`test_commit_model.py`).
-LARGE_MODEL = [sys.executable, "-m", "tests.linedesk.store.commit_model"]
+LARGE_MODEL = [sys.executable, "-m", "tests.dispatcher.commit.commit_model"]
 
 ANCHOR = re.compile(r"(?P<before>.*?)#\s*guard: (?P<name>[a-z0-9-]+)(?P<arrow> ->)?(?P<code>.*)")
 CODE = re.compile(r"`([^`]+)`")

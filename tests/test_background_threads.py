@@ -15,18 +15,19 @@ from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.progress import Progress
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.control import ControlReader
 from dispatcher.conversations.mailbox import JobResult
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan
-from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.saver import Saver
 from dispatcher.lease import Lease
 from dispatcher.metrics import DispatcherMetrics
-from dispatcher.progress.document import Progress
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.pool.pool import Pool
+from dispatcher.pool.saver import Saver
 from dispatcher.status import BacklogProbe
 from dispatcher.timers import Timers
 from dispatcher.watchdog import WatchdogReporter
@@ -41,7 +42,6 @@ from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.settings.settings import load_settings
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.committer import Committer
 from linedesk.store.control import Control
 from linedesk.store.documents import STATUS
 from linedesk.store.queue.guard import Guard
@@ -58,7 +58,7 @@ JOIN_SECONDS = 5.0
 NEW_THREADS = ("Thread", "threading.Thread", "threading.Timer")
 MAY_MAKE_THREADS = {
     "linedesk/runtime/thread.py": "the class itself",
-    "dispatcher/keyed/threads.py": "threads of the pool are given up one by one, and replaced",
+    "dispatcher/pool/threads.py": "threads of the pool are given up one by one, and replaced",
     "jobworker/line/deadline.py": "a connect or a resolver that may hang for long",
     "jobworker/remote/worker.py": "as those of the pool",
     "jobworker/remote/program.py": "two that end with the program whose pipes they read",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.dispatcher.commit.commit_model import GUARDS
 from tests.guards import ROOT, anchors, anchors_in, races, without
-from tests.linedesk.store.commit_model import GUARDS
 
 # Guards of the model of groups that are no single line of the code.
 NO_LINE = {

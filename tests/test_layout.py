@@ -17,7 +17,8 @@ TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
 MOST_MODULES = 16
 
 BASE = {"linedesk.runtime", "linedesk.store"}
-CONVERSATIONS = {"dispatcher.conversations", "dispatcher.progress"}
+# What both rooms share; the dispatcher hands jobs to the worker.
+CONVERSATIONS = {"dispatcher.commit", "dispatcher.conversations"}
 PARTS = BASE | CONVERSATIONS | {"linedesk.settings", "frontdesk"}
 PARTS |= {"dispatcher", "jobworker", "linedesk", "linedesk.bots", "linedesk.console"}
 COMPOSED = PARTS | {"linedesk.setup", "linesim", "linedesk.compose"}
@@ -28,10 +29,9 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "linesim": set(),
     "linedesk.store": {"linedesk.runtime"},
     "frontdesk": BASE,
-    # What both rooms know of conversations; the dispatcher hands their jobs to the worker.
-    "dispatcher.progress": BASE,
-    "dispatcher.conversations": BASE | {"dispatcher.progress"},
-    "jobworker": BASE | {"dispatcher.conversations"},
+    "dispatcher.commit": BASE,
+    "dispatcher.conversations": BASE | {"dispatcher.commit"},
+    "jobworker": BASE | CONVERSATIONS,
     "dispatcher": BASE | CONVERSATIONS | {"jobworker"},
     "linedesk": {"jobworker"},
     "linedesk.bots": {"linedesk"},
@@ -59,9 +59,9 @@ FLOORS = {
     "dispatcher": (
         ("metrics", "delayed_calls", "lease", "timer_rows"),
         ("timer_firing",),
-        ("progress",),
+        ("commit",),
         ("conversations",),
-        ("keyed",),
+        ("pool",),
         ("feed",),
         ("control", "watchdog", "status", "timers"),
         ("process",),

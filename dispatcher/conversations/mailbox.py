@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
 
-from dispatcher.progress.tracker import Slot
+from dispatcher.commit.tracker import Slot
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.records.waits import Why, reason
 
@@ -134,7 +134,7 @@ class ReadyLine(Enum):
     ANSWER = "its first event waits for an answer that is free"
     OTHER = "all others"
     SLOW = "its first event has a slow handler, of which only so many run at a time"
-    SUSPECT = "its first event may have killed a process; see `dispatcher.keyed.suspects`"
+    SUSPECT = "its first event may have killed a process; see `dispatcher.pool.suspects`"
 
     __hash__ = object.__hash__
 
@@ -160,7 +160,7 @@ class Job:
     tries = 0
     """How many times its handler was called."""
     suspect = False
-    """Whether it may have killed an earlier process (`dispatcher.keyed.suspects`)."""
+    """Whether it may have killed an earlier process (`dispatcher.pool.suspects`)."""
     is_slow = False
     """Whether its handler may occupy its thread for longer than others."""
     listens = False

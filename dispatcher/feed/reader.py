@@ -13,14 +13,14 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
+from dispatcher.commit.committer import Committer
 from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
 from dispatcher.feed.heartbeat import Heartbeat, Stalled
 from dispatcher.feed.rescan import Rescan, ScanPass
-from dispatcher.keyed.pool import Pool
+from dispatcher.pool.pool import Pool
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, RENEW_SECONDS, WaitReason
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.store.committer import Committer
 from linedesk.store.documents import Document, has_a_place, is_heartbeat
 from linedesk.store.errors import StoreUnavailable, WrongCollection
 

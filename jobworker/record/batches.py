@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from dispatcher.commit.committer import Change, Committer
 from jobworker.record.conversations import there
-from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import BATCHES, CONVERSATIONS, Document
 from linedesk.store.errors import WriteRefused
 from linedesk.store.records.batches import READY, STATE

@@ -20,11 +20,11 @@ from typing import Any
 import bson
 from bson.errors import BSONError
 
+from dispatcher.commit.committer import WAIT_SECONDS, Change, Committer, Write
 from dispatcher.conversations.conversations import OPTIONS, Conversation, Conversations, Stored
 from jobworker.effects import Call, is_timer
 from jobworker.errors import BotError
 from jobworker.record.record import APPLIED, n_of, still, update_of
-from linedesk.store.committer import WAIT_SECONDS, Change, Committer, Write
 from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, name_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused, translated
 from linedesk.store.limits import MOST_LEVELS, nests_deeper

@@ -17,6 +17,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
+from dispatcher.commit.committer import Change, Committer
 from dispatcher.conversations.mailbox import GiveUp
 from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod, is_timer, is_whole, of_event
 from jobworker.errors import MayArriveTwice
@@ -24,7 +25,6 @@ from jobworker.metrics import GIVEN_UP, WorkerMetrics
 from jobworker.record.conversations import Decision
 from jobworker.record.looks import Look
 from linedesk.store.client import DURABLE, LOCAL
-from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
 from linedesk.store.errors import translated
 from linedesk.store.queue.replays import REFUSED, number_of, under_replay

@@ -13,7 +13,7 @@ from typing import Any
 import pymongo
 from pymongo.errors import PyMongoError
 
-from linedesk.store.committer import MOST_TOGETHER, Change, Committer
+from dispatcher.commit.committer import MOST_TOGETHER, Change, Committer
 from linedesk.store.documents import CONVERSATIONS
 from linedesk.store.errors import QueueError, WriteRefused, translate
 from linedesk.store.records.conversations import NAME_PARTS, name_parts, names_in

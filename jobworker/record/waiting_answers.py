@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
+from dispatcher.commit.committer import WAIT_SECONDS, Change, Committer
 from jobworker.effects import Send, SendMethod, of_effect
 from jobworker.record.conversations import ConversationStore, Decision, StoredConversation
 from jobworker.record.dead_letters import DeadLetters, change_of
 from jobworker.record.looks import Look
 from jobworker.record.record import unrecorded
-from linedesk.store.committer import WAIT_SECONDS, Change, Committer
 from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, name_of, text_of
 from linedesk.store.errors import translated
 from linedesk.store.limits import TOKEN_LIFE

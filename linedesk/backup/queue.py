@@ -13,7 +13,7 @@ from typing import Any
 
 from pymongo.database import Database
 
-from dispatcher.progress.tracker import RING_SLOTS
+from dispatcher.commit.tracker import RING_SLOTS
 from linedesk.settings.errors import NotImported
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER

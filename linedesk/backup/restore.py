@@ -27,8 +27,9 @@ from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 from rich.console import Console
 
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.progress import Progress
 from dispatcher.lease import VACANT, is_dead, owner_name
-from dispatcher.progress.document import Progress
 from linedesk.backup.export import STREAM, export_to
 from linedesk.backup.file import BackupReader, Header
 from linedesk.backup.queue import finish_decided, finish_recvq, is_to_be_skipped
@@ -39,7 +40,6 @@ from linedesk.settings.errors import BackupError, NotImported
 from linedesk.settings.settings import Settings
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER, EPOCHS, INDEXES, require_schema
-from linedesk.store.committer import Committer
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,

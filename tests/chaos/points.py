@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dispatcher.commit.committer import Committer
 from jobworker.line.client import LineClient
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import ConversationStore
-from linedesk.store.committer import Committer
 
 FOLDER = "CHAOS_POINTS"
 STOP, KILL = "stop", "kill"

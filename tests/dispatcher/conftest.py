@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Job, JobResult
 from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan
-from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.lease import RENEW_SECONDS, Lease
+from dispatcher.pool.pool import Pool
+from dispatcher.pool.suspects import CrashSuspects
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
-from dispatcher.progress.tracker import ProgressTracker
 from jobworker.assembly import BotWorker
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -205,8 +205,8 @@ def short_limits() -> dict[str, Any]:
 
 # Those of the limits of a dispatcher that are constants.
 CONSTANTS = {
-    "pace_seconds": "dispatcher.keyed.saver.PACE_SECONDS",
-    "quiet_seconds": "dispatcher.keyed.saver.QUIET_SECONDS",
+    "pace_seconds": "dispatcher.pool.saver.PACE_SECONDS",
+    "quiet_seconds": "dispatcher.pool.saver.QUIET_SECONDS",
     "supervise_seconds": "dispatcher.process.SUPERVISE_SECONDS",
     "feed_seconds": "dispatcher.watchdog.FEED_SECONDS",
     "control_seconds": "dispatcher.control.CONTROL_SECONDS",

@@ -12,7 +12,7 @@ from bson.timestamp import Timestamp
 
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.feed.feed import STEP_SECONDS, FeedItem, PositionLost, RecvqGone
-from dispatcher.keyed.pool import Pool
+from dispatcher.pool.pool import Pool
 from linedesk.store.documents import Document, make_document, name_of
 from linedesk.store.records.waits import Why
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.progress import Progress, Start
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.saver import Saver
-from dispatcher.progress.document import Progress, Start
-from dispatcher.progress.tracker import ProgressTracker
-from linedesk.store.committer import Committer
+from dispatcher.pool.pool import Pool
+from dispatcher.pool.saver import Saver
 from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.documents import HELD, Document
 from tests.dispatcher.fakes import WAITS

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.progress.document import Progress
-from dispatcher.progress.tracker import RING_SLOTS
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.progress import Progress
+from dispatcher.commit.tracker import RING_SLOTS
 from linedesk.backup.queue import finish_recvq
 from linedesk.backup.restore import LeaseHold
-from linedesk.store.committer import Committer
 from linedesk.store.documents import Document
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.commit.progress import Progress, Start
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.keyed.starts import SOUGHT_FROM_START
 from dispatcher.lease import Lease
+from dispatcher.pool.starts import SOUGHT_FROM_START
 from dispatcher.process import ExitReason
-from dispatcher.progress.document import Progress, Start
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
@@ -125,7 +125,7 @@ def test_the_number_of_documents_in_hand_is_bounded(
 def test_the_bytes_of_documents_in_hand_are_bounded(
     database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dispatcher.keyed.pool.MOST_BYTES", 20_000)
+    monkeypatch.setattr("dispatcher.pool.pool.MOST_BYTES", 20_000)
     first, second = Holder("e0"), Holder("e1")
     worker = RecordingWorker(lambda job: first(job) and second(job))
     running = dispatch(database, worker)

@@ -15,8 +15,8 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.feed.rescan import Rescan
-from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
+from dispatcher.pool.pool import Pool
 from dispatcher.process import ExitReason
 from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE, check_recvq

@@ -16,16 +16,16 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 
+from dispatcher.commit.committer import Change, Committer
+from dispatcher.commit.held import HeldStore
+from dispatcher.commit.progress import Progress
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.feed.rescan import Rescan
-from dispatcher.keyed.saver import Saver
-from dispatcher.progress.document import Progress
-from dispatcher.progress.held import HeldStore
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.pool.saver import Saver
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.committer import Change, Committer
 from linedesk.store.control import NO_PAUSES, Control
 from linedesk.store.documents import HELD, RECVQ, Document
 from linedesk.store.errors import StoreUnavailable

@@ -12,8 +12,8 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
+from dispatcher.pool.pool import Pool
 from linedesk.runtime.status_row import WRITE_SECONDS
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of

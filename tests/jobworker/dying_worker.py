@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dispatcher.commit.committer import Committer
 from jobworker.bot.talk import Talk
 from jobworker.effects import Call, SendMethod
 from jobworker.record.conversations import ConversationStore
@@ -21,7 +22,6 @@ from jobworker.sending.button import OfferedButton
 from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linedesk.store.client import connect
-from linedesk.store.committer import Committer
 from tests.jobworker.worker_harness import BUTTON_SOON, Room
 
 

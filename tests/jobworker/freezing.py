@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from dispatcher.commit.committer import Change
 from jobworker.record.batches import Batches
-from linedesk.store.committer import Change
 from linedesk.store.documents import BATCHES
 from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.jobworker.worker_harness import Room

@@ -17,6 +17,7 @@ from linebot.v3.webhooks import FollowEvent
 from prometheus_client import CollectorRegistry, generate_latest
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_effect
 from jobworker.line.breaker import FAILURES_TO_OPEN
@@ -28,7 +29,6 @@ from jobworker.record.dead_letters import DeadLetters
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
-from linedesk.store.committer import Committer
 from linedesk.store.documents import Document
 from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note

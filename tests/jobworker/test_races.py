@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.keyed.saver import Saver
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.tracker import ProgressTracker
+from dispatcher.pool.saver import Saver
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import Timers
 from jobworker.effects import Call, SendMethod
@@ -29,7 +30,6 @@ from jobworker.unsend import Unsends
 from linedesk import Bot
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
-from linedesk.store.committer import Committer
 from linedesk.store.documents import (
     CONVERSATIONS,
     PROGRESS,

@@ -18,6 +18,7 @@ import bson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from dispatcher.commit.committer import Change
 from dispatcher.conversations.conversations import Conversations
 from jobworker.effects import Call, SendMethod
 from jobworker.errors import NotSent, OutcomeUnknown
@@ -30,7 +31,6 @@ from jobworker.line.side_call import Line
 from jobworker.record.conversations import LateCall, Noted, Outbound, Placed
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
-from linedesk.store.committer import Change
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of

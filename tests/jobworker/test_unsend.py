@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer
 from dispatcher.conversations.mailbox import GiveUp
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
@@ -17,7 +18,6 @@ from jobworker.record.conversations import ConversationStore, Decision, Recorded
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.unsend import Unsends
 from linedesk import Bot
-from linedesk.store.committer import Committer
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linesim import Sim

@@ -14,12 +14,13 @@ from unittest.mock import patch
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.progress import Progress
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.conversations import Conversations
 from dispatcher.delayed_calls import DelayedCalls
-from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.saver import Saver
-from dispatcher.progress.document import Progress
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.pool.pool import Pool
+from dispatcher.pool.saver import Saver
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
@@ -30,7 +31,6 @@ from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
-from linedesk.store.committer import Committer
 from linedesk.store.control import Control
 from linedesk.store.documents import Document, make_document
 from linedesk.store.records.effects import WITH_OUTBOX, effects_of, place_of

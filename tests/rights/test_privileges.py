@@ -12,10 +12,11 @@ from click.testing import CliRunner
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.progress import Progress
 from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
-from dispatcher.progress.document import Progress
 from frontdesk import backends
 from frontdesk.errors import NotStored
 from jobworker.record.dead_letters import Ageing
@@ -33,7 +34,6 @@ from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
 from linedesk.store.client import connect
 from linedesk.store.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
-from linedesk.store.committer import Committer
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import (
     PROGRESS,

@@ -11,13 +11,13 @@ from bson.timestamp import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dispatcher.commit.committer import Change, Committer
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.feed.feed import FeedItem, PositionLost
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan, ScanPass
-from dispatcher.keyed.pool import Pool
-from dispatcher.progress.tracker import ProgressTracker
-from linedesk.store.committer import Change, Committer
+from dispatcher.pool.pool import Pool
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.conftest import limit_feed

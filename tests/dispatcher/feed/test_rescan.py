@@ -17,10 +17,10 @@ from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from dispatcher.commit.tracker import RING_SLOTS
 from dispatcher.conversations.mailbox import JobResult
 from dispatcher.feed.feed import PositionLost
 from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
-from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import JobResult
 from dispatcher.delayed_calls import DelayedCalls
-from dispatcher.keyed.pool import Pool
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.pool.pool import Pool
 from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_context import HandlerContext
 from jobworker.line import gate as gate_module

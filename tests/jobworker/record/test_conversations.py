@@ -18,6 +18,7 @@ from bson import ObjectId
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer, Write
 from dispatcher.conversations.conversations import KEPT_SECONDS
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.effects import Call, SendMethod
@@ -41,7 +42,6 @@ from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.committer import Committer, Write
 from linedesk.store.documents import Document
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.records.effects import WITH_OUTBOX, effects_of, place_of

@@ -14,13 +14,13 @@ from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from dispatcher.commit.committer import Committer
 from jobworker.bot.talk import Talk
 from jobworker.record.conversations import ConversationStore, Decision, Recorded
 from jobworker.record.schedule import Schedule
 from linedesk import Bot
 from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.committer import Committer
 from linedesk.store.documents import Document
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.records.effects import effects_of

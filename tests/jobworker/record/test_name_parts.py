@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer
 from jobworker.bot.talk import Talk
 from jobworker.record import looks
 from jobworker.record.looks import NameParts
 from linedesk import Bot
 from linedesk.console.conversation import by_name
-from linedesk.store.committer import Committer
 from linedesk.store.documents import CONVERSATIONS
 from linedesk.store.records.conversations import NAME_PARTS
 from linesim import Sim

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import linesim
+from dispatcher.commit.committer import Committer
 from jobworker.effects import SendMethod
 from jobworker.line import month, quota
 from jobworker.record.batches import Batches, ReadyBatch
@@ -25,7 +26,6 @@ from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.outbox import Outbox
 from linedesk import Bot
-from linedesk.store.committer import Committer
 from linedesk.store.documents import Document
 from linedesk.store.errors import REFUSED_WORDS, Replaced, StoreUnavailable
 from linedesk.store.records.effects import place_of

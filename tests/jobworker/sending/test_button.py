@@ -13,6 +13,7 @@ from linebot.v3.webhooks import FollowEvent, MessageEvent
 from pymongo.database import Database
 
 import linesim
+from dispatcher.commit.committer import Committer
 from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.line.client import LineClient
@@ -40,7 +41,6 @@ from linedesk import Bot
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.committer import Committer
 from linedesk.store.documents import Document, make_document
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import data_of

@@ -17,10 +17,11 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo.database import Database
 
-from dispatcher.keyed.saver import Saver
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.progress import Progress
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.lease import Lease, owner_name
-from dispatcher.progress.document import Progress
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.pool.saver import Saver
 from jobworker.effects import SendMethod
 from jobworker.record.conversations import ConversationStore, Decision
 from linedesk.backup.export import export_to, write_export
@@ -40,7 +41,6 @@ from linedesk.settings.errors import BackupError, NotImported
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import INDEXES, MEGABYTE
-from linedesk.store.committer import Committer
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,

@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer
 from jobworker.bot.timers import Timers
 from jobworker.effects import of_effect
 from jobworker.record.dead_letters import DeadLetters
 from linedesk.cli import main
 from linedesk.console.dead_letters import Choice, frames, moment_of
 from linedesk.console.format import visible
-from linedesk.store.committer import Committer
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import make_document
 from tests.jobworker.worker_harness import a_send, lead

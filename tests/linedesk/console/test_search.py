@@ -11,6 +11,7 @@ from bson import ObjectId
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from dispatcher.commit.committer import Committer
 from jobworker.record.looks import NameParts
 from linedesk.console import conversation as conversation_module
 from linedesk.console.conversation import names_of, with_names
@@ -18,7 +19,6 @@ from linedesk.console.errors import NotOneConversation
 from linedesk.console.search import Hit, scope_of, search
 from linedesk.console.story import tell
 from linedesk.console.web.format import short
-from linedesk.store.committer import Committer
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, RECVQ
 from linedesk.store.records.conversations import NAME_PARTS, wanted_parts
 from tests.jobworker.worker_harness import lead

@@ -62,7 +62,7 @@ def test_a_line_is_time_level_package_message(stream: io.StringIO) -> None:
 @pytest.mark.parametrize(
     ("logger", "source"),
     [
-        ("dispatcher.keyed.pool", "dispatcher"),
+        ("dispatcher.pool.pool", "dispatcher"),
         ("linedesk.store.queue.guard", "store"),
         ("linedesk", "linedesk"),
         ("shop.bots.welcome", "shop.bots.welcome"),
@@ -138,7 +138,7 @@ def test_the_longer_of_two_secrets_is_masked_whole(stream: io.StringIO) -> None:
 
 def test_verbose_opens_our_packages_and_the_bot_but_no_library(stream: io.StringIO) -> None:
     configure_logging(stream=stream, verbose=True, own=["shop.bots"])
-    for name in ("dispatcher.keyed.pool", "shop.bots.welcome", "pymongo.command", "urllib3"):
+    for name in ("dispatcher.pool.pool", "shop.bots.welcome", "pymongo.command", "urllib3"):
         logging.getLogger(name).debug("detail")
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == [
         "dispatcher",

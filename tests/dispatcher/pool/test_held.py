@@ -14,15 +14,15 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Change, Committer
+from dispatcher.commit.held import HeldStore
+from dispatcher.commit.tracker import ProgressSnapshot
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.keyed.queues import MANY, MOST_MOVED
-from dispatcher.progress.held import HeldStore
-from dispatcher.progress.tracker import ProgressSnapshot
+from dispatcher.pool.queues import MANY, MOST_MOVED
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.committer import Change, Committer
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
@@ -149,7 +149,7 @@ def test_one_stuck_key_with_huge_documents_neither_fills_the_window_nor_stops_an
     database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the key have 720 kB, in a window of 200 kB."""
-    monkeypatch.setattr("dispatcher.keyed.pool.MOST_BYTES", 200_000)
+    monkeypatch.setattr("dispatcher.pool.pool.MOST_BYTES", 200_000)
     gates = Gates("stuck")
     worker = RecordingWorker(gates)
     running = dispatch(database, worker, held_after_seconds=60.0)

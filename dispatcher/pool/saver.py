@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from dispatcher.keyed.pool import Pool
+from dispatcher.commit.committer import Change
+from dispatcher.commit.progress import Progress
+from dispatcher.commit.tracker import ProgressSnapshot
 from dispatcher.metrics import DispatcherMetrics
-from dispatcher.progress.document import Progress
-from dispatcher.progress.tracker import ProgressSnapshot
-from linedesk.store.committer import Change
+from dispatcher.pool.pool import Pool
 
 # Progress waits so long for a group that is committed anyway, unless a key waits for it. After a
 # crash, documents finished since the last group are read again and found in `applied`.

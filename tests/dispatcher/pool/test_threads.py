@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher.commit.held import HeldStore
 from dispatcher.conversations.mailbox import HandlerCall, Job, JobResult, Run, Wait
-from dispatcher.keyed.threads import Thread
+from dispatcher.pool.threads import Thread
 from dispatcher.process import ExitReason
-from dispatcher.progress.held import HeldStore
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import HELD, LEASES, Document, name_of
 from tests.dispatcher.conftest import DeskOfPool, Dispatch

@@ -12,13 +12,13 @@ from bson import ObjectId
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 
-from dispatcher.progress.document import Progress, Start, Trying
-from dispatcher.progress.tracker import RING_SLOTS, ProgressTracker
+from dispatcher.commit.committer import Change, Committer
+from dispatcher.commit.progress import Progress, Start, Trying
+from dispatcher.commit.tracker import RING_SLOTS, ProgressTracker
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import SCHEMA, Document
 from linedesk.store.errors import OtherSchema, Replaced, StoreUnavailable
 from tests.dispatcher.faults import failing

@@ -14,8 +14,8 @@ from itertools import chain, islice
 from typing import Any
 
 from dispatcher.conversations.mailbox import KeyState, Load, Mailbox, ReadyLine, Run
-from dispatcher.keyed.queues import KeyQueues
-from dispatcher.keyed.threads import Thread, Threads
+from dispatcher.pool.queues import KeyQueues
+from dispatcher.pool.threads import Thread, Threads
 from linedesk.store.documents import Document
 from linedesk.store.queue.usage import FeedPosition, accepted_at
 from linedesk.store.records.events import EVENT_ID

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Mailbox, Run
-from dispatcher.keyed.hold_policy import HoldPolicy
-from dispatcher.keyed.queues import KeyQueues
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.pool.hold_policy import HoldPolicy
+from dispatcher.pool.queues import KeyQueues
 from linedesk.store.control import Pause, Pauses, Scope
 from tests.dispatcher.fakes import WAITS
 

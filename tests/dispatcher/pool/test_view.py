@@ -11,13 +11,13 @@ from random import Random
 
 import pytest
 
+from dispatcher.commit.held import HeldKey
+from dispatcher.commit.tracker import ProgressTracker, Slot
 from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
-from dispatcher.keyed.queues import KeyQueues
-from dispatcher.keyed.suspects import CrashSuspects
-from dispatcher.keyed.threads import Threads
-from dispatcher.keyed.view import MOST_WAITING, PoolView
-from dispatcher.progress.held import HeldKey
-from dispatcher.progress.tracker import ProgressTracker, Slot
+from dispatcher.pool.queues import KeyQueues
+from dispatcher.pool.suspects import CrashSuspects
+from dispatcher.pool.threads import Threads
+from dispatcher.pool.view import MOST_WAITING, PoolView
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why

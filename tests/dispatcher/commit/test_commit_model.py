@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.linedesk.store.commit_model import GUARDS, SMALL_SIZES, Model
+from tests.dispatcher.commit.commit_model import GUARDS, SMALL_SIZES, Model
 
 Size = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ so that progress can advance past them.
 from __future__ import annotations
 
 from dispatcher.conversations.mailbox import Mailbox
-from dispatcher.keyed.queues import MANY, KeyQueues
+from dispatcher.pool.queues import MANY, KeyQueues
 
 HELD_AFTER_SECONDS = 60.0
 PAUSED_AFTER_SECONDS = 1.0

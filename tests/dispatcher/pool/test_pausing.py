@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Change
+from dispatcher.commit.tracker import ProgressSnapshot
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.keyed.queues import MANY
-from dispatcher.keyed.suspects import CrashSuspects
-from dispatcher.progress.tracker import ProgressSnapshot
-from linedesk.store.committer import Change
+from dispatcher.pool.queues import MANY
+from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, Document, make_heartbeat, name_of
 from tests.dispatcher.conftest import Begin, DeskOfPool

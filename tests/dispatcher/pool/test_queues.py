@@ -19,16 +19,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from dispatcher.commit.held import HeldKey
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import KeyState, Load, ReadyLine, Run
-from dispatcher.keyed.queues import MOST_MOVED_BYTES, KeyQueues
-from dispatcher.keyed.suspects import CrashSuspects
-from dispatcher.progress.held import HeldKey
-from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.pool.queues import MOST_MOVED_BYTES, KeyQueues
+from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_WRAPPED_BYTES
+from tests.dispatcher.commit.test_tracker import empty_progress, stored
 from tests.dispatcher.fakes import WAITS
-from tests.dispatcher.progress.test_tracker import empty_progress, stored
 
 CHANNEL = "main"
 KEYS = ("A", "B", "C")

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
+from dispatcher.commit.committer import Committer
+from dispatcher.commit.held import HeldKey, HeldStore
+from dispatcher.commit.progress import Progress, Start, Trying
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
-from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.queues import MANY
-from dispatcher.keyed.saver import Saver
-from dispatcher.keyed.starts import CAUSE, StartCounter
-from dispatcher.keyed.suspects import CrashSuspects
+from dispatcher.pool.pool import Pool
+from dispatcher.pool.queues import MANY
+from dispatcher.pool.saver import Saver
+from dispatcher.pool.starts import CAUSE, StartCounter
+from dispatcher.pool.suspects import CrashSuspects
 from dispatcher.process import ExitReason
-from dispatcher.progress.document import Progress, Start, Trying
-from dispatcher.progress.held import HeldKey, HeldStore
-from dispatcher.progress.tracker import ProgressTracker
-from linedesk.store.committer import Committer
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import DeskOfPool, Dispatch

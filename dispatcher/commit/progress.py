@@ -11,11 +11,11 @@ import pymongo
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from dispatcher.progress.held import HeldStore
-from dispatcher.progress.tracker import RING_SLOTS, ProgressSnapshot, ProgressTracker
+from dispatcher.commit.committer import Change, Committer
+from dispatcher.commit.held import HeldStore
+from dispatcher.commit.tracker import RING_SLOTS, ProgressSnapshot, ProgressTracker
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER, require_schema
-from linedesk.store.committer import Change, Committer
 from linedesk.store.documents import HELD, PROGRESS, SCHEMA, Document
 from linedesk.store.errors import Replaced, translated
 
@@ -27,7 +27,7 @@ CLAIM_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Trying:
-    """A suspect that was named before it ran (`dispatcher.keyed.suspects`)."""
+    """A suspect that was named before it ran (`dispatcher.pool.suspects`)."""
 
     name: str
     starts: int

@@ -19,15 +19,15 @@ from typing import Any
 
 import bson
 
+from dispatcher.commit.held import HeldKey, HeldStore
+from dispatcher.commit.tracker import ProgressSnapshot, ProgressTracker
 from dispatcher.conversations.conversations import Conversations
 from dispatcher.conversations.mailbox import Following, GiveUp, Job, JobResult, Load, Run, Wait
-from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
-from dispatcher.keyed.queues import KeyQueues
-from dispatcher.keyed.suspects import CrashSuspects
-from dispatcher.keyed.threads import Thread, Threads
-from dispatcher.keyed.view import PoolView
-from dispatcher.progress.held import HeldKey, HeldStore
-from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker
+from dispatcher.pool.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
+from dispatcher.pool.queues import KeyQueues
+from dispatcher.pool.suspects import CrashSuspects
+from dispatcher.pool.threads import Thread, Threads
+from dispatcher.pool.view import PoolView
 from linedesk.store.control import NO_PAUSES, RELEASED, Drop, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable

@@ -1,7 +1,7 @@
 """The key queues: the unfinished documents, their order, and what each key waits for.
 
 Pure: no lock, no threads, no I/O and no callbacks. The pool calls one method under its lock and
-then derives from the state which threads to wake (`dispatcher.keyed.pool`).
+then derives from the state which threads to wake (`dispatcher.pool.pool`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import Any
 
+from dispatcher.commit.held import HeldKey
+from dispatcher.commit.tracker import ProgressSnapshot, ProgressTracker, Slot
 from dispatcher.conversations.conversations import Conversations
 from dispatcher.conversations.mailbox import (
     Following,
@@ -24,9 +26,7 @@ from dispatcher.conversations.mailbox import (
     Run,
     Wait,
 )
-from dispatcher.keyed.suspects import CrashSuspects
-from dispatcher.progress.held import HeldKey
-from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
+from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import NO_PAUSES, Drop, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_WRAPPED_BYTES

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from dispatcher.conversations.mailbox import Job, JobResult, Run, Wait
-from dispatcher.keyed.suspects import CrashSuspects
+from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import DeskOfPool

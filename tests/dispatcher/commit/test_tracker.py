@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dispatcher.progress.tracker import (
+from dispatcher.commit.tracker import (
     FORGET_AFTER,
     KEPT_OUT_OF_HELD,
     RING_SLOTS,

@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+from dispatcher.commit.progress import Progress, Start, Trying
 from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Wait
-from dispatcher.keyed.suspects import CrashSuspects
-from dispatcher.progress.document import Progress, Start, Trying
+from dispatcher.pool.suspects import CrashSuspects
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
 from linedesk.store.records.waits import Why

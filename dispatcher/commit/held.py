@@ -1,7 +1,7 @@
 """The `held` collection: documents that wait long, in the order of their key.
 
 Rows are added and removed only in the group that names their documents finished or decided
-(`dispatcher.progress.document`). A document is therefore in one place or the other after any crash.
+(`dispatcher.commit.progress`). A document is therefore in one place or the other after any crash.
 recvq is capped, and MongoDB takes no write to it in a transaction (error 263): it is only read.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dispatcher.commit.committer import Committer
 from linedesk.store.client import MAJORITY
-from linedesk.store.committer import Committer
 from linedesk.store.documents import HELD, Document
 
 

@@ -1,0 +1,1 @@
+"""All durable writes of a leader, in groups under one fence, and what it has finished."""

@@ -1,1 +1,0 @@
-"""Documents reach threads in order by key, with pauses, `held`, and saves."""

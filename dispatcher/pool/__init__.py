@@ -1,0 +1,1 @@
+"""Documents reach threads in order by key, with pauses and `held`."""

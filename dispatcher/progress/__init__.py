@@ -1,1 +1,0 @@
-"""How far all documents are finished: the `progress` document and the `held` collection."""
