@@ -25,12 +25,14 @@ from rich.console import Console
 from bench.report import Report, by_turns
 from bench.stack import DATABASE, NOWHERE, store
 from bench.webhooks import SENTENCE, text_event
+from dispatcher.conversations.leader import Leader
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits
-from jobworker.assembly import BotWorker, LineSettings
+from jobworker.assembly import BotSettings, BotWorker, LineSettings
+from jobworker.remote.leader import Workers
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.runtime.garbage import spare_the_collector
@@ -135,7 +137,9 @@ class Bench:
                 stream.next()
             return self._events / (time.monotonic() - started)
 
-    def dispatched(self, make_worker: Callable[..., Any], *, after_first: bool = False) -> float:
+    def dispatched(
+        self, make_worker: Callable[[Leader], Any], *, after_first: bool = False
+    ) -> float:
         """Events per second from the start until progress says that all are finished.
 
         With `after_first` they count from the first saved progress on. The worker is closed at the
@@ -145,8 +149,8 @@ class Bench:
         inbox: SimpleQueue[int | BaseException] = SimpleQueue()
         with connect(self._uri, app_name="bench-feed") as feed_client, ExitStack() as ends:
 
-            def closed_at_end(**tools: Any) -> Any:
-                return ends.enter_context(closing(make_worker(**tools)))
+            def closed_at_end(leader: Leader) -> Any:
+                return ends.enter_context(closing(make_worker(leader)))
 
             recvq = feed_client[DATABASE][RECVQ]
             history = BeforeAll(recvq)
@@ -172,10 +176,10 @@ class Bench:
             thread.join()
         return self._events / seconds
 
-    def desk(self, bot: Bot | None, **tools: Any) -> BotWorker:
+    def desk(self, bot: Bot | None, leader: Leader, workers: Workers | None = None) -> BotWorker:
         """A worker with this bot; without one its jobs go to other processes."""
         line = LineSettings(NOWHERE, "unused", interval_seconds=0, threads=THREADS)
-        return BotWorker(bot, line, tries=1, **tools)
+        return BotWorker(bot, BotSettings(tries=1), line, leader, workers=workers)
 
     def _rewind(self) -> None:
         id_, token = self._first
@@ -209,7 +213,7 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
         bench = Bench(mongod.uri, client, options.events, console)
         variants: dict[str, Callable[[], float]] = {
             "bare loop": bench.bare,
-            "dispatcher, no-op job": lambda: bench.dispatched(lambda **tools: NoJob()),
+            "dispatcher, no-op job": lambda: bench.dispatched(lambda leader: NoJob()),
             "dispatcher, no-op bot handler": lambda: bench.dispatched(partial(bench.desk, no_bot)),
         }
         measured = {

@@ -19,7 +19,7 @@ from dispatcher.commit.committer import Committer
 from dispatcher.commit.held import HeldKey, HeldStore
 from dispatcher.commit.progress import Progress, Start
 from dispatcher.control import ControlReader
-from dispatcher.conversations.conversations import Conversations
+from dispatcher.conversations.leader import Leader
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.feed.feed import Feed
 from dispatcher.feed.heartbeat import Heartbeat
@@ -113,7 +113,7 @@ class Dispatcher:
         database: Database[Any],
         feed: Feed,
         history: Rescan,
-        make_worker: Callable[..., BotWorker],
+        make_worker: Callable[[Leader], BotWorker],
         *,
         limits: DispatcherLimits,
         lease: Lease,
@@ -147,15 +147,14 @@ class Dispatcher:
         self._guard = Guard(database)
         self._neighbours = Neighbours(database)
         self._committer = Committer(database)
-        self._known = Conversations()
-        self._worker = make_worker(
-            committer=self._committer,
-            known=self._known,
+        self._leader = Leader(
+            self._committer,
             step=lambda step: self.pool.step(step),
             later=self._delayed_calls.later,
             lease_is_fresh=lease.is_fresh,
             places=lambda jobs: self.pool.allow(jobs),
         )
+        self._worker = make_worker(self._leader)
 
     def run(self) -> ExitReason:
         """Run until a signal or a failure; raises SetupError if the operator has to act first."""
@@ -320,7 +319,7 @@ class Dispatcher:
         return Pool(
             self._starts.decide,
             start.tracker,
-            known=self._known,
+            known=self._leader.known,
             threads=self._limits.threads,
             bound=self._limits.documents,
             later=self._delayed_calls.later,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
-from dispatcher.commit.committer import Committer
-from dispatcher.conversations.conversations import Conversations
+from dispatcher.conversations.leader import Leader
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import ContentDownloads
@@ -47,7 +45,7 @@ from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
 from jobworker.sending.button import Buttons, SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
-from jobworker.sending.late_replies import A_DAY, LateReplies
+from jobworker.sending.late_replies import A_DAY
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.turn import Turns
@@ -104,6 +102,21 @@ class LineSettings:
     """How an answer is sent that is too late for its reply token."""
 
 
+@dataclass(frozen=True)
+class BotSettings:
+    """How a bot's handlers are called, and what they may know."""
+
+    tries: int
+    """The total number of runs of a failing handler."""
+    retry_limits: RetryLimits = RETRY_LIMITS
+    letter_days: int = 90
+    """How long dead letters are kept."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    masked: Callable[[str], str] = str
+    """Masks every secret in a text that is stored."""
+
+
 class LineSide:
     """All parts that call LINE, which are stopped and closed together."""
 
@@ -111,10 +124,8 @@ class LineSide:
         self,
         line: LineSettings,
         calls: CallLog,
+        leader: Leader,
         *,
-        step: Callable[[Callable[[], None]], None],
-        later: Callable[[float, Callable[[], None]], None],
-        lease_is_fresh: Callable[[], bool],
         figures: WorkerMetrics,
         now: Callable[[], datetime],
     ) -> None:
@@ -125,9 +136,9 @@ class LineSide:
             concurrency=line.concurrency,
             # The handler still has most of its time when its turn comes.
             handler_turn_seconds=line.handler_seconds / 3,
-            step=step,
-            later=later,
-            lease_is_fresh=lease_is_fresh,
+            step=leader.step,
+            later=leader.later,
+            lease_is_fresh=leader.lease_is_fresh,
             figures=figures,
         )
         self.rate_limits = RateLimits(at_once=line.concurrency)
@@ -141,7 +152,13 @@ class LineSide:
         )
         calls.groups = self.groups = GroupSizes(self.client.get, now=now)
         self.line = Line(
-            hosts.api.gate, self.client, self.rate_limits, step, later, figures=figures, now=now
+            hosts.api.gate,
+            self.client,
+            self.rate_limits,
+            leader.step,
+            leader.later,
+            figures=figures,
+            now=now,
         )
         self._settings = line
         self._calls = calls
@@ -196,53 +213,36 @@ class LineSide:
 class BotWorker:
     """A bot's worker with the parts that call LINE and the log of calls, closed together.
 
-    With `workers` the handlers run in worker processes; `places` gets their number of jobs.
+    With `workers` the handlers run in worker processes; the leader gets their number of jobs.
     """
 
     def __init__(
         self,
         bot: Bot | None,
+        handling: BotSettings,
         line: LineSettings,
+        leader: Leader,
         *,
-        committer: Committer,
-        known: Conversations | None = None,
-        tries: int,
-        retry_limits: RetryLimits = RETRY_LIMITS,
-        letter_days: int = 90,
-        settings: Mapping[str, Any] = MappingProxyType({}),
-        secrets: Mapping[str, str] = MappingProxyType({}),
-        masked: Callable[[str], str] = str,
-        step: Callable[[Callable[[], None]], None],
-        later: Callable[[float, Callable[[], None]], None],
-        lease_is_fresh: Callable[[], bool],
-        places: Callable[[int], None] = lambda jobs: None,
         workers: Workers | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         timer_set: Callable[[datetime | None], None] = lambda due_at: None,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        figures, database = WorkerMetrics(registry), committer.database
+        figures, committer = WorkerMetrics(registry), leader.committer
+        database = committer.database
         calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
-        conversations = ConversationStore(committer, known)
+        conversations = ConversationStore(committer, leader.known)
         answers = WaitingAnswers(committer, conversations)
-        unsends = Unsends(committer, known, figures=figures)
+        unsends = Unsends(committer, leader.known, figures=figures)
         self.answer_ages = AnswerAges(answers, unsends.deadletters)
         looks = (
             KeptLetters(database[DEADLETTERS], figures),
-            Ageing(database, days=letter_days),
+            Ageing(database, days=handling.letter_days),
             self.answer_ages,
             NameParts(committer),
         )
         self.rows = RowWriter(calls, runs.rows, looks=[one.look for one in looks])
-        self.line = side = LineSide(
-            line,
-            calls,
-            step=step,
-            later=later,
-            lease_is_fresh=lease_is_fresh,
-            figures=figures,
-            now=now,
-        )
+        self.line = side = LineSide(line, calls, leader, figures=figures, now=now)
         schedule = Schedule(database, timer_set)
         self.outbox = Outbox(
             side.line,
@@ -250,11 +250,13 @@ class BotWorker:
             conversations=conversations,
             deadletters=unsends.deadletters,
             schedule=schedule,
-            reply_unknown=line.reply_unknown,
             quota=side.quota,
             groups=side.groups,
-            late_replies=LateReplies(a_day=line.late_replies_a_day),
-            limits=line.send_limits,
+            limits=replace(
+                line.send_limits,
+                reply_unknown=line.reply_unknown,
+                late_replies_a_day=line.late_replies_a_day,
+            ),
         )
         side.quota.when_closed = self.outbox.month_closed
         figures.set("outbox_effects", self.outbox.__len__)
@@ -263,7 +265,7 @@ class BotWorker:
         animations = LoadingAnimations(
             side.line, load=conversations.load, is_on=line.loading_animation
         )
-        self._places, self._workers = places, workers
+        self._leader, self._workers = leader, workers
         handlers: Handlers
         if workers is None:
             assert bot is not None, "without worker processes the bot runs here"
@@ -271,12 +273,12 @@ class BotWorker:
         else:
             Metrics(OF_LEADER, registry).ask(workers.figures)
             handlers = RemoteHandlers(
-                workers, handler_seconds=line.handler_seconds, now=now, masked=masked
+                workers, handler_seconds=line.handler_seconds, now=now, masked=handling.masked
             )
         self._turns = Turns(
             handlers=handlers,
-            tries=tries,
-            limits=retry_limits,
+            tries=handling.tries,
+            limits=handling.retry_limits,
             handler_seconds=line.handler_seconds,
             conversations=conversations,
             outbox=self.outbox,
@@ -290,14 +292,14 @@ class BotWorker:
                 content=side.contents.fetch,
                 quota=lambda: side.quota.month,
                 now=now,
-                settings=settings,
-                secrets=secrets,
+                settings=handling.settings,
+                secrets=handling.secrets,
             ),
             animate=animations.begin,
             offer_button=Buttons(side.line, answers, line.slow_answers).begin,
-            lease_is_fresh=lease_is_fresh,
+            lease_is_fresh=leader.lease_is_fresh,
             runs=runs,
-            masked=masked,
+            masked=handling.masked,
         )
 
     @property
@@ -316,7 +318,7 @@ class BotWorker:
         self._turns.take_over(epoch)
         self.rows.start()
         if self._workers is not None:
-            self._workers.begin(epoch, self._places)
+            self._workers.begin(epoch, self._leader.places)
         self.line.quota.start()
 
     def decide(self, job: Job) -> JobResult | Wait:

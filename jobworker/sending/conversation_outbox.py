@@ -25,8 +25,16 @@ from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
 from jobworker.line.month import day_of
-from jobworker.sending.late_replies import LATE, LateReplies
-from jobworker.sending.verdict import PROOF_SECONDS, QUOTA, CallOutcome, Tried, expired, outlived
+from jobworker.sending.late_replies import A_DAY, LATE, LateReplies
+from jobworker.sending.verdict import (
+    PROOF_SECONDS,
+    QUOTA,
+    CallOutcome,
+    ReplyUnknown,
+    Tried,
+    expired,
+    outlived,
+)
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE, USER
@@ -34,7 +42,7 @@ from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE, USER
 
 @dataclass(frozen=True)
 class SendLimits:
-    """The time limits of sends, the number of tries, and how many may wait."""
+    """The time limits of sends, the number of tries, how many may wait, and what may be paid."""
 
     note_seconds: float = 2.0
     """For storing a try, since the gate is held meanwhile. It usually takes milliseconds."""
@@ -69,6 +77,9 @@ class SendLimits:
     """Effects of all outboxes; above the limit reading pauses."""
     most_bytes_in_all: int = 64 * 1024 * 1024
     """Size of the sends of all outboxes; above the limit reading pauses."""
+    reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
+    late_replies_a_day: int = A_DAY
+    """Paid calls a day for late replies of one conversation."""
 
 
 # A call that is stored and not made is stored anew after that: its time counts as that of its try.

@@ -66,7 +66,6 @@ from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import (
     QUOTA,
     CallOutcome,
-    ReplyUnknown,
     SendVerdict,
     Tried,
     judge,
@@ -117,21 +116,18 @@ class Outbox:
         deadletters: DeadLetters,
         schedule: Schedule,
         batches: Batches,
-        reply_unknown: ReplyUnknown = ReplyUnknown.PUSH,
         quota: Quota | None = None,
         groups: GroupSizes | None = None,
-        late_replies: LateReplies | None = None,
         limits: SendLimits = LIMITS,
     ) -> None:
         self._conversations = conversations
         self._deadletters = deadletters
         self._schedule = schedule
         self._line = line
-        self._reply_unknown = reply_unknown
         self._figures = line.figures
         self._quota = quota or Quota(line)
         self._groups = groups or GroupSizes()
-        self._late = late_replies or LateReplies()
+        self._late = LateReplies(a_day=limits.late_replies_a_day)
         self._figures.set("late_replies_a_day", self._late.a_day)
         self._figures.set(
             "late_replies_today",
@@ -604,7 +600,7 @@ class Outbox:
         """Settle the answer, all on this thread: a stop drops steps, and the next process would
         treat a refused call as one of unknown outcome.
         """
-        outcome = judge(tried, box.answer, reply_unknown=self._reply_unknown)
+        outcome = judge(tried, box.answer, reply_unknown=self._limits.reply_unknown)
         call = tried.call
         if outcome.unproved:
             log.warning("reply of unknown outcome, not provable conversation=%s", box.id)

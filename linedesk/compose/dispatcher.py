@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
+from dispatcher.conversations.leader import Leader
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.feed import STEP_SECONDS, Feed, feed_client
 from dispatcher.feed.oplog import OplogFeed
@@ -20,7 +21,7 @@ from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from dispatcher.timers import Timers, system_now
-from jobworker.assembly import BotWorker, LineSettings
+from jobworker.assembly import BotSettings, BotWorker, LineSettings
 from jobworker.remote.leader import Workers
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.verdict import ReplyUnknown
@@ -74,20 +75,24 @@ def run_dispatcher(settings: Settings) -> int:
     registry = CollectorRegistry()
     desks: list[BotWorker] = []
 
-    def make_desk(**tools: Any) -> BotWorker:
+    handling = BotSettings(
+        tries=settings.handler_tries,
+        letter_days=settings.dead_letter_days,
+        settings=bot_settings,
+        secrets=bot_secrets,
+        masked=masking(settings.secret_values),
+    )
+
+    def make_desk(leader: Leader) -> BotWorker:
         desk = BotWorker(
             bot,
+            handling,
             _line_settings(settings),
-            tries=settings.handler_tries,
-            letter_days=settings.dead_letter_days,
-            settings=bot_settings,
-            secrets=bot_secrets,
-            masked=masking(settings.secret_values),
+            leader,
             now=now,
             timer_set=timers.set,
             registry=registry,
             workers=_workers(settings, database) if is_remote else None,
-            **tools,
         )
         desks.append(desk)
         return desk

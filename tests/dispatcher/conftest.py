@@ -161,7 +161,7 @@ class Running:
             self._client[name],
             self.feed,
             Rescan(self._client[name][RECVQ]),
-            lambda **tools: worker,
+            lambda leader: worker,
             limits=limits,
             lease=lease,
             inbox=self.inbox,

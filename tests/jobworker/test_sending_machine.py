@@ -30,7 +30,6 @@ from jobworker.line.rate_limits import RateLimits
 from jobworker.line.side_call import Line
 from jobworker.record.conversations import LateCall, Noted, Outbound, Placed
 from jobworker.sending.outbox import LIMITS, Outbox
-from jobworker.sending.verdict import ReplyUnknown
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of
@@ -126,7 +125,6 @@ class World:
             schedule=self,  # type: ignore[arg-type]
             # No two sends have the same text here, so none travels with another conversation's.
             batches=None,  # type: ignore[arg-type]
-            reply_unknown=ReplyUnknown.PUSH,
         )
         for id_, effects in self.waiting.items():
             left = Outbound(copy.deepcopy(sorted(effects.items())), self.noted.get(id_))

@@ -18,10 +18,11 @@ from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.conversations import Conversations
+from dispatcher.conversations.leader import Leader
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
-from jobworker.assembly import BotWorker, LineSettings
+from jobworker.assembly import BotSettings, BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
@@ -97,6 +98,13 @@ class Room:
             self._constants.enter_context(patch(name, self.line[name]))
         self.desk = BotWorker(
             self.bot,
+            BotSettings(
+                tries=self.tries,
+                retry_limits=self.retry_limits,
+                settings=self._settings(),
+                secrets=self.secrets,
+                masked=self.masked,
+            ),
             LineSettings(
                 api_base=self.sim.url,
                 token=self.sim.token,
@@ -107,17 +115,14 @@ class Room:
                 send_limits=self.send_limits,
                 **{name: value for name, value in self.line.items() if "." not in name},
             ),
-            committer=self.committer,
-            known=known,
-            tries=self.tries,
-            retry_limits=self.retry_limits,
-            settings=self._settings(),
-            secrets=self.secrets,
-            masked=self.masked,
-            step=lambda step: self.pool.step(step),
-            later=lambda seconds, action: self.clock.later(seconds, action),
-            lease_is_fresh=lambda: self.lease_is_fresh(),
-            places=lambda jobs: self.pool.allow(jobs),
+            Leader(
+                self.committer,
+                step=lambda step: self.pool.step(step),
+                later=lambda seconds, action: self.clock.later(seconds, action),
+                lease_is_fresh=lambda: self.lease_is_fresh(),
+                places=lambda jobs: self.pool.allow(jobs),
+                known=known,
+            ),
             workers=self._workers(),
             registry=self.registry,
         )
