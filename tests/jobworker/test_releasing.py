@@ -56,8 +56,8 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 def box_of(room: Room, user: Any) -> ConversationOutbox:
     """The user's outbox, once there is something in it."""
-    boxes, id_ = room.desk.outbox._boxes, f"{CHANNEL}/{user.user_id}"
-    box: ConversationOutbox = eventually(lambda: boxes.get(id_))
+    outbox, id_ = room.desk.outbox, f"{CHANNEL}/{user.user_id}"
+    box: ConversationOutbox = eventually(lambda: outbox._box(id_))
     return box
 
 
