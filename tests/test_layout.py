@@ -17,7 +17,7 @@ TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
 MOST_MODULES = 16
 
 BASE = {"linedesk.runtime", "linedesk.store"}
-# What both rooms share; the dispatcher hands jobs to the worker.
+# Both rooms share these; the dispatcher hands jobs to the worker.
 CONVERSATIONS = {"dispatcher.commit", "dispatcher.conversations"}
 PARTS = BASE | CONVERSATIONS | {"linedesk.settings", "frontdesk"}
 PARTS |= {"dispatcher", "jobworker", "linedesk", "linedesk.bots", "linedesk.console"}

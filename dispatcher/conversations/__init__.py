@@ -1,1 +1,1 @@
-"""What a leader knows of each conversation."""
+"""The knowledge of a leader about each conversation."""

@@ -1,4 +1,4 @@
-"""What a leader gives to its worker."""
+"""The parts of a leader that its worker uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dispatcher.conversations.conversations import Conversations
 
 @dataclass(frozen=True)
 class Leader:
-    """The parts of a dispatcher that its worker uses."""
+    """Parts of the dispatcher that holds the lease."""
 
     committer: Committer
     """Makes the durable writes."""

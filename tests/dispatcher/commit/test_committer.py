@@ -12,12 +12,12 @@ import pytest
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from dispatcher.commit import committer as module
 from dispatcher.commit.committer import Change, Committer, Fence, Write
 from dispatcher.commit.progress import Progress
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
-from linedesk.store import committer as module
 from linedesk.store.client import Client
 from linedesk.store.documents import DEADLETTERS, PROGRESS, Document
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused

@@ -1,4 +1,4 @@
-"""What is known of conversations: those used last remain, and those in use."""
+"""The conversations in memory: those used last remain, and those in use."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ import pytest
 import requests
 
 import linesim
+from dispatcher.commit import committer
 from dispatcher.conversations.conversations import Conversations
 from jobworker.bot.talk import Talk
 from jobworker.effects import Call, Send, SendMethod
@@ -30,7 +31,6 @@ from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.compose.private_mongod import free_port
-from linedesk.store import committer
 from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import WITH_OUTBOX, place_of
