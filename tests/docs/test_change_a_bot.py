@@ -253,7 +253,8 @@ def test_the_pages_new_version_continues_what_its_old_version_began(desk: Desk) 
     assert desk.says("靴") == ["サイズは？"]
     desk.runs(BLOCKS["shop_1"])
     assert desk.says("M") == ["サイズは？"]
-    assert desk.later(seconds=3601) == ["ご注文の途中です。"]
+    # In the hour before 18:00 in Japan the day's news come first.
+    assert desk.later(seconds=3601)[-1:] == ["ご注文の途中です。"]
     assert desk.causes() == ["handler: NoTimerHandler"]
 
 

@@ -133,7 +133,8 @@ def test_a_late_answer_is_of_what_was_done_before_or_after_the_wait(sim, line, t
     (call,) = sim.calls
     accepted_before = call.finished - call.accepted_at
     accepted_after = call.accepted_at - call.started
-    assert (accepted_before if accept else accepted_after) >= 0.2
+    # Two clocks: the loop's may wake it a moment early by the other.
+    assert (accepted_before if accept else accepted_after) > 0.19
 
 
 def test_a_success_has_done_what_was_asked_whatever_its_body(sim, line, taro):
