@@ -61,7 +61,7 @@ class Unsends:
         self._recvq = durable(database[RECVQ])
         self._held = database[HELD]
         self.deadletters = DeadLetters(committer, is_unsent=self.covers, figures=figures)
-        self._known = known or Conversations()
+        self._known = Conversations() if known is None else known
 
     def take_over(self) -> None:
         """Load the recent notes of predecessors, before any outbox is loaded."""

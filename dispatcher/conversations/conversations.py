@@ -129,9 +129,6 @@ class Conversations:
         self._by_id: OrderedDict[Any, Conversation] = OrderedDict()
         self._bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._by_id)
-
     def find(self, id_: Any) -> Conversation | None:
         """Return a conversation; None if nothing is known of it."""
         return self._by_id.get(id_)

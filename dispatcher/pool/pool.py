@@ -75,7 +75,7 @@ class Pool:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._decide = decide
-        known = known or Conversations()
+        known = Conversations() if known is None else known
         self._bound = bound
         self._most_bytes = MOST_BYTES
         self._threads_for_jobs = threads - 1

@@ -109,7 +109,7 @@ class KeyQueues:
         self._held_bound = held_bound
         self._many = many
         self._most_moved = most_moved
-        self._known = known or Conversations()
+        self._known = Conversations() if known is None else known
         self._in: dict[KeyState, OrderedDict[Mailbox, None]] = {
             state: OrderedDict() for state in KeyState
         }

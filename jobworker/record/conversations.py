@@ -260,7 +260,7 @@ class ConversationStore:
     def __init__(self, committer: Committer, known: Conversations | None = None) -> None:
         self._committer = committer
         self._collection = committer.database[CONVERSATIONS]
-        self.known = known or Conversations()
+        self.known = Conversations() if known is None else known
         self.epoch = 0
         self._numbers = itertools.count(FIRST_NUMBER)
 

@@ -83,11 +83,11 @@ class Room:
     def __post_init__(self) -> None:
         self.clock = DelayedCalls()
         self.committer = Committer(self.database)
-        known = Conversations()
+        self.known = Conversations()
         self.pool = Pool(
             lambda task: self.desk.decide(task),
             ProgressTracker(),
-            known=known,
+            known=self.known,
             threads=self.threads,
             bound=10_000,
             later=lambda seconds, action: self.clock.later(seconds, action),
@@ -121,7 +121,7 @@ class Room:
                 later=lambda seconds, action: self.clock.later(seconds, action),
                 lease_is_fresh=lambda: self.lease_is_fresh(),
                 places=lambda jobs: self.pool.allow(jobs),
-                known=known,
+                known=self.known,
             ),
             workers=self._workers(),
             registry=self.registry,

@@ -1,0 +1,45 @@
+"""All parts of a leader know the same conversation: its mailbox, stored state and outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dispatcher.conversations.conversations import Conversation
+from jobworker.bot.talk import Talk
+from linedesk import Bot
+from linesim import Sim
+from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+
+
+def test_a_conversation_has_its_job_then_its_sends_and_its_state(room: Rooms, sim: Sim) -> None:
+    bot, user = Bot(), sim.add_user("花子")
+
+    def known() -> Conversation:
+        found = desk.known.find(f"{CHANNEL}/{user.user_id}")
+        assert found is not None
+        return found
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.data["n"] = talk.data.get("n", 0) + 1
+        seen.append((known(), known().mailbox is not None))
+        talk.push("はい")
+
+    seen: list[tuple[Conversation, bool]] = []
+    desk = room(bot)
+    with desk.desk.gate.turn():
+        desk.says(user, "?")
+        eventually(lambda: known().outbox is not None)
+        assert known().is_busy
+    desk.until_quiet()
+    eventually(lambda: not known().is_busy)
+    assert seen == [(known(), True)]
+    stored = known().stored
+    assert stored is not None
+    assert stored.fields["data"] == {"n": 1}
+    desk.desk._turns.unsends.learn(known().id, ["M1"])
+    assert known().unsent == ("M1",)
