@@ -44,9 +44,12 @@ from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
 from jobworker.sending.button import Buttons, SlowAnswers
-from jobworker.sending.conversation_outbox import SendLimits
+from jobworker.sending.conversation_outbox import LIMITS, SendLimits
 from jobworker.sending.late_replies import A_DAY
-from jobworker.sending.outbox import LIMITS, Outbox
+from jobworker.sending.outbox import Outbox
+from jobworker.sending.outboxes import Outboxes
+from jobworker.sending.outcomes import Outcomes
+from jobworker.sending.sender import Sender
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.turn import Turns
 from jobworker.unsend import Unsends
@@ -244,21 +247,31 @@ class BotWorker:
         self.rows = RowWriter(calls, runs.rows, looks=[one.look for one in looks])
         self.line = side = LineSide(line, calls, leader, figures=figures, now=now)
         schedule = Schedule(database, timer_set)
-        self.outbox = Outbox(
+        limits = replace(
+            line.send_limits,
+            reply_unknown=line.reply_unknown,
+            late_replies_a_day=line.late_replies_a_day,
+        )
+        batches = Batches(committer)
+        self.outcomes = Outcomes(
             side.line,
-            batches=Batches(committer),
+            Outboxes(leader.known, limits),
             conversations=conversations,
             deadletters=unsends.deadletters,
-            schedule=schedule,
+            batches=batches,
+            quota=side.quota,
+            limits=limits,
+        )
+        self.sender = Sender(
+            side.line,
+            self.outcomes,
+            batches=batches,
             quota=side.quota,
             groups=side.groups,
-            limits=replace(
-                line.send_limits,
-                reply_unknown=line.reply_unknown,
-                late_replies_a_day=line.late_replies_a_day,
-            ),
+            limits=limits,
         )
-        side.quota.when_closed = self.outbox.month_closed
+        self.outbox = Outbox(self.sender, schedule)
+        side.quota.when_closed = self.outcomes.month_closed
         figures.set("outbox_effects", self.outbox.__len__)
         figures.set("oldest_send_seconds", self.outbox.oldest_seconds)
         self.names = LaterProfiles(side.line, conversations=conversations)
@@ -355,8 +368,8 @@ class BotWorker:
         )
 
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
-        """See `jobworker.sending.outbox.Outbox.give_up`."""
-        return self.outbox.give_up(f"{channel}/{key}", effect_id, cause=RELEASED)
+        """See `jobworker.sending.outcomes.Outcomes.give_up`."""
+        return self.outcomes.give_up(f"{channel}/{key}", effect_id, cause=RELEASED)
 
     def stop(self) -> None:
         """Begin no more calls of LINE, and end a download under way."""
@@ -366,7 +379,7 @@ class BotWorker:
 
     def finish(self) -> None:
         """Write which calls were not made."""
-        self.outbox.finish()
+        self.sender.finish()
 
     def close(self) -> None:
         """Write the last rows and close the connections, after the threads have ended."""

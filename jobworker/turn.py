@@ -53,7 +53,8 @@ from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import kept
 from jobworker.runs import FAILED, UNHEARD, JobMemo, JobRun, Runs
 from jobworker.sending.button import OfferedButton
-from jobworker.sending.outbox import AtOnce, Outbox
+from jobworker.sending.outbox import Outbox
+from jobworker.sending.sender import AtOnce
 from jobworker.unsend import Unsends
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
@@ -447,7 +448,7 @@ class Turn:
         messages = _messages_of(memo, document)
         message_id = messages.pop(self.name)
         effects = turns.conversations.placed(decision.to_carry_out)
-        with turns.outbox.at_once(self._id, effects) as at_once:
+        with turns.outbox.sender.at_once(self._id, effects) as at_once:
             memo.recording = turns.conversations.enter_record(
                 document,
                 decision,
@@ -477,7 +478,7 @@ class Turn:
         if recorded.applied:
             return self._found_applied(recorded.applied) or JobResult.ALREADY_APPLIED
         if at_once is not None:
-            turns.outbox.begin(at_once)
+            turns.outbox.sender.begin(at_once)
         else:
             turns.outbox.add(self._id, Outbound(recorded.effects, noted=recorded.call))
         turns.unsends.deadletters.written(*recording.decision.letters)

@@ -1,30 +1,32 @@
 """A multicast that carries the same first sends of several conversations. Pure.
 
 This module defines its content and the meaning of LINE's answer. `jobworker.record.batches` stores
-it, `jobworker.sending.batching` carries it out.
+it, `jobworker.sending.sender` carries it out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from typing import Any
 
 from jobworker.effects import Call, SendMethod
-from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, named_in
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.record.batches import ReadyBatch
 from jobworker.sending.conversation_outbox import (
+    NO_LIMIT,
     RATE_LIMITED,
+    Budget,
     Caller,
     CallState,
     ConversationOutbox,
     Go,
     MakeLetters,
     Moment,
+    Request,
     Rest,
     SendLimits,
     next_try_words,
@@ -75,7 +77,7 @@ class Batch(Caller):
         self,
         ready: ReadyBatch,
         messages: Sequence[Mapping[str, Any]],
-        boxes: Iterable[ConversationOutbox],
+        boxes: Sequence[ConversationOutbox],
         *,
         now: float,
         made: Moment,
@@ -83,15 +85,28 @@ class Batch(Caller):
         granted: Callable[[Batch, Ticket], None],
         was_tried: bool = False,
     ) -> None:
-        super().__init__(limits, lambda ticket: granted(self, ticket))
+        super().__init__(f"batch={ready.key}", limits, partial(granted, self))
         self.ready = ready
         self.messages = messages
-        self.boxes = {box.id: box for box in boxes}
+        call = Call(ready.at, SendMethod.MULTICAST, tuple(ready.members), key=ready.key)
+        self.call, self.noted_call = (call, None) if was_tried else (None, call)
+        self.boxes: dict[str, ConversationOutbox] = {}
         """Its conversations that are in memory."""
-        self.call = Call(ready.at, SendMethod.MULTICAST, tuple(ready.members), key=ready.key)
-        self.was_tried = was_tried
         self._made = made
-        self._worth = [box.standing(now) for box in self.boxes.values()]
+        self._worth = [box.standing(now) for box in boxes]
+        for box in boxes:
+            self.join(box)
+
+    def join(self, box: ConversationOutbox) -> Ticket | None:
+        """It has the first sends of a conversation; returns the ticket to cancel."""
+        self.boxes[box.id], box.batch = box, self
+        return box.take_along()
+
+    def leave(self, *boxes: ConversationOutbox) -> None:
+        """Conversations leave it."""
+        for box in boxes:
+            del self.boxes[box.id]
+            box.batch = None
 
     @property
     def users(self) -> list[str]:
@@ -110,23 +125,45 @@ class Batch(Caller):
         """All its conversations."""
         return tuple(self.ready.members)
 
-    def plan(self, boottime: float, held_seconds: float) -> MakeLetters | Rest | Go:
-        """Return what to do with the turn; `held_seconds` is how long the endpoint is held back."""
-        assert self.call is not None
-        if cause := outlived(self.call.at, self._made.now(boottime)):
-            return MakeLetters(cause, self.given_up_places())
-        if held_seconds:
-            return self.rest(held_seconds, next_try_words(RATE_LIMITED, held_seconds))
-        return Go(self.call, is_new=False)
+    def waits_for(self, at_gate: Callable[[TurnClass], str]) -> str:
+        travels = f"travels in one multicast to {len(self.ready.members):,} people"
+        return f"{travels}, which {super().waits_for(at_gate)}"
 
-    def judged(self, answer: LineAnswer | LineError) -> CallOutcome:
-        """Return the meaning of an answer; `refused` names conversations.
+    def plan(
+        self, boottime: float, held_seconds: Callable[[str], float], budget: Budget = NO_LIMIT
+    ) -> MakeLetters | Rest | Go:
+        call = self.call or self.noted_call
+        assert call is not None, "it is in MongoDB"
+        if cause := outlived(call.at, self._made.now(boottime)):
+            return MakeLetters(cause, self.given_up_places())
+        if seconds := held_seconds(call.way.path):
+            return self.rest(seconds, next_try_words(RATE_LIMITED, seconds))
+        return Go(call, is_new=self.call is None, is_noted=True)
+
+    def count_call(self) -> None:
+        super().count_call()
+        for box in self.boxes.values():
+            box.count_call()
+
+    def request(self, call: Call) -> Request:
+        """Its recipients are fixed, and so are its messages."""
+        sends = [
+            (box.chat, one.send)
+            for box in self.boxes.values()
+            for one in box.sends
+            if one.place in self.ready.members[box.id]
+        ]
+        return Request({"to": self.users, "messages": self.messages}, sends)
+
+    def judged(self, boottime: float) -> CallOutcome:
+        """Return the meaning of LINE's last answer; `refused` names conversations.
 
         An error that may concern one of them does not give up all. If LINE does not name the cause,
         and for a month's limit, which their number may have reached, the next call carries half as
         many.
         """
-        assert self.call is not None
+        assert self.call is not None, "LINE was called"
+        answer = self.answer
         tried = Tried(self.call, (), was_tried=self.was_tried)
         outcome = judge(tried, answer, reply_unknown=ReplyUnknown.PUSH)
         if self.was_tried and outcome.cause == QUOTA:

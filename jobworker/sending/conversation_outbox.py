@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial, reduce
 from itertools import islice, takewhile
+
+import bson
 
 from dispatcher.conversations.conversations import Conversation
 from jobworker.effects import Call, Send, SendMethod
@@ -33,9 +36,11 @@ from jobworker.sending.verdict import (
     ReplyUnknown,
     Tried,
     expired,
+    judge,
     outlived,
 )
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
+from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE, USER
 
@@ -82,6 +87,7 @@ class SendLimits:
     """Paid calls a day for late replies of one conversation."""
 
 
+LIMITS = SendLimits()
 # A call that is stored and not made is stored anew after that: its time counts as that of its try.
 NOTED_FOR = timedelta(minutes=1)
 # The reason for operators why a call rests whose endpoint is held back.
@@ -186,6 +192,15 @@ class Moment:
 NextStep = Enter | Move | Rest | MakeLetters | PutBack
 
 
+@dataclass(frozen=True)
+class Request:
+    """What a call says to LINE."""
+
+    body: Document
+    sends: Sequence[tuple[str, Send]]
+    """Its sends that are in memory, each with its chat."""
+
+
 class Caller(ABC):
     """Calls LINE, one call at a time: the outbox of a conversation, or a batch of several.
 
@@ -217,7 +232,9 @@ class Caller(ABC):
     stays BUSY, and no other thread takes it.
     """
 
-    def __init__(self, limits: SendLimits, granted: Callable[[Ticket], None]) -> None:
+    def __init__(self, name: str, limits: SendLimits, granted: Callable[[Ticket], None]) -> None:
+        self.name = name
+        """For log lines."""
         self.state = CallState.IDLE
         self.reason: str | None = None
         """Why it rests, as a text for operators; None while it waits for a turn or is called."""
@@ -248,6 +265,22 @@ class Caller(ABC):
     @abstractmethod
     def given_up_places(self) -> Sequence[str]:
         """Return the sends that become dead letters if it is given up now."""
+
+    @abstractmethod
+    def plan(
+        self, boottime: float, held_seconds: Callable[[str], float], budget: Budget = NO_LIMIT
+    ) -> MakeLetters | PutBack | Rest | Go:
+        """Return what to do with the turn. `held_seconds` returns how long an endpoint is held
+        back.
+        """
+
+    @abstractmethod
+    def request(self, call: Call) -> Request:
+        """Return what a call of it says to LINE."""
+
+    @abstractmethod
+    def judged(self, boottime: float) -> CallOutcome:
+        """Return the meaning of LINE's last answer, which has come now."""
 
     # Called by any thread.
 
@@ -305,6 +338,10 @@ class Caller(ABC):
         return MakeLetters(cause, self.given_up_places(), ticket)
 
     # Called by the thread that has it, in BUSY.
+
+    def count_call(self) -> None:
+        """LINE is called now."""
+        self.calls += 1
 
     def noted(self, go: Go) -> None:
         """The call is stored in MongoDB."""
@@ -468,7 +505,7 @@ class ConversationOutbox(Caller):
         limits: SendLimits,
         granted: Callable[[ConversationOutbox, Ticket], None],
     ) -> None:
-        super().__init__(limits, partial(granted, self))
+        super().__init__(f"conversation={conversation.id}", limits, partial(granted, self))
         self.conversation = conversation
         self.id: str = conversation.id
         self.chat = self.id.partition("/")[2]
@@ -481,6 +518,8 @@ class ConversationOutbox(Caller):
         """How many conversations may share its next call; 1 if LINE would not report an error in
         it.
         """
+        self.batch: Caller | None = None
+        """The batch that has its first sends (`jobworker.sending.batch`)."""
         # Jobs of the key that are deferred until there is room.
         self.waiters: list[Callable[[], None]] = []
         # How many sends the next call may carry.
@@ -497,6 +536,14 @@ class ConversationOutbox(Caller):
             len(self.sends) >= self._limits.most_per_conversation
             or self.size >= self._limits.most_bytes_per_conversation
         )
+
+    def pending(self, place: str, effect: Document, made: Moment) -> PendingSend:
+        """Return a recorded send, which this process knows since `made`. Raises KeyError, TypeError
+        or ValueError if it was edited by hand.
+        """
+        send = Send.from_document(effect)
+        standing = standing_of(send, self.id, self._limits, now=time.monotonic(), at=made.at)
+        return PendingSend(place, send, standing, made, len(bson.encode(effect)))
 
     def append(self, one: PendingSend) -> Move | None:
         """Add a send behind the others; returns what follows for the ticket at the gate."""
@@ -541,14 +588,14 @@ class ConversationOutbox(Caller):
         """The first send; in a call of unknown outcome, all of its members."""
         return self.call.members if self.call is not None else (self.sends[0].place,)
 
+    def waits_for(self, at_gate: Callable[[TurnClass], str]) -> str:
+        return super().waits_for(at_gate) if self.batch is None else self.batch.waits_for(at_gate)
+
     # Called by the thread that has it.
 
     def plan(
         self, boottime: float, held_seconds: Callable[[str], float], budget: Budget = NO_LIMIT
     ) -> MakeLetters | PutBack | Rest | Go:
-        """Return what to do with the turn. `held_seconds` returns how long an endpoint is held
-        back.
-        """
         first = self.sends[0]
         now = first.made.now(boottime)
         if self.call is None:
@@ -644,6 +691,20 @@ class ConversationOutbox(Caller):
         way = SendMethod.PUSH if first.way is SendMethod.REPLY else first.way
         return Call(first.tried_at or now, way, places, key=key)
 
+    def request(self, call: Call) -> Request:
+        sends = [one.send for one in self.members(call)]
+        body: Document = {"messages": [one for send in sends for one in send.messages]}
+        if call.way is SendMethod.REPLY:
+            body["replyToken"] = call.token
+        else:
+            body["to"] = sends[0].to
+        return Request(body, [(self.chat, send) for send in sends])
+
+    def judged(self, boottime: float) -> CallOutcome:
+        assert self.call is not None, "LINE was called"
+        tried = self.tried(self.call, boottime)
+        return judge(tried, self.answer, reply_unknown=self._limits.reply_unknown)
+
     def tried(self, call: Call, boottime: float) -> Tried:
         """Return the known facts of a call that is answered now."""
         members = self.members(call)
@@ -652,7 +713,6 @@ class ConversationOutbox(Caller):
             call,
             [len(one.send.messages) for one in members],
             was_tried=self.was_tried or members[0].send.tried_at is not None,
-            people=len(to) if isinstance(to, list) else 1,
             to_user=call.way is SendMethod.PUSH and str(to).startswith(USER),
             token_was_good=any(
                 one.send.token == call.token and one.token_lives(boottime + PROOF_SECONDS)

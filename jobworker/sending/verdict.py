@@ -62,8 +62,6 @@ class Tried:
     """The number of messages of each of its members, in order; empty for a batch."""
     was_tried: bool = False
     """Whether an earlier try of the same call is of unknown outcome."""
-    people: int = 1
-    """How many people it reaches; 1 for a group of unknown size."""
     to_user: bool = False
     """Whether it is a push to one user, which counts as one."""
     token_was_good: bool = False

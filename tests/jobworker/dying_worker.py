@@ -19,7 +19,8 @@ from jobworker.record.conversations import ConversationStore
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import WaitingAnswers
 from jobworker.sending.button import OfferedButton
-from jobworker.sending.outbox import Outbox
+from jobworker.sending.outcomes import Outcomes
+from jobworker.sending.sender import Sender
 from linedesk import Bot
 from linedesk.store.client import connect
 from tests.jobworker.worker_harness import BUTTON_SOON, Room
@@ -50,7 +51,7 @@ def after(owner: type, name: str, *, when: Callable[..., bool] = lambda *args: T
 
 def not_at_once() -> None:
     """Calls are stored by writes of their own."""
-    setattr(Outbox, "_at_once", lambda *args: None)  # noqa: B010
+    setattr(Sender, "_at_once", lambda *args: None)  # noqa: B010
 
 
 def ends_stay() -> None:
@@ -66,11 +67,11 @@ POINTS = {
     "recorded": lambda: after(ConversationStore, "recorded"),
     "entered": lambda: after(Schedule, "enter"),
     "noted": lambda: (not_at_once(), after(ConversationStore, "note_call")),
-    "called": lambda: after(Outbox, "_post"),
+    "called": lambda: after(Sender, "_post"),
     "answered": lambda: before(ConversationStore, "end_later"),
     "end left": lambda: (ends_stay(), after(ConversationStore, "end_later")),
-    "refused": lambda: before(Outbox, "_write_answer"),
-    "cleared": lambda: after(Outbox, "_write_answer"),
+    "refused": lambda: before(Outcomes, "_end_refused"),
+    "cleared": lambda: after(Outcomes, "_end_refused"),
     "button noted": lambda: after(WaitingAnswers, "offered"),
     "button called": lambda: after(OfferedButton, "request"),
     "button shown": lambda: after(WaitingAnswers, "shown"),
@@ -78,7 +79,7 @@ POINTS = {
         ConversationStore, "note_call", when=lambda _, id_, call, *more: as_push(call)
     ),
     "called as push": lambda: after(
-        Outbox, "_post", when=lambda _, box, call, *more: as_push(call)
+        Sender, "_post", when=lambda _, caller, *more: as_push(caller.call)
     ),
 }
 

@@ -54,9 +54,9 @@ class Freeze:
 
 
 def parts_of(room: Room) -> tuple[Any, Batches, Any]:
-    """The parts of a room's multicasts: its batching, their documents, and the calls of LINE."""
-    batching = room.desk.outbox._batching
-    return batching, batching._rows, room.desk.line.client
+    """The parts of a room's multicasts: its sender, their documents, and the calls of LINE."""
+    sender = room.desk.sender
+    return sender, sender._rows, room.desk.line.client
 
 
 def freeze_before(owner: Any, name: str) -> Callable[[Freeze], None]:

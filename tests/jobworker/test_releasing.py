@@ -56,8 +56,8 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 
 def box_of(room: Room, user: Any) -> ConversationOutbox:
     """The user's outbox, once there is something in it."""
-    outbox, id_ = room.desk.outbox, f"{CHANNEL}/{user.user_id}"
-    box: ConversationOutbox = eventually(lambda: outbox._box(id_))
+    boxes, id_ = room.desk.outcomes.boxes, f"{CHANNEL}/{user.user_id}"
+    box: ConversationOutbox = eventually(lambda: boxes.find(id_))
     return box
 
 
@@ -98,13 +98,13 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
         assert (letter["_id"], letter["cause"]) == (name, RELEASED)
         assert letter["attempts"] == 1
         # The rest ends, and changes nothing any more: the next one still waits for its turn.
-        one.desk.outbox._wake(box, rest)
+        one.desk.outcomes._wake(box, rest)
         until_stepped(one)
         assert len(one.desk.outbox) == 1
         assert box.state is CallState.WAITING
     one.until_quiet()
     # The same is true once its outbox is empty.
-    one.desk.outbox._wake(box, rest)
+    one.desk.outcomes._wake(box, rest)
     assert texts(sim, user) == ["二"]
     assert len(sim.calls) == calls + 1
 

@@ -29,11 +29,11 @@ from jobworker.line.gate import Gate
 from jobworker.line.rate_limits import RateLimits
 from jobworker.line.side_call import Line
 from jobworker.record.conversations import LateCall, Noted, Outbound, Placed
-from jobworker.sending.outbox import LIMITS, Outbox
+from jobworker.sending.conversation_outbox import LIMITS
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of
-from tests.jobworker.worker_harness import CHANNEL, a_send
+from tests.jobworker.worker_harness import CHANNEL, a_send, an_outbox
 
 INTERVAL_SECONDS = 1.0
 CONVERSATIONS = [f"{CHANNEL}/U{n}" for n in range(4)]
@@ -118,14 +118,8 @@ class World:
         )
         client: Any = SimpleNamespace(post=self.call)
         line = Line(self.gate, client, self.rate_limits, self.steps.append, self.later)
-        self.outbox = Outbox(
-            line,
-            conversations=self,  # type: ignore[arg-type]
-            deadletters=SimpleNamespace(written=lambda *letters: None),  # type: ignore[arg-type]
-            schedule=self,  # type: ignore[arg-type]
-            # No two sends have the same text here, so none travels with another conversation's.
-            batches=None,  # type: ignore[arg-type]
-        )
+        # No two sends have the same text here, so none travels with another conversation's.
+        self.outbox = an_outbox(line, self, schedule=self)
         for id_, effects in self.waiting.items():
             left = Outbound(copy.deepcopy(sorted(effects.items())), self.noted.get(id_))
             self.outbox.add(id_, left)
@@ -355,11 +349,11 @@ class Machine(RuleBasedStateMachine):
             recorded.append((place, effect))
             self.known[effect["id"]] = id_
         outbox = self.world.outbox
-        with outbox.at_once(id_, recorded) as at_once:
+        with outbox.sender.at_once(id_, recorded) as at_once:
             call = None if at_once is None else at_once.noted.call
             self.world.record(id_, recorded, call)
             if at_once is not None:
-                outbox.begin(at_once)
+                outbox.sender.begin(at_once)
         if at_once is None:
             outbox.add(id_, Outbound(recorded))
 
@@ -414,7 +408,9 @@ class Machine(RuleBasedStateMachine):
 
     def _release(self, id_: str) -> None:
         sends = self.world.sends(id_)
-        if sends and self.world.outbox.give_up(id_, sends[0][1]["id"], cause="released"):
+        if sends and self.world.outbox.sender.outcomes.give_up(
+            id_, sends[0][1]["id"], cause="released"
+        ):
             self.released.add(sends[0][1]["id"])
             self.world.touched.add(id_)
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,10 +26,17 @@ from dispatcher.pool.saver import Saver
 from jobworker.assembly import BotSettings, BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
+from jobworker.line.group_sizes import GroupSizes
+from jobworker.line.quota import Quota
+from jobworker.line.side_call import Line
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.remote.leader import Workers
 from jobworker.sending.button import SlowAnswers
-from jobworker.sending.conversation_outbox import SendLimits
+from jobworker.sending.conversation_outbox import LIMITS, SendLimits
+from jobworker.sending.outbox import Outbox
+from jobworker.sending.outboxes import Outboxes
+from jobworker.sending.outcomes import Outcomes
+from jobworker.sending.sender import Sender
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
@@ -240,6 +248,23 @@ def outbound(*effects: Document, epoch: int = 1) -> Outbound:
     """Effects as one record of theirs hands them over."""
     numbers = count(FIRST_NUMBER)
     return Outbound([(place_of(epoch, next(numbers)), effect) for effect in effects])
+
+
+def an_outbox(line: Line, store: Any, schedule: Any = None) -> Outbox:
+    """Outboxes with this store of conversations, and without batches."""
+    outcomes = Outcomes(
+        line,
+        Outboxes(store.known, LIMITS),
+        conversations=store,
+        deadletters=SimpleNamespace(written=lambda *letters: None),  # type: ignore[arg-type]
+        batches=None,  # type: ignore[arg-type]
+        quota=(quota := Quota(line)),
+        limits=LIMITS,
+    )
+    groups: Any = GroupSizes()
+    nothing: Any = None
+    sender = Sender(line, outcomes, batches=nothing, quota=quota, groups=groups, limits=LIMITS)
+    return Outbox(sender, schedule)
 
 
 def a_send(**fields: Any) -> Send:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from dispatcher.conversations.conversations import Conversation
-from jobworker.errors import OutcomeUnknown
+from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import TurnClass
 from jobworker.record.batches import ReadyBatch
 from jobworker.sending.batch import Batch
 from jobworker.sending.conversation_outbox import (
     ConversationOutbox,
+    Go,
     Moment,
     PendingSend,
     SendLimits,
     standing_of,
 )
+from jobworker.sending.verdict import CallOutcome
 from tests.jobworker.worker_harness import a_send
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -38,6 +40,16 @@ def a_batch() -> Batch:
     )
 
 
+def judged(batch: Batch, answer: LineAnswer | LineError) -> CallOutcome:
+    """What this answer to its call means."""
+    plan = batch.plan(5.0, lambda path: 0.0)
+    assert isinstance(plan, Go)
+    batch.noted(plan)
+    batch.count_call()
+    batch.answer = answer
+    return batch.judged(5.0)
+
+
 def test_a_batch_has_the_best_standing_of_its_conversations() -> None:
     standing = a_batch().standing(5.0)
     assert (standing.turn_class, standing.place) == (TurnClass.CHAT, LIMITS.push_seconds)
@@ -46,15 +58,13 @@ def test_a_batch_has_the_best_standing_of_its_conversations() -> None:
 def test_after_a_call_without_a_verdict_it_is_worth_no_more_than_any_other_push() -> None:
     """Otherwise one on which LINE always fails would repeatedly be the breaker's probe."""
     batch = a_batch()
-    batch.calls += 1
-    batch.failed(batch.judged(OutcomeUnknown("late")), 7.0)
+    batch.failed(judged(batch, OutcomeUnknown("late")), 7.0)
     standing = batch.standing(7.0)
     assert (standing.turn_class, standing.place) == (TurnClass.OTHER, 7.0 + LIMITS.push_seconds)
 
 
 def test_after_a_call_that_line_held_back_it_goes_to_the_end_of_its_class() -> None:
     batch = a_batch()
-    batch.calls += 1
-    batch.failed(batch.judged(LineAnswer(401)), 7.0)
+    batch.failed(judged(batch, LineAnswer(401)), 7.0)
     standing = batch.standing(7.0)
     assert (standing.turn_class, standing.place) == (TurnClass.CHAT, 7.0 + LIMITS.push_seconds)

@@ -252,9 +252,9 @@ def test_a_send_recorded_while_the_others_are_claimed_is_sent_later(
     """Otherwise it would be part of the body for all, or be claimed without being sent."""
     users = friends(database, sim, 3)
     leader = Leader(database, sim)
-    batching, rows, _ = parts_of(leader.room)
+    sender, rows, _ = parts_of(leader.room)
     points = {
-        "turn": freeze_before(batching, "go"),
+        "turn": freeze_before(sender, "_claim"),
         "friends known": freeze_after(rows, "friends"),
         "claimed": freeze_after(rows, "make"),
     }
@@ -501,7 +501,7 @@ def test_nor_does_one_of_the_next_leader(
 ) -> None:
     first("called")
     leader = Leader(database, sim, epoch=3)
-    rows, conversations = parts_of(leader.room)[1], leader.room.desk.outbox._conversations
+    rows, conversations = parts_of(leader.room)[1], leader.room.desk.outcomes.conversations
     not_confirmed(conversations if step == "outboxes" else rows, step, lands=lands)
     with leader as room:
         room.until_quiet()
@@ -556,7 +556,7 @@ def test_a_member_given_up_while_the_outcome_is_unknown_leaves_the_others(
     with Leader(database, sim, send_limits=limits) as room:
         eventually(lambda: any("did not answer" in one["why"] for one in room.desk.waiting()))
         id_, effect_id = f"{CHANNEL}/{user.user_id}", f"{user.user_id}/0"
-        eventually(lambda: not room.desk.outbox.give_up(id_, effect_id, cause="released"))
+        eventually(lambda: not room.desk.outcomes.give_up(id_, effect_id, cause="released"))
         room.until_quiet()
     (letter,) = room.letters()
     assert (letter["_id"], letter["cause"]) == (effect_id, "released")

@@ -15,6 +15,7 @@ from jobworker.bot.talk import Talk
 from jobworker.effects import SendMethod
 from jobworker.line.month import day_of
 from jobworker.sending.conversation_outbox import (
+    LIMITS,
     ConversationOutbox,
     Go,
     MakeLetters,
@@ -23,7 +24,7 @@ from jobworker.sending.conversation_outbox import (
     standing_of,
 )
 from jobworker.sending.late_replies import LATE, LateReplies
-from jobworker.sending.outbox import LIMITS, Outbox
+from jobworker.sending.outcomes import Outcomes
 from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, a_send
@@ -191,17 +192,17 @@ def test_in_a_used_up_month_pushes_take_no_turns_and_answers_continue(room: Room
 def test_a_month_that_closes_before_a_refused_push_rests_ends_its_rest(
     room: Rooms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bot, try_again = Bot(), Outbox._try_again
+    bot, try_again = Bot(), Outcomes._try_again
 
     @bot.default()
     def handler(event: Any, talk: Talk) -> None:
         talk.push("はい")
 
-    def after_the_reading(self: Outbox, *args: Any) -> None:
+    def after_the_reading(self: Outcomes, *args: Any) -> None:
         eventually(lambda: desk.desk.line.quota.month.is_closed)
         try_again(self, *args)
 
-    monkeypatch.setattr(Outbox, "_try_again", after_the_reading)
+    monkeypatch.setattr(Outcomes, "_try_again", after_the_reading)
     with linesim.running(rate_limits=False, quota=0) as poor:
         desk = room(bot, sim=poor)
         desk.says(poor.add_user("花子"), "?")

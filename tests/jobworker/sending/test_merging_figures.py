@@ -121,7 +121,7 @@ def test_a_push_that_finds_no_company_is_not_waited_with(
     user = sim.add_user("花子")
     waits(database, user)
     recorded: list[Any] = []
-    conversations = talking.desk.outbox._conversations
+    conversations = talking.desk.outcomes.conversations
     enter_record = conversations.enter_record
 
     def entered(*args: Any, **more: Any) -> Any:

@@ -26,7 +26,7 @@ from jobworker.effects import Call, Send, SendMethod
 from jobworker.line import client as line_client
 from jobworker.line.side_call import Line
 from jobworker.record.conversations import FIRST_NUMBER, ConversationStore
-from jobworker.sending import conversation_outbox, outbox
+from jobworker.sending import conversation_outbox, outbox, outcomes, sender
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
@@ -35,7 +35,7 @@ from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import WITH_OUTBOX, place_of
 from linesim import HandClock, Sim
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send, outbound
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send, an_outbox, outbound
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -321,7 +321,7 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LINE never had it, and no longer accepts the token: that must not count as sent."""
-    since_boot, try_again = outbox.boottime, outbox.Outbox._try_again
+    since_boot, try_again = sender.boottime, outcomes.Outcomes._try_again
     back, on = timedelta(), 0.0
 
     class Wall(datetime):
@@ -334,10 +334,11 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
         back, on = timedelta(hours=1), 61.0
         try_again(self, *args)
 
-    for module in (outbox, conversation_outbox):
+    for module in (outbox, sender, conversation_outbox):
         monkeypatch.setattr(module, "datetime", Wall)
-    monkeypatch.setattr(outbox, "boottime", lambda: since_boot() + on)
-    monkeypatch.setattr(outbox.Outbox, "_try_again", a_minute_later)
+    for module in (outbox, sender):
+        monkeypatch.setattr(module, "boottime", lambda: since_boot() + on)
+    monkeypatch.setattr(outcomes.Outcomes, "_try_again", a_minute_later)
     user = sim.add_user("花子")
     sim.close_next("reply")
     sim.answer_next("reply", 400, {"message": "Invalid reply token"})
@@ -354,7 +355,7 @@ def test_a_token_that_ended_on_the_way_of_a_repeated_call_proves_nothing(
     """The process freezes between its look at the token and the call, or LINE counts from a moment
     earlier. LINE never had the message, and refuses the token for its age.
     """
-    since_boot, clock, numbers, on = outbox.boottime, HandClock(), itertools.count(), 0.0
+    since_boot, clock, numbers, on = sender.boottime, HandClock(), itertools.count(), 0.0
 
     def request(self: Any, *request: Any) -> Any:
         nonlocal on
@@ -363,7 +364,8 @@ def test_a_token_that_ended_on_the_way_of_a_repeated_call_proves_nothing(
             clock.advance(61)
         return REQUEST(self, *request)
 
-    monkeypatch.setattr(outbox, "boottime", lambda: since_boot() + on)
+    for module in (outbox, sender):
+        monkeypatch.setattr(module, "boottime", lambda: since_boot() + on)
     monkeypatch.setattr(line_client.LineClient, "_request", request)
     with linesim.running(rate_limits=False, clock=clock) as sim:
         user = sim.add_user("花子")
@@ -659,7 +661,7 @@ def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
     desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale), left=True)
     assert len(desk.desk.outbox) == 0
     # It leaves nothing behind in memory either.
-    assert desk.desk.outbox._box(f"{CHANNEL}/{user.user_id}") is None
+    assert desk.desk.outcomes.boxes.find(f"{CHANNEL}/{user.user_id}") is None
     desk.says(user, "?")
     desk.until_quiet()
     assert len(sim.calls) == before + 1
@@ -736,11 +738,10 @@ def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
 
 def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     nothing: Any = None
-    others = ("deadletters", "schedule", "batches")
     store: Any = SimpleNamespace(known=Conversations())
     gate: Any = SimpleNamespace(enter=lambda ticket: None, move=lambda ticket, standing: None)
     line = Line(gate, client=nothing, rate_limits=nothing, step=nothing, later=nothing)
-    box = outbox.Outbox(line, conversations=store, **dict.fromkeys(others, nothing))
+    box = an_outbox(line, store)
     effects = outbound(*(a_send(id=f"E1/{n}").as_document() for n in range(10_000)))
     started = time.monotonic()
     box.add(f"{CHANNEL}/U1", effects)
