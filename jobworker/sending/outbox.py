@@ -96,6 +96,7 @@ class Outbox:
         """
         follow: list[Action] = []
         timers: list[Placed] = []
+        outcomes = self._outcomes
         with self._lock:
             conversation = self._boxes.known.get(id_)
             if left and not conversation.is_left:
@@ -107,9 +108,9 @@ class Outbox:
                     elif effect["type"] == DEADLETTER:
                         # Of a release before this one.
                         letter = {place: effect}
-                        write = partial(self._outcomes.write_letters, id_, letter, ends_call=False)
-                        failed = "dead letter not written"
-                        follow.append(partial(self._outcomes.by_step, write, failed))
+                        write = partial(outcomes.write_letters, id_, letter, ends_call=False)
+                        by_step = partial(outcomes.by_step, write, "dead letter not written")
+                        follow.append(by_step)
                     elif effect["type"] == SEND:
                         follow.append(self._append(conversation, place, effect))
                     else:

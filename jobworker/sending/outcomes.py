@@ -112,9 +112,6 @@ class Outcomes:
     def settle(self, caller: Caller, outcome: CallOutcome, people: int) -> None:
         call = caller.call
         assert call is not None, "it was made"
-        if outcome.unproved:
-            log.warning("reply of unknown outcome, not provable %s", caller.name)
-            self._figures.add("unproved_replies")
         if call.way is not SendMethod.REPLY:
             if outcome.cause == QUOTA:
                 self._quota.met()
@@ -128,6 +125,9 @@ class Outcomes:
             self._settle_call(caller, call, outcome)
 
     def _settle_call(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> None:
+        if outcome.unproved:
+            log.warning("reply of unknown outcome, not provable conversation=%s", box.id)
+            self._figures.add("unproved_replies")
         if outcome.ending is SendVerdict.AGAIN:
             end = partial(self._end_refused, box, call, outcome)
             self._confirm(box, end, "answer not recorded")

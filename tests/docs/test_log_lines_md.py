@@ -83,16 +83,16 @@ def assigned(tree: ast.AST, target: ast.expr) -> list[str]:
 
 def of_outboxes() -> list[str]:
     """The steps that the outbox and the batches repeat until MongoDB confirms them."""
-    outbox, batching = (f"jobworker/sending/{name}.py" for name in ("outbox", "batching"))
-    in_box = [f"{text} conversation=…" for text in arguments(outbox, "_settle", 2)]
-    steps = arguments(outbox, "_by_step", 1)
-    return [*steps, *in_box, *arguments(batching, "until_confirmed", 1)]
+    outbox, outcomes = (f"jobworker/sending/{name}.py" for name in ("outbox", "outcomes"))
+    in_box = [f"{text} conversation=…" for text in arguments(outcomes, "_confirm", 2)]
+    steps = arguments(outbox, "by_step", 1)
+    return [*steps, *in_box, *arguments(outcomes, "until_confirmed", 1)]
 
 
 # Messages that hold a text of elsewhere: the module, the message, the texts.
 VARIED: dict[tuple[str, str], Callable[[], list[str]]] = {
     ("dispatcher/status.py", TRYING): lambda: arguments("dispatcher/status.py", "_tried", 0),
-    ("jobworker/sending/outbox.py", TRYING): of_outboxes,
+    ("jobworker/sending/outcomes.py", TRYING): of_outboxes,
     ("jobworker/record/dead_letters.py", "%s event_id=%s"): lambda: [NO_LETTER, NO_ROW],
     ("jobworker/line/profiles.py", "answering without a name, %s key=%s"): lambda: arguments(
         "jobworker/line/profiles.py", "_without", 0
