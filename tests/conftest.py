@@ -103,9 +103,8 @@ def database(client: Client) -> Iterator[Database[dict[str, Any]]]:
     create_collections(database, capped_bytes=16 * MEGABYTE)
     yield database
     # A drop would wait a minute for the transaction that a killed leader has left open.
-    sessions = [{"id": row["session"]} for row in database.progress.find({"session": {"$ne": None}})]
-    if sessions:
-        client.admin.command("killSessions", sessions)
+    for row in database.progress.find({"session": {"$ne": None}}):
+        client.admin.command("killSessions", [{"id": row["session"]}])
     # Dropping the database itself waits 100 ms for a journal flush.
     for name in database.list_collection_names():
         database.drop_collection(name)

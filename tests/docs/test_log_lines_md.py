@@ -86,7 +86,8 @@ def of_outboxes() -> list[str]:
     outbox, outcomes = (f"jobworker/sending/{name}.py" for name in ("outbox", "outcomes"))
     in_box = [f"{text} conversation=…" for text in arguments(outcomes, "_confirm", 2)]
     steps = arguments(outbox, "by_step", 1)
-    return [*steps, *in_box, *arguments(outcomes, "until_confirmed", 1)]
+    of_batches = arguments(outcomes, "until_confirmed", 1)
+    return [*steps, *in_box, *(one for one in of_batches if not one.startswith("…"))]
 
 
 # Messages that hold a text of elsewhere: the module, the message, the texts.
