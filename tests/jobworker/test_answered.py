@@ -16,7 +16,7 @@ from pymongo.database import Database
 import linesim
 from jobworker.bot.talk import Talk
 from jobworker.record.conversations import ConversationStore, Recorded, Recording
-from jobworker.sending import outbox
+from jobworker.sending import sender
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.setup.collections import create_collections
@@ -84,8 +84,8 @@ def test_a_process_that_dies_between_record_and_call_leaves_its_answer_to_the_ne
 def test_a_token_that_expires_between_record_and_call_is_not_used(
     database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    since_boot, clock, passed = outbox.boottime, HandClock(), 0.0
-    monkeypatch.setattr(outbox, "boottime", lambda: since_boot() + passed)
+    since_boot, clock, passed = sender.boottime, HandClock(), 0.0
+    monkeypatch.setattr(sender, "boottime", lambda: since_boot() + passed)
     with linesim.running(rate_limits=False, clock=clock) as sim:
         user = sim.add_user("花子")
         with Room(database, sim, counter()) as desk:
