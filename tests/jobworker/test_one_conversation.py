@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
+KINDS = (dict, OrderedDict, defaultdict)
 
 
 def test_a_conversation_has_its_job_then_its_sends_and_its_state(room: Rooms, sim: Sim) -> None:
@@ -43,3 +46,32 @@ def test_a_conversation_has_its_job_then_its_sends_and_its_state(room: Rooms, si
     assert stored.fields["data"] == {"n": 1}
     desk.desk._turns.unsends.learn(known().id, ["M1"])
     assert known().unsent == ("M1",)
+
+
+def test_few_maps_know_a_conversation_by_its_id(room: Rooms, sim: Sim) -> None:
+    """Each one more would be one more thing to keep in step, with a bound and a lock of its own."""
+    bot, user = Bot(), sim.add_user("花子")
+    id_ = f"{CHANNEL}/{user.user_id}"
+    ids = {id_, (CHANNEL, user.user_id)}
+
+    def maps() -> list[Any]:
+        dicts = [one for one in gc.get_objects() if type(one) in KINDS]
+        return [one for one in dicts if any(one_id in one for one_id in ids)]
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        while_handled.extend(maps())
+        talk.push("はい")
+        talk.after(60, "egg")
+
+    bot.timer("egg")(lambda event, talk: None)
+    while_handled: list[Any] = []
+    desk = room(bot)
+    with desk.desk.gate.turn():
+        desk.says(user, "?")
+        eventually(lambda: (known := desk.known.find(id_)) and known.outbox is not None)
+        while_sent = maps()
+    desk.until_quiet()
+    for found in (while_handled, while_sent):
+        assert any(one is desk.known._by_id for one in found)
+        assert len(found) <= 3, found
