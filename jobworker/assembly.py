@@ -19,7 +19,7 @@ from jobworker.bot.talk import TalkContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
 from jobworker.handlers import Handlers
-from jobworker.line.breaker import Breaker, BreakerState
+from jobworker.line.breaker import BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
@@ -143,11 +143,10 @@ class LineSide:
         )
         self.rate_limits = RateLimits(at_once=line.concurrency)
         self.client = LineClient(
-            line.api_base,
+            hosts.api,
             line.token,
             connections=line.threads,
             calls=calls,
-            breaker=hosts.api.breaker,
             rate_limits=self.rate_limits,
         )
         calls.groups = self.groups = GroupSizes(self.client.get, now=now)
@@ -307,11 +306,6 @@ class BotWorker:
         """The gate of the API's host."""
         return self.line.hosts.api.gate
 
-    @property
-    def breaker(self) -> Breaker:
-        """The breaker of the API's host."""
-        return self.line.hosts.api.breaker
-
     def take_over(self, epoch: int) -> None:
         """Called with the lease, before any document."""
         bind(self.line.sdk_clients)
@@ -335,7 +329,7 @@ class BotWorker:
 
     def status(self) -> str:
         """The sends that wait for LINE, as a text for operators."""
-        words = f"{len(self.outbox)} to send, {WORDS[self.breaker.state][0]}"
+        words = f"{len(self.outbox)} to send, {WORDS[self.gate.breaker.state][0]}"
         return words if self._workers is None else f"{words} · {self._workers.status()}"
 
     def workers(self) -> list[Document]:
@@ -348,7 +342,7 @@ class BotWorker:
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""
-        away = WORDS[self.breaker.state][1]
+        away = WORDS[self.gate.breaker.state][1]
         at_gate = {one: self.gate.waiting_in(one) for one in TurnClass}
         return self.outbox.waiting(
             MOST_WAITING, at_gate=lambda turn_class: away or turn_words(turn_class, at_gate)
