@@ -18,7 +18,7 @@ from jobworker.bot.content import ContentDownloads
 from jobworker.bot.talk import TalkContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
-from jobworker.handlers import Handlers
+from jobworker.handler_runner import HandlerRunner, LocalRunner
 from jobworker.line.breaker import BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
@@ -38,8 +38,8 @@ from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.looks import NameParts
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
-from jobworker.remote.handlers import RemoteHandlers
 from jobworker.remote.leader import OF_LEADER, Workers
+from jobworker.remote.runner import RemoteRunner
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
@@ -265,17 +265,17 @@ class BotWorker:
             side.line, load=conversations.load, is_on=line.loading_animation
         )
         self._leader, self._workers = leader, workers
-        handlers: Handlers
+        runner: HandlerRunner
         if workers is None:
             assert bot is not None, "without worker processes the bot runs here"
-            handlers = Handlers(bot)
+            runner = LocalRunner(bot)
         else:
             Metrics(OF_LEADER, registry).ask(workers.figures)
-            handlers = RemoteHandlers(
+            runner = RemoteRunner(
                 workers, handler_seconds=line.handler_seconds, now=now, masked=handling.masked
             )
         self._turns = Turns(
-            handlers=handlers,
+            runner=runner,
             tries=handling.tries,
             limits=handling.retry_limits,
             handler_seconds=line.handler_seconds,
@@ -338,7 +338,7 @@ class BotWorker:
 
     def broker(self) -> str | None:
         """The trouble between this process and RabbitMQ; None where the bot runs here."""
-        return None if self._workers is None else self._workers.broker()
+        return None if self._workers is None else self._workers.broker.trouble()
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""
