@@ -5,12 +5,12 @@ a day there.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.errors import LineError
+from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
 from jobworker.line.month import midnight, people_in
 
@@ -25,10 +25,7 @@ MOST_KNOWN = 10_000
 
 
 class GroupSizes:
-    """The counts of this process. Without an answer of today an older one stays.
-
-    Any thread may call: each look and each change is one operation of a dictionary.
-    """
+    """The counts of this process, for any thread. Without an answer of today an older one stays."""
 
     def __init__(
         self,
@@ -39,7 +36,7 @@ class GroupSizes:
         self._get = get
         self._now = now
         # The count, and until when LINE is not asked again.
-        self._known: OrderedDict[str, tuple[int | None, datetime]] = OrderedDict()
+        self._known = Latest[str, tuple[int | None, datetime]](MOST_KNOWN)
 
     def people(self, to: Any) -> int | None:
         """Return how many people a push to this chat reaches; None if it is not known."""
@@ -65,7 +62,4 @@ class GroupSizes:
             log.info("size of a group not known key=%s error=%s", to, error)
 
     def _keep(self, to: str, people: int | None, until: datetime) -> None:
-        self._known.pop(to, None)
         self._known[to] = people, until
-        if len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
