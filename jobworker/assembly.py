@@ -18,8 +18,8 @@ from jobworker.bot.content import ContentDownloads
 from jobworker.bot.talk import TalkContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
-from jobworker.handlers import Handlers
-from jobworker.line.breaker import Breaker, BreakerState
+from jobworker.handler_runner import HandlerRunner, LocalRunner
+from jobworker.line.breaker import BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
@@ -38,8 +38,8 @@ from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.looks import NameParts
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
-from jobworker.remote.handlers import RemoteHandlers
 from jobworker.remote.leader import OF_LEADER, Workers
+from jobworker.remote.runner import RemoteRunner
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
@@ -146,11 +146,10 @@ class LineSide:
         )
         self.rate_limits = RateLimits(at_once=line.concurrency)
         self.client = LineClient(
-            line.api_base,
+            hosts.api,
             line.token,
             connections=line.threads,
             calls=calls,
-            breaker=hosts.api.breaker,
             rate_limits=self.rate_limits,
         )
         calls.groups = self.groups = GroupSizes(self.client.get, now=now)
@@ -279,17 +278,17 @@ class BotWorker:
             side.line, load=conversations.load, is_on=line.loading_animation
         )
         self._leader, self._workers = leader, workers
-        handlers: Handlers
+        runner: HandlerRunner
         if workers is None:
             assert bot is not None, "without worker processes the bot runs here"
-            handlers = Handlers(bot)
+            runner = LocalRunner(bot)
         else:
             Metrics(OF_LEADER, registry).ask(workers.figures)
-            handlers = RemoteHandlers(
+            runner = RemoteRunner(
                 workers, handler_seconds=line.handler_seconds, now=now, masked=handling.masked
             )
         self._turns = Turns(
-            handlers=handlers,
+            runner=runner,
             tries=handling.tries,
             limits=handling.retry_limits,
             handler_seconds=line.handler_seconds,
@@ -320,11 +319,6 @@ class BotWorker:
         """The gate of the API's host."""
         return self.line.hosts.api.gate
 
-    @property
-    def breaker(self) -> Breaker:
-        """The breaker of the API's host."""
-        return self.line.hosts.api.breaker
-
     def take_over(self, epoch: int) -> None:
         """Called with the lease, before any document."""
         bind(self.line.sdk_clients)
@@ -348,7 +342,7 @@ class BotWorker:
 
     def status(self) -> str:
         """The sends that wait for LINE, as a text for operators."""
-        words = f"{len(self.outbox)} to send, {WORDS[self.breaker.state][0]}"
+        words = f"{len(self.outbox)} to send, {WORDS[self.gate.breaker.state][0]}"
         return words if self._workers is None else f"{words} · {self._workers.status()}"
 
     def workers(self) -> list[Document]:
@@ -357,11 +351,11 @@ class BotWorker:
 
     def broker(self) -> str | None:
         """The trouble between this process and RabbitMQ; None where the bot runs here."""
-        return None if self._workers is None else self._workers.broker()
+        return None if self._workers is None else self._workers.broker.trouble()
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""
-        away = WORDS[self.breaker.state][1]
+        away = WORDS[self.gate.breaker.state][1]
         at_gate = {one: self.gate.waiting_in(one) for one in TurnClass}
         return self.outbox.waiting(
             MOST_WAITING, at_gate=lambda turn_class: away or turn_words(turn_class, at_gate)

@@ -19,7 +19,7 @@ from jobworker.bot.events import model_of
 from jobworker.bot.gather import Gathering
 from jobworker.bot.talk import Talk
 from jobworker.handler_retry import Failure
-from jobworker.handlers import Handlers
+from jobworker.handler_runner import HandlerRunner
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision, StoredConversation, checked
 from jobworker.record.waiting_answers import fetched
@@ -45,7 +45,7 @@ class Case:
 
     job: Job
     memo: JobMemo
-    handlers: Handlers
+    runner: HandlerRunner
     make_talk: Callable[[], Talk]
     load: Callable[[], StoredConversation]
     """The conversation as stored."""
@@ -85,7 +85,7 @@ def _tap(case: Case) -> Decided | None:
 
 def _find_rule(case: Case) -> None:
     memo = case.memo
-    case.rule = rule = case.handlers.rule_in(case.talk, case.event)
+    case.rule = rule = case.runner.rule_in(case.talk, case.event)
     # guard: gathered-for-this-rule -> never
     if rule != memo.rule:
         # The conversation was in an older state.
@@ -141,7 +141,7 @@ def _belongs(case: Case, rule: Rule, document: Document) -> bool:
     """Whether the document goes with the event, unless it is decided already."""
     found = case.memo.found_applied
     is_decided = bool(found) and name_of(document) in found
-    return not is_decided and case.handlers.bot().gathers(rule, case.talk, document)
+    return not is_decided and case.runner.bot().gathers(rule, case.talk, document)
 
 
 def _heard(case: Case) -> Sequence[Document]:

@@ -6,6 +6,7 @@ that fails after it must not run again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -27,11 +28,23 @@ class Abandoned(WorkerError):
 class HandlerContext:
     """One call of a handler: its event, and its own calls of LINE.
 
-    `answered` is the event whose reply token is used, if it is another one. `withheld`: a send was
-    refused its turn, even if the handler ignored that.
+    `answered` is the event whose reply token is used, if it is another one. `number` counts the
+    tries, from 1; `lost_by` are the worker processes that lost it. `withheld`: a send was refused
+    its turn, even if the handler ignored that.
     """
 
-    def __init__(self, document: Document, *, answered: Document | None = None) -> None:
+    def __init__(
+        self,
+        document: Document,
+        *,
+        answered: Document | None = None,
+        number: int = 1,
+        lost_by: frozenset[str] = frozenset(),
+    ) -> None:
+        self.number = number
+        self.lost_by = lost_by
+        self.thread = threading.current_thread().name
+        """Where it runs, for operators."""
         self.context = {EVENT_ID: name_of(document), "key": document["key"]}
         self.withheld = False
         answered = answered or document

@@ -10,14 +10,17 @@ V = TypeVar("V")
 
 
 class Latest(OrderedDict[K, V]):
-    """Notes each key as the newest one. Its owner's lock guards it."""
+    """Notes each key as the newest one.
+
+    Any thread may look and note; only a search through it needs its owner's lock.
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
     def __setitem__(self, key: K, value: V) -> None:
+        self.pop(key, None)
         super().__setitem__(key, value)
-        self.move_to_end(key)
         if len(self) > self._most:
             self.popitem(last=False)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry
@@ -268,22 +266,17 @@ class Use:
     ) -> None:
         self._used_seconds = used_seconds
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        # Under _lock: readings with the total use.
-        self._looks: deque[tuple[float, float]] = deque([(monotonic(), used_seconds())])
+        # Readings with the total use; replaced as a whole. Of two made at a time one counts.
+        self._looks: Sequence[tuple[float, float]] = [(monotonic(), used_seconds())]
 
     def __call__(self) -> float:
         """Return the present share; shortly after a start, of the time since then."""
-        with self._lock:
-            now, used = self._monotonic(), self._used_seconds()
-            while len(self._looks) > 1 and self._looks[1][0] <= now - USE_SECONDS:
-                self._looks.popleft()
-            then, before = self._looks[0]
-            if now - self._looks[-1][0] >= LEAST_LOOK_SECONDS:
-                self._looks.append((now, used))
-            if now <= then:
-                return 0.0
-            return min(1.0, max(0.0, (used - before) / (now - then)))
+        now, used, looks = self._monotonic(), self._used_seconds(), self._looks
+        first = sum(at <= now - USE_SECONDS for at, _ in looks[1:])
+        if now - looks[-1][0] >= LEAST_LOOK_SECONDS:
+            self._looks = [*looks[first:], (now, used)]
+        then, before = looks[first]
+        return 0.0 if now <= then else min(1.0, max(0.0, (used - before) / (now - then)))
 
 
 def since_ms(moment: datetime) -> float:

@@ -101,7 +101,7 @@ class JobMemo:
     """The button shown instead of an answer that is too late for the event's token."""
     run: JobRun = field(default_factory=JobRun)
     """The run under way, or the last one."""
-    died_with: set[str] = field(default_factory=set)
+    lost_by: frozenset[str] = frozenset()
     """Worker processes that had it and lost it."""
 
     def decided_with(self, document: Document) -> Sequence[Document]:
@@ -192,7 +192,7 @@ class Runs:
         *,
         first: str | None = None,
     ) -> None:
-        run = memo.run
+        run, call = memo.run, memo.call
         waited = run.at - document[ACCEPT_TIME]
         record = RunRecord(
             at=run.at,
@@ -206,7 +206,7 @@ class Runs:
             outcome=outcome,
             effects=effects,
             error=run.error,
-            thread=run.thread,
+            thread=run.thread if call is None or run.handler_began is None else call.thread,
             gathered_with=first,
         )
         self.rows.add(record.to_document())

@@ -44,7 +44,7 @@ from jobworker.handler_retry import (
     letters_of,
     raised,
 )
-from jobworker.handlers import Handlers
+from jobworker.handler_runner import HandlerRunner
 from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.metrics import since_ms
 from jobworker.record.conversations import ConversationStore, Decision, Outbound, Recording
@@ -73,8 +73,7 @@ UNSENT_AMONG_THEM = "a message handled together with it was taken back"
 class Turns:
     """Takes the turns of all jobs with one bot, by its parts (see `jobworker.assembly`)."""
 
-    handlers: Handlers
-    """Calls the bot's handlers."""
+    runner: HandlerRunner
     tries: int
     """The total number of runs of a failing handler."""
     limits: RetryLimits
@@ -227,7 +226,7 @@ class Turn:
         """
         memo, limits = self._memo, self._turns.limits
         if error.worker is not None:
-            memo.died_with.add(error.worker)
+            memo.lost_by |= {error.worker}
             memo.away, seconds = 0, 0.0
             log.warning("handed out again event_id=%s: %s", self.name, error)
         else:
@@ -303,7 +302,7 @@ class Turn:
         case = Case(
             self._job,
             memo,
-            self._turns.handlers,
+            self._turns.runner,
             make_talk=self._talk,
             load=self._load,
             taken_back=self._turns.unsends.ends,
@@ -336,7 +335,7 @@ class Turn:
         return self._turns.failed(self._job, failure)
 
     def _talk(self) -> Talk:
-        per_member = self._turns.handlers.bot().per_member
+        per_member = self._turns.runner.bot().per_member
         around = self._turns.around(load=self._load, per_member=per_member)
         return Talk(self._document, around)
 
@@ -348,7 +347,7 @@ class Turn:
         self._turns.fetch(self._document, user_id, done=done).begin()
 
     def _call(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
-        job, memo, run = self._job, self._memo, self.run
+        memo, run = self._memo, self.run
         self._offer_button()
         log.debug(
             "started event_id=%s thread=%s since_accept_ms=%.1f",
@@ -358,15 +357,18 @@ class Turn:
             memo.first_at = datetime.now(UTC)
             self._turns.runs.waited(self._document, memo.first_at)
         memo.tries += 1
-        memo.call = HandlerContext(
-            self._document, answered=answered(memo.heard) if memo.heard else None
+        memo.call = call = HandlerContext(
+            self._document,
+            answered=answered(memo.heard) if memo.heard else None,
+            number=memo.failed_tries + 1,
+            lost_by=memo.lost_by,
         )
-        end_animation = self._turns.animate(self._document, memo.call)
+        end_animation = self._turns.animate(self._document, call)
         run.handler_began = time.monotonic()
-        handlers = self._turns.handlers
+        runner = self._turns.runner
         try:
-            with memo.call.under(job.begin_handler(handlers.limit_of(rule))):
-                return handlers.call(job, rule, event, talk)
+            with call.under(self._job.begin_handler(runner.limit_of(rule))):
+                return runner.run(rule, event, talk, call)
         except WorkerAway as error:
             memo.tries -= 1
             if error.worker is None:
@@ -379,7 +381,7 @@ class Turn:
     def _offer_button(self) -> None:
         """Arrange a button for the handler's event, to be shown unless it is decided first."""
         memo = self._memo
-        if memo.button is not None or self._turns.handlers.bot().sends_by_itself:
+        if memo.button is not None or self._turns.runner.bot().sends_by_itself:
             return
         heard = memo.heard_with(self._document)
         # The notes of a predecessor.

@@ -52,7 +52,7 @@ FLOORS = {
         ("line", "record"),
         ("bot", "sending"),
         ("sdk",),
-        ("runs", "handler_retry", "handlers", "unsend", "decide"),
+        ("runs", "handler_retry", "handler_runner", "unsend", "decide"),
         ("remote",),
         ("turn", "assembly"),
     ),

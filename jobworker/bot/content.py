@@ -40,7 +40,7 @@ from jobworker.errors import (
 from jobworker.handler_context import current_call, require_wanted
 from jobworker.line.answer import is_no_verdict
 from jobworker.line.call_log import CallLog
-from jobworker.line.client import USER_AGENT, tell
+from jobworker.line.client import USER_AGENT
 from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
 from jobworker.line.hosts import Host
 from linedesk.runtime.backoff import growing_seconds
@@ -192,7 +192,7 @@ class ContentDownloads:
         """Make one call in its turn; returns type and size, or None while LINE prepares it."""
         current = current_call()
         context = current.context if current else {}
-        whose = context.get("key", ENDPOINT)
+        whose, breaker = context.get("key", ENDPOINT), self._host.gate.breaker
         with (
             self._host.gate.turn(),
             self._calls.noted("GET", ENDPOINT, context, host=self._host.name) as row,
@@ -205,13 +205,13 @@ class ContentDownloads:
                     row.request_id = response.headers.get("x-line-request-id")
                     come = self._read(response, part, most_bytes) if status == 200 else None
             except (requests.RequestException, HTTPError) as error:
-                self._host.breaker.failed(whose, began=began)
+                breaker.ended(0, whose, began=began)
                 raise Broken(type(error).__name__) from error
             except Broken:
-                self._host.breaker.failed(whose, began=began)
+                breaker.ended(0, whose, began=began)
                 raise
             # Before the turn ends, because the gate asks the breaker then.
-            tell(self._host.breaker, status, whose, began=began)
+            breaker.ended(status, whose, began=began)
             _require_coming(status)
             return come
 

@@ -61,6 +61,8 @@ class Talk:
 
     def __init__(self, document: Document, around: TalkContext) -> None:
         self.raw: Document = document["event"]
+        self.raws = [self.raw]
+        """For the worker: all events that the handler gets."""
         self.event_id = name_of(document)
         self.channel: str = document["channel"]
         self.key: str = document["key"]
@@ -262,7 +264,8 @@ class Talk:
         remains that of the first message.
         """
         newest = answered(documents)
-        self.raw = documents[-1]["event"]
+        self.raws = [one["event"] for one in documents]
+        self.raw = self.raws[-1]
         self.reply_token = text_of(newest["event"], "replyToken")
         self.accepted = newest[ACCEPT_TIME]
 

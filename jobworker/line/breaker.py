@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 
+from jobworker.line.answer import is_no_verdict
 from linedesk.runtime.backoff import growing_seconds
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class BreakerState(Enum):
 
 
 class Breaker:
-    """One per process and host. Any thread may ask, and calls may end at the same time.
+    """One for each gate, whose `lock` it changes under. Any thread may ask without the lock.
 
     `began` is the monotonic time at which a call began. A call that began before the end of the
     last pause is *old*: it was under way as the pause began. A call without a time is not old.
@@ -56,10 +57,12 @@ class Breaker:
     An old call changes nothing, except that its 401 makes UNAUTHORIZED of any other state.
     """
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, lock: threading.Lock, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        # All below under _lock.
+        self._lock = lock
+        # All below are changed under _lock.
         self._state = BreakerState.CLOSED
         self._failures = 0
         self._failed: set[str] = set()
@@ -69,23 +72,30 @@ class Breaker:
 
     @property
     def state(self) -> BreakerState:
-        with self._lock:
-            if self._state is BreakerState.OPEN and self._monotonic() >= self._until:
-                return BreakerState.HALF_OPEN
-            return self._state
+        state = self._state
+        if state is BreakerState.OPEN and self._monotonic() >= self._until:
+            return BreakerState.HALF_OPEN
+        return state
 
     def held_seconds(self) -> float:
         """Return how long to make no calls; 0 if one may be made, even as a probe."""
-        with self._lock:
-            if self._state is BreakerState.CLOSED:
-                return 0.0
-            return max(0.0, self._until - self._monotonic())
+        if self._state is BreakerState.CLOSED:
+            return 0.0
+        return max(0.0, self._until - self._monotonic())
 
     @property
     def is_probed(self) -> bool:
         """Whether only a call that tests whether LINE is back may be made."""
-        with self._lock:
-            return self._state is not BreakerState.CLOSED
+        return self._state is not BreakerState.CLOSED
+
+    def ended(self, status: int, whose: str, *, began: float = math.inf) -> None:
+        """A call ended with this status, 0 without an answer; `whose` names its conversation."""
+        if status == 401:
+            self.unauthorized(began=began)
+        elif is_no_verdict(status):
+            self.failed(whose, began=began)
+        else:
+            self.answered(began=began)
 
     def answered(self, *, began: float = math.inf) -> None:
         """LINE answered a call, even if it refused that one request."""
@@ -100,7 +110,7 @@ class Breaker:
             log.info("LINE answers again, calls resume seconds=%.1f probes=%d", seconds, probes)
 
     def failed(self, whose: str, *, began: float = math.inf) -> None:
-        """A call failed at LINE or on the way; `whose` names its conversation."""
+        """A call failed at LINE or on the way."""
         with self._lock:
             # guard: old-calls-decide-nothing
             if began < self._until:
@@ -142,10 +152,12 @@ class Breaker:
             self._opened_at, self._probes = now, 0
         else:
             self._probes += 1
-        self._state, seconds = state, UNAUTHORIZED_PAUSE_SECONDS
+        seconds = UNAUTHORIZED_PAUSE_SECONDS
         if state is not BreakerState.UNAUTHORIZED:
             seconds = growing_seconds(
                 self._probes + 1, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
             )
+        # In this order: a thread that asks meanwhile finds no pause, or all of it.
         self._until = now + seconds
+        self._state = state
         return seconds

@@ -10,7 +10,6 @@ unexpected body raises an error although LINE accepted the message.
 from __future__ import annotations
 
 import json
-import math
 import socket
 import time
 from collections.abc import Mapping
@@ -24,10 +23,10 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import parse_url
 
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
-from jobworker.line.answer import LineAnswer, is_no_verdict, reason_of
-from jobworker.line.breaker import Breaker
+from jobworker.line.answer import LineAnswer, reason_of
 from jobworker.line.call_log import CallLog
 from jobworker.line.deadline import IdleSockets, within
+from jobworker.line.hosts import Host
 from jobworker.line.rate_limits import RateLimits
 from linedesk.store.records.calls import is_taken
 
@@ -44,7 +43,7 @@ JSON = "application/json; charset=utf-8"
 
 
 class LineClient:
-    """Calls the LINE API at `base`, one request each; the caller holds the gate.
+    """Calls the LINE API at `host`, one request each; the caller holds its gate.
 
     `connections` is the number of threads that may call. Every call leaves a row in the log of
     calls, counts against LINE's rate limits, and reports its end to the breaker.
@@ -52,16 +51,15 @@ class LineClient:
 
     def __init__(
         self,
-        base: str,
+        host: Host,
         token: str,
         *,
         connections: int,
         calls: CallLog,
-        breaker: Breaker | None = None,
-        rate_limits: RateLimits | None = None,
+        rate_limits: RateLimits,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
-        url = parse_url(base.rstrip("/"))
+        url = parse_url(host.base.rstrip("/"))
         self._path = url.path or ""
         self._headers = {
             "Host": url.netloc,
@@ -72,8 +70,8 @@ class LineClient:
         self._idle = IdleSockets(url, most=connections)
         self._calls = calls
         self._call_seconds = call_seconds
-        self.breaker = breaker or Breaker()
-        self._rate_limits = rate_limits or RateLimits()
+        self._breaker = host.gate.breaker
+        self._rate_limits = rate_limits
 
     def close(self) -> None:
         """Close the connections; those that are in use, after their call."""
@@ -129,11 +127,11 @@ class LineClient:
                     method, path, data, headers, limit_seconds or self._call_seconds
                 )
             except LineError:
-                self.breaker.failed(whose, began=began)
+                self._breaker.ended(0, whose, began=began)
                 raise
             row.status, row.request_id = answer.status, answer.request_id
             row.reason = None if is_taken(answer.status) else reason_of(answer)
-        tell(self.breaker, answer.status, whose, began=began)
+        self._breaker.ended(answer.status, whose, began=began)
         return replace(answer, began=began)
 
     def _request(
@@ -161,16 +159,6 @@ class LineClient:
         lines = [f"{method} {self._path}{path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in {**self._headers, **headers}.items()]
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + data
-
-
-def tell(breaker: Breaker, status: int, whose: str, *, began: float = math.inf) -> None:
-    """Report the answer to a call, which began at that monotonic time, to the breaker."""
-    if status == 401:
-        breaker.unauthorized(began=began)
-    elif is_no_verdict(status):
-        breaker.failed(whose, began=began)
-    else:
-        breaker.answered(began=began)
 
 
 class _Reading:

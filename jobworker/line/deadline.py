@@ -12,8 +12,9 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -151,39 +152,37 @@ class IdleSockets:
             if base.scheme == "https"
             else partial(TimedHTTPConnection, **at, port=base.port or 80)
         )
-        self._lock = threading.Lock()
-        # Both under _lock.
         self._most = most
-        self._idle: list[socket.socket] = []
+        # Appending and popping are one step each.
+        self._idle: deque[socket.socket] = deque()
 
     def take(self) -> socket.socket:
         """Return the one that was used last, or connect. Raises HTTPError, OSError."""
-        while True:
-            with self._lock:
-                sock = self._idle.pop() if self._idle else None
-            if sock is None:
-                connection = self._connection()
-                connection.connect()
-                return connection.sock
-            # A server sends nothing by itself, so what there is to read is its end.
-            # guard: idle-one-has-not-ended -> body
-            if not wait_for_read(sock, timeout=0.0):
-                return sock
-            sock.close()
+        with suppress(IndexError):
+            while sock := self._idle.pop():
+                # A server sends nothing by itself, so what there is to read is its end.
+                # guard: idle-one-has-not-ended -> body
+                if not wait_for_read(sock, timeout=0.0):
+                    return sock
+                sock.close()
+        connection = self._connection()
+        connection.connect()
+        return connection.sock
 
     def give_back(self, sock: socket.socket) -> None:
         """Keep a socket whose last answer was read to its end."""
-        with self._lock:
-            if len(self._idle) < self._most:
-                self._idle.append(sock)
-                return
-        sock.close()
+        self._idle.append(sock)
+        # Only now: `close` may have passed it.
+        self._close_beyond()
 
     def close(self) -> None:
         """Close the idle ones, and from now on each one that is given back."""
-        with self._lock:
-            self._most = 0
-            while self._idle:
+        self._most = 0
+        self._close_beyond()
+
+    def _close_beyond(self) -> None:
+        with suppress(IndexError):
+            while len(self._idle) > self._most:
                 self._idle.pop().close()
 
 

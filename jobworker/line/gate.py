@@ -17,6 +17,8 @@ from contextlib import contextmanager
 
 from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_context import can_run_again, current_call, require_wanted
+from jobworker.line.breaker import Breaker
+from jobworker.line.deadline import sent_at
 from jobworker.line.gate_order import (
     PLACE_SECONDS,
     GateState,
@@ -55,10 +57,8 @@ class Gate:
     prepare as may call.
 
     `lease_is_fresh` is asked before each call: a process that may have been replaced makes no calls
-    (architecture: G7). `held_seconds` returns how long LINE must not be called, `is_probed` whether
-    only one call may test it; both change only by a call (see `jobworker.line.breaker`). `sent_at`
-    returns when the thread last sent data. On a busy machine, or while it connects, a call may be
-    sent well after its turn began, and LINE would see the next one too close.
+    (architecture: G7). The breaker says how long LINE must not be called, and whether only one call
+    may test it; it changes under the gate's lock, and only by a call.
 
     A handler that can run again waits at most `handler_turn_seconds`, and comes back later.
     Otherwise a queue behind slow downloads would use up its time, count as its own failure, and
@@ -73,29 +73,26 @@ class Gate:
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
-        held_seconds: Callable[[], float] = lambda: 0.0,
-        is_probed: Callable[[], bool] = lambda: False,
-        sent_at: Callable[[], float] = lambda: 0.0,
         handler_turn_seconds: float = HANDLER_TURN_SECONDS,
-        lead_seconds: float = LEAD_SECONDS,
         turn_taken: Callable[[float], None] = lambda wait_seconds: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds = interval_seconds
         self.concurrency = concurrency
         self.handler_turn_seconds = handler_turn_seconds
-        self._lead_seconds = lead_seconds
+        self._lead_seconds = LEAD_SECONDS
         self._step = step
         self._later = later
         self._lease_is_fresh = lease_is_fresh
-        self._held_seconds = held_seconds
-        self._is_probed = is_probed
+        # On a busy machine, or while it connects, a call may be sent well after its turn began, and
+        # LINE would see the next one too close.
         self._sent_at = sent_at
         self._monotonic = monotonic
         self._turn_taken = turn_taken
         self._closed = threading.Event()
         self._lock = threading.Lock()
         # All below under _lock.
+        self.breaker = Breaker(self._lock, monotonic=monotonic)
         # guard: one-begins-at-a-time -> self._order = Order(concurrency, one_begins=False)
         self._order = Order(concurrency, one_begins=interval_seconds > 0)
         self._next_start = 0.0
@@ -125,7 +122,7 @@ class Gate:
     def enter(self, ticket: Ticket) -> None:
         """Let a ticket wait for its turn. A cancelled one does not enter."""
         with self._lock:
-            away = self._held_seconds() > 0
+            away = self.breaker.held_seconds() > 0
             may_wait = self._order.enter(ticket, now=self._monotonic(), away=away)
             seconds = self._arm()
         self._call_thread(seconds)
@@ -154,7 +151,7 @@ class Gate:
     @property
     def is_away(self) -> bool:
         """Whether LINE must not be called for now, or only to test it."""
-        return self.is_closed or self._held_seconds() > 0 or self._is_probed()
+        return self.is_closed or self.breaker.held_seconds() > 0 or self.breaker.is_probed
 
     @property
     def is_idle(self) -> bool:
@@ -249,10 +246,10 @@ class Gate:
 
     def _arm(self) -> float | None:
         """Under the lock: return in how many seconds a thread has to serve; None if none has to."""
-        if not self._order.arm(alone=self._is_probed()):
+        if not self._order.arm(alone=self.breaker.is_probed):
             return None
         seconds = self._next_start - self._lead_seconds - self._monotonic()
-        return max(seconds, self._held_seconds())
+        return max(seconds, self.breaker.held_seconds())
 
     def _call_thread(self, seconds: float | None) -> None:
         """Without the lock: call a thread to serve after this many seconds."""
@@ -272,7 +269,7 @@ class Gate:
         with self._lock:
             # A call that ended since this thread was requested may have opened the breaker.
             # guard: held-asked-again -> seconds: float | None = 0.0
-            seconds: float | None = self._held_seconds()
+            seconds: float | None = self.breaker.held_seconds()
             if not seconds:
                 ticket = self._grant()
                 # Another thread may give the next turn while this one calls.
@@ -284,7 +281,7 @@ class Gate:
     def _grant(self) -> Ticket | None:
         """Under the lock."""
         now = self._monotonic()
-        alone = self._is_probed()
+        alone = self.breaker.is_probed
         ticket = self._order.grant(now=now, turn_seconds=self.turn_seconds, alone=alone)
         if self._order.state is GateState.HELD:
             self._used.begin(now)
@@ -304,7 +301,7 @@ class Gate:
     def _may_begin(self, ticket: Ticket) -> bool:
         """Whether LINE may still be called: the end of another call may have opened the breaker."""
         with self._lock:
-            return self._order.may_begin(ticket, alone=self._is_probed())
+            return self._order.may_begin(ticket, alone=self.breaker.is_probed)
 
     def _begin(self, ticket: Ticket) -> float:
         with self._lock:
@@ -332,7 +329,7 @@ class Gate:
                 left = max(self._last_start, self._sent_at())
                 self._next_start = max(self._next_start, left + self.interval_seconds)
             self._end_use()
-            refused = self._order.refuse_impatient() if self._held_seconds() else []
+            refused = self._order.refuse_impatient() if self.breaker.held_seconds() else []
             seconds = self._arm()
         # First, because the next turn begins with it.
         self._call_thread(seconds)

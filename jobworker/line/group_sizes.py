@@ -5,7 +5,6 @@ a day there.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,21 +35,20 @@ class GroupSizes:
     ) -> None:
         self._get = get
         self._now = now
-        self._lock = threading.Lock()
-        # Under _lock: the count, and until when LINE is not asked again.
+        # The count, and until when LINE is not asked again.
         self._known = Latest[str, tuple[int | None, datetime]](MOST_KNOWN)
 
     def people(self, to: Any) -> int | None:
         """Return how many people a push to this chat reaches; None if it is not known."""
-        with self._lock:
-            return self._known[to][0] if isinstance(to, str) and to in self._known else None
+        found = self._known.get(to) if isinstance(to, str) else None
+        return None if found is None else found[0]
 
     def is_due(self, to: Any) -> bool:
         """Whether LINE has to be asked before a push to this chat."""
         if self._get is None or not isinstance(to, str) or to[:1] not in PATHS:
             return False
-        with self._lock:
-            return to not in self._known or self._now() >= self._known[to][1]
+        found = self._known.get(to)
+        return found is None or self._now() >= found[1]
 
     def ask(self, to: str, **context: Any) -> None:
         """Ask LINE, with a turn at the gate; the caller's push is sent whatever LINE answers."""
@@ -64,5 +62,4 @@ class GroupSizes:
             log.info("size of a group not known key=%s error=%s", to, error)
 
     def _keep(self, to: str, people: int | None, until: datetime) -> None:
-        with self._lock:
-            self._known[to] = people, until
+        self._known[to] = people, until

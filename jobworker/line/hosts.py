@@ -1,4 +1,4 @@
-"""LINE's hosts as the process uses them: each with a gate and a breaker of its own.
+"""LINE's hosts as the process uses them: each with a gate of its own, and its breaker.
 
 A long download holds the data host's gate and delays no send. Failing downloads stop no send
 either.
@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlsplit
 
-from jobworker.line.breaker import Breaker, BreakerState
-from jobworker.line.deadline import sent_at
+from jobworker.line.breaker import BreakerState
 from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
 from jobworker.line.gate_order import TurnClass
 from jobworker.metrics import Use, WorkerMetrics
@@ -20,11 +19,10 @@ from jobworker.metrics import Use, WorkerMetrics
 
 @dataclass(frozen=True)
 class Host:
-    """One base URL, with the gate and the breaker of its host."""
+    """One base URL, with the gate of its host."""
 
     base: str
     gate: Gate
-    breaker: Breaker
     name: str = "api"
     """The host's label in figures: api or data."""
 
@@ -54,28 +52,25 @@ class Hosts:
         counts = figures or WorkerMetrics()
 
         def host(base: str, name: str) -> Host:
-            breaker = Breaker()
             gate = Gate(
                 interval_seconds,
                 concurrency=concurrency,
                 step=step,
                 later=later,
                 lease_is_fresh=lease_is_fresh,
-                held_seconds=breaker.held_seconds,
-                is_probed=lambda: breaker.is_probed,
-                sent_at=sent_at,
                 handler_turn_seconds=handler_turn_seconds,
                 turn_taken=partial(counts.turn_taken, name),
             )
-            _watch(counts, name, gate, breaker)
-            return Host(base.rstrip("/"), gate, breaker, name)
+            _watch(counts, name, gate)
+            return Host(base.rstrip("/"), gate, name)
 
         api = host(api_base, "api")
         if _host_and_port(api_base) == _host_and_port(data_base):
             hosts = cls(api, replace(api, base=data_base.rstrip("/"), name="data"))
         else:
             hosts = cls(api, host(data_base, "data"))
-        breakers, refused = (hosts.api.breaker, hosts.data.breaker), BreakerState.UNAUTHORIZED
+        breakers = hosts.api.gate.breaker, hosts.data.gate.breaker
+        refused = BreakerState.UNAUTHORIZED
         counts.set("token_refused", lambda: any(one.state is refused for one in breakers))
         return hosts
 
@@ -84,8 +79,8 @@ class Hosts:
             host.gate.close()
 
 
-def _watch(figures: WorkerMetrics, name: str, gate: Gate, breaker: Breaker) -> None:
-    fails = (BreakerState.OPEN, BreakerState.HALF_OPEN)
+def _watch(figures: WorkerMetrics, name: str, gate: Gate) -> None:
+    breaker, fails = gate.breaker, (BreakerState.OPEN, BreakerState.HALF_OPEN)
     figures.set("gate_use", Use(lambda: gate.used_seconds), name)
     figures.set("gate_waiting", lambda: gate.waiting, name)
     for one in TurnClass:

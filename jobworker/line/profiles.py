@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -211,8 +210,7 @@ class LaterProfiles(SideCall):
         # Of the present turn: the name, and its conversation.
         self._asked: _Wanted | None = None
         self._read: StoredConversation | None = None
-        self._lock = threading.Lock()
-        # All below under _lock.
+        # All below under _changed.
         self._wanted: dict[tuple[str, str | None], _Wanted] = {}
         self._known = Latest[tuple[str, str | None], datetime](MOST_REMEMBERED)
         self._is_asking = False
@@ -222,7 +220,7 @@ class LaterProfiles(SideCall):
 
     def want(self, document: Document, *, sender: bool) -> None:
         """Fetch the name of the event's group, and of its sender if `sender` is true."""
-        with self._lock:
+        with self._changed:
             if time.monotonic() < self._quiet_until:
                 return
             for wanted in _names_in(document, sender=sender):
@@ -237,20 +235,20 @@ class LaterProfiles(SideCall):
 
     def forget(self, conversation: str) -> None:
         """Write no name into a conversation whose personal data is about to be deleted."""
-        with self._lock:
+        with self._changed:
             for names in (self._wanted, self._known):
                 for name in [name for name in names if name[0] == conversation]:
                     del names[name]
 
     def _again(self, seconds: float) -> None:
-        with self._lock:
+        with self._changed:
             self._is_asking = goes_on = bool(self._wanted)
         if goes_on:
             super()._again(seconds)
 
     def enter(self) -> None:
         """Take the next name, and wait for a turn."""
-        with self._lock:
+        with self._changed:
             self._asked = next(iter(self._wanted.values()), None)
         if self._asked is not None:
             self.path = self._asked.path
@@ -272,7 +270,7 @@ class LaterProfiles(SideCall):
         if self._read is None or (self.path == PATHS["user"] and self._read.friend is False):
             return False
         profile = self._read.profile_of(asked.member)
-        with self._lock:
+        with self._changed:
             if profile is not None and is_fresh(profile, datetime.now(UTC)):
                 self._known[asked.name] = profile["at"]
                 return False
@@ -305,13 +303,13 @@ class LaterProfiles(SideCall):
         return 0.0 if why is NotCalled.NO_TURN else self._done()
 
     def _done(self) -> float:
-        with self._lock:
+        with self._changed:
             if self._asked is not None and self._wanted.get(self._asked.name) is self._asked:
                 del self._wanted[self._asked.name]
         return LATER_SECONDS
 
     def _drop_all(self) -> None:
-        with self._lock:
+        with self._changed:
             self._wanted.clear()
 
     def _keep_quiet(self) -> None:
@@ -328,7 +326,7 @@ class LaterProfiles(SideCall):
         try:
             for _ in range(KEEP_TRIES):
                 if self._read is not None and self._write(asked.member, told, self._read):
-                    with self._lock:
+                    with self._changed:
                         self._known[asked.name] = told["at"]
                     return
                 self._read = self._conversations.with_people(asked.conversation)

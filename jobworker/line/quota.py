@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -45,8 +44,7 @@ class Quota(SideCall):
         super().__init__(line, LIMIT)
         # Of the reading's thread.
         self._limit: int | None = None
-        self._lock = threading.Lock()
-        # All below under _lock.
+        # All below under _changed.
         self._month = Month()
         self._due = math.inf
         self._begun_at = -math.inf
@@ -63,19 +61,19 @@ class Quota(SideCall):
     @property
     def month(self) -> MonthlyQuota:
         """The known figures of the month; quick."""
-        with self._lock:
+        with self._changed:
             return self._look()
 
     def met(self) -> None:
         """LINE refused a send for the monthly limit: read soon, at most once a minute."""
-        with self._lock:
+        with self._changed:
             self._month.refused(self._line.now())
             seconds = self._begun_at + SOON_SECONDS - self._line.monotonic()
         self._again(max(0.0, seconds))
 
     def paid(self, people: int) -> None:
         """LINE accepted a push or multicast for this many people."""
-        with self._lock:
+        with self._changed:
             self._month.paid(people, self._line.now())
 
     def _look(self) -> MonthlyQuota:
@@ -98,7 +96,7 @@ class Quota(SideCall):
         return found
 
     def _figures(self) -> dict[str, float | None]:
-        with self._lock:
+        with self._changed:
             found, since = self._look(), self._month.closed_since
         return {
             "quota_messages": found.limit,
@@ -110,7 +108,7 @@ class Quota(SideCall):
 
     def _again(self, seconds: float) -> None:
         """Begin a reading, or go on with one, after at most this many seconds."""
-        with self._lock:
+        with self._changed:
             due = self._line.monotonic() + seconds
             if due >= self._due:
                 return
@@ -118,7 +116,7 @@ class Quota(SideCall):
         self._line.later(seconds, partial(self._wake, due))
 
     def _wake(self, due: float) -> None:
-        with self._lock:
+        with self._changed:
             if due != self._due:
                 # An earlier one has replaced it.
                 return
@@ -131,7 +129,7 @@ class Quota(SideCall):
     def request(self) -> LineAnswer:
         """Ask for the present one of the two."""
         if self.path == LIMIT:
-            with self._lock:
+            with self._changed:
                 self._month.begin(self._line.now())
                 self._begun_at = self._line.monotonic()
         return self._line.client.get(self.path)
@@ -147,7 +145,7 @@ class Quota(SideCall):
         except ValueError as error:
             log.info("quota not known endpoint=%s error=%s", self.path, error)
         self.path = LIMIT
-        with self._lock:
+        with self._changed:
             now = self._line.now()
             if used is None:
                 self._month.failed(now)

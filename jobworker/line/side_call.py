@@ -135,6 +135,7 @@ class SideCall:
         self.path = path
         self._line = line
         self._call_seconds = call_seconds
+        # The lock of a subclass as well.
         self._changed = threading.Condition()
         # Both under _changed.
         self._state = SideState.RESTING

@@ -7,7 +7,7 @@ the leader's talk; `RemoteTalk` is made from it where the handler runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -83,7 +83,6 @@ class Job:
 
 def job_of(
     talk: Talk,
-    documents: Sequence[Document],
     *,
     rule: str,
     is_list: bool,
@@ -91,7 +90,7 @@ def job_of(
     epoch: int,
     tries: int,
 ) -> dict[str, Any]:
-    """Return the job of a handler that gets these documents, without an attempt.
+    """Return the job of a handler with this talk, without an attempt.
 
     Raises BotError, StoreUnavailable.
     """
@@ -108,7 +107,7 @@ def job_of(
         "channel": talk.channel,
         "key": talk.key,
         EVENT_ID: talk.event_id,
-        "events": [_with_timer(one["event"], to_json) for one in documents],
+        "events": [_with_timer(raw, to_json) for raw in talk.raws],
         "together": is_list,
         "accepted": moment_to_json(talk.accepted),
         "replyToken": talk.reply_token,

@@ -14,15 +14,13 @@ import re
 import secrets
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from jobworker.bot.bot import Bot
 from jobworker.errors import WorkerAway
 from jobworker.handler_retry import Failure
 from jobworker.latest import Latest
@@ -36,13 +34,12 @@ from jobworker.remote.job import (
     read,
     too_much_memory,
 )
-from jobworker.remote.rules import bot_of
+from jobworker.remote.seen import MOST_WORKER_THREADS, BotVersions, WorkerSeen
 from jobworker.remote.values import to_line
 from linedesk.runtime.metrics import COUNTER, GAUGE, Figure
 from linedesk.runtime.status_row import NEW, SILENT, STOPPING, UNACCEPTED, WORKING
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.control import Control
-from linedesk.store.errors import QueueError
 from linedesk.store.records.events import EVENT_ID
 
 if TYPE_CHECKING:
@@ -53,8 +50,6 @@ log = logging.getLogger(__name__)
 MOST_KEYS = 20_000
 MOST_GONE = 1_000
 MOST_WORKERS = 1_000
-MOST_WORKER_THREADS = 1_000
-MOST_CONTRACT = 1_000
 # A worker also names decisions that no leader has confirmed.
 MOST_NAMED = 10 * MOST_WORKER_THREADS
 # A worker is heard but does not name an attempt: the job or the decision was lost.
@@ -92,29 +87,6 @@ OF_LEADER = (
 )
 
 
-@dataclass
-class WorkerSeen:
-    """A worker process, as it describes itself; `id` is new with each start."""
-
-    id: str
-    name: str
-    address: str
-    threads: int
-    contract: int
-    bot: str
-    release: str
-    began: float
-    """Monotonic time at which it started, by this machine's clock."""
-    heard: float
-    """Monotonic time of its last message."""
-    attempts: set[str] = field(default_factory=set)
-    is_leaving: bool = False
-
-    @property
-    def free(self) -> int:
-        return max(0, self.threads - len(self.attempts))
-
-
 @dataclass(eq=False)
 class Attempt:
     """One hand-out of a job: it ends with a decision, as lost, or without further effect."""
@@ -133,20 +105,6 @@ class Attempt:
     """Why it has to be handed out again."""
 
 
-@dataclass(frozen=True)
-class BotVersion:
-    """A version of the bot that workers have: they are asked for its rules once a second."""
-
-    asked: float = -math.inf
-    bot: Bot | None = None
-    """Its rules."""
-    refused: str = ""
-    """Why they are not taken."""
-
-
-UNKNOWN = BotVersion()
-
-
 class Workers:
     """All workers that the leader knows; `places` of `begin` gets the limit of jobs at a time.
 
@@ -161,14 +119,11 @@ class Workers:
         stop_seconds: float = 5.0,
         control: Control | None = None,
     ) -> None:
-        self._control = control
-        # None until it has been read; empty until a first version is in force.
-        self._accepted: set[str] | None = None
         self._watch = BackgroundThread("workers", self._run)
         self._stop_seconds = stop_seconds
         self.epoch = 0
         self._places: Callable[[int], None] = lambda jobs: None
-        self._broker = connect(self._arrived, leader=True)
+        self.broker = connect(self._arrived, leader=True)
         self._lock = threading.Lock()
         # All below under _lock.
         self._workers: dict[str, WorkerSeen] = {}
@@ -177,8 +132,7 @@ class Workers:
         # The latest that ended, each with the id of its worker.
         self._ended = Latest[str, str](MOST_KEYS)
         self._warm = Latest[str, str](MOST_KEYS)
-        self._versions: dict[str, BotVersion] = {}
-        self._version = ""
+        self.versions = BotVersions(control)
         # When a job last asked in vain for a worker of its own.
         self._alone_asked = -math.inf
         self._told_places = -1
@@ -193,7 +147,7 @@ class Workers:
         self.epoch, self._places = epoch, places
         places(0)
         self._told_places = 0
-        self._broker.start()
+        self.broker.start()
         self._watch.start()
 
     def drain(self) -> None:
@@ -209,68 +163,36 @@ class Workers:
             for attempt in list(self._attempts.values()):
                 self._end(attempt, lost="the leader stops")
         self._watch.stop()
-        self._broker.stop()
+        self.broker.stop()
         self._watch.join()
-        self._broker.join(2.0)
+        self.broker.join(2.0)
 
     def _run(self) -> None:
         watch = self._watch
         while not watch.stop_asked.is_set():
             watch.activity.busy()
-            self._read_accepted()
+            self.versions.read_accepted()
             self._look()
             watch.activity.idle()
             watch.stop_asked.wait(LOOK_SECONDS)
 
-    def _read_accepted(self) -> None:
-        """Read the accepted versions. The first one ever needs no operator."""
-        if self._control is None:
-            return
-        # MongoDB is away: the versions of before count.
-        with suppress(QueueError):
-            if self._accepted == set() and self._version:
-                self._control.accept_bot(self._version, by="dispatcher")
-            # A read right after an election may be older than the one before.
-            self._accepted = (self._accepted or set()) | self._control.bots()
-
-    def _is_accepted(self, version: str) -> bool:
-        if self._control is None or self._accepted is None:
-            return self._control is None
-        return not self._accepted or version in self._accepted
-
     def stalled(self) -> str | None:
         """A text that names a hanging thread; None if there is none."""
-        return self._watch.stalled() or self._broker.stalled()
+        return self._watch.stalled() or self.broker.stalled()
 
     def status(self) -> str:
         """The state as a text for operators."""
+        trouble = self.broker.trouble()
         with self._lock:
-            usable = self._usable()
-            workers = "1 worker" if len(usable) == 1 else f"{len(usable)} workers"
-            words = f"{workers}, {len(self._attempts)} jobs out"
-        if not usable:
-            return self.none_words()
-        return ", ".join(filter(None, (words, self.broker())))
-
-    def none_words(self) -> str:
-        """Why no worker gets jobs."""
-        words = "no worker can take jobs" if self._workers else "no worker is connected"
-        return self.broker() or words
+            number, jobs, known = len(self._usable()), len(self._attempts), len(self._workers)
+        if not number:
+            return trouble or f"no worker {'can take jobs' if known else 'is connected'}"
+        words = f"{number} worker{'s' * (number > 1)}, {jobs} jobs out"
+        return f"{words}, {trouble}" if trouble else words
 
     # Called by a turn.
 
-    def bot(self) -> Bot | None:
-        """The rules in force; None until a worker has sent some."""
-        return self._versions.get(self._version, UNKNOWN).bot
-
-    def others(self) -> list[Bot]:
-        """The rules of other versions that workers have."""
-        found = [(name, one.bot) for name, one in list(self._versions.items())]
-        return [
-            bot for name, bot in found if bot and name != self._version and self._is_accepted(name)
-        ]
-
-    def take(self, *, version: str, key: str, event_id: str, died_with: set[str]) -> Attempt:
+    def take(self, *, version: str, key: str, event_id: str, died_with: Collection[str]) -> Attempt:
         """Return a place for a job at a worker; raises WorkerAway if there is none now.
 
         `died_with` are the workers that lost it; they get it only if there is no other. After two
@@ -279,10 +201,10 @@ class Workers:
         with self._lock:
             if self._stopping_at is not None:
                 raise WorkerAway("the dispatcher stops")
-            if version != self._version:
+            if version != self.versions.in_force:
                 raise WorkerAway("its worker has been replaced by one of another version")
-            alone = self._deaths(died_with) >= ALONE_FROM
-            worker = self._idle() if alone else self._best(key, died_with)
+            alone = self.deaths(died_with) >= ALONE_FROM
+            worker = self._best(key, died_with, alone=alone)
             if worker is not None:
                 attempt = Attempt(worker, event_id, key, alone)
                 self._attempts[attempt.id] = attempt
@@ -297,14 +219,12 @@ class Workers:
             self._warm[key] = worker.id
             return attempt
 
-    def condemned_by(self, died_with: set[str]) -> int:
-        """Return how many workers a job took down, once no more get it; 0 while it may run.
+    def deaths(self, died_with: Collection[str]) -> int:
+        """Return how many of these workers have vanished, and not only lost the job.
 
-        All but the first two of them had no other job.
+        After two of them it has a worker of its own, and after MOST_DEATHS it is given up.
         """
-        with self._lock:
-            deaths = self._deaths(died_with)
-            return deaths if deaths >= MOST_DEATHS else 0
+        return sum(one in self._gone for one in died_with)
 
     def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
         """Send the job and wait for its decision; a Failure if it cannot be sent. Raises WorkerAway
@@ -322,7 +242,7 @@ class Workers:
         if attempt.over.is_set():
             raise WorkerAway(attempt.lost or "abandoned")
         attempt.named = time.monotonic()
-        self._broker.send(attempt.worker.address, body, is_urgent=True)
+        self.broker.send(attempt.worker.address, body, is_urgent=True)
         attempt.over.wait()
         if attempt.decision is not None:
             return attempt.decision
@@ -370,12 +290,8 @@ class Workers:
                 "worker_jobs_out": len(self._attempts),
                 "worker_jobs_lost": self.lost_total,
                 "worker_decisions_dropped": self.dropped_total,
-                "broker_up": not self.broker(),
+                "broker_up": not self.broker.trouble(),
             }
-
-    def broker(self) -> str:
-        """The trouble between this process and the broker; empty if there is none."""
-        return self._broker.trouble()
 
     # Messages.
 
@@ -387,7 +303,9 @@ class Workers:
             if kind == "beat":
                 self._beat(message)
             elif kind == "hello":
-                self._hello(message)
+                if (version := self.versions.read(message)) is not None:
+                    with self._changing():
+                        self.versions.keep(*version)
             elif kind == "decision":
                 self._decided(message)
             elif kind == "leaving":
@@ -415,7 +333,7 @@ class Workers:
     def _beat(self, message: Mapping[str, Any]) -> None:
         now = time.monotonic()
         with self._changing():
-            worker = self._known(message, now)
+            worker = self._seen(WorkerSeen.from_beat(message, now))
             named = _named(message["attempts"]) | _named(message["decided"])
             for id_ in worker.attempts & named:
                 self._attempts[id_].named = now
@@ -424,57 +342,22 @@ class Workers:
                 self._abandon(worker, id_)
             state = self._state_of(worker)
             welcome = {"type": "welcome", "epoch": self.epoch, "state": state}
-            self._broker.send(worker.address, to_line(welcome))
-            self._ask(worker, now)
-            self._choose_version()
+            self.broker.send(worker.address, to_line(welcome))
+            if self.versions.has_to_ask(worker.bot, now):
+                self.broker.send(worker.address, to_line({"type": "introduce"}))
 
-    def _known(self, message: Mapping[str, Any], now: float) -> WorkerSeen:
-        id_ = str(message["worker"])[:64]
-        threads, contract = int(message["threads"]), int(message["contract"])
-        if not 0 <= threads <= MOST_WORKER_THREADS:
-            raise ValueError(f"threads: 0 to {MOST_WORKER_THREADS}, not {threads}")
-        if not 0 <= contract <= MOST_CONTRACT:
-            raise ValueError(f"contract: 0 to {MOST_CONTRACT}")
-        if id_ not in self._workers and len(self._workers) >= MOST_WORKERS:
+    def _seen(self, told: WorkerSeen) -> WorkerSeen:
+        """Under the lock: return the worker that has described itself."""
+        worker = self._workers.get(told.id)
+        if worker is not None:
+            worker.beat(told)
+            return worker
+        if len(self._workers) >= MOST_WORKERS:
             raise ValueError(f"more than {MOST_WORKERS} workers")
-        told = WorkerSeen(
-            id_,
-            _text(message["name"], 100),
-            address_of(message["address"]),
-            threads,
-            contract,
-            _text(message["bot"], 100),
-            _text(message["release"], 40),
-            began=now - max(0.0, float(message["upSeconds"])),
-            heard=now,
-            is_leaving=message.get("leaving") is True,
-        )
-        worker = self._workers.setdefault(id_, told)
-        if worker is told:
-            self._gone.pop(id_, None)
-            log.info("worker seen name=%s", worker.name)
-        else:
-            kept = {name: getattr(worker, name) for name in ("began", "attempts")}
-            vars(worker).update(vars(told) | kept)
-        return worker
-
-    def _hello(self, message: Mapping[str, Any]) -> None:
-        """Accept a worker's rules, which it was asked for."""
-        version = _text(message["bot"], 100)
-        known = self._versions.get(version)
-        # guard: rules-as-asked -> never
-        if known is None or known.bot is not None:
-            return
-        try:
-            found = BotVersion(bot=bot_of(message["rules"], version))
-        except (ValueError, KeyError, TypeError) as error:
-            found = BotVersion(refused=_text(error, 200))
-            log.error(  # noqa: TRY400
-                "rules of a worker's bot refused bot=%s error=%s", version, found.refused
-            )
-        with self._changing():
-            self._versions[version] = found
-            self._choose_version()
+        self._workers[told.id] = told
+        self._gone.pop(told.id, None)
+        log.info("worker seen name=%s", told.name)
+        return told
 
     def _decided(self, message: Mapping[str, Any]) -> None:
         # It goes into an answer: of a name that no leader gave, only so much.
@@ -489,7 +372,7 @@ class Workers:
         told = attempt.worker.address if attempt is not None else message["address"]
         taken = {"type": "taken", "attempt": id_, "epoch": self.epoch}
         is_own = attempt is not None or id_ in self._ended
-        self._broker.send(address_of(told), to_line(taken), is_urgent=is_own)
+        self.broker.send(address_of(told), to_line(taken), is_urgent=is_own)
 
     def _leaving(self, message: Mapping[str, Any]) -> None:
         """A worker has ended in order; its remaining jobs are handed out, and it is no suspect."""
@@ -497,13 +380,13 @@ class Workers:
             worker = self._workers.pop(str(message["worker"]), None)
             if worker is not None:
                 self._lose_all(worker, "its worker has ended")
-            self._choose_version()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock; then tell how many jobs the workers may have now."""
+        """Hold the lock; then choose the version in force, and tell how many jobs may run now."""
         with self._lock:
             yield
+            self.versions.choose(self._workers.values())
             self._tell_places()
 
     # Under the lock.
@@ -519,20 +402,12 @@ class Workers:
 
     def _abandon(self, worker: WorkerSeen, attempt: str) -> None:
         abandon = {"type": "abandon", "attempt": attempt, "epoch": self.epoch}
-        self._broker.send(worker.address, to_line(abandon))
+        self.broker.send(worker.address, to_line(abandon))
 
     def _lose_all(self, worker: WorkerSeen, why: str) -> None:
         for id_ in list(worker.attempts):
             self.lost_total += 1
             self._end(self._attempts[id_], lost=why)
-
-    def _ask(self, worker: WorkerSeen, now: float) -> None:
-        """Ask a worker for its rules, if they are not known; repeated after a second."""
-        known = self._versions.get(worker.bot, UNKNOWN)
-        is_known = known.bot is not None or known.refused
-        if not is_known and now - known.asked >= LOOK_SECONDS:
-            self._versions[worker.bot] = BotVersion(asked=now)
-            self._broker.send(worker.address, to_line({"type": "introduce"}))
 
     def _usable(self) -> list[WorkerSeen]:
         return [one for one in self._workers.values() if self._state_of(one) == WORKING]
@@ -540,41 +415,21 @@ class Workers:
     def _state_of(self, worker: WorkerSeen) -> str:
         if worker.contract != CONTRACT:
             return f"speaks contract {worker.contract}, needed is {CONTRACT}"
-        version = self._versions.get(worker.bot, UNKNOWN)
+        version = self.versions[worker.bot]
         if version.refused:
             return f"rules refused: {version.refused}"
         if worker.is_leaving:
             return STOPPING
         if version.bot is None:
             return NEW
-        if not self._is_accepted(worker.bot):
+        if not self.versions.is_accepted(worker.bot):
             return UNACCEPTED
-        if not self._version or worker.bot != self._version:
+        if worker.bot != self.versions.in_force:
             return "another version of the bot is in force"
         # guard: nothing-for-the-silent -> never
         if time.monotonic() - worker.heard > UNNAMED_SECONDS:
             return SILENT
         return WORKING
-
-    def _choose_version(self) -> None:
-        """Choose the version with the most threads; of several, the one started last."""
-        known = {self._version, *(one.bot for one in self._workers.values())}
-        for gone in self._versions.keys() - known:
-            del self._versions[gone]
-        threads: Counter[str] = Counter()
-        latest: dict[str, float] = {}
-        for one in self._workers.values():
-            has_rules = self._versions.get(one.bot, UNKNOWN).bot is not None
-            is_fit = one.contract == CONTRACT and has_rules and not one.is_leaving
-            if is_fit and self._is_accepted(one.bot):
-                threads[one.bot] += one.threads
-                latest[one.bot] = max(latest.get(one.bot, one.began), one.began)
-        if not threads:
-            return
-        version = max(threads, key=lambda one: (threads[one], latest[one]))
-        if version != self._version:
-            log.info("bot version in force bot=%s before=%s", version, self._version or "-")
-            self._version = version
 
     def _tell_places(self) -> None:
         places = 0
@@ -590,9 +445,15 @@ class Workers:
             self._told_places = places
             self._places(places)
 
-    def _best(self, key: str, lost_by: set[str]) -> WorkerSeen | None:
-        """Return the worker that had the key last, otherwise the one with most free places."""
+    def _best(self, key: str, lost_by: Collection[str], *, alone: bool) -> WorkerSeen | None:
+        """Return the worker that had the key last, otherwise the one with most free places.
+
+        For a job that runs `alone` an idle one.
+        """
         usable = self._usable()
+        if alone:
+            idle = (one for one in usable if one.free and not one.attempts)
+            return min(idle, key=lambda one: one.id, default=None)
         reserved = self._reserved(usable)
         free = [one for one in usable if one.free and one.id not in reserved]
         # guard: another-worker-than-lost-it
@@ -610,20 +471,13 @@ class Workers:
             found.add(min(usable, key=lambda one: (len(one.attempts), one.id)).id)
         return found
 
-    def _idle(self) -> WorkerSeen | None:
-        idle = (one for one in self._usable() if one.free and not one.attempts)
-        return min(idle, key=lambda one: one.id, default=None)
-
-    def _deaths(self, died_with: set[str]) -> int:
-        return sum(one in self._gone for one in died_with)
-
     def _look(self) -> None:
         """Give up silent workers and attempts."""
         now = time.monotonic()
         # RabbitMQ reports an alarm only to a connection that sends; without workers there is
         # nothing else to send.
-        self._broker.send(self._broker.address, to_line({"type": "alarm?"}))
-        up_since = self._broker.up_since()
+        self.broker.send(self.broker.address, to_line({"type": "alarm?"}))
+        up_since = self.broker.up_since()
         with self._changing():
             for worker in list(self._workers.values()):
                 # guard: silent-is-lost -> never
@@ -639,7 +493,6 @@ class Workers:
             if self._stopping_at is not None and now >= self._stopping_at:
                 for attempt in list(self._attempts.values()):
                     self._end(attempt, lost="the dispatcher stops")
-            self._choose_version()
 
     def _vanished(self, worker: WorkerSeen, now: float, up_since: float | None) -> None:
         del self._workers[worker.id]
@@ -654,11 +507,6 @@ def _named(attempts: object) -> set[str]:
     if not isinstance(attempts, list) or len(attempts) > MOST_NAMED:
         raise ValueError(f"attempts: a list of at most {MOST_NAMED}")
     return {str(one) for one in attempts}
-
-
-def _text(value: object, most: int) -> str:
-    """Return one line that `status` can store and show, whatever the value was."""
-    return "".join(one if one.isprintable() else "?" for one in str(value)[:most])
 
 
 def _unsendable(why: str) -> Failure:

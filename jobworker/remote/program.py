@@ -259,13 +259,14 @@ class ProgramBot:
 
 
 class ProgramThread:
-    """Runs the jobs of one thread in one program at a time."""
+    """Runs the jobs of one thread in one program at a time.
+
+    `abandon` and `close` say that it is over, and then look for a program. The thread notes a
+    program that has started, and then looks whether it is over. One of the two sees the other.
+    """
 
     def __init__(self, bot: ProgramBot, program: Program | None) -> None:
         self._bot = bot
-        self._lock = threading.Lock()
-        # All below under _lock; except for `abandon` and `close`, only the thread itself changes
-        # them.
         self._program = program
         self._is_busy = False
         self._is_over = False
@@ -273,8 +274,7 @@ class ProgramThread:
 
     def run(self, job: Job, received: float) -> dict[str, Any]:
         """Return the decision of a job; raises nothing."""
-        with self._lock:
-            self._is_busy = True
+        self._is_busy = True
         try:
             program = self._running()
             program.send(job.message)
@@ -287,28 +287,24 @@ class ProgramThread:
             failure = Failure(f"program {error}", "-", told, lasting=False, passing=passing)
             return failed_job(job.attempt, failure)
         finally:
-            with self._lock:
-                self._is_busy = False
+            self._is_busy = False
             if self._is_over:
                 self._end()
 
     def abandon(self) -> None:
         """The job's thread is abandoned: kill the program. From another thread."""
-        with self._lock:
-            self._is_over = True
-            if self._program is not None:
-                self._program.kill()
+        self._is_over = True
+        if (program := self._program) is not None:
+            program.kill()
 
     def close(self) -> None:
         """End; no more jobs follow."""
-        with self._lock:
-            program, self._is_over = self._program, True
+        self._is_over = True
+        if (program := self._program) is not None:
             if self._is_busy:
-                if program is not None:
-                    program.kill()
-                return
-        if program is not None:
-            program.close()
+                program.kill()
+            else:
+                program.close()
 
     def _running(self) -> Program:
         """Return the thread's program, a new one if the last has ended. Raises ProgramFailed."""
@@ -317,15 +313,13 @@ class ProgramThread:
                 return self._program
             log.warning("program ended or wrote unasked between jobs pid=%d", self._program.pid)
             self._end()
-        program = self._bot.start()
-        with self._lock:
-            # It was abandoned while its program started.
-            # guard: given-up-while-it-starts -> body
-            if not self._is_over:
-                self._program = program
-                return program
-        program.end()
-        raise ProgramFailed("was killed")
+        program = self._program = self._bot.start()
+        # It was abandoned while its program started.
+        # guard: given-up-while-it-starts -> never
+        if self._is_over:
+            self._end()
+            raise ProgramFailed("was killed")
+        return program
 
     def _checked(self, job: Job, decision: Mapping[str, Any]) -> dict[str, Any]:
         """Return the decision; the leader checks its content. Raises ProgramFailed."""
@@ -343,8 +337,7 @@ class ProgramThread:
         return {**decision, **texts}
 
     def _end(self) -> None:
-        with self._lock:
-            program, self._program = self._program, None
+        program, self._program = self._program, None
         if program is not None:
             program.end()
             self._told = program.errors()

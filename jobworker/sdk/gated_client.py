@@ -23,7 +23,7 @@ from jobworker.errors import GateClosed
 from jobworker.handler_context import HandlerContext, current_call
 from jobworker.line.answer import LineAnswer, is_no_verdict, reason_of
 from jobworker.line.call_log import CallLog
-from jobworker.line.client import CALL_SECONDS, tell
+from jobworker.line.client import CALL_SECONDS
 from jobworker.line.deadline import make_timed, within
 from jobworker.line.hosts import Host
 from jobworker.line.rate_limits import RateLimits
@@ -69,7 +69,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         *,
         calls: CallLog,
         connections: int,
-        rate_limits: RateLimits | None = None,
+        rate_limits: RateLimits,
         limit_seconds: float = CALL_SECONDS,
     ) -> None:
         # guard: answer-of-its-own-thread -> self._of_thread = lambda: None
@@ -78,7 +78,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         make_timed(self.rest_client.pool_manager)
         self._host = host
         self._calls = calls
-        self._rate_limits = rate_limits or RateLimits()
+        self._rate_limits = rate_limits
         self._limit_seconds = limit_seconds
 
     @property
@@ -133,7 +133,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
             # The SDK's status 0 means no answer.
             row.status = status or None
             row.request_id = (headers or {}).get("x-line-request-id")
-            tell(self._host.breaker, status or 0, whose, began=began)
+            self._host.gate.breaker.ended(status or 0, whose, began=began)
 
         self.last_response = None
         try:
@@ -148,7 +148,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
                 note(error.__context__.status, None)
             raise
         except (HTTPError, OSError):
-            self._host.breaker.failed(whose, began=began)
+            self._host.gate.breaker.ended(0, whose, began=began)
             raise
         finally:
             # Also if the SDK cannot read LINE's answer.

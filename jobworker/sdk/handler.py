@@ -8,8 +8,8 @@ arguments.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable
+from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +35,6 @@ class SdkBot(Bot):
         self._handler = copy.copy(handler)
         # The front desk has already checked and parsed.
         self._handler.parser = SimpleNamespace(parse=lambda payload, *_, **__: payload)
-        self._lock = threading.Lock()
-        # Under _lock.
-        self._user_id: str | None = None
 
     def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
         """Return the one rule for every LINE event. Raises NoTimerHandler."""
@@ -46,14 +43,12 @@ class SdkBot(Bot):
         return Rule(self._run, profile=False)
 
     def _run(self, event: Any, talk: Talk) -> None:
-        self._handler.handle(_Payload(event, self._own_id), "")
+        self._handler.handle(_Payload(event, lambda: self._own_id), "")
 
+    @cached_property
     def _own_id(self) -> str:
-        """The bot's own user id: read once, when the first handler needs it."""
-        with self._lock:
-            if self._user_id is None:
-                self._user_id = MessagingApi(ApiClient()).get_bot_info().user_id
-            return str(self._user_id)
+        """The bot's own user id, which the first handler reads that needs it."""
+        return str(MessagingApi(ApiClient()).get_bot_info().user_id)
 
 
 class _Payload:

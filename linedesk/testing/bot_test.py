@@ -287,18 +287,18 @@ class BotTest(People):
                 talk.know_friend(document["event"]["type"] == "follow")
             if rule is not None:
                 took, self._takes = self._takes, took
-                self._call(rule, event, talk, heard)
+                self._call(rule, event, talk)
             decision = talk.decision()
         self._check_timers(decision)
         return heard, decision, took
 
-    def _call(self, rule: Rule, event: Any, talk: Talk, heard: Sequence[Document]) -> None:
+    def _call(self, rule: Rule, event: Any, talk: Talk) -> None:
         # Its return type is None, but a bot without type hints may return a message.
         handler: Callable[..., object] = rule.handler
         with self._contents.while_handling():
             if self._remote is not None:
                 handler = self._remote.handler_of(rule)
-                answer = self._remote.call(rule, heard, talk)
+                answer = self._remote.call(rule, talk)
             else:
                 answer = handler(event, talk)
         if isinstance(answer, str) or hasattr(answer, "to_dict"):

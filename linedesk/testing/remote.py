@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
@@ -12,7 +12,6 @@ from jobworker.remote.actions import Replay
 from jobworker.remote.job import DECIDED, Job, decide, job_of, written
 from jobworker.remote.rules import RemoteHandler, bot_of, rules_of
 from jobworker.remote.values import from_line, to_line
-from linedesk.store.documents import Document
 
 LIMIT_SECONDS = 60.0
 
@@ -32,14 +31,13 @@ class RemoteBot:
         """The bot's own handler for a rule of `rules`."""
         return self._by_name[_name(rule)].handler
 
-    def call(self, rule: Rule, documents: Sequence[Document], talk: Talk) -> object:
+    def call(self, rule: Rule, talk: Talk) -> object:
         """Run the handler on its job, and apply its decisions to the talk.
 
         Returns the handler's result and raises its exceptions.
         """
         message = job_of(
             talk,
-            documents,
             rule=_name(rule),
             is_list=rule.gather is not None,
             limit_seconds=rule.limit or LIMIT_SECONDS,

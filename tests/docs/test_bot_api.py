@@ -34,7 +34,7 @@ INTERNAL = {
     },
     Talk: {
         *("decision", "forgot", "gathered", "know_friend", "know_profile", "leave_state"),
-        *("may_be_late", "timed_by"),
+        *("may_be_late", "raws", "timed_by"),
     },
     BotTest: {"bot", "secrets", "settings"},
     TimerEvent: {"from_raw"},

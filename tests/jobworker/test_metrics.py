@@ -282,10 +282,10 @@ def test_breaker_and_token_are_distinguished() -> None:
 
     assert told() == ({"api": 0, "data": 0}, 0)
     for number in range(FAILURES_TO_OPEN):
-        hosts.data.breaker.failed(f"U{number}")
+        hosts.data.gate.breaker.failed(f"U{number}")
     assert told() == ({"api": 0, "data": 1}, 0)
-    hosts.data.breaker.answered()
-    hosts.api.breaker.unauthorized()
+    hosts.data.gate.breaker.answered()
+    hosts.api.gate.breaker.unauthorized()
     assert told() == ({"api": 0, "data": 0}, 1)
     # Until the next call of the host may begin.
     pauses = figures_of(registry)["breakerPauseSeconds"]

@@ -23,8 +23,6 @@ from dispatcher.conversations.conversations import Conversations
 from jobworker.effects import Call, SendMethod
 from jobworker.errors import NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.line.breaker import Breaker
-from jobworker.line.client import tell
 from jobworker.line.gate import Gate
 from jobworker.line.rate_limits import RateLimits
 from jobworker.line.side_call import Line
@@ -105,17 +103,16 @@ class World:
         self.steps.clear()
         self.timers.clear()
         self.closed = False
-        self.breaker = Breaker(monotonic=lambda: self.now)
         self.rate_limits = RateLimits(monotonic=lambda: self.now)
         self.gate = Gate(
             INTERVAL_SECONDS,
             step=self.steps.append,
             later=self.later,
             lease_is_fresh=lambda: self.lease,
-            held_seconds=self.breaker.held_seconds,
-            lead_seconds=0.0,
             monotonic=lambda: self.now,
         )
+        self.gate._lead_seconds, self.gate._sent_at = 0.0, lambda: 0.0
+        self.breaker = self.gate.breaker
         client: Any = SimpleNamespace(post=self.call)
         line = Line(self.gate, client, self.rate_limits, self.steps.append, self.later)
         # No two sends have the same text here, so none travels with another conversation's.
@@ -324,7 +321,7 @@ class World:
                 # A send that gets a turn while an endpoint is held back waits for the clock as
                 # well.
                 self.delayed.update(CONVERSATIONS)
-            tell(self.breaker, heard.status, whose)
+            self.breaker.ended(heard.status, whose)
             return heard
         self.breaker.failed(whose)
         raise heard

@@ -40,7 +40,7 @@ from jobworker.errors import (
     PermanentError,
 )
 from jobworker.line import deadline
-from jobworker.line.breaker import Breaker, BreakerState
+from jobworker.line.breaker import BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
@@ -77,19 +77,17 @@ class Lone:
         def step(action: Callable[[], None]) -> None:
             threading.Thread(target=action).start()
 
-        self.breaker = Breaker()
         self.gate = Gate(
             0.0,
             step=step,
             later=lambda seconds, f: f(),
             lease_is_fresh=lambda: True,
-            held_seconds=self.breaker.held_seconds,
         )
         self._collection = collection.with_options(read_concern=ReadConcern("local"))
         self._calls = CallLog(collection)
         self.stopping = threading.Event()
         self.contents = ContentDownloads(
-            Host(url, self.gate, self.breaker),
+            Host(url, self.gate),
             token,
             calls=self._calls,
             stopping=self.stopping,
@@ -198,7 +196,7 @@ def test_a_video_in_preparation_is_waited_for_without_the_gate(
     assert lone.contents.fetch(id_, tmp_path / "v.mp4").size == 10_000
     assert [status for _, status in lone.rows] == [202, 202, 202, 200]
     assert turns == [True] * 3
-    assert lone.breaker.state is BreakerState.CLOSED
+    assert lone.gate.breaker.state is BreakerState.CLOSED
 
 
 def test_a_video_that_is_not_ready_in_time_is_not_ready(
@@ -250,7 +248,7 @@ def test_a_refused_token_stops_the_calls_and_is_no_fault_of_the_message(
     sim.answer_next("content", 401)
     with pytest.raises(LineAway):
         lone.contents.fetch(id_, tmp_path / "photo.jpg")
-    assert lone.breaker.state is BreakerState.UNAUTHORIZED
+    assert lone.gate.breaker.state is BreakerState.UNAUTHORIZED
     with pytest.raises(LineAway):
         lone.contents.fetch(id_, tmp_path / "photo.jpg")
     assert len(lone.rows) == 1
@@ -429,12 +427,12 @@ def test_downloads_that_break_open_the_data_host_s_breaker_only(
     desk = room(Bot(), data_base=data_base)
     hosts = desk.desk.line.hosts
     for _ in range(4):
-        hosts.data.breaker.failed("another")
+        hosts.data.gate.breaker.failed("another")
     trouble(sim, 1)
     with pytest.raises(LineAway):
         desk.desk.line.contents.fetch(sent(sim), tmp_path / "a")
-    assert hosts.data.breaker.state is not BreakerState.CLOSED
-    assert hosts.api.breaker.state is BreakerState.CLOSED
+    assert hosts.data.gate.breaker.state is not BreakerState.CLOSED
+    assert hosts.api.gate.breaker.state is BreakerState.CLOSED
 
 
 # Bounds.

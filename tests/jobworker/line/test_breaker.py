@@ -43,7 +43,7 @@ def now() -> Now:
 
 @pytest.fixture
 def line(now: Now) -> Breaker:
-    return Breaker(monotonic=now)
+    return Breaker(threading.Lock(), monotonic=now)
 
 
 def fails(line: Breaker, times: int, *whose: str) -> None:
@@ -349,10 +349,10 @@ def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
     desk = room(a_bot(way), line=SHORT)
     for user in users:
         desk.says(user, "?")
-    eventually(lambda: desk.desk.breaker.state is not BreakerState.CLOSED)
+    eventually(lambda: desk.desk.gate.breaker.state is not BreakerState.CLOSED)
     desk.until_quiet()
     assert [texts(sim, user) for user in users] == [["はい"]] * 30
-    assert desk.desk.breaker.state is BreakerState.CLOSED
+    assert desk.desk.gate.breaker.state is BreakerState.CLOSED
     assert len(sim.calls) - before == 40
     assert desk.letters() == []
 
@@ -366,7 +366,7 @@ def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(room: Rooms, si
     desk = room(a_bot(), line=long)
     for user in users[:20]:
         desk.says(user, "?")
-    eventually(lambda: desk.desk.breaker.state is BreakerState.OPEN)
+    eventually(lambda: desk.desk.gate.breaker.state is BreakerState.OPEN)
     made = len(sim.calls)
     for user in users[20:]:
         desk.says(user, "?")
@@ -402,7 +402,7 @@ def test_a_message_on_which_line_always_fails_does_not_keep_it_open(
             desk.says(user, "?")
         desk.until_decided()
         for whose in ("U1", "U2", "U1", "U2", "U1"):
-            desk.desk.breaker.failed(whose)
+            desk.desk.gate.breaker.failed(whose)
     sim.wait_for(lambda: all(texts(sim, user) == ["はい"] for user in well))
     assert texts(sim, ill) == []
 
@@ -439,7 +439,7 @@ def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(room: Rooms, sim:
 
     user = sim.add_user("花子")
     desk = room(bot, tries=1, line=limits)
-    desk.desk.breaker.unauthorized()
+    desk.desk.gate.breaker.unauthorized()
     desk.says(user, "?")
     desk.until_quiet()
     assert texts(sim, user) == ["花子"]

@@ -33,6 +33,7 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
+from jobworker.line.rate_limits import RateLimits
 from jobworker.sdk.gated_client import GatedApiClient
 from linedesk.compose.private_mongod import free_port
 from linedesk.store.documents import Document
@@ -135,6 +136,16 @@ def hang_up(connection: socket.socket) -> None:
     connection.close()
 
 
+def host_of(url: str) -> Host:
+    """A host with a gate that is free."""
+
+    def step(action: Callable[[], None]) -> None:
+        threading.Thread(target=action).start()
+
+    gate = Gate(0.0, step=step, later=lambda seconds, f: f(), lease_is_fresh=lambda: True)
+    return Host(url, gate)
+
+
 @pytest.fixture
 def calls(database: Database[Any]) -> CallLog:
     """Its rows are written where the test looks at them."""
@@ -153,7 +164,9 @@ def line(calls: CallLog) -> Iterator[Callable[..., LineClient]]:
     with ExitStack() as stack:
 
         def make(url: str, token: str = TOKEN, **options: Any) -> LineClient:
-            made = LineClient(url, token, connections=4, calls=calls, **options)
+            made = LineClient(
+                host_of(url), token, connections=4, calls=calls, rate_limits=RateLimits(), **options
+            )
             stack.callback(made.close)
             return made
 
@@ -406,7 +419,9 @@ def test_no_more_connections_stay_open_than_threads_call(
         connection.sendall(OK)
 
     server = wire(at_once, at_once, says(OK), says(OK))
-    client = LineClient(server.url, TOKEN, connections=kept, calls=calls)
+    client = LineClient(
+        host_of(server.url), TOKEN, connections=kept, calls=calls, rate_limits=RateLimits()
+    )
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: client.post(PUSH, {}), range(2)))
     eventually(lambda: server.ended == 2 - min(kept, 2))
@@ -631,11 +646,10 @@ def api(sim: Sim, calls: CallLog) -> MessagingApi:
 def _gated(
     url: str, calls: CallLog, *, token: str = TOKEN, breaker: Breaker | None = None, **more: Any
 ) -> GatedApiClient:
-    def step(action: Callable[[], None]) -> None:
-        threading.Thread(target=action).start()
-
-    gate = Gate(0.0, step=step, later=lambda seconds, f: f(), lease_is_fresh=lambda: True)
-    host = Host(url, gate, breaker or Breaker())
+    host = host_of(url)
+    if breaker is not None:
+        host.gate.breaker = breaker
+    more.setdefault("rate_limits", RateLimits())
     return GatedApiClient(host, token, calls=calls, connections=4, **more)
 
 
@@ -736,10 +750,10 @@ def test_each_call_s_end_is_reported_to_the_breaker(
 
     server = wire(act)
     client = line(server.url)
-    client.breaker = Told()
+    client._breaker = breaker = Told(threading.Lock())
     answer_or_error(lambda: client.post(PUSH, {}))
     assert told == [state]
-    api = MessagingApi(_gated(server.url, calls, breaker=client.breaker))
+    api = MessagingApi(_gated(server.url, calls, breaker=breaker))
     with suppress(ApiException, HTTPError, ValueError):
         api.get_profile("U1")
     assert told == [state] * 2

@@ -344,7 +344,7 @@ def test_a_hiccup_of_many_calls_is_one_failure(
     made = answered_together(monkeypatch, LineAnswer(503), count=20)
     users = [sim.add_user(f"客{n}") for n in range(40)]
     desk = room(a_bot(way), threads=24, line={"concurrency": 20, **SHORT})
-    holds = holds_of(desk.desk.breaker, monkeypatch)
+    holds = holds_of(desk.desk.gate.breaker, monkeypatch)
     for user in users:
         desk.says(user, "はい")
     desk.until_quiet()
@@ -376,7 +376,7 @@ def test_only_the_probe_is_called_until_line_answers_it(
     desk = room(a_bot("push"), sim=slow_sim, threads=24, line={"concurrency": 20, **SHORT})
     for user in users[:20]:
         desk.says(user, "はい")
-    eventually(lambda: desk.desk.breaker.state is not BreakerState.CLOSED)
+    eventually(lambda: desk.desk.gate.breaker.state is not BreakerState.CLOSED)
     for user in users[20:]:
         desk.says(user, "はい")
     desk.until_quiet()

@@ -56,14 +56,22 @@ class Hand:
             step=self.steps.append,
             later=self.later,
             lease_is_fresh=lambda: self.fresh,
-            sent_at=lambda: self.sent_at,
-            held_seconds=lambda: max(0.0, self.held_until - self.now),
-            is_probed=lambda: self.probed,
-            # The clock does not advance while a thread would wait for the rest of the interval.
-            lead_seconds=0.0,
             turn_taken=turn_taken,
             monotonic=lambda: self.now,
         )
+        # The clock does not advance while a thread would wait for the rest of the interval.
+        self.gate._lead_seconds = 0.0
+        self.gate._sent_at = lambda: self.sent_at
+        self.gate.breaker = self  # type: ignore[assignment]
+
+    # As a breaker.
+
+    def held_seconds(self) -> float:
+        return max(0.0, self.held_until - self.now)
+
+    @property
+    def is_probed(self) -> bool:
+        return self.probed
 
     def line(self, **client: Callable[..., Any]) -> side_call.Line:
         """Its gate with what a call needs besides; `client` has functions in place of LINE's."""

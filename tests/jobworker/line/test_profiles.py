@@ -166,7 +166,7 @@ def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
         eventually(lambda: desk.desk.gate.waiting == 2)
     desk.says(users[2], "?")
     desk.until_decided()
-    assert desk.desk.breaker.state is BreakerState.UNAUTHORIZED
+    assert desk.desk.gate.breaker.state is BreakerState.UNAUTHORIZED
     assert sum(fetched(sim, user) for user in users) == 1
     sent = {effect["messages"][0]["text"] for effect in desk.effects()}
     assert sent == {"(名無し)"}

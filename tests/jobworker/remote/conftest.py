@@ -1,4 +1,4 @@
-"""The three forms in which handlers run, each for the same tests."""
+"""The forms in which handlers run, each for the same tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from linedesk.store.errors import Replaced
 from linesim import Sim
 from tests.conftest import missing
 from tests.jobworker.remote.house import House
-from tests.jobworker.remote.memory_broker import MemoryHub
 from tests.jobworker.remote.remote_room import a_room
 from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ, declare, is_installed, throwaway_rabbitmq
@@ -43,20 +42,18 @@ def shared_rabbitmq() -> Iterator[RabbitMQ]:
         yield node
 
 
-@pytest.fixture(params=["local", "memory", "amqp"])
-def broker(request: pytest.FixtureRequest) -> MemoryHub | RabbitMQ | None:
-    """Where handlers run: on the worker's threads, behind a fake, behind RabbitMQ."""
+@pytest.fixture(params=["local", "amqp"])
+def broker(request: pytest.FixtureRequest) -> RabbitMQ | None:
+    """Where handlers run: on the worker's threads, or behind RabbitMQ."""
     if request.param == "local":
         return None
-    if request.param == "memory":
-        return MemoryHub()
     found: RabbitMQ = request.getfixturevalue("shared_rabbitmq")
     return found
 
 
 @pytest.fixture
 def room(
-    broker: MemoryHub | RabbitMQ | None, database: Database[Any], sim: Sim
+    broker: RabbitMQ | None, database: Database[Any], sim: Sim
 ) -> Iterator[Callable[..., Room]]:
     """Makes rooms in that form, each ended after the test."""
     with ExitStack() as stack:

@@ -22,7 +22,8 @@ SHORT = {
     "jobworker.remote.leader.UNNAMED_SECONDS": 1.0,
     "jobworker.remote.leader.SILENT_SECONDS": 2.0,
     "jobworker.remote.leader.LOOK_SECONDS": 0.1,
-    "jobworker.remote.handlers.GRACE_SECONDS": 0.5,
+    "jobworker.remote.seen.ASK_AGAIN_SECONDS": 0.1,
+    "jobworker.remote.runner.GRACE_SECONDS": 0.5,
 }
 
 
@@ -51,7 +52,7 @@ class House:
         self._stack.enter_context(room)
         workers = room.desk._workers
         assert workers is not None
-        eventually(lambda: workers._broker.up_since())
+        eventually(lambda: workers.broker.up_since())
         return room
 
     def worker(self, bot: Bot, wire: Wire | None = None, **options: Any) -> WorkerProcess:

@@ -1,6 +1,6 @@
 """A jobworker whose handlers run on its own threads, or in workers behind a broker.
 
-`local` has the bot in the worker, `memory` a broker within the process, `amqp` a real RabbitMQ.
+`local` has the bot in the worker, `amqp` workers behind a real RabbitMQ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.worker import WorkerProcess
 from linedesk import Bot
 from linesim import Sim
-from tests.jobworker.remote.memory_broker import MemoryHub
 from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ
 from tests.waiting import eventually
@@ -54,7 +53,7 @@ def amqp(node: RabbitMQ, name: str) -> Callable[..., Any]:
 
 @contextmanager
 def a_room(
-    broker: MemoryHub | RabbitMQ | None,
+    broker: RabbitMQ | None,
     database: Database[Any],
     sim: Sim,
     bot: Bot,
@@ -71,7 +70,7 @@ def a_room(
                 Room(database, sim, bot, secrets=secrets or {}, settings=settings, **options)
             )
             return
-        connect = broker.connect if isinstance(broker, MemoryHub) else amqp(broker, "test")
+        connect = amqp(broker, "test")
         room = stack.enter_context(Room(database, sim, None, connect=connect, **options))
         for number in range(workers):
             worker = a_worker(

@@ -394,7 +394,7 @@ def test_a_timer_of_another_version_waits_for_it_without_a_try(house: House) -> 
     house.worker(a_bot("new", "ring"), name="new", threads=1)
     until_working(room, "old")
     eventually(lambda: "new" in states(room))
-    eventually(lambda: room.desk._workers is not None and room.desk._workers.others())
+    eventually(lambda: room.desk._workers is not None and room.desk._workers.versions.others())
     bot = Bot()
 
     @bot.default()
@@ -647,7 +647,7 @@ def test_an_idle_worker_is_kept_for_what_may_have_killed_two(house: House, *, co
 
     def take(event_id: str, *died_with: str) -> Attempt:
         return workers.take(
-            version=workers._version,
+            version=workers.versions.in_force,
             key=f"{CHANNEL}/{event_id}",
             event_id=event_id,
             died_with=set(died_with),
@@ -681,8 +681,8 @@ def test_a_worker_that_only_lost_a_job_is_not_counted_as_taken_down(house: House
     workers = room.desk._workers
     assert workers is not None
     workers._gone.update(dict.fromkeys(["one", "two", "a", "b", "c"]))
-    assert workers.condemned_by({"one", "two", "left", "a", "b", "left, too"}) == 0
-    assert workers.condemned_by({"one", "two", "left", "a", "b", "c"}) == 5
+    assert workers.deaths({"one", "two", "left", "a", "b", "left, too"}) == 4
+    assert workers.deaths({"one", "two", "left", "a", "b", "c"}) == 5
 
 
 def test_a_job_without_a_free_worker_checks_less_and_less_often_and_leaves_no_row(
@@ -695,7 +695,7 @@ def test_a_job_without_a_free_worker_checks_less_and_less_often_and_leaves_no_ro
     assert workers is not None
     workers._gone.update(dict.fromkeys(["one", "two"]))
     own = workers.take(
-        version=workers._version,
+        version=workers.versions.in_force,
         key=f"{CHANNEL}/suspect",
         event_id="suspect",
         died_with={"one", "two"},
@@ -731,7 +731,7 @@ def test_an_attempt_whose_job_cannot_be_made_holds_no_place(
         raise StoreUnavailable("planted")
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobworker.remote.handlers.job_of", away)
+        patch.setattr("jobworker.remote.runner.job_of", away)
         room.says(user, "a")
         eventually(lambda: because(room))
         eventually(lambda: out(room) == 0)

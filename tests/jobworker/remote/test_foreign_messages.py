@@ -382,7 +382,7 @@ def test_versions_that_no_operator_accepts_leave_no_rules_behind(house: House) -
         stranger.to_leaders({**BEAT, "name": "last", "bot": "b19"})
         eventually(lambda: "last" in states(room))
     assert room.desk._workers is not None
-    assert set(room.desk._workers._versions) == {"b19"}
+    assert set(room.desk._workers.versions._known) == {"b19"}
 
 
 def waiting_bot(gate: Gate) -> Bot:

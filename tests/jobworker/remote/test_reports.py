@@ -12,10 +12,10 @@ from linedesk import Bot
 from linedesk.cli import status
 from linedesk.console.overview import Read, put_together
 from linesim import Sim
-from tests.jobworker.remote.memory_broker import MemoryHub
-from tests.jobworker.remote.remote_room import a_room, a_worker, are_working, leave
+from tests.jobworker.remote.remote_room import a_room, a_worker, amqp, are_working, leave
 from tests.jobworker.worker_harness import Room
 from tests.linedesk.console.hand import NOW, a_desk, a_dispatcher
+from tests.rabbitmq import RabbitMQ
 from tests.waiting import eventually
 
 
@@ -26,12 +26,12 @@ def shown(room: Room) -> str:
 
 
 def test_a_leader_reports_its_workers_their_jobs_and_the_broker(
-    database: Database[Any], sim: Sim
+    shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim
 ) -> None:
-    hub, may_end, user = MemoryHub(), threading.Event(), sim.add_user("花子")
+    may_end, user = threading.Event(), sim.add_user("花子")
     bot = Bot()
     bot.default()(lambda event, talk: may_end.wait(20))
-    with a_room(hub, database, sim, bot) as room:
+    with a_room(shared_rabbitmq, database, sim, bot) as room:
         figures = room.figures()
         assert (figures["workers"], figures["workersWithoutJobs"]) == (1, 0)
         assert (figures["workerThreads"], figures["workerJobsOut"], figures["brokerUp"]) == (
@@ -45,12 +45,12 @@ def test_a_leader_reports_its_workers_their_jobs_and_the_broker(
         assert "box/0 (1, bot " in text
         assert "1 of 4 threads busy" in text
         assert f"main/{user.user_id}  {document['eventId']}" in text
-        hub.is_away = True
-        assert room.figures()["brokerUp"] == 0
-        assert "Critical: workers: the broker is away" in shown(room)
-        hub.is_away = False
         may_end.set()
         room.until_quiet()
+        assert room.desk._workers is not None
+        room.desk._workers.broker.stop()
+        eventually(lambda: room.figures()["brokerUp"] == 0)
+        assert "Critical: workers: connecting to RabbitMQ" in shown(room)
 
 
 def test_handlers_on_the_dispatchers_threads_have_no_such_figures(
@@ -61,8 +61,10 @@ def test_handlers_on_the_dispatchers_threads_have_no_such_figures(
         assert not {"workers", "brokerUp"} & set(local.figures())
 
 
-def test_a_worker_counts_its_handlers(database: Database[Any], sim: Sim) -> None:
-    registry, hub, bot = CollectorRegistry(), MemoryHub(), Bot()
+def test_a_worker_counts_its_handlers(
+    shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim
+) -> None:
+    registry, bot = CollectorRegistry(), Bot()
 
     @bot.default()
     def handler(event: Any, talk: Any) -> None:
@@ -70,8 +72,8 @@ def test_a_worker_counts_its_handlers(database: Database[Any], sim: Sim) -> None
             raise ValueError
 
     value = registry.get_sample_value
-    with a_room(hub, database, sim, bot, workers=0, tries=1) as room:
-        worker = a_worker(bot, hub.connect, registry=registry)
+    with a_room(shared_rabbitmq, database, sim, bot, workers=0, tries=1) as room:
+        worker = a_worker(bot, amqp(shared_rabbitmq, "test"), registry=registry)
         worker.start()
         try:
             eventually(lambda: are_working(room, 1))

@@ -22,7 +22,7 @@ from tests.waiting import eventually
 LIMITS = SHORT | {
     "jobworker.remote.leader.UNNAMED_SECONDS": 2.5,
     "jobworker.remote.leader.SILENT_SECONDS": 3.0,
-    "jobworker.remote.handlers.GRACE_SECONDS": 1.0,
+    "jobworker.remote.runner.GRACE_SECONDS": 1.0,
 }
 
 

@@ -441,10 +441,10 @@ def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
         try:
             reply(event, "はい")
         except GateClosed:
-            desk.desk.breaker.answered()
+            desk.desk.gate.breaker.answered()
 
     desk = room(handler_of(handler))
-    desk.desk.breaker.unauthorized()
+    desk.desk.gate.breaker.unauthorized()
     desk.says(user, "?")
     eventually(lambda: texts(sim, user) == ["はい"])
     desk.until_decided()
@@ -588,7 +588,6 @@ def test_bases_of_one_host_share_its_gate(api: str, data: str, shared: bool) -> 
         lease_is_fresh=lambda: True,
     )
     assert (hosts.api.gate is hosts.data.gate) is shared
-    assert (hosts.api.breaker is hosts.data.breaker) is shared
     assert hosts.data.base == data.rstrip("/")
     hosts.close()
     for host in (hosts.api, hosts.data):

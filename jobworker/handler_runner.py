@@ -1,0 +1,61 @@
+"""The seam between a turn and the place where the bot's handlers run.
+
+A turn asks its runner for the rule of an event, and then to run the rule's handler. It counts the
+tries, abandons a handler that takes too long, and records the decision, wherever the handler ran. A
+runner
+
+* calls the handler at most once in a `run`, and returns only when that call has ended or is lost,
+* leaves the handler's decisions in the talk, and nothing of a call that failed or was lost,
+* returns soon after `call.when_abandoned` is called; another run then decides,
+* notes in `call.thread` where the handler runs, if that is not this thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.talk import Talk
+from jobworker.handler_context import HandlerContext
+from jobworker.handler_retry import Failure
+
+
+class HandlerRunner(Protocol):
+    """Runs the handlers of one bot."""
+
+    def bot(self) -> Bot:
+        """The rules in force. Raises WorkerAway if none are known."""
+
+    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
+        """The rule of an event (`Bot.rule_in`). Raises WorkerAway, NoTimerHandler."""
+
+    def limit_of(self, rule: Rule) -> float | None:
+        """The dispatcher's time limit of a handler; None for HANDLER_LIMIT_SECONDS."""
+
+    def run(self, rule: Rule, event: Any, talk: Talk, call: HandlerContext) -> Failure | None:
+        """Run the rule's handler; returns why it failed elsewhere.
+
+        `event` is the event's model, or a list of them if messages are gathered. Raises the error
+        of a handler that runs on this thread, and WorkerAway if it has to be tried again without a
+        failed try.
+        """
+
+
+class LocalRunner:
+    """Runs the handlers of a bot of this process, on the thread of the turn."""
+
+    def __init__(self, bot: Bot) -> None:
+        self._bot = bot
+
+    def bot(self) -> Bot:
+        return self._bot
+
+    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
+        return self._bot.rule_in(talk, event)
+
+    def limit_of(self, rule: Rule) -> float | None:
+        return rule.limit
+
+    def run(self, rule: Rule, event: Any, talk: Talk, call: HandlerContext) -> Failure | None:
+        rule.handler(event, talk)
+        return None
