@@ -10,7 +10,7 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,8 +24,7 @@ from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentile
 from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress
 from dispatcher.commit.tracker import ProgressTracker
-from dispatcher.conversations.mailbox import JobResult
-from dispatcher.pool.pool import Pool
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from jobworker.record.looks import NameParts
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
@@ -103,17 +102,11 @@ def make_searchable(database: Database[Any]) -> float:
     committer = Committer(database)
     progress = Progress(committer, feed="bench", epoch=1)
     progress.take_over()
-    # It reads no feed.
-    pool = Pool(lambda job: JobResult.DONE, ProgressTracker(), threads=2, bound=1, later=_never)
-    committer.lead(Saver(pool, progress))
+    committer.lead(Saver(Mailboxes(ProgressTracker()), progress))
     began = time.monotonic()
     while database[CONVERSATIONS].find_one({NAME_PARTS: {"$exists": False}}, {"_id": 1}):
         NameParts(committer).look()
     return time.monotonic() - began
-
-
-def _never(seconds: float, action: Callable[[], None]) -> None:
-    """Nothing waits."""
 
 
 def timed(database: Database[Any], word: str) -> Figures:

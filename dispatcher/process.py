@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
-from dispatcher.commit.held import HeldKey, HeldStore
+from dispatcher.commit.held import HeldStore
 from dispatcher.commit.progress import Progress, Start
 from dispatcher.control import ControlReader
 from dispatcher.conversations.leader import Leader
@@ -26,7 +26,8 @@ from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import STANDBY_SECONDS, Lease
-from dispatcher.pool.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS
+from dispatcher.pool.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
 from dispatcher.pool.starts import StartCounter
@@ -39,7 +40,7 @@ from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.collections import require_schema
-from linedesk.store.control import Control, Pauses
+from linedesk.store.control import Control
 from linedesk.store.documents import RECVQ
 from linedesk.store.errors import (
     AccessRefused,
@@ -246,13 +247,19 @@ class Dispatcher:
         start = self._ask(progress.take_over)
         token = self._token_of(start)
         self._starts = self._make_starts(progress, start)
-        keys = self._ask(progress.held.all_keys)
+        held_keys = self._ask(progress.held.all_keys)
         # No older than our own write: pauses are known before any decision.
         control = Control(self._database, seen=self._committer.session.operation_time)
         pauses = self._ask(control.read)
-        self.pool = self._make_pool(start, progress.held, keys, pauses)
+        self.pool = self._make_pool(start, progress.held)
+        for held in held_keys:
+            self.pool.mailboxes.put_held(held)
+        # guard: pauses-before-the-first-job
+        self.pool.obey(pauses)
         self._components.append(ControlReader(control, self.pool, self._worker, self._lease))
-        self._committer.lead(Saver(self.pool, progress, self.reporter.figures))
+        limits, mailboxes = self._limits, self.pool.mailboxes
+        policy = HoldPolicy(mailboxes, limits.held_after_seconds, limits.paused_after_seconds)
+        self._committer.lead(Saver(mailboxes, progress, self.reporter.figures, policy))
         self._ask(lambda: self._worker.take_over(self._lease.epoch))
         epoch_began = self._ask(self._history.now)
         self.reader = self._make_reader(token, epoch_began)
@@ -313,23 +320,21 @@ class Dispatcher:
         self._guard.look()
         return self._guard.closed
 
-    def _make_pool(
-        self, start: Start, held: HeldStore, held_keys: Sequence[HeldKey], pauses: Pauses
-    ) -> Pool:
-        return Pool(
-            self._starts.decide,
+    def _make_pool(self, start: Start, held: HeldStore) -> Pool:
+        most = self._limits.documents
+        mailboxes = Mailboxes(
             start.tracker,
             known=self._leader.known,
+            suspects=self._starts.suspects(most=most),
+            bound=most,
+        )
+        mailboxes.waking.wake_saver = self._committer.wake
+        return Pool(
+            self._starts.decide,
+            mailboxes,
             threads=self._limits.threads,
-            bound=self._limits.documents,
             later=self._delayed_calls.later,
-            suspects=self._starts.suspects(most=self._limits.documents),
             held=held,
-            held_keys=held_keys,
-            held_after_seconds=self._limits.held_after_seconds,
-            paused_after_seconds=self._limits.paused_after_seconds,
-            pauses=pauses,  # guard: pauses-before-the-first-job
-            wake_saver=self._committer.wake,
         )
 
     def _begin(self) -> None:

@@ -26,6 +26,7 @@ from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.metrics import DispatcherMetrics
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
 from dispatcher.status import BacklogProbe
@@ -82,9 +83,8 @@ class Workplace:
     def pool(self) -> Pool:
         return Pool(
             lambda task: JobResult.DONE,
-            ProgressTracker(),
+            Mailboxes(ProgressTracker()),
             threads=4,
-            bound=100,
             later=lambda seconds, function: None,
         )
 
@@ -92,7 +92,7 @@ class Workplace:
         committer = Committer(self.database)
         progress = Progress(committer, feed="memory", epoch=1)
         progress.take_over()
-        committer.lead(Saver(self.pool(), progress))
+        committer.lead(Saver(Mailboxes(ProgressTracker()), progress))
         return committer
 
     def reader(self) -> FeedReader:

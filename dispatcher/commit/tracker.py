@@ -79,7 +79,9 @@ class ProgressTracker:
         self.size = 0
         """The bytes of these."""
         self.changed = False
-        """Whether there are changes since the last snapshot."""
+        """Whether documents were finished, or more, since the last snapshot."""
+        self.moved = False
+        """Whether the position has moved since, without documents."""
         self._ring = ([*ring] + [None] * ring_slots)[:ring_slots]
         self._window: deque[Slot] = deque()
         # Ids of the window and of the ring, and of documents that a predecessor finished beyond
@@ -159,7 +161,7 @@ class ProgressTracker:
             self._window[-1].token = token
         elif token != self.token:
             self.token = token
-            self.changed = True
+            self.moved = True
 
     def begin_scan(self) -> Any:
         """Return where a scan has to begin: at `after`. Known ids stay known until `end_scan`."""
@@ -240,7 +242,7 @@ class ProgressTracker:
         `rows` and `gone` are the documents that the same transaction adds to and removes from
         `held`.
         """
-        self.changed = False
+        self.changed = self.moved = False
         slots = len(self._ring)
         first = max(self._saved, self.passed - slots)
         return ProgressSnapshot(

@@ -101,7 +101,7 @@ class Conversation:
         """Whether it must not be forgotten."""
         if self.mailbox is not None or self.outbox is not None:
             return True
-        return bool(self.is_left or self.is_reserved or self.gone or self.timers)
+        return bool(self.is_left or self.is_reserved or self.timers)
 
     @property
     def size(self) -> int:

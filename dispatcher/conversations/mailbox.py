@@ -10,14 +10,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from itertools import islice
 from typing import Any, Protocol
 
 from dispatcher.commit.tracker import Slot
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.records.waits import Why, reason
+
+# Of one mailbox: the documents that a job sees behind it, those that are read from `held` at once,
+# and the most that it may have in a crowded window.
+MANY = 100
 
 
 class JobResult(Enum):
@@ -115,7 +121,7 @@ class Following:
 
 
 class KeyState(Enum):
-    """The state of a key; see `Mailboxs` for the transitions. The first true one applies."""
+    """The state of a mailbox (see `dispatcher.pool.mailboxes`). The first true one applies."""
 
     RUNNING = "a thread has its first document, or reads its next ones"
     DEFERRED = "its first document was tried and waits for `resume`"
@@ -129,7 +135,7 @@ class KeyState(Enum):
 
 
 class ReadyLine(Enum):
-    """The line of a ready key; see `Mailboxs.first_ready`."""
+    """The line of a ready key; see `dispatcher.pool.lines.ReadyLines`."""
 
     ANSWER = "its first event waits for an answer that is free"
     OTHER = "all others"
@@ -140,11 +146,15 @@ class ReadyLine(Enum):
 
 
 class JobOwner(Protocol):
-    """Answers a job's own methods, on the thread that calls them."""
+    """All mailboxes (`dispatcher.pool.mailboxes.Mailboxes`): what a job asks under their lock."""
 
+    @property
+    def lock(self) -> AbstractContextManager[object]: ...
+    @property
+    def waking(self) -> AbstractContextManager[object]: ...
+    @property
+    def is_reading(self) -> bool: ...
     def resume(self, what: Job) -> None: ...
-    def following(self, job: Job) -> Following: ...
-    def take_along(self, job: Job, count: int) -> int: ...
     def take_slow_place(self, job: Job) -> bool: ...
 
 
@@ -174,14 +184,14 @@ class Job:
 
     def __init__(
         self,
-        queue: Mailbox,
+        mailbox: Mailbox,
         document: Document,
         slot: Slot,
         *,
         again: bool,
         owner: JobOwner,
     ) -> None:
-        self.queue = queue
+        self.mailbox = mailbox
         self.document = document
         self.slot = slot
         self.again = again
@@ -196,7 +206,9 @@ class Job:
         From this call until its handler begins, each further document of its key resumes the job.
         So does the end of reading documents stored before the start.
         """
-        return self._owner.following(self)
+        with self._owner.lock:
+            self.listens = True
+            return self.mailbox.following(is_reading=self.again and self._owner.is_reading)
 
     def take_along(self, count: int) -> int:
         """Decide the next `count` documents together with the job.
@@ -204,7 +216,8 @@ class Job:
         Returns their number: fewer if some are no longer under way. They end with the same result
         as the job. The count stays valid over a deferral, until another one is set.
         """
-        return self._owner.take_along(self, count)
+        with self._owner.lock:
+            return self.mailbox.take_along(count)
 
     def take_slow_place(self) -> bool:
         """Whether a handler that may occupy its thread for long may begin now.
@@ -212,7 +225,8 @@ class Job:
         At most half of the threads run slow handlers. If it may not, return a Wait: the job runs
         again by itself when a place is free.
         """
-        return self._owner.take_slow_place(self)
+        with self._owner.lock:
+            return self._owner.take_slow_place(self)
 
     def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
         """The handler begins here; it is overdue after this limit, else that of all handlers."""
@@ -223,12 +237,13 @@ class Job:
 
     def resume(self) -> None:
         """Run the job again; may be called from any thread, also before it was deferred."""
-        self._owner.resume(self)
+        with self._owner.waking:
+            self._owner.resume(self)
 
     @property
     def is_deferred(self) -> bool:
         """Whether it was tried and waits for `resume`."""
-        return self.queue.waits is self
+        return self.mailbox.waits is self
 
     @property
     def name(self) -> str:
@@ -239,11 +254,11 @@ class Job:
 class Run:
     """One run of a job on a thread; an object of its own, so that no run can end another."""
 
-    __slots__ = ("job", "news", "queue", "resumed")
+    __slots__ = ("job", "mailbox", "news", "resumed")
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.queue = job.queue
+        self.mailbox = job.mailbox
         self.resumed = False
         """A resume that arrived during the run: the run is repeated as soon as it is deferred."""
         self.news = False
@@ -258,12 +273,12 @@ class Run:
 class Load:
     """A thread reads a key's next documents from `held`: the first `most` of a range of `n`."""
 
-    __slots__ = ("above", "begun", "most", "queue", "upto", "wait")
+    __slots__ = ("above", "begun", "mailbox", "most", "upto", "wait")
 
-    def __init__(self, queue: Mailbox, *, most: int, begun: float) -> None:
-        self.queue = queue
-        self.above = queue.last
-        self.upto = queue.top
+    def __init__(self, mailbox: Mailbox, *, most: int, begun: float) -> None:
+        self.mailbox = mailbox
+        self.above = mailbox.last
+        self.upto = mailbox.top
         self.most = most
         self.begun = begun
         self.wait: Wait | None = None
@@ -271,7 +286,7 @@ class Load:
     @property
     def name(self) -> str:
         """The documents to read, for a log line."""
-        return f"held/{self.queue.key[1]}"
+        return f"held/{self.mailbox.key[1]}"
 
 
 class Mailbox:
@@ -303,7 +318,7 @@ class Mailbox:
     looked = 0
     # Its line since it became ready.
     line = ReadyLine.OTHER
-    # The set that contains it: written by `Mailboxs._place` only.
+    # The set that contains it: written by `Mailboxes.place` only.
     state: KeyState | None = None
 
     def __init__(self, key: Any, *, top: int = -1) -> None:
@@ -366,6 +381,23 @@ class Mailbox:
         """The jobs that count in the window, in order: they are at the end of the queue."""
         for jobs in (self.jobs, self.behind):
             yield from (job for job in jobs if job.held_n is None and not job.slot.finished)
+
+    @property
+    def room(self) -> int:
+        """How many further documents may be decided with its first one."""
+        # guard: one-by-one-behind-a-suspect -> return MANY - 1
+        return 0 if self.save_each else MANY - 1
+
+    def following(self, *, is_reading: bool) -> Following:
+        """The documents behind its first one."""
+        documents = [one.document for one in islice(self.jobs, 1, MANY)]
+        is_cut = len(documents) + 1 < len(self.jobs) or self.is_stored or bool(self.behind)
+        return Following(documents, self.room, is_cut=is_cut, is_reading=is_reading)
+
+    def take_along(self, count: int) -> int:
+        """Decide up to this many of the documents behind the first one with it; their number."""
+        self.along = min(count, len(self.jobs) - 1, self.room)
+        return self.along
 
     def may_have(self, name: str) -> bool:
         """Whether the event may be among its documents, which are not all read."""

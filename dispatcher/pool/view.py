@@ -6,7 +6,6 @@ Counts are taken under the pool's lock; only those whose cost does not grow with
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ from itertools import chain, islice
 from typing import Any
 
 from dispatcher.conversations.mailbox import KeyState, Load, Mailbox, ReadyLine, Run
-from dispatcher.pool.queues import KeyQueues
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.threads import Thread, Threads
 from linedesk.store.documents import Document
 from linedesk.store.queue.usage import FeedPosition, accepted_at
@@ -32,41 +31,35 @@ BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
 class PoolView:
-    """Reads one pool from any thread; `lock` is the pool's."""
+    """Reads one pool from any thread."""
 
-    def __init__(
-        self,
-        queues: KeyQueues,
-        threads: Threads,
-        *,
-        lock: threading.Lock,
-    ) -> None:
-        self._lock = lock
+    def __init__(self, mailboxes: Mailboxes, threads: Threads) -> None:
+        self._lock = mailboxes.lock
         self._threads = threads
         # Under _lock.
-        self._queues = queues
+        self._mailboxes = mailboxes
 
     def in_hand(self) -> dict[str, Any]:
         """The current values of `dispatcher.metrics.IN_HAND`, but for the feed's."""
-        queues, threads = self._queues, self._threads
+        mailboxes, threads = self._mailboxes, self._threads
         with self._lock:
-            unsaved = queues.count(KeyState.UNSAVED)
-            holding = sum(queue.moving for queue in queues.in_state(KeyState.UNSAVED))
+            unsaved = len(mailboxes.states[KeyState.UNSAVED])
+            holding = sum(mailbox.moving for mailbox in mailboxes.states[KeyState.UNSAVED])
             counts = {
-                "read_documents": queues.taken,
-                "finished_documents": queues.decided_documents,
-                "in_hand_documents": queues.tracker.unfinished,
-                "window_documents": len(queues.tracker),
-                "held_documents": queues.held_documents,
-                "held_keys": queues.held_keys,
+                "read_documents": mailboxes.taken,
+                "finished_documents": mailboxes.decided_documents,
+                "in_hand_documents": mailboxes.tracker.unfinished,
+                "window_documents": len(mailboxes.tracker),
+                "held_documents": mailboxes.held_documents,
+                "held_keys": mailboxes.held_keys,
                 "waiting_keys": {
-                    "paused": queues.count(KeyState.PAUSED),
-                    "again": queues.count(KeyState.DEFERRED),
+                    "paused": len(mailboxes.states[KeyState.PAUSED]),
+                    "again": len(mailboxes.states[KeyState.DEFERRED]),
                     "save": unsaved - holding,
                     "held": holding,
                 },
             }
-            pauses = queues.pauses
+            pauses = mailboxes.pauses
         paused = pauses.ages(datetime.now(UTC))
         return {
             **counts,
@@ -80,7 +73,7 @@ class PoolView:
     def standing(self, ids: Sequence[Any]) -> FeedPosition:
         """Return which of these documents are not read yet, and the other parts of the backlog."""
         with self._lock:
-            tracker = self._queues.tracker
+            tracker = self._mailboxes.tracker
             oldest = tracker.oldest
             unpaused, unpaused_at = self._unpaused()
             return FeedPosition(
@@ -88,29 +81,29 @@ class PoolView:
                 unread=[not tracker.has_read(id_) for id_ in ids],
                 oldest=None if oldest is None else oldest.id,
                 documents=tracker.unfinished,
-                held=self._queues.held_documents,
+                held=self._mailboxes.held_documents,
                 unpaused=unpaused,
                 unpaused_at=unpaused_at,
             )
 
     def _unpaused(self) -> tuple[int, datetime | None]:
         """The position's `unpaused` parts, without reading the paused keys, which may be many."""
-        queues = self._queues
-        if not queues.pauses:
-            return queues.held_documents, None
-        states = [queues.in_state(state) for state in KeyState if state is not KeyState.PAUSED]
-        found = [one for one in chain(*states) if one.held and not queues.is_paused(one)]
+        mailboxes = self._mailboxes
+        if not mailboxes.pauses:
+            return mailboxes.held_documents, None
+        states = [mailboxes.states[state] for state in KeyState if state is not KeyState.PAUSED]
+        found = [one for one in chain(*states) if one.held and not mailboxes.is_paused(one)]
         heads = [one.head for one in found]
         known = [accepted_at(head.document) for head in heads if head is not None]
         oldest = min(known, default=None) if len(known) == len(heads) else None
-        return sum(queue.held for queue in found), oldest
+        return sum(mailbox.held for mailbox in found), oldest
 
     # For the row in `status`.
 
     def suspects(self) -> str | None:
         """Return how the search for an event that kills the process stands, as a text."""
         with self._lock:
-            suspects = self._queues.suspects
+            suspects = self._mailboxes.suspects
             count, running = suspects.count
             if not suspects.sought or count == 0:
                 return None
@@ -120,7 +113,7 @@ class PoolView:
 
     def paused(self) -> list[Document]:
         with self._lock:
-            return self._queues.pauses.as_rows()
+            return self._mailboxes.pauses.as_rows()
 
     def doing(self) -> list[Document]:
         """The work of the busy threads, the longest first."""
@@ -135,11 +128,15 @@ class PoolView:
         its handler, and `trySince` is the begin of the present call.
         """
         with self._lock:
-            tried = list(islice(self._queues.tried, LOOKED_AT))
-            found = [_row(queue, queue.why) for queue in tried if queue.state is KeyState.DEFERRED]
-            found += [_row(queue, reason(Why.PAUSED)) for queue in self._first(KeyState.PAUSED)]
-            found += [_row(queue, _blocked(queue)) for queue in self._first(KeyState.UNSAVED)]
-            if self._queues.first_ready is None:
+            tried = list(islice(self._mailboxes.tried, LOOKED_AT))
+            found = [
+                _row(mailbox, mailbox.why)
+                for mailbox in tried
+                if mailbox.state is KeyState.DEFERRED
+            ]
+            found += [_row(mailbox, reason(Why.PAUSED)) for mailbox in self._first(KeyState.PAUSED)]
+            found += [_row(mailbox, _blocked(mailbox)) for mailbox in self._first(KeyState.UNSAVED)]
+            if self._mailboxes.lines.first_ready is None:
                 found += self._lined_up(Why.NO_SLOW_PLACE, ReadyLine.SLOW)
             found += self._lined_up(Why.CRASH_SUSPECT, ReadyLine.SUSPECT)
             found += [row for thread in self._threads.useful if (row := self._behind(thread))]
@@ -147,11 +144,12 @@ class PoolView:
         return found[:MOST_WAITING]
 
     def _first(self, state: KeyState) -> list[Mailbox]:
-        return list(islice(self._queues.in_state(state), MOST_WAITING))
+        return list(islice(self._mailboxes.states[state], MOST_WAITING))
 
     def _lined_up(self, why: Why, line: ReadyLine) -> list[Document]:
         return [
-            _row(queue, reason(why)) for queue in islice(self._queues.ready(line), MOST_WAITING)
+            _row(mailbox, reason(why))
+            for mailbox in islice(self._mailboxes.lines.lines[line], MOST_WAITING)
         ]
 
     def _behind(self, thread: Thread) -> Document | None:
@@ -159,9 +157,9 @@ class PoolView:
         work, since = thread.work, thread.since
         if work is None or since is None or time.monotonic() - since < SLOW_SECONDS:
             return None
-        if work.queue.in_hand < 2 and not work.queue.held:
+        if work.mailbox.in_hand < 2 and not work.mailbox.held:
             return None
-        return {**_row(work.queue, reason(Why.BEHIND_SLOW_HANDLER)), "trySince": _moment(since)}
+        return {**_row(work.mailbox, reason(Why.BEHIND_SLOW_HANDLER)), "trySince": _moment(since)}
 
 
 def _moment(monotonic: float) -> datetime:
@@ -176,28 +174,28 @@ def _doing(thread: Thread, since: float) -> Document:
         handling = work.job.handling if isinstance(work, Run) else None
         row["doing"] = "job" if handling is None or handling.is_over else "handler"
         # The next document in `held` has no name before it is read.
-        row |= _whose(work.queue, None if isinstance(work, Load) else work.name)
+        row |= _whose(work.mailbox, None if isinstance(work, Load) else work.name)
     if isinstance(work, Run):
         row |= {"try": work.job.tries, "arrivedAt": accepted_at(work.job.document)}
     return row
 
 
-def _whose(queue: Mailbox, name: str | None) -> Document:
-    channel, key = queue.key
+def _whose(mailbox: Mailbox, name: str | None) -> Document:
+    channel, key = mailbox.key
     return {EVENT_ID: name, "channel": channel, "key": key}
 
 
-def _blocked(queue: Mailbox) -> Document:
-    return reason(Why.MOVING_TO_HELD if queue.moving else Why.NOT_SAVED)
+def _blocked(mailbox: Mailbox) -> Document:
+    return reason(Why.MOVING_TO_HELD if mailbox.moving else Why.NOT_SAVED)
 
 
-def _row(queue: Mailbox, why: Document) -> Document:
-    head = queue.head
+def _row(mailbox: Mailbox, why: Document) -> Document:
+    head = mailbox.head
     return {
-        **_whose(queue, head.name if head is not None else None),
+        **_whose(mailbox, head.name if head is not None else None),
         # The first ones in `held` may be in memory as well.
-        "documents": queue.held + sum(1 for _ in queue.in_window()),
-        "held": queue.held,
+        "documents": mailbox.held + sum(1 for _ in mailbox.in_window()),
+        "held": mailbox.held,
         "why": why,
         # Without the first run, which begins again in each process.
         "since": accepted_at(head.document) if head is not None else None,

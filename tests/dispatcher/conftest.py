@@ -14,12 +14,16 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.commit.tracker import ProgressTracker
+from dispatcher.commit.committer import Change
+from dispatcher.commit.progress import Progress
+from dispatcher.commit.tracker import ProgressSnapshot, ProgressTracker
 from dispatcher.conversations.mailbox import Job, JobResult
 from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import RENEW_SECONDS, Lease
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
+from dispatcher.pool.saver import Saver
 from dispatcher.pool.suspects import CrashSuspects
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from jobworker.assembly import BotWorker
@@ -57,6 +61,15 @@ def neighbours() -> None:
     """Makes the dispatchers of this test check all collections, as in production."""
 
 
+class Unwritten(Progress):
+    """Progress that is written nowhere."""
+
+    def __init__(self) -> None: ...
+
+    def changes(self, snapshot: ProgressSnapshot | None) -> list[Change]:
+        return []
+
+
 class DeskOfPool:
     """A pool under test."""
 
@@ -72,15 +85,15 @@ class DeskOfPool:
         self.laters: list[tuple[float, Callable[[], None]]] = []
         # How often the thread that saves was woken.
         self.woken = 0
+        mailboxes = Mailboxes(self.tracker, suspects=suspects, bound=bound)
         self.pool = Pool(
             decide,
-            self.tracker,
+            mailboxes,
             threads=threads,
-            bound=bound,
             later=lambda seconds, function: self.laters.append((seconds, function)),
-            suspects=suspects,
-            wake_saver=self._wake,
         )
+        self.saver = Saver(mailboxes, Unwritten())
+        mailboxes.waking.wake_saver = self._wake
 
     def _wake(self) -> None:
         self.woken += 1
@@ -90,10 +103,9 @@ class DeskOfPool:
             assert self.pool.put(one, None, again=again)
 
     def save(self) -> None:
-        """The saver's work, done at once."""
-        plan = self.pool.begin_save()
-        if plan is not None:
-            self.pool.saved(plan)
+        """The committing thread's work, done at once."""
+        self.saver.changes(alone=True)
+        self.saver.written()
 
     def wait_until_idle(self) -> None:
         eventually(lambda: len(self.tracker) == 0)

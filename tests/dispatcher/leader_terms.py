@@ -12,6 +12,8 @@ from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress, Start
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
+from dispatcher.pool.hold_policy import HoldPolicy
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
 from linedesk.store.control import NO_PAUSES, Pauses
@@ -86,20 +88,20 @@ class Process:
         start = self.progress.take_over()
         self.tracker = start.tracker
         self.laters: list[Callable[[], None]] = []
+        mailboxes = Mailboxes(start.tracker, bound=bound)
         self.pool = Pool(
             decide,
-            start.tracker,
+            mailboxes,
             threads=threads,
-            bound=bound,
             later=lambda seconds, function: self.laters.append(function),
             held=self.progress.held,
-            held_keys=self.progress.held.all_keys(),
-            held_after_seconds=after_seconds,
-            paused_after_seconds=paused_after_seconds,
-            pauses=pauses,
-            now=now,
         )
-        self.committer.lead(Blind(self.pool, self.progress))
+        for key in self.progress.held.all_keys():
+            mailboxes.put_held(key)
+        self.pool.obey(pauses)
+        policy = HoldPolicy(mailboxes, after_seconds, paused_after_seconds)
+        self.saver = Blind(mailboxes, self.progress, policy=policy, now=now)
+        self.committer.lead(self.saver)
         self.pool.start()
 
     def put(self, *documents: Document, first: int = 0, again: bool = False) -> None:
@@ -112,7 +114,7 @@ class Process:
 
     def hold(self) -> bool:
         """Look now, and save."""
-        self.pool.plan_moves()
+        self.saver.plan_moves()
         return self.save()
 
     def hold_until(self, count: int) -> None:
@@ -137,16 +139,10 @@ def took_over(
     committer = Committer(database)
     progress = Progress(committer, feed=feed, epoch=epoch)
     start = progress.take_over()
-    committer.lead(Saver(pool_at_rest(start.tracker), progress))
+    committer.lead(Saver(Mailboxes(start.tracker), progress))
     return progress, start
 
 
 def pool_at_rest(tracker: ProgressTracker) -> Pool:
     """A pool whose threads never start."""
-    return Pool(
-        lambda job: JobResult.DONE,
-        tracker,
-        threads=2,
-        bound=100,
-        later=lambda seconds, function: None,
-    )
+    return Pool(lambda job: JobResult.DONE, Mailboxes(tracker), threads=2, later=lambda *_: None)

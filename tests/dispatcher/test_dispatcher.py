@@ -125,7 +125,7 @@ def test_the_number_of_documents_in_hand_is_bounded(
 def test_the_bytes_of_documents_in_hand_are_bounded(
     database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dispatcher.pool.pool.MOST_BYTES", 20_000)
+    monkeypatch.setattr("dispatcher.pool.mailboxes.MOST_BYTES", 20_000)
     first, second = Holder("e0"), Holder("e1")
     worker = RecordingWorker(lambda job: first(job) and second(job))
     running = dispatch(database, worker)

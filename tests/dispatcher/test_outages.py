@@ -21,6 +21,7 @@ from dispatcher.commit.held import HeldStore
 from dispatcher.commit.progress import Progress
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.feed.rescan import Rescan
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
@@ -32,7 +33,6 @@ from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.dispatcher.faults import failing
-from tests.dispatcher.leader_terms import pool_at_rest
 from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
 from tests.linedesk.store.lagging import LaggingSet
 from tests.servers import frozen
@@ -224,7 +224,7 @@ def test_a_node_that_is_neither_primary_nor_secondary_is_an_outage_that_ends(
             committer = Committer(database)
             control, held = Control(database), HeldStore(committer)
             progress = Progress(committer, feed="memory", epoch=1)
-            committer.lead(Saver(pool_at_rest(ProgressTracker()), progress))
+            committer.lead(Saver(Mailboxes(ProgressTracker()), progress))
 
             def save() -> None:
                 committer.commit(Change.insert(HELD, {"_id": 1, "n": 1}))

@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.lease import Lease
-from dispatcher.pool.pool import Pool
+from dispatcher.pool.saver import Saver
 from linedesk.runtime.status_row import WRITE_SECONDS
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
@@ -85,7 +85,7 @@ def test_the_backlog_is_exact_to_the_document(
     held.wait_until_held("e0")
     eventually(lambda: figures(database, "heldDocuments") == (4,))
     # Nothing more is held.
-    monkeypatch.setattr(Pool, "plan_moves", lambda self: None)
+    monkeypatch.setattr(Saver, "plan_moves", lambda self: None)
     store(database, *numbered(4, keys=1, prefix="slow"))
     # Behind a key of which `held` has documents.
     eventually(lambda: figures(database, "inHandDocuments", "heldDocuments") == (4, 4))

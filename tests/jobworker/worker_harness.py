@@ -21,6 +21,7 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.conversations import Conversations
 from dispatcher.conversations.leader import Leader
 from dispatcher.delayed_calls import DelayedCalls
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
 from jobworker.assembly import BotSettings, BotWorker, LineSettings
@@ -94,13 +95,11 @@ class Room:
         self.known = Conversations()
         self.pool = Pool(
             lambda task: self.desk.decide(task),
-            ProgressTracker(),
-            known=self.known,
+            Mailboxes(ProgressTracker(), known=self.known),
             threads=self.threads,
-            bound=10_000,
             later=lambda seconds, action: self.clock.later(seconds, action),
-            wake_saver=self.committer.wake,
         )
+        self.pool.mailboxes.waking.wake_saver = self.committer.wake
         self._constants = ExitStack()
         for name in filter(lambda name: "." in name, self.line):
             self._constants.enter_context(patch(name, self.line[name]))
@@ -234,9 +233,8 @@ def lead(committer: Committer, pool: Pool | None = None, *, epoch: int = 1) -> C
     """Let it write under this epoch from now on; without a pool no thread commits."""
     progress = Progress(committer, feed="memory", epoch=epoch)
     progress.take_over()
-    if pool is None:
-        pool = Pool(never, ProgressTracker(), threads=2, bound=1, later=never)
-    committer.lead(Saver(pool, progress))
+    mailboxes = Mailboxes(ProgressTracker()) if pool is None else pool.mailboxes
+    committer.lead(Saver(mailboxes, progress))
     return committer
 
 

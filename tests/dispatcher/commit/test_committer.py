@@ -16,13 +16,12 @@ from dispatcher.commit import committer as module
 from dispatcher.commit.committer import Change, Committer, Fence, Write
 from dispatcher.commit.progress import Progress
 from dispatcher.commit.tracker import ProgressTracker
-from dispatcher.pool.pool import Pool
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from linedesk.store.client import Client
 from linedesk.store.documents import DEADLETTERS, PROGRESS, Document
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
 from tests.dispatcher.faults import failing
-from tests.jobworker.worker_harness import never
 from tests.waiting import eventually
 
 Db = Database[Any]
@@ -68,8 +67,7 @@ class Leader:
         self.committer = Committer(database)
         progress = Progress(self.committer, feed="memory", epoch=epoch)
         progress.take_over()
-        pool = Pool(never, ProgressTracker(), threads=2, bound=1, later=never)
-        self.fence = Held(Saver(pool, progress))
+        self.fence = Held(Saver(Mailboxes(ProgressTracker()), progress))
         self.committer.lead(self.fence)
 
     def adds(self, *ids: Any) -> Write:

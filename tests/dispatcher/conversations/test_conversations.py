@@ -35,7 +35,6 @@ def test_those_used_last_remain() -> None:
         {"is_left": True},
         {"is_reserved": True},
         {"timers": frozenset({"1-0"})},
-        {"gone": frozenset({"1-0"})},
     ],
     ids=lambda use: next(iter(use)),
 )

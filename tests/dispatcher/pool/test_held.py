@@ -17,8 +17,8 @@ from pymongo.database import Database
 from dispatcher.commit.committer import Change, Committer
 from dispatcher.commit.held import HeldStore
 from dispatcher.commit.tracker import ProgressSnapshot
-from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.pool.queues import MANY, MOST_MOVED
+from dispatcher.conversations.mailbox import MANY, Job, JobResult, Wait
+from dispatcher.pool.moves import MOST_MOVED
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
@@ -149,7 +149,7 @@ def test_one_stuck_key_with_huge_documents_neither_fills_the_window_nor_stops_an
     database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the key have 720 kB, in a window of 200 kB."""
-    monkeypatch.setattr("dispatcher.pool.pool.MOST_BYTES", 200_000)
+    monkeypatch.setattr("dispatcher.pool.mailboxes.MOST_BYTES", 200_000)
     gates = Gates("stuck")
     worker = RecordingWorker(gates)
     running = dispatch(database, worker, held_after_seconds=60.0)
@@ -424,8 +424,7 @@ def test_a_batch_is_bounded_and_the_rest_follows_at_once(
     eventually(lambda: gates.deferred)
     assert one.hold()
     assert database[HELD].count_documents({}) == MOST_MOVED
-    assert one.pool.changed.is_set()
-    assert one.pool.urgent.is_set()
+    assert one.saver.seconds() <= 0
     assert one.save()
     assert one.save()
     assert [row["n"] for row in held(database)] == list(range(MOST_MOVED * 2 + 1))
@@ -508,7 +507,9 @@ def test_time_without_a_successful_save_counts_against_no_key(
     one.put(*numbered(3))
     eventually(lambda: gates.deferred)
     ahead.seconds = 2000.0
-    one.pool.not_saved()
+    one.pool.put_finished(document("heartbeat"), 4)
+    assert one.saver.changes(alone=True)
+    one.saver.not_written()
     assert one.hold()
     assert held(database) == []
 

@@ -11,8 +11,7 @@ from pymongo.database import Database
 
 from dispatcher.commit.committer import Change
 from dispatcher.commit.tracker import ProgressSnapshot
-from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.pool.queues import MANY
+from dispatcher.conversations.mailbox import MANY, Job, JobResult, Wait
 from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, Document, make_heartbeat, name_of

@@ -292,14 +292,11 @@ def test_a_save_that_failed_lets_no_key_continue(pool_of: MakePool) -> None:
     worker = RecordingWorker()
     desk = pool_of(worker.decide, suspects=CrashSuspects(sought=True, most=100))
     desk.put(*numbered(2), again=True)
-    assert desk.pool.urgent.wait(15)
+    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
     for _ in range(2):
-        desk.pool.changed.clear()
-        plan = desk.pool.begin_save()
-        assert plan is not None
-        desk.pool.not_saved()
-        assert desk.pool.changed.is_set(), "the save would not be tried again"
-        assert desk.pool.urgent.is_set()
+        desk.saver.changes(alone=True)
+        desk.saver.not_written()
+        assert desk.saver.seconds() <= 0, "the save would not be tried again"
     # Another key continues meanwhile.
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
@@ -316,15 +313,14 @@ def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) 
     desk.put(*numbered(4, keys=2), again=True)
     held.wait_until_held("e1")
     eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
-    plan = desk.pool.begin_save()
-    assert plan is not None
+    desk.saver.changes(alone=True)
     # The save is under way.
     held.let_go()
     eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 2)
-    desk.pool.saved(plan)
+    desk.saver.written()
     eventually(lambda: worker.by_key["U0"] == ["e0", "e2"])
     assert worker.by_key["U1"] == ["e1"]
-    assert desk.pool.urgent.is_set(), "the key waits for the next save"
+    assert desk.saver.seconds() <= 0, "the key waits for the next save"
     desk.save()
     desk.wait_until_idle()
     assert worker.by_key["U1"] == ["e1", "e3"]
@@ -338,7 +334,7 @@ def test_the_thread_that_saves_is_woken_once_for_all_that_it_finds(
     desk.put(*numbered(4))
     held.wait_until_held("e2")
     assert desk.woken == 1
-    desk.pool.changed.clear()
+    desk.save()
     held.let_go()
     desk.wait_until_idle()
     assert desk.woken == 2
@@ -413,9 +409,8 @@ def test_documents_finished_after_the_stop_still_count(pool_of: MakePool) -> Non
     desk.pool.stop()
     held.let_go()
     assert desk.pool.threads.join(time.monotonic() + 15) == []
-    plan = desk.pool.begin_save()
-    assert plan is not None
-    assert plan.after == one["_id"]
+    assert desk.tracker.after == one["_id"]
+    assert desk.tracker.changed
 
 
 # All of it at once.
@@ -467,15 +462,11 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
     deadline = time.monotonic() + 30
     while len(worker.decided) < keys * per_key:
         assert time.monotonic() < deadline
-        desk.pool.changed.wait(0.01)
-        desk.pool.changed.clear()
-        plan = desk.pool.begin_save()
-        if plan is None:
-            continue
+        desk.saver.changes(alone=True)
         if saves.random() < 0.3:
-            desk.pool.not_saved()
+            desk.saver.not_written()
         else:
-            desk.pool.saved(plan)
+            desk.saver.written()
     for thread in threads + resumers:
         thread.join(15)
     desk.wait_until_idle()

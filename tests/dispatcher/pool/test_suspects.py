@@ -18,9 +18,9 @@ from dispatcher.commit.committer import Committer
 from dispatcher.commit.held import HeldKey, HeldStore
 from dispatcher.commit.progress import Progress, Start, Trying
 from dispatcher.commit.tracker import ProgressTracker
-from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
+from dispatcher.conversations.mailbox import MANY, Job, JobResult, Mailbox, Wait
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
-from dispatcher.pool.queues import MANY
 from dispatcher.pool.saver import Saver
 from dispatcher.pool.starts import CAUSE, StartCounter
 from dispatcher.pool.suspects import CrashSuspects
@@ -341,7 +341,7 @@ class Task:
 
     def __init__(self, name: str, *, suspect: bool = True, key: str = "U1") -> None:
         self.name = name
-        self.queue = Mailbox(("main", key))
+        self.mailbox = Mailbox(("main", key))
         self.suspect = suspect
         self.given_up_for: Any = None
 
@@ -601,13 +601,11 @@ class Life:
         )
         self._pool = Pool(
             poison.decide,
-            start.tracker,
+            Mailboxes(start.tracker, suspects=poison.suspects(most=1000)),
             threads=4,
-            bound=1000,
             later=lambda seconds, function: None,
-            suspects=poison.suspects(most=1000),
         )
-        self._committer.lead(Saver(self._pool, progress))
+        self._committer.lead(Saver(self._pool.mailboxes, progress))
         for place, one in enumerate(given, 1):
             self._pool.put(one, place, again=True)
         self._pool.move(len(given) + 1)
@@ -631,7 +629,7 @@ class Life:
 
     def _is_over(self) -> bool:
         # Events that no line waits for are saved too late.
-        if self._pool.urgent.is_set() and not self.dead.is_set():
+        if self._pool.mailboxes.save_wanted > 1 and not self.dead.is_set():
             self._committer.commit_waiting()
         return self.dead.is_set() or self._pool.standing()[0] == 0
 

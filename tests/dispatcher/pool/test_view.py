@@ -14,7 +14,7 @@ import pytest
 from dispatcher.commit.held import HeldKey
 from dispatcher.commit.tracker import ProgressTracker, Slot
 from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
-from dispatcher.pool.queues import KeyQueues
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.suspects import CrashSuspects
 from dispatcher.pool.threads import Threads
 from dispatcher.pool.view import MOST_WAITING, PoolView
@@ -53,13 +53,12 @@ def waiting(desk: DeskOfPool) -> list[tuple[str, str]]:
 
 def test_of_what_is_held_the_paused_part_is_told_apart_before_it_is_read() -> None:
     pauses = Pauses((Pause(Scope("main", "U0")),))
-    queues = KeyQueues(ProgressTracker(), pauses=pauses)
-    threads = Threads(1, lambda _: None)
-    view = PoolView(queues, threads, lock=threading.Lock())
+    mailboxes = Mailboxes(ProgressTracker())
+    view = PoolView(mailboxes, Threads(1, lambda _: None))
     for number in range(5):
-        queues.put_held(HeldKey("main", f"U{number}", count=3, top=number))
+        mailboxes.put_held(HeldKey("main", f"U{number}", count=3, top=number))
     for obeyed, unpaused in ((pauses, 12), (Pauses((Pause(Scope()),)), 0), (Pauses(), 15)):
-        queues.obey(obeyed)
+        mailboxes.obey(obeyed)
         standing = view.standing([])
         assert (standing.held, standing.unpaused) == (15, unpaused)
 
@@ -243,8 +242,8 @@ def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
     comes = threading.Thread(target=desk.put, args=(document("late", user="U0"),))
     in_window = Mailbox.in_window
 
-    def while_more_comes(queue: Mailbox) -> Iterator[Job]:
-        for job in in_window(queue):
+    def while_more_comes(mailbox: Mailbox) -> Iterator[Job]:
+        for job in in_window(mailbox):
             if comes.ident is None:
                 comes.start()
                 comes.join(0.3)

@@ -19,6 +19,7 @@ import pytest
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import JobResult
 from dispatcher.delayed_calls import DelayedCalls
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_context import HandlerContext
@@ -394,9 +395,8 @@ def real() -> Iterator[Callable[..., Real]]:
         clock = DelayedCalls()
         pool = Pool(
             lambda task: JobResult.DONE,
-            ProgressTracker(),
+            Mailboxes(ProgressTracker()),
             threads=4,
-            bound=10,
             later=clock.later,
         )
         gate = Gate(

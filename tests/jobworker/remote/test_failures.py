@@ -753,7 +753,7 @@ def figures(room: Room) -> dict[str, float]:
 
 def because(room: Room) -> str | None:
     """Why the first job that was deferred waits."""
-    waits = [queue.waits for queue in room.pool._queues.all() if queue.waits]
+    waits = [mailbox.waits for mailbox in room.pool.mailboxes.all() if mailbox.waits]
     why = waits[0].wait.why if waits and waits[0].wait else {}
     return why.get("cause", why.get("code"))
 

@@ -21,6 +21,7 @@ from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.lease import Lease, owner_name
+from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from jobworker.effects import SendMethod
 from jobworker.record.conversations import ConversationStore, Decision
@@ -58,7 +59,6 @@ from linedesk.store.errors import Replaced
 from linedesk.store.records.effects import place_of
 from linedesk.store.timers import due_event_id
 from tests.dispatcher.faults import failing
-from tests.dispatcher.leader_terms import pool_at_rest
 from tests.jobworker.worker_harness import a_send
 
 STATE = (CONVERSATIONS, SCHEDULE, DEADLETTERS)
@@ -513,7 +513,7 @@ def test_a_process_of_the_database_that_is_gone_is_refused(
     # The export knew of 12; some restarts later.
     committer = Committer(target)
     progress = Progress(committer, feed="changestream", epoch=40)
-    committer.lead(Saver(pool_at_rest(ProgressTracker()), progress))
+    committer.lead(Saver(Mailboxes(ProgressTracker()), progress))
     ghost = ConversationStore(committer)
     document = make_document(
         {"type": "message", "source": {"userId": KEY}}, channel="main", accept_time=now()

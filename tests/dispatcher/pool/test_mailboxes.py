@@ -1,4 +1,4 @@
-"""The key queues against a naive account of the same documents, through crashes and lost saves."""
+"""All mailboxes against a naive account of the same documents, through crashes and lost saves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 from dispatcher.commit.held import HeldKey
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import KeyState, Load, ReadyLine, Run
-from dispatcher.pool.queues import MOST_MOVED_BYTES, KeyQueues
+from dispatcher.pool.mailboxes import Mailboxes
+from dispatcher.pool.moves import MOST_MOVED_BYTES, Moves
 from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
@@ -87,17 +88,14 @@ class World(RuleBasedStateMachine):
         self.covered: dict[str, list[int]] = {}
         self.abandoned: list[Any] = []
         self.jobs: list[Any] = []
-        self.queues = KeyQueues(
-            self.tracker,
-            pauses=self.pauses(),
-            many=MANY,
-            most_moved=MOST_MOVED,
-            most_slow=1,
-        )
+        self.mailboxes = Mailboxes(self.tracker)
+        self.mailboxes.lines.most_slow = 1
+        self.mailboxes.obey(self.pauses())
+        self.moves = Moves(self.mailboxes)
         for key in KEYS:
             rows = self.rows_of(key)
             if rows:
-                self.queues.put_held(HeldKey(CHANNEL, key, len(rows), rows[-1]["n"]))
+                self.mailboxes.put_held(HeldKey(CHANNEL, key, len(rows), rows[-1]["n"]))
                 self.pending[key] = [row["_id"] for row in rows]
 
     def rows_of(self, key: str) -> list[Document]:
@@ -140,7 +138,9 @@ class World(RuleBasedStateMachine):
             return
         one = self.recvq[number - 1]
         again = number in self.decided_ever or number % 2 == 0
-        job = self.queues.put(one, token, key=self.key_of(one), size=number, again=again, now=1.0)
+        job = self.mailboxes.put(
+            one, token, key=self.key_of(one), size=number, again=again, now=1.0
+        )
         assert (job is None) == (number in self.told), f"{number} was lost or comes twice"
         if job is not None:
             self.told.add(number)
@@ -172,9 +172,9 @@ class World(RuleBasedStateMachine):
         for number in sorted({*held, *range(max(1, after - SCANNED_BEHIND), len(self.recvq) + 1)}):
             key = self.recvq[number - 1]["key"]
             if number in held and number in self.pending[key]:
-                queue = self.queues.get((CHANNEL, key))
-                assert queue is not None
-                assert queue.held > 0, f"{number} would come twice"
+                mailbox = self.mailboxes.get((CHANNEL, key))
+                assert mailbox is not None
+                assert mailbox.held > 0, f"{number} would come twice"
             elif number >= after - SCANNED_BEHIND:
                 self.put(number, None)
         self.tracker.end_scan()
@@ -187,10 +187,10 @@ class World(RuleBasedStateMachine):
         self.begin_next()
 
     def begin_next(self) -> bool:
-        work = self.queues.next(2.0)
+        work = self.mailboxes.next(2.0)
         if work is None:
             ready = [key for key in KEYS if self.state_of(key) is KeyState.READY]
-            heads = [self.queues.get((CHANNEL, key)).head for key in ready]  # type: ignore[union-attr]
+            heads = [self.mailboxes.get((CHANNEL, key)).head for key in ready]  # type: ignore[union-attr]
             waits = all(head is not None and head.is_slow for head in heads)
             assert not ready or (waits and self.slow_runs()), "a key stands still"
             return False
@@ -240,7 +240,7 @@ class World(RuleBasedStateMachine):
             self.jobs.append(run.job)
 
     def key_at_work(self, work: Any) -> str:
-        return str(work.queue.key[1])
+        return str(work.mailbox.key[1])
 
     @staticmethod
     def is_run(work: Any) -> bool:
@@ -260,8 +260,8 @@ class World(RuleBasedStateMachine):
         if records:
             self.record(key, numbers, again=run.job.again)
         del self.running[key]
-        assert self.queues.decided(run)
-        assert not self.queues.decided(run), "its end came before"
+        assert self.mailboxes.decided(run)
+        assert not self.mailboxes.decided(run), "its end came before"
         del self.pending[key][: len(numbers)]
         self.along[key] = 0
         self.decided_ever.update(numbers)
@@ -327,7 +327,7 @@ class World(RuleBasedStateMachine):
 
     def defer_run(self, key: str) -> None:
         run = self.running.pop(key)
-        assert self.queues.deferred(run, WAITS)
+        assert self.mailboxes.deferred(run, WAITS)
         if key not in self.resumed:
             self.deferred[key] = run.job
 
@@ -337,7 +337,7 @@ class World(RuleBasedStateMachine):
         self.resume_run(data.draw(st.sampled_from(self.runs())))
 
     def resume_run(self, key: str) -> None:
-        self.queues.resume(self.running[key].job)
+        self.mailboxes.resume(self.running[key].job)
         self.resumed.add(key)
 
     @rule(data=st.data())
@@ -347,7 +347,7 @@ class World(RuleBasedStateMachine):
 
     def abandon_run(self, key: str) -> None:
         run = self.running.pop(key)
-        self.queues.abandoned(run)
+        self.mailboxes.abandoned(run)
         self.deferred[key] = run.job
         self.abandoned.append(run)
 
@@ -357,14 +357,14 @@ class World(RuleBasedStateMachine):
         self.end_abandoned(data.draw(st.sampled_from(self.abandoned)), decides=decides)
 
     def end_abandoned(self, run: Any, *, decides: bool) -> None:
-        end = self.queues.decided(run) if decides else self.queues.deferred(run, WAITS)
+        end = self.mailboxes.decided(run) if decides else self.mailboxes.deferred(run, WAITS)
         assert not end, "an abandoned run decides nothing"
 
     @rule(data=st.data())
     @precondition(lambda self: self.deferred)
     def resume(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.deferred)))
-        self.queues.resume(self.deferred.pop(key))
+        self.mailboxes.resume(self.deferred.pop(key))
 
     @rule(data=st.data())
     @precondition(lambda self: self.jobs)
@@ -373,7 +373,7 @@ class World(RuleBasedStateMachine):
         self.resume_job(data.draw(st.sampled_from(self.jobs)))
 
     def resume_job(self, job: Any) -> None:
-        self.queues.resume(job)
+        self.mailboxes.resume(job)
         for key in KEYS:
             if self.deferred.get(key) is job:
                 del self.deferred[key]
@@ -385,7 +385,9 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.runs())
     def save_each(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(self.runs()))
-        self.queues.save_each(self.queues.get((CHANNEL, key)))
+        mailbox = self.mailboxes.get((CHANNEL, key))
+        assert mailbox is not None
+        mailbox.save_each = MANY
         self.careful[key] = MANY
 
     @rule(
@@ -427,7 +429,7 @@ class World(RuleBasedStateMachine):
                 self.end_abandoned(self.abandoned[-1], decides=False)
             elif step == "resume" and self.deferred:
                 key = sorted(self.deferred)[0]
-                self.queues.resume(self.deferred.pop(key))
+                self.mailboxes.resume(self.deferred.pop(key))
             elif step == "abandon" and runs:
                 self.abandon_run(runs[0])
             elif step == "defer" and runs:
@@ -459,21 +461,21 @@ class World(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(self.reading()))
         work = self.running.pop(key)
         if works == 0:
-            self.queues.not_read(work, WAITS)
+            self.mailboxes.not_read(work, WAITS)
             self.deferred[key] = work
         else:
             self.end_reading(key, work)
 
     def end_reading(self, key: str, work: Any) -> None:
         rows = [r for r in self.rows_of(key) if work.above < r["n"] <= work.upto]
-        assert self.queues.loaded(work, rows[: work.most]) == 0
+        assert self.mailboxes.loaded(work, rows[: work.most]) == 0
 
     # Operators.
 
     @rule(key=st.sampled_from(KEYS))
     def pause_or_resume(self, key: str) -> None:
         self.paused ^= {key}
-        self.queues.obey(self.pauses())
+        self.mailboxes.obey(self.pauses())
 
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
@@ -483,7 +485,7 @@ class World(RuleBasedStateMachine):
         self.release_head(data.draw(st.sampled_from(keys)))
 
     def release_head(self, key: str) -> None:
-        self.queues.let_pass(self.queues.get((CHANNEL, key)))
+        self.mailboxes.let_pass(self.mailboxes.get((CHANNEL, key)))
         if key in self.reading():
             # The first document is not known.
             return
@@ -496,16 +498,18 @@ class World(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), count=st.integers(1, 2 * MOST_MOVED))
     def want_moved(self, key: str, count: int) -> None:
-        queue = self.queues.get((CHANNEL, key))
-        if queue is not None and key not in self.moving:
-            self.queues.want_moved([(queue, count)])
+        mailbox = self.mailboxes.get((CHANNEL, key))
+        if mailbox is not None and key not in self.moving:
+            self.moves.want([(mailbox, count)])
 
     @rule()
     @precondition(lambda self: self.plan is None)
     def choose(self) -> None:
-        self.queues.choose(NOW)
-        queues = [self.queues.get((CHANNEL, key)) for key in KEYS]
-        self.moving = {queue.key[1] for queue in queues if queue is not None and queue.moving}
+        self.moves.choose(NOW)
+        mailboxes = [self.mailboxes.get((CHANNEL, key)) for key in KEYS]
+        self.moving = {
+            mailbox.key[1] for mailbox in mailboxes if mailbox is not None and mailbox.moving
+        }
 
     # Saves.
 
@@ -515,7 +519,7 @@ class World(RuleBasedStateMachine):
         self.begin_save()
 
     def begin_save(self) -> bool:
-        self.plan = self.queues.begin_save()
+        self.plan = self.moves.begin_save()
         if self.plan is not None:
             assert len(self.plan.rows) <= MOST_MOVED
             self.covered = {key: list(self.unsaved[key]) for key in KEYS}
@@ -536,7 +540,7 @@ class World(RuleBasedStateMachine):
     def saved(self) -> None:
         self.make_durable()
         plan, self.plan = self.plan, None
-        self.queues.saved(plan)
+        self.moves.saved(plan)
         self.moving = set()
         for key, covered in self.covered.items():
             self.unsaved[key] = [one for one in self.unsaved[key] if one not in covered]
@@ -549,7 +553,7 @@ class World(RuleBasedStateMachine):
         if reached:
             self.make_durable()
         self.plan = None
-        self.queues.tracker.not_saved()
+        self.mailboxes.tracker.not_saved()
 
     def make_durable(self) -> None:
         snapshot = self.plan
@@ -584,17 +588,17 @@ class World(RuleBasedStateMachine):
     @invariant()
     def each_key_is_in_the_state_that_its_facts_say(self) -> None:
         for key in KEYS:
-            queue = self.queues.get((CHANNEL, key))
+            mailbox = self.mailboxes.get((CHANNEL, key))
             known = self.pending[key] or self.unsaved[key] or key in self.moving
             if not known:
                 # The next one of its documents is met as the first of its key.
                 self.careful[key] = 0
-            assert (queue is None) == (not known), f"{key} is forgotten too early or too late"
-            if queue is not None:
-                assert queue.state is self.state_of(key), key
-                assert queue in list(self.queues.in_state(queue.state))
-        states = [self.queues.count(state) for state in KeyState]
-        assert sum(states) == sum(self.queues.get((CHANNEL, key)) is not None for key in KEYS)
+            assert (mailbox is None) == (not known), f"{key} is forgotten too early or too late"
+            if mailbox is not None:
+                assert mailbox.state is self.state_of(key), key
+                assert mailbox in self.mailboxes.states[mailbox.state]
+        states = [len(mailboxes) for mailboxes in self.mailboxes.states.values()]
+        assert sum(states) == sum(self.mailboxes.get((CHANNEL, key)) is not None for key in KEYS)
 
     def state_of(self, key: str) -> KeyState:
         if key in self.running:
@@ -613,7 +617,7 @@ class World(RuleBasedStateMachine):
     def the_figures_are_right(self) -> None:
         pending = {number for numbers in self.pending.values() for number in numbers}
         assert self.tracker.unfinished <= len(pending)
-        assert self.queues.held_documents == len(pending) - self.tracker.unfinished
+        assert self.mailboxes.held_documents == len(pending) - self.tracker.unfinished
         unfinished = [job.slot.size for job in self.jobs if not job.slot.finished]
         assert (self.tracker.unfinished, self.tracker.size) == (len(unfinished), sum(unfinished))
 
@@ -625,7 +629,7 @@ class World(RuleBasedStateMachine):
         if self.plan is not None:
             self.saved()
         self.paused = set()
-        self.queues.obey(self.pauses())
+        self.mailboxes.obey(self.pauses())
         while self.fed < len(self.recvq):
             self.feed()
         for _ in range(40 + 4 * len(self.recvq)):
@@ -633,7 +637,7 @@ class World(RuleBasedStateMachine):
             if self.begin_save():
                 self.saved()
             for what in self.deferred.values():
-                self.queues.resume(what)
+                self.mailboxes.resume(what)
             self.deferred = {}
             while self.begin_next():
                 pass
@@ -649,11 +653,20 @@ class World(RuleBasedStateMachine):
         assert self.pending == {key: [] for key in KEYS}
         assert self.held == {}
         assert len(self.tracker) == 0
-        assert self.queues.held_documents == 0
-        assert not self.queues.all(), "keys at rest are forgotten once saved"
+        assert self.mailboxes.held_documents == 0
+        assert not self.mailboxes.all(), "keys at rest are forgotten once saved"
 
 
-def test_whatever_happens_each_key_is_decided_in_order_and_once() -> None:
+def set_many(patch: pytest.MonkeyPatch, many: int) -> None:
+    for module in ("conversations.mailbox", "pool.mailboxes"):
+        patch.setattr(f"dispatcher.{module}.MANY", many)
+
+
+def test_whatever_happens_each_key_is_decided_in_order_and_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_many(monkeypatch, MANY)
+    monkeypatch.setattr("dispatcher.pool.moves.MOST_MOVED", MOST_MOVED)
     # Without explanations, for which hypothesis would trace each line: three times as slow.
     phases = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
     limits = settings(max_examples=80, stateful_step_count=60, deadline=None, phases=phases)
@@ -663,10 +676,11 @@ def test_whatever_happens_each_key_is_decided_in_order_and_once() -> None:
 # Facts that the model does not see.
 
 
-def queues_of(*documents: Document, **limits: int) -> KeyQueues:
-    queues = KeyQueues(ProgressTracker(), **limits)
-    put(queues, *documents)
-    return queues
+def mailboxes_of(*documents: Document, most_slow: int = 1_000) -> Mailboxes:
+    mailboxes = Mailboxes(ProgressTracker())
+    mailboxes.lines.most_slow = most_slow
+    put(mailboxes, *documents)
+    return mailboxes
 
 
 def numbered(count: int, key: str = "A") -> list[Document]:
@@ -675,24 +689,24 @@ def numbered(count: int, key: str = "A") -> list[Document]:
 
 def test_keys_take_turns() -> None:
     """A key that has decided goes behind those that were ready before."""
-    queues = queues_of(
+    mailboxes = mailboxes_of(
         *numbered(2, "A"), *({**one, "_id": -one["_id"]} for one in numbered(2, "B"))
     )
     order = []
-    while (run := queues.next(1.0)) is not None:
+    while (run := mailboxes.next(1.0)) is not None:
         assert isinstance(run, Run)
         order.append(run.job.document["_id"])
-        queues.decided(run)
+        mailboxes.decided(run)
     assert order == [1, -1, 2, -2]
 
 
 def test_a_resumed_key_goes_behind_ready_ones() -> None:
-    queues = queues_of(*numbered(1, "A"), {"_id": 9, "channel": CHANNEL, "key": "B"})
-    queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
-    queues.obey(Pauses())
-    run = queues.next(1.0)
+    mailboxes = mailboxes_of(*numbered(1, "A"), {"_id": 9, "channel": CHANNEL, "key": "B"})
+    mailboxes.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
+    mailboxes.obey(Pauses())
+    run = mailboxes.next(1.0)
     assert isinstance(run, Run)
-    assert run.queue.key == (CHANNEL, "B")
+    assert run.mailbox.key == (CHANNEL, "B")
 
 
 def an_event(name: str, key: str, event: Any) -> Document:
@@ -704,78 +718,78 @@ def answered(name: str) -> Document:
     return an_event(name, name, {"replyToken": name})
 
 
-def names_in_order(queues: KeyQueues) -> list[str]:
+def names_in_order(mailboxes: Mailboxes) -> list[str]:
     """The names of the events that begin, in order."""
     names = []
-    while (run := queues.next(1.0)) is not None:
+    while (run := mailboxes.next(1.0)) is not None:
         names.append(run.name)
     return names
 
 
 def test_an_answer_is_not_delayed_by_hundreds_of_timers() -> None:
     timers = (an_event(f"t{n}", f"U{n}", {"type": "timer"}) for n in range(300))
-    assert names_in_order(queues_of(*timers, answered("a")))[:3] == ["a", "t0", "t1"]
+    assert names_in_order(mailboxes_of(*timers, answered("a")))[:3] == ["a", "t0", "t1"]
 
 
 def test_each_fifth_key_that_begins_is_another_one_however_many_wait_for_answers() -> None:
     timers = [an_event(f"t{n}", f"U{n}", {}) for n in range(2)]
-    names = names_in_order(queues_of(*(answered(f"a{n}") for n in range(10)), *timers))
+    names = names_in_order(mailboxes_of(*(answered(f"a{n}") for n in range(10)), *timers))
     assert [names.index("t0"), names.index("t1")] == [4, 9]
     assert [name for name in names if name[0] == "a"] == [f"a{n}" for n in range(10)]
 
 
 def test_slow_runs_leave_threads_to_others_and_take_turns() -> None:
-    queues = queues_of(*(answered(f"a{n}") for n in range(5)), most_slow=2)
-    runs = [begun(queues) for _ in range(4)]
+    mailboxes = mailboxes_of(*(answered(f"a{n}") for n in range(5)), most_slow=2)
+    runs = [begun(mailboxes) for _ in range(4)]
     assert [run.job.take_slow_place() for run in runs] == [True, True, False, False]
     for run in runs[2:]:
-        assert queues.deferred(run, WAITS)
-        assert run.queue.state is KeyState.READY
-    fifth = begun(queues)
+        assert mailboxes.deferred(run, WAITS)
+        assert run.mailbox.state is KeyState.READY
+    fifth = begun(mailboxes)
     assert fifth.name == "a4", "those that wait for a slow one to end hold up no other"
-    assert queues.next(1.0) is None
+    assert mailboxes.next(1.0) is None
     assert not fifth.job.take_slow_place()
-    assert queues.deferred(fifth, WAITS)
+    assert mailboxes.deferred(fifth, WAITS)
     for before, after in ((runs[1], "a2"), (runs[0], "a3")):
-        assert queues.decided(before)
-        assert begun(queues).name == after
-        assert queues.next(1.0) is None
+        assert mailboxes.decided(before)
+        assert begun(mailboxes).name == after
+        assert mailboxes.next(1.0) is None
 
 
 def test_a_slow_one_that_was_given_up_makes_room_and_gets_its_place_again() -> None:
-    queues = queues_of(answered("a"), answered("b"), most_slow=1)
-    first, second = begun(queues), begun(queues)
+    mailboxes = mailboxes_of(answered("a"), answered("b"), most_slow=1)
+    first, second = begun(mailboxes), begun(mailboxes)
     assert first.job.take_slow_place()
     assert not second.job.take_slow_place()
-    queues.deferred(second, WAITS)
-    queues.abandoned(first)
-    again = begun(queues)
+    mailboxes.deferred(second, WAITS)
+    mailboxes.abandoned(first)
+    again = begun(mailboxes)
     assert again.name == "b"
     first.job.resume()
-    assert queues.next(1.0) is None
-    queues.decided(again)
-    assert begun(queues).job.take_slow_place(), "it has its place since its run began"
+    assert mailboxes.next(1.0) is None
+    mailboxes.decided(again)
+    assert begun(mailboxes).job.take_slow_place(), "it has its place since its run began"
 
 
 def test_a_key_that_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None:
-    queues = queues_of(answered("a"), answered("b"), answered("c"), most_slow=1)
-    first, second, third = begun(queues), begun(queues), begun(queues)
+    mailboxes = mailboxes_of(answered("a"), answered("b"), answered("c"), most_slow=1)
+    first, second, third = begun(mailboxes), begun(mailboxes), begun(mailboxes)
     assert first.job.take_slow_place()
     assert not second.job.take_slow_place()
-    queues.deferred(second, WAITS)
-    queues.decided(first)
+    mailboxes.deferred(second, WAITS)
+    mailboxes.decided(first)
     assert not third.job.take_slow_place()
-    queues.deferred(third, WAITS)
-    assert begun(queues).name == "b"
+    mailboxes.deferred(third, WAITS)
+    assert begun(mailboxes).name == "b"
 
 
 # Documents decided together with the first one.
 
 
-def put(queues: KeyQueues, *documents: Document, again: bool = False) -> None:
+def put(mailboxes: Mailboxes, *documents: Document, again: bool = False) -> None:
     for one in documents:
         size = len(bson.encode(one))
-        queues.put(one, None, key=(CHANNEL, one["key"]), size=size, again=again, now=1.0)
+        mailboxes.put(one, None, key=(CHANNEL, one["key"]), size=size, again=again, now=1.0)
 
 
 def ids(documents: Any) -> list[Any]:
@@ -783,210 +797,211 @@ def ids(documents: Any) -> list[Any]:
 
 
 def test_documents_taken_along_end_with_the_job() -> None:
-    queues = queues_of(*numbered(5))
-    run = begun(queues)
+    mailboxes = mailboxes_of(*numbered(5))
+    run = begun(mailboxes)
     assert ids(run.job.following().documents) == [2, 3, 4, 5]
     assert run.job.take_along(2) == 2
-    assert queues.decided(run)
-    following = begun(queues)
+    assert mailboxes.decided(run)
+    following = begun(mailboxes)
     assert following.name == "4"
-    assert queues.decided(following)
-    assert (queues.tracker.unfinished, queues.decided_documents) == (1, 4)
+    assert mailboxes.decided(following)
+    assert (mailboxes.tracker.unfinished, mailboxes.decided_documents) == (1, 4)
 
 
 def test_documents_taken_along_are_kept_over_a_deferral_and_can_be_released() -> None:
-    queues = queues_of(*numbered(3))
-    run = begun(queues)
+    mailboxes = mailboxes_of(*numbered(3))
+    run = begun(mailboxes)
     run.job.take_along(1)
-    queues.abandoned(run)
-    put(queues, *numbered(4)[3:])
+    mailboxes.abandoned(run)
+    put(mailboxes, *numbered(4)[3:])
     run.job.resume()
-    again = begun(queues)
-    queues.deferred(again, WAITS)
+    again = begun(mailboxes)
+    mailboxes.deferred(again, WAITS)
     again.job.resume()
-    last = begun(queues)
+    last = begun(mailboxes)
     assert last.job is run.job
     last.job.take_along(0)
-    queues.decided(last)
-    assert begun(queues).name == "2"
+    mailboxes.decided(last)
+    assert begun(mailboxes).name == "2"
 
 
 def test_documents_taken_along_stay_in_memory_when_they_move_to_held() -> None:
-    queues = queues_of(*numbered(6))
-    run = begun(queues)
+    mailboxes = mailboxes_of(*numbered(6))
+    run = begun(mailboxes)
     run.job.take_along(2)
-    queues.want_moved([(run.queue, 5)])
-    queues.choose(NOW)
-    save(queues)
-    assert ids(job.document for job in run.queue.jobs) == [1, 2, 3]
+    moves = moving(mailboxes, 5)
+    save(moves)
+    assert ids(job.document for job in run.mailbox.jobs) == [1, 2, 3]
     assert ids(run.job.following().documents) == [2, 3]
-    queues.decided(run)
-    assert queues.held_documents == 2
-    plan = queues.begin_save()
+    mailboxes.decided(run)
+    assert mailboxes.held_documents == 2
+    plan = moves.begin_save()
     assert plan is not None
     assert list(plan.gone) == [1, 2, 3]
-    load = queues.next(1.0)
+    load = mailboxes.next(1.0)
     assert isinstance(load, Load)
     assert (load.above, load.upto) == (2, 4)
 
 
+@pytest.fixture
+def three_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_many(monkeypatch, 3)
+
+
+@pytest.mark.usefixtures("three_are_many")
 def test_no_more_is_taken_along_than_applied_can_name() -> None:
-    queues = queues_of(*numbered(9), many=3)
+    mailboxes = mailboxes_of(*numbered(9))
     for _ in range(2):
-        queues.decided(begun(queues))
-    run = begun(queues)
+        mailboxes.decided(begun(mailboxes))
+    run = begun(mailboxes)
     assert run.job.following().room == 2
     assert run.job.take_along(6) == 2
 
 
 def test_behind_a_suspect_nothing_is_taken_along() -> None:
-    queues = queues_of(*numbered(9))
-    run = begun(queues)
-    queues.save_each(run.queue)
+    mailboxes = mailboxes_of(*numbered(9))
+    run = begun(mailboxes)
+    run.mailbox.save_each = 3
     assert run.job.following().room == 0
     assert run.job.take_along(3) == 0
 
 
-def test_only_documents_that_follow_directly_are_given() -> None:
-    by_id = queues_of(*numbered(5), many=3)
-    following = begun(by_id).job.following()
+@pytest.mark.usefixtures("three_are_many")
+def test_only_so_many_documents_are_given() -> None:
+    following = begun(mailboxes_of(*numbered(5))).job.following()
     assert (ids(following.documents), following.is_cut) == ([2, 3], True)
-    all_there = begun(queues_of(*numbered(5))).job.following()
+
+
+def test_only_documents_that_follow_directly_are_given() -> None:
+    all_there = begun(mailboxes_of(*numbered(5))).job.following()
     assert (len(all_there.documents), all_there.is_cut) == (4, False)
-    queues = queues_of(*numbered(5))
-    run = begun(queues)
-    queues.want_moved([(run.queue, 3)])
-    queues.choose(NOW)
-    save(queues)
+    mailboxes = mailboxes_of(*numbered(5))
+    run = begun(mailboxes)
+    save(moving(mailboxes, 3))
     following = run.job.following()
     assert (following.documents, following.is_cut) == ([], True)
     assert run.job.take_along(2) == 0
 
 
 def test_a_further_document_resumes_a_job_that_listens() -> None:
-    queues = queues_of(*numbered(1))
-    run = begun(queues)
+    mailboxes = mailboxes_of(*numbered(1))
+    run = begun(mailboxes)
     run.job.following()
-    queues.deferred(run, WAITS)
-    assert queues.next(1.0) is None
-    put(queues, *numbered(2)[1:])
-    again = begun(queues)
+    mailboxes.deferred(run, WAITS)
+    assert mailboxes.next(1.0) is None
+    put(mailboxes, *numbered(2)[1:])
+    again = begun(mailboxes)
     assert again.job is run.job
-    queues.deferred(again, WAITS)
-    put(queues, *numbered(3)[2:])
-    assert queues.next(1.0) is None, "it did not ask once more"
+    mailboxes.deferred(again, WAITS)
+    put(mailboxes, *numbered(3)[2:])
+    assert mailboxes.next(1.0) is None, "it did not ask once more"
 
 
 def test_a_document_that_arrives_during_the_asking_run_is_not_missed() -> None:
-    queues = queues_of(*numbered(1))
-    run = begun(queues)
+    mailboxes = mailboxes_of(*numbered(1))
+    run = begun(mailboxes)
     run.job.following()
-    put(queues, *numbered(2)[1:])
-    queues.deferred(run, WAITS)
-    assert begun(queues).job is run.job
+    put(mailboxes, *numbered(2)[1:])
+    mailboxes.deferred(run, WAITS)
+    assert begun(mailboxes).job is run.job
 
 
 def test_a_document_during_the_handler_does_not_shorten_the_pause_before_the_next_try() -> None:
-    queues = queues_of(*numbered(1))
-    run = begun(queues)
+    mailboxes = mailboxes_of(*numbered(1))
+    run = begun(mailboxes)
     run.job.following()
-    put(queues, *numbered(2)[1:])
+    put(mailboxes, *numbered(2)[1:])
     run.job.begin_handler()
-    put(queues, *numbered(3)[2:])
-    queues.deferred(run, WAITS)
-    assert queues.next(1.0) is None
+    put(mailboxes, *numbered(3)[2:])
+    mailboxes.deferred(run, WAITS)
+    assert mailboxes.next(1.0) is None
 
 
 def test_a_job_that_listens_learns_that_all_is_read() -> None:
-    queues = KeyQueues(ProgressTracker(), suspects=CrashSuspects(most=10))
-    put(queues, *numbered(1), {"_id": 9, "channel": CHANNEL, "key": "B"}, again=True)
-    deferred, running = begun(queues), begun(queues)
+    mailboxes = Mailboxes(ProgressTracker(), suspects=CrashSuspects(most=10))
+    put(mailboxes, *numbered(1), {"_id": 9, "channel": CHANNEL, "key": "B"}, again=True)
+    deferred, running = begun(mailboxes), begun(mailboxes)
     for run in (deferred, running):
         assert run.job.following().is_reading
-    queues.deferred(deferred, WAITS)
-    queues.all_is_read()
+    mailboxes.deferred(deferred, WAITS)
+    mailboxes.all_is_read()
     assert not running.job.following().is_reading
-    queues.deferred(running, WAITS)
-    assert {begun(queues).job, begun(queues).job} == {deferred.job, running.job}
+    mailboxes.deferred(running, WAITS)
+    assert {begun(mailboxes).job, begun(mailboxes).job} == {deferred.job, running.job}
 
 
 @pytest.mark.parametrize("event", [None, "typed in a shell", DBRef("events", 1), {}])
 def test_a_document_that_is_no_event_waits_for_no_answer(event: Any) -> None:
-    queues = queues_of(an_event("x", "U1", event))
-    run = queues.next(1.0)
+    mailboxes = mailboxes_of(an_event("x", "U1", event))
+    run = mailboxes.next(1.0)
     assert isinstance(run, Run)
-    assert run.queue.line_of_head is ReadyLine.OTHER
+    assert run.mailbox.line_of_head is ReadyLine.OTHER
 
 
+@pytest.mark.usefixtures("three_are_many")
 def test_documents_possibly_decided_by_an_earlier_process_are_saved_one_by_one() -> None:
-    queues = queues_of(*numbered(10), many=3)
-    run = begun(queues)
-    queues.save_each(run.queue)
+    mailboxes = mailboxes_of(*numbered(10))
+    run = begun(mailboxes)
+    run.mailbox.save_each = 3
     for _ in range(2):
-        assert queues.decided(run)
-        assert queues.next(1.0) is None
-        save(queues)
-        run = begun(queues)
+        assert mailboxes.decided(run)
+        assert mailboxes.next(1.0) is None
+        save(Moves(mailboxes))
+        run = begun(mailboxes)
     # From now on none waits for a save.
     for _ in range(3):
-        assert queues.decided(run)
-        run = begun(queues)
+        assert mailboxes.decided(run)
+        run = begun(mailboxes)
 
 
 def test_of_moved_documents_only_the_first_stays_in_memory() -> None:
-    queues = queues_of(*numbered(20))
-    queue = queues.get((CHANNEL, "A"))
-    assert queue is not None
-    queues.want_moved([(queue, 20)])
-    queues.choose(NOW)
-    save(queues)
-    assert [job.document["_id"] for job in queue.jobs] == [1]
-    assert (queue.in_hand, queues.held_documents) == (1, 20)
+    mailboxes = mailboxes_of(*numbered(20))
+    save(moving(mailboxes, 20))
+    [one] = mailboxes.all()
+    assert [job.document["_id"] for job in one.jobs] == [1]
+    assert (one.in_hand, mailboxes.held_documents) == (1, 20)
 
 
 def test_a_release_is_for_the_first_document_alone() -> None:
-    queues = queues_of(*numbered(2))
-    run = begun(queues)
-    queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
-    queues.let_pass(run.queue)
-    queues.decided(run)
-    assert run.queue.state is KeyState.PAUSED
+    mailboxes = mailboxes_of(*numbered(2))
+    run = begun(mailboxes)
+    mailboxes.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
+    mailboxes.let_pass(run.mailbox)
+    mailboxes.decided(run)
+    assert run.mailbox.state is KeyState.PAUSED
 
 
 def test_documents_that_move_while_held_is_read_come_behind_it() -> None:
-    queues = KeyQueues(ProgressTracker())
-    queues.put_held(HeldKey(CHANNEL, "A", 1, 0))
-    load = queues.next(1.0)
+    mailboxes = Mailboxes(ProgressTracker())
+    mailboxes.put_held(HeldKey(CHANNEL, "A", 1, 0))
+    load = mailboxes.next(1.0)
     assert isinstance(load, Load)
     one = {"_id": 9, "channel": CHANNEL, "key": "A"}
-    queues.put(one, None, key=(CHANNEL, "A"), size=1, again=False, now=1.0)
-    queues.want_moved([(load.queue, 1)])
-    queues.choose(NOW)
-    save(queues)
-    queues.loaded(load, [{"_id": 1, "n": 0, "document": {"_id": 1}}])
-    queues.decided(begun(queues))
-    following = queues.next(1.0)
+    mailboxes.put(one, None, key=(CHANNEL, "A"), size=1, again=False, now=1.0)
+    save(moving(mailboxes, 1))
+    mailboxes.loaded(load, [{"_id": 1, "n": 0, "document": {"_id": 1}}])
+    mailboxes.decided(begun(mailboxes))
+    following = mailboxes.next(1.0)
     assert isinstance(following, Load)
     assert (following.above, following.upto) == (0, 1)
 
 
 def test_of_fewer_documents_than_had_to_move_each_is_chosen_once() -> None:
     """Some were decided since then."""
-    queues = queues_of(*numbered(6), most_moved=4)
-    queues.want_moved([(queue, 6) for queue in queues.all()])
+    mailboxes = mailboxes_of(*numbered(6))
+    moves = Moves(mailboxes)
+    moves.want((one, 6) for one in mailboxes.all())
     for _ in range(3):
-        assert queues.decided(begun(queues))
-    queues.choose(NOW)
-    save(queues)
-    assert (queues.held_documents, queues.has_to_move) == (3, False)
+        assert mailboxes.decided(begun(mailboxes))
+    moves.choose(NOW)
+    save(moves)
+    assert (mailboxes.held_documents, moves.are_wanted) == (3, False)
 
 
 def test_a_document_moves_to_held_with_its_place_and_why_it_waits() -> None:
     document = {"_id": 1, "channel": CHANNEL, "key": "A", "event": {}}
-    queues = queues_of(document)
-    queues.want_moved([(queue, 10) for queue in queues.all()])
-    queues.choose(NOW)
-    plan = queues.begin_save()
+    mailboxes = mailboxes_of(document)
+    plan = moving(mailboxes, 10).begin_save()
     assert plan is not None
     row = {"_id": 1, "n": 0, "key": "A", "channel": CHANNEL, "document": document}
     assert plan.rows == ({**row, "why": {"code": "behind_slow_handler"}, "since": NOW},)
@@ -994,50 +1009,56 @@ def test_a_document_moves_to_held_with_its_place_and_why_it_waits() -> None:
 
 def test_nothing_moves_past_a_document_that_is_too_large() -> None:
     large = {"_id": 1, "key": "A", "padding": "x" * MOST_WRAPPED_BYTES}
-    queues = queues_of(large, {"_id": 2, "key": "A"})
-    queues.want_moved([(queue, 10) for queue in queues.all()])
-    queues.choose(NOW)
-    assert (queues.held_documents, queues.has_to_move) == (0, False)
+    mailboxes = mailboxes_of(large, {"_id": 2, "key": "A"})
+    moves = moving(mailboxes, 10)
+    assert (mailboxes.held_documents, moves.are_wanted) == (0, False)
 
 
 def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None:
     large = {"_id": 1, "key": "A", "padding": "x" * MOST_WRAPPED_BYTES}
     half = [{"_id": n, "key": "B", "padding": "x" * (MOST_MOVED_BYTES // 2)} for n in (2, 3, 4)]
-    queues = queues_of(large, {"_id": 5, "key": "A"}, *half)
-    queues.want_moved([(queue, 10) for queue in queues.all()])
-    queues.choose(NOW)
-    plan = queues.begin_save()
+    mailboxes = mailboxes_of(large, {"_id": 5, "key": "A"}, *half)
+    moves = moving(mailboxes, 10)
+    plan = moves.begin_save()
     assert plan is not None
     assert [row["_id"] for row in plan.rows] == [2]
-    queues.saved(plan)
-    assert queues.has_to_move, "the next save takes along the next ones"
-    queues.choose(NOW)
-    plan = queues.begin_save()
+    moves.saved(plan)
+    assert moves.are_wanted, "the next save takes along the next ones"
+    moves.choose(NOW)
+    plan = moves.begin_save()
     assert plan is not None
     assert [row["_id"] for row in plan.rows] == [3]
 
 
 def test_documents_that_vanished_from_held_are_not_waited_for() -> None:
-    queues = KeyQueues(ProgressTracker())
-    queues.put_held(HeldKey(CHANNEL, "A", 3, 7))
-    load = queues.next(1.0)
+    mailboxes = Mailboxes(ProgressTracker())
+    mailboxes.put_held(HeldKey(CHANNEL, "A", 3, 7))
+    load = mailboxes.next(1.0)
     assert isinstance(load, Load)
     assert (load.above, load.upto) == (-1, 7)
     rows = [{"_id": 1, "n": 5, "document": {"_id": 1}}]
-    assert queues.loaded(load, rows) == 2
-    assert queues.held_documents == 1
-    assert queues.decided(begun(queues))
-    save(queues)
-    assert not queues.all()
+    assert mailboxes.loaded(load, rows) == 2
+    assert mailboxes.held_documents == 1
+    assert mailboxes.decided(begun(mailboxes))
+    save(Moves(mailboxes))
+    assert not mailboxes.all()
 
 
-def begun(queues: KeyQueues) -> Run:
-    run = queues.next(1.0)
+def begun(mailboxes: Mailboxes) -> Run:
+    run = mailboxes.next(1.0)
     assert isinstance(run, Run)
     return run
 
 
-def save(queues: KeyQueues) -> None:
-    plan = queues.begin_save()
+def moving(mailboxes: Mailboxes, count: int) -> Moves:
+    """So many documents of each mailbox are on their way into `held`."""
+    moves = Moves(mailboxes)
+    moves.want((one, count) for one in mailboxes.all())
+    moves.choose(NOW)
+    return moves
+
+
+def save(moves: Moves) -> None:
+    plan = moves.begin_save()
     assert plan is not None
-    queues.saved(plan)
+    moves.saved(plan)
