@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+
+Node = TypeVar("Node", bound=ast.AST)
 
 ROOT = Path(__file__).parents[1]
 TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
@@ -145,6 +149,71 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
         for folder in folders
     }
     assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+
+
+# The core: what takes events in, decides and sends. Few can carry on what has more of these.
+MOST_LINES = {
+    "frontdesk": 2_680,
+    "dispatcher": 6_810,
+    "jobworker": 14_830,
+    "linedesk.store": 4_130,
+    "linedesk.runtime": 1_220,
+}
+MOST_FILES_OF_THE_WAY = 76
+MOST_METHODS = 30
+MOST_PARAMETERS = 8
+MOST_LOCKS = 24
+LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
+# What the author of a bot may call, in one place.
+API = {"Talk"}
+
+
+def of_package(name: str) -> list[Path]:
+    return [path for one, path in modules().items() if f"{one}.".startswith(f"{name}.")]
+
+
+def in_core(kind: type[Node]) -> Iterator[Node]:
+    """The nodes of this kind in the core's syntax trees."""
+    for name in MOST_LINES:
+        for path in of_package(name):
+            yield from (
+                one for one in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(one, kind)
+            )
+
+
+def methods_of(one: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [part for part in one.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+@pytest.mark.parametrize("name", MOST_LINES)
+def test_a_package_of_the_core_has_not_grown(name: str) -> None:
+    lines = sum(len(path.read_text("utf-8").splitlines()) for path in of_package(name))
+    assert lines <= MOST_LINES[name]
+
+
+def test_a_class_of_the_core_has_few_methods_and_a_constructor_few_parameters() -> None:
+    classes = [one for one in in_core(ast.ClassDef) if one.name not in API]
+    counts = {one.name: len(methods_of(one)) for one in classes}
+    assert {name: count for name, count in counts.items() if count > MOST_METHODS} == {}
+    parameters = {
+        one.name: len(made.args.args) + len(made.args.kwonlyargs) - 1
+        for one in classes
+        for made in methods_of(one)
+        if made.name == "__init__"
+    }
+    assert {name: count for name, count in parameters.items() if count > MOST_PARAMETERS} == {}
+
+
+def test_the_core_has_few_locks() -> None:
+    calls = (ast.unparse(one.func).rpartition(".")[2] for one in in_core(ast.Call))
+    assert sum(name in LOCKS for name in calls) <= MOST_LOCKS
+
+
+def test_an_event_crosses_few_files() -> None:
+    page = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
+    way = page.partition("## The way of an event")[2].partition("\n## ")[0]
+    files = set(re.findall(r"`([a-z_/]+\.py)::", way))
+    assert 30 < len(files) <= MOST_FILES_OF_THE_WAY
 
 
 @pytest.mark.parametrize(
