@@ -299,7 +299,8 @@ class LaterProfiles(SideCall):
     def not_called(self, why: NotCalled) -> float:
         """Leave out the name; all of them while LINE is away."""
         if why is NotCalled.AWAY:
-            self._drop_all()
+            with self._changed:
+                self._wanted.clear()
         return 0.0 if why is NotCalled.NO_TURN else self._done()
 
     def _done(self) -> float:
@@ -308,10 +309,6 @@ class LaterProfiles(SideCall):
                 del self._wanted[self._asked.name]
         return LATER_SECONDS
 
-    def _drop_all(self) -> None:
-        with self._changed:
-            self._wanted.clear()
-
     def _keep_quiet(self) -> None:
         self._failures += 1
         seconds = growing_seconds(
@@ -319,7 +316,8 @@ class LaterProfiles(SideCall):
         )
         self._quiet_until = time.monotonic() + seconds
         log.info("LINE returns no names, none are fetched for a while seconds=%.0f", seconds)
-        self._drop_all()
+        with self._changed:
+            self._wanted.clear()
 
     def _keep(self, asked: _Wanted, told: Document) -> None:
         """Write it; if an event was recorded since the conversation was read, read it again."""

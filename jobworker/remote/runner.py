@@ -55,10 +55,7 @@ class RemoteRunner:
 
     def limit_of(self, rule: Rule) -> float:
         """A worker abandons its handler first; the leader does so if the worker is silent."""
-        return self._limit_of_worker(rule) + GRACE_SECONDS
-
-    def _limit_of_worker(self, rule: Rule) -> float:
-        return rule.limit or self._handler_seconds
+        return (rule.limit or self._handler_seconds) + GRACE_SECONDS
 
     def run(self, rule: Rule, event: Any, talk: Talk, call: HandlerContext) -> Failure | None:
         workers, handler = self._workers, rule.handler
@@ -79,7 +76,7 @@ class RemoteRunner:
                 talk,
                 rule=handler.name,
                 is_list=isinstance(event, list),
-                limit_seconds=self._limit_of_worker(rule),
+                limit_seconds=rule.limit or self._handler_seconds,
                 epoch=workers.epoch,
                 tries=call.number,
             )
