@@ -159,7 +159,7 @@ MOST_LINES = {
     "linedesk.store": 4_130,
     "linedesk.runtime": 1_220,
 }
-MOST_FILES_OF_THE_WAY = 76
+MOST_FILES_OF_THE_WAY = 80
 MOST_METHODS = 30
 MOST_PARAMETERS = 8
 MOST_LOCKS = 24
