@@ -103,7 +103,9 @@ def database(client: Client) -> Iterator[Database[dict[str, Any]]]:
     create_collections(database, capped_bytes=16 * MEGABYTE)
     yield database
     # A drop would wait a minute for the transaction that a killed leader has left open.
-    sessions = [{"id": row["session"]} for row in database.progress.find({"session": {"$ne": None}})]
+    sessions = [
+        {"id": row["session"]} for row in database.progress.find({"session": {"$ne": None}})
+    ]
     if sessions:
         client.admin.command("killSessions", sessions)
     # Dropping the database itself waits 100 ms for a journal flush.

@@ -34,9 +34,9 @@ from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
 from linedesk.compose.addresses import AddressPrinter
+from linedesk.compose.process.metrics_server import MetricsServer
 from linedesk.compose.sim_clock import SimClock
 from linedesk.runtime.metrics import MetricsSnapshot
-from linedesk.runtime.metrics_server import MetricsServer
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
