@@ -35,6 +35,7 @@ from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import UP, started_by
 from linedesk.settings.settings import Settings, require, require_pika
+from linedesk.setup.neighbours import Neighbours
 from linedesk.store.client import Client, connect
 from linedesk.store.control import Control
 from linedesk.store.documents import RECVQ
@@ -119,6 +120,7 @@ def run_dispatcher(settings: Settings) -> int:
                 handler_seconds=settings.handler_limit_seconds,
             ),
             lease=lease,
+            repair=Neighbours(database).look,
             inbox=inbox,
             components=[timers] if clock is None else [clock, timers],
             service=service,

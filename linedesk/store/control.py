@@ -24,7 +24,6 @@ from pymongo.results import UpdateResult
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, translated
-from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER
@@ -34,6 +33,8 @@ DROP = "drop"
 RELEASE = "release"
 BOT = "bot"
 ALL = "all"
+DONE_AT = "doneAt"
+"""When a release was carried out; pauses do not have it."""
 RELEASED = "released by an operator"
 """The cause of a dead letter made by a release."""
 

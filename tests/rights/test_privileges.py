@@ -30,10 +30,11 @@ from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.status_row import StatusRow
 from linedesk.setup.collections import create_collections
+from linedesk.setup.neighbours import CAPPED_BYTES, PLAIN, Neighbours
 from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
 from linedesk.store.client import connect
-from linedesk.store.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
+from linedesk.store.collections import MEGABYTE, check_recvq
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import (
     PROGRESS,
@@ -46,7 +47,6 @@ from linedesk.store.documents import (
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.repair import Neighbours
 from linedesk.store.queue.usage import RecvqUsage
 from linedesk.store.replica_set import require_replica_set
 from tests.rights.conftest import CAPPED_MB, Guarded

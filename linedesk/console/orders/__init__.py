@@ -1,0 +1,1 @@
+"""What operators order: pauses and releases, and replays of dead letters."""
