@@ -555,7 +555,7 @@ def test_an_act_of_unknown_outcome_is_shown_as_such(
     def pause(*_: Any, **__: Any) -> bool:
         raise StoreUnavailable("no majority")
 
-    monkeypatch.setattr("linedesk.console.acts.Control.pause", pause)
+    monkeypatch.setattr("linedesk.console.acts.OperatorControl.pause", pause)
     with served(full) as url:
         page = unescape(post(browser, url, "/pause", key=USER).text)
     assert "did not confirm it in time" in page
