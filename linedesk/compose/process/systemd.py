@@ -1,4 +1,4 @@
-"""What systemd hands to a process: the address for its reports, its sockets, and its restarts.
+"""The address for reports, the sockets and the restarts that systemd gives a process.
 
 systemd's variables are removed from the environment when they are read, so children do not report
 or listen in this process's name. A process to which MongoDB refuses access exits slowly, so systemd

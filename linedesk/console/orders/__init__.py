@@ -1,1 +1,1 @@
-"""What operators order: pauses and releases, and replays of dead letters."""
+"""Orders of operators: pauses and releases, and replays of dead letters."""
