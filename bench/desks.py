@@ -32,7 +32,7 @@ from frontdesk.server import Address
 from frontdesk.signature import HEADER, verify
 from frontdesk.store_choice import Documents
 from linedesk.compose.private_mongod import free_port
-from linedesk.runtime.logging import configure_logging
+from linedesk.compose.process.logging import configure_logging
 from linedesk.store.collections import MEGABYTE
 
 KEY = SECRET.encode()

@@ -162,6 +162,7 @@ class Bench:
                 closed_at_end,
                 limits=DispatcherLimits(threads=THREADS),
                 lease=Lease(self._database, owner=f"bench/{time.monotonic_ns()}/0"),
+                repair=lambda: None,
                 inbox=inbox,
             )
             thread = threading.Thread(target=dispatcher.run)

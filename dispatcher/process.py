@@ -50,7 +50,6 @@ from linedesk.store.errors import (
     WrongCollection,
 )
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.repair import Neighbours
 from linedesk.store.replica_set import require_replica_set
 
 log = logging.getLogger(__name__)
@@ -104,9 +103,10 @@ class DispatcherLimits:
 class Dispatcher:
     """One process's dispatcher. `feed` has a client of its own.
 
-    `inbox` receives the numbers of signals: the first one stops it. `components` live as long as it
-    holds the lease. `service` gets its reports. Its figures are on `registry`. `about` is part of
-    its row of `status`. `pool`, `reader` and `watchdog` exist once it has taken over.
+    `repair` makes the collections beside recvq right, cheaply where they are. `inbox` receives the
+    numbers of signals: the first one stops it. `components` live as long as it holds the lease.
+    `service` gets its reports. Its figures are on `registry`. `about` is part of its row of
+    `status`. `pool`, `reader` and `watchdog` exist once it has taken over.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class Dispatcher:
         *,
         limits: DispatcherLimits,
         lease: Lease,
+        repair: Callable[[], None],
         inbox: SimpleQueue[int | BaseException],
         components: Sequence[BackgroundThread] = (),
         service: ServiceManager | None = None,
@@ -146,7 +147,7 @@ class Dispatcher:
         self._told = ""
         self._delayed_calls = DelayedCalls()
         self._guard = Guard(database)
-        self._neighbours = Neighbours(database)
+        self._repair = repair
         self._committer = Committer(database)
         self._leader = Leader(
             self._committer,
@@ -242,7 +243,7 @@ class Dispatcher:
 
     def _take_over(self) -> None:
         """Take over, progress first: that sets the epoch, so a predecessor is refused."""
-        self._ask(self._neighbours.look)
+        self._ask(self._repair)
         progress = Progress(self._committer, feed=self._feed.name, epoch=self._lease.epoch)
         start = self._ask(progress.take_over)
         token = self._token_of(start)
@@ -350,7 +351,7 @@ class Dispatcher:
             self.reader,
             self._worker,
             self._components,
-            self._neighbours,
+            self._repair,
             about={**self._about, "feed": self._feed.name, "epoch": self._lease.epoch},
             stalled=self.watchdog.stalled,
         )

@@ -31,7 +31,6 @@ from linedesk.runtime.status_row import BROKER, EVERY_SECONDS, WORKERS, WRITE_SE
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError
-from linedesk.store.queue.repair import Neighbours
 from linedesk.store.queue.usage import RecvqUsage
 from linedesk.store.records.history import (
     AS_FIGURES,
@@ -141,14 +140,14 @@ class BacklogProbe(BackgroundThread):
         database: Database[Any],
         view: PoolView,
         figures: DispatcherMetrics,
-        neighbours: Neighbours,
+        repair: Callable[[], None],
     ) -> None:
         super().__init__("depth", self._run)
         self._usage = RecvqUsage(database)
         self._standing = view.standing
         self._history = database[HISTORY].with_options(write_concern=WriteConcern(w=1))
         self._figures = figures
-        self._neighbours = neighbours
+        self._repair = repair
         self._note_at = time.monotonic() + HISTORY_SECONDS
         self._failed: set[str] = set()
 
@@ -161,7 +160,7 @@ class BacklogProbe(BackgroundThread):
                 self._note_at = max(self._note_at + HISTORY_SECONDS, now)
                 if self._figures.leads():
                     # First, because the row would create an uncapped `history` after a drop.
-                    self._tried("collections not checked", self._neighbours.look)
+                    self._tried("collections not checked", self._repair)
                     self._tried("history not written", self._note)
             self._stop.wait(EVERY_SECONDS)
 
@@ -254,7 +253,7 @@ class StatusReporter:
         reader: FeedReader,
         worker: BotWorker,
         components: Sequence[BackgroundThread],
-        neighbours: Neighbours,
+        repair: Callable[[], None],
         *,
         about: Document,
         stalled: Callable[[], str | None],
@@ -265,7 +264,7 @@ class StatusReporter:
             self.figures, view, reader.reason, worker, components, about=about
         )
         self.report.working(status_line.words, status_line.state, stalled=stalled)
-        self._probe = BacklogProbe(self._database, view, self.figures, neighbours)
+        self._probe = BacklogProbe(self._database, view, self.figures, repair)
         self._probe.start()
 
     def stop(self) -> None:

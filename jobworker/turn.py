@@ -59,9 +59,9 @@ from jobworker.unsend import Unsends
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
-from linedesk.store.queue.replays import asks_for_effect, under_replay
 from linedesk.store.records.answers import state_of
 from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.records.letters import asks_for_effect, under_replay
 from linedesk.store.records.waits import Why, reason
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@
 //   mongosh --eval 'var DATABASE = "line_bot", CAPPED_MB = 2048' scripts/create_collection.js
 //
 // Runs in mongosh and in the older mongo shell, hence the plain old JavaScript.
-// The contract is linedesk/store/collections.py and linedesk/setup/views.py; a test compares the results.
+// The contract is linedesk/setup/neighbours.py, linedesk/setup/collections.py and linedesk/setup/views.py; a test compares the results.
 
 var MEGABYTE = 1024 * 1024;
 var DAY_SECONDS = 24 * 3600;

@@ -7,8 +7,9 @@ from typing import Any
 from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
+from linedesk.console.reading import TAKE_APART
 from linedesk.store.documents import Document
-from linedesk.store.records.rows import TAKE_APART, documents_of
+from linedesk.store.records.rows import documents_of
 
 
 def rows_of(collection: Collection[Any], **wanted: Any) -> list[Document]:

@@ -35,18 +35,18 @@ from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
 from linedesk.compose.addresses import AddressPrinter
+from linedesk.compose.process.metrics_server import MetricsServer
 from linedesk.compose.sim_clock import SimClock
 from linedesk.runtime.metrics import MetricsSnapshot
-from linedesk.runtime.metrics_server import MetricsServer
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.settings.settings import load_settings
+from linedesk.setup.neighbours import Neighbours
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import Control
 from linedesk.store.documents import STATUS
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.repair import Neighbours
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog, RecordingWorker
@@ -109,7 +109,9 @@ class Workplace:
 
     def probe(self) -> BacklogProbe:
         figures = DispatcherMetrics(leads=lambda: True)
-        return BacklogProbe(self.database, self.pool().view, figures, Neighbours(self.database))
+        return BacklogProbe(
+            self.database, self.pool().view, figures, Neighbours(self.database).look
+        )
 
     def control(self) -> ControlReader:
         control = Control(self.database)

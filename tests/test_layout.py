@@ -40,7 +40,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk": {"jobworker"},
     "linedesk.bots": {"linedesk"},
     "linedesk.console": BASE | {"jobworker"},
-    "linedesk.setup": BASE | {"linedesk.settings", "jobworker"},
+    "linedesk.setup": BASE | {"linedesk.settings", "linedesk.console", "jobworker"},
     "linedesk.compose": PARTS | {"linedesk.setup", "linesim"},
     "linedesk.demo": COMPOSED,
     "linedesk.doctor": COMPOSED,

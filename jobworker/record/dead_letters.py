@@ -27,10 +27,18 @@ from jobworker.record.looks import Look
 from linedesk.store.client import DURABLE, LOCAL
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
 from linedesk.store.errors import translated
-from linedesk.store.queue.replays import REFUSED, number_of, under_replay
 from linedesk.store.records.audit import DONE, begun_row, ended
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.letters import CARRIED_OUT, EXPIRES_AT, LAST_AT, REPLAYED_AT, row_of
+from linedesk.store.records.letters import (
+    CARRIED_OUT,
+    EXPIRES_AT,
+    LAST_AT,
+    REFUSED,
+    REPLAYED_AT,
+    number_of,
+    row_of,
+    under_replay,
+)
 from linedesk.store.redaction import emptying, message_id_of
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from jobworker.handler_retry import Failure, raised
 from jobworker.remote.job import Job, decide, failed
 from jobworker.remote.rules import rules_of
 from jobworker.remote.values import to_line
-from linedesk.runtime.logging import PACKAGES
+from linedesk.runtime import PACKAGES
 
 INSTALLED = {"site-packages", "dist-packages"}
 NOT_OWN = {*PACKAGES, *sys.stdlib_module_names, "__main__"}

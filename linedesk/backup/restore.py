@@ -38,8 +38,9 @@ from linedesk.compose.database import open_database
 from linedesk.console.format import local
 from linedesk.settings.errors import BackupError, NotImported
 from linedesk.settings.settings import Settings
+from linedesk.setup.neighbours import INDEXES
 from linedesk.store.client import DURABLE
-from linedesk.store.collections import DISPATCHER, EPOCHS, INDEXES, require_schema
+from linedesk.store.collections import DISPATCHER, EPOCHS, require_schema
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,

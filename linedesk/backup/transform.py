@@ -31,7 +31,6 @@ from linedesk.store.documents import (
     conversation_id,
     name_of,
 )
-from linedesk.store.queue.replays import asks_for_effect, under_replay
 from linedesk.store.records import letters
 from linedesk.store.records.answers import ANSWERS, waiting_in
 from linedesk.store.records.answers import SEND as ANSWER
@@ -47,7 +46,7 @@ from linedesk.store.records.effects import (
     place_of,
 )
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import DEADLETTER, EXPIRES_AT
+from linedesk.store.records.letters import DEADLETTER, EXPIRES_AT, asks_for_effect, under_replay
 from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_BY
 from linedesk.store.redaction import message_id_of, redacted
 from linedesk.store.timers import TIMER

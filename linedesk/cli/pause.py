@@ -23,12 +23,13 @@ from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
 from linedesk.console.lists.waiting import COST_OF_PAUSE, read_waiting
+from linedesk.console.orders.control import OperatorControl
 from linedesk.console.search import is_seen, scope_of
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.settings.settings import Settings
-from linedesk.store.control import Control, Scope
+from linedesk.store.control import Scope
 
 # A dispatcher reads its orders twice a second and confirms them once a second.
 OBEY_SECONDS = 4.0
@@ -118,7 +119,7 @@ def resume(
                 asked = _("Resume {scope}, and make each waiting event a dead letter?")
             click.confirm(asked.format(scope=visible(str(scope))), abort=True, err=True)
         was = _acts(database).resume(scope, why=why, drop=drop)
-        left = Control(database).read()
+        left = OperatorControl(database).read()
         obeyed = was and _within(obey_seconds, lambda: _has_ended(database, scope))
     still = [str(one.scope) for one in left.rows]
     if as_json:

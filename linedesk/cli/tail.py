@@ -41,6 +41,7 @@ from linedesk.compose.database import open_database
 from linedesk.console import dead_letters
 from linedesk.console.format import brief, clock, echo_json, local, one_line, tabbed
 from linedesk.console.known import known
+from linedesk.console.reading import ALSO_KEY, rows_in
 from linedesk.console.search import key_of
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.exit_codes import Exit
@@ -49,11 +50,11 @@ from linedesk.runtime.language import gettext as _
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable, is_transient, translate
-from linedesk.store.records.calls import ALSO_KEY, REQUEST_ID, CallRecord, is_taken
+from linedesk.store.records.calls import REQUEST_ID, CallRecord, is_taken
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import LAST_AT
-from linedesk.store.records.rows import ROWS, USUAL, rows_in
-from linedesk.store.records.runs import WAITED_MS, RunRecord
+from linedesk.store.records.rows import ROWS, USUAL
+from linedesk.store.records.runs import WAITED_MS
 
 log = logging.getLogger(__name__)
 
@@ -332,13 +333,16 @@ def _wordings(came: Came, *, text: bool) -> Sequence[str]:
         )
         return [f"{short}  {call.request_id or ''}".rstrip(), short]
     if came.kind == "run":
-        run = RunRecord.from_document(row)
-        outcome = known(run.outcome or "-") + (f" {run.error}" if run.error else "")
-        effects = ngettext(", {count} effect", ", {count} effects", run.effects)
-        effects = effects.format(count=run.effects) if run.effects else ""
-        took, waited = brief(run.ms / 1000), brief(run.waited_ms / 1000)
+        # Of a row made by hand any field may be missing.
+        outcome = known(row.get("outcome") or "-") + (
+            f" {row['error']}" if row.get("error") else ""
+        )
+        count = row.get("effects") or 0
+        effects = ngettext(", {count} effect", ", {count} effects", count)
+        effects = effects.format(count=count) if count else ""
+        took, waited = (brief((row.get(name) or 0.0) / 1000) for name in ("ms", WAITED_MS))
         full = _("{type}: {outcome} in {took} after {waited}").format(
-            type=run.type or "-", outcome=f"{outcome}{effects}", took=took, waited=waited
+            type=row.get("type") or "-", outcome=f"{outcome}{effects}", took=took, waited=waited
         )
         return [full, _("{outcome} in {took}").format(outcome=outcome, took=took)]
     shown = told(came, text=text)

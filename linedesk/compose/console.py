@@ -18,12 +18,12 @@ from pymongo import ReadPreference
 from frontdesk.http import HEAD_SECONDS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics
 from linedesk.compose.addresses import console_url
+from linedesk.compose.process.systemd import service_from
 from linedesk.compose.up import beside_up
 from linedesk.console.web.app import create_app
 from linedesk.console.web.gatekeeping import is_loopback
 from linedesk.console.web.page_context import Console
 from linedesk.console.web.serve import config_of, serve
-from linedesk.runtime.service_manager import service_from
 from linedesk.settings.errors import CannotServe, SettingsError
 from linedesk.settings.settings import Settings, require_server
 from linedesk.store.client import connect

@@ -26,14 +26,16 @@ from jobworker.remote.leader import Workers
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
+from linedesk.compose.process.logging import masking
+from linedesk.compose.process.metrics_server import serve_metrics
+from linedesk.compose.process.signals import take_signals
+from linedesk.compose.process.systemd import let_time_pass, service_from
 from linedesk.compose.sim_clock import SimClock
 from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.logging import masking
-from linedesk.runtime.metrics_server import serve_metrics
-from linedesk.runtime.service_manager import ServiceManager, let_time_pass, service_from
-from linedesk.runtime.signals import take_signals
+from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import UP, started_by
 from linedesk.settings.settings import Settings, require, require_pika
+from linedesk.setup.neighbours import Neighbours
 from linedesk.store.client import Client, connect
 from linedesk.store.control import Control
 from linedesk.store.documents import RECVQ
@@ -118,6 +120,7 @@ def run_dispatcher(settings: Settings) -> int:
                 handler_seconds=settings.handler_limit_seconds,
             ),
             lease=lease,
+            repair=Neighbours(database).look,
             inbox=inbox,
             components=[timers] if clock is None else [clock, timers],
             service=service,

@@ -53,7 +53,7 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def set_up_logging(settings: Settings, *, verbose: bool) -> None:
     """Set up the log by the settings; it masks their secrets."""
-    from linedesk.runtime.logging import configure_logging
+    from linedesk.compose.process.logging import configure_logging
 
     configure_logging(
         level=settings.log_level,

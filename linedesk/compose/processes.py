@@ -11,8 +11,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from linedesk.compose.addresses import webhook_url
+from linedesk.compose.process.systemd import service_from, sockets_from
 from linedesk.runtime.garbage import spare_the_collector
-from linedesk.runtime.service_manager import service_from, sockets_from
 from linedesk.settings.errors import CannotServe
 from linedesk.settings.settings import Settings, require, require_pika, require_server
 
@@ -26,7 +26,7 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     from frontdesk.app import WebhookSettings
     from frontdesk.process import SpoolAt, serve
     from frontdesk.server import Address
-    from linedesk.runtime.metrics_server import serve_metrics
+    from linedesk.compose.process.metrics_server import serve_metrics
 
     _warn_of_removed(settings)
     registry = CollectorRegistry()

@@ -16,7 +16,7 @@ from types import ModuleType
 
 from linebot.v3.messaging import ApiClient, AsyncApiClient
 
-from linedesk.runtime.logging import PACKAGES
+from linedesk.runtime import PACKAGES
 
 CLIENTS = (ApiClient, AsyncApiClient)
 NAMES = {client.__name__ for client in CLIENTS}

@@ -20,11 +20,12 @@ from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.worker import WorkerProcess
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
+from linedesk.compose.process.logging import masking
+from linedesk.compose.process.metrics_server import serve_metrics
+from linedesk.compose.process.signals import take_signals
+from linedesk.compose.process.systemd import service_from
 from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.logging import masking
-from linedesk.runtime.metrics_server import serve_metrics
-from linedesk.runtime.service_manager import ServiceManager, service_from, word_seconds
-from linedesk.runtime.signals import take_signals
+from linedesk.runtime.service_manager import ServiceManager, word_seconds
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings, require
 from linedesk.settings.sources import CREDENTIALS

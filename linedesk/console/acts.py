@@ -24,13 +24,14 @@ from linedesk.console.errors import NotDone, Phrase
 from linedesk.console.facts import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.health import WAIT_WARN_SECONDS
+from linedesk.console.orders.control import OperatorControl
 from linedesk.console.reading import outbox_of
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
 from linedesk.store import control
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import require_schema
-from linedesk.store.control import Control, Release, Scope
+from linedesk.store.control import Release, Scope
 from linedesk.store.documents import (
     AUDIT,
     CONVERSATIONS,
@@ -161,7 +162,7 @@ class Acts:
     def __init__(self, database: Database[Any], *, by: str, via: Via) -> None:
         self._database = database
         self._by = by
-        self._control = Control(database)
+        self._control = OperatorControl(database)
         self._audit = Audit(database, by=by, via=via)
         self._replaying = Replaying(database)
 
@@ -245,7 +246,7 @@ def heads(database: Database[Any], channel: str, key: str) -> list[Head]:
     """
     with translated(), pymongo.timeout(READ_SECONDS):
         event = _event_head(database, channel, key)
-        if event is not None and Control(database).read().covers(channel, key):
+        if event is not None and OperatorControl(database).read().covers(channel, key):
             # Its row in `held` may still have the reason from before the pause.
             event = replace(event, why=reason(Why.PAUSED))
         send = _send_head(database, channel, key)

@@ -15,14 +15,13 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console.format import brief
-from linedesk.console.reading import made_between, reported
+from linedesk.console.reading import COUNTED, made_between, newest_rows, of_key, reported
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
 from linedesk.store.documents import CALLS, RECVQ, Document
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import COUNTED, PAID, REASON, REQUEST_ID, CallRecord, of_key
+from linedesk.store.records.calls import PAID, REASON, REQUEST_ID, CallRecord
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.rows import newest_rows
 from linedesk.store.records.runs import WAITED_MS
 
 # At 180 bytes a row this reads 9 MB at most.

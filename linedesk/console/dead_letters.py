@@ -24,21 +24,14 @@ from jobworker.sending.verdict import EXPIRED, QUOTA
 from linedesk.console.errors import KnownPhrase, NoSuchLetter, NotReplayed, Phrase
 from linedesk.console.format import local
 from linedesk.console.known import known
+from linedesk.console.orders.replays import Replays, effect_again, event_again, replay_name
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.replays import (
-    REPLAY,
-    Replays,
-    asks_for_effect,
-    effect_again,
-    event_again,
-    replay_name,
-)
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
+from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAY, REPLAYED_AT, asks_for_effect
 
 Letter = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from linedesk.console import processes
 from linedesk.console.dead_letters import LISTED
-from linedesk.console.reading import outbox_of, reported
+from linedesk.console.reading import found_rows, naming, outbox_of, reported
 from linedesk.console.tracing import held_by_event_id
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.control import Control, Pauses
@@ -31,10 +31,8 @@ from linedesk.store.documents import (
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.records.answers import ANSWERS
-from linedesk.store.records.calls import naming
 from linedesk.store.records.effects import CALL, OUTBOX, OUTBOX_PAIRS
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.rows import found_rows
 from linedesk.store.records.timers import SET_BY
 from linedesk.store.redaction import message_id_of
 

@@ -17,8 +17,11 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import STARTED_AT
 from linedesk.store.documents import AUDIT, HISTORY, STATUS, Document
 from linedesk.store.errors import translated
-from linedesk.store.records.audit import DONE, PAUSING
+from linedesk.store.records.audit import DONE
 from linedesk.store.records.history import MEASURED
+
+# The acts that begin or end a pause.
+PAUSING = ("pause", "resume", "resume and drop")
 
 READ_SECONDS = 5.0
 # A curve has as many points as a screen can show.

@@ -24,9 +24,9 @@ from linedesk.console.calls import LISTED
 from linedesk.console.conversation import known_channels, names_of
 from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row, WorkersView, workers_of
-from linedesk.console.reading import reported
+from linedesk.console.reading import newest_rows, reported
 from linedesk.runtime.metrics import LATELY_SECONDS
-from linedesk.store.control import PAUSE, Pause
+from linedesk.store.control import DONE_AT, PAUSE, Pause
 from linedesk.store.documents import (
     CALLS,
     CONTROL,
@@ -38,9 +38,7 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import is_taken
-from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
-from linedesk.store.records.rows import newest_rows
 
 
 @dataclass(frozen=True)

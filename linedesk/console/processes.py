@@ -15,8 +15,6 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
 from linedesk.runtime.status_row import (
     BROKER,
-    FRESH_SECONDS,
-    LATE_SECONDS,
     PER_SECOND,
     SILENT,
     STARTED_AT,
@@ -26,6 +24,11 @@ from linedesk.runtime.status_row import (
 )
 from linedesk.store.documents import Document
 from linedesk.store.records.events import EVENT_ID
+
+# An older row belongs to a process that hangs, is disconnected or has ended.
+FRESH_SECONDS = 10.0
+# The state and the words of an older row are no longer shown as the present.
+LATE_SECONDS = 3.0
 
 FRONTDESK, DISPATCHER = "frontdesk", "dispatcher"
 ROLES = (FRONTDESK, DISPATCHER)

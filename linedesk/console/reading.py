@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from bson import ObjectId
 from pymongo.collection import Collection
@@ -13,6 +13,7 @@ from pymongo.read_concern import ReadConcern
 
 from linedesk.store.documents import BATCHES, Document
 from linedesk.store.records import batches
+from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.effects import (
     BATCH,
     CALL,
@@ -22,6 +23,8 @@ from linedesk.store.records.effects import (
     TRIED_AT,
     effects_of,
 )
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.rows import ROWS, USUAL
 
 
 def reported(database: Database[Any], name: str) -> Collection[Document]:
@@ -96,3 +99,56 @@ def _told(effect: Document, call: Mapping[str, Any] | None) -> Document:
     key = (call.get("key") or effect.get(RETRY_KEY)) if is_alone else None
     way = "multicast" if BATCH in call else call.get("as")
     return {**untried, TRIED_AT: call.get("at"), "as": way, RETRY_KEY: key}
+
+
+# Rows of `calls` and `jobs`. Rows that are documents of their own, as releases before wrote them,
+# are read by the same functions and stages.
+
+ALSO_KEY: Final = "also.key"
+_ALSO: Final = {"$cond": [{"$isArray": "$also"}, "$also", []]}
+COUNTED: Final[Mapping[str, Any]] = {
+    "sends": {"$add": [1, {"$size": _ALSO}]},
+    "conversations": {
+        "$size": {"$setUnion": [["$key"], {"$map": {"input": _ALSO, "in": "$$this.key"}}]}
+    },
+}
+"""The projection that replaces `also`, which names up to 500 conversations, by its size."""
+
+
+def naming(event_id: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The filters for calls with a send of the event, first or along; each uses an index."""
+    return {EVENT_ID: event_id}, {ALSO_EVENT: event_id}
+
+
+def of_key(key: str) -> dict[str, Any]:
+    """The filter for calls with a send of the conversation; without an index."""
+    return {"$or": [{"key": key}, {ALSO_KEY: key}]}
+
+
+_ITSELF: Final = [{"$unsetField": {"field": "_id", "input": "$$ROOT"}}]
+_INSIDE: Final = {"$cond": [{"$isArray": f"${ROWS}"}, f"${ROWS}", _ITSELF]}
+TAKE_APART: Final[Sequence[Mapping[str, Any]]] = (
+    {"$project": {"_id": 0, USUAL: 1, ROWS: {"$reverseArray": _INSIDE}}},
+    {"$unwind": f"${ROWS}"},
+    {"$replaceRoot": {"newRoot": {"$mergeObjects": [f"${USUAL}", f"${ROWS}"]}}},
+)
+"""The stages that make rows, without `_id`, of documents; the newest of each document first."""
+
+
+def newest_rows(count: int) -> list[Mapping[str, Any]]:
+    """The stages for the newest rows, for documents that are read in reverse natural order."""
+    # A document has one row at least.
+    return [{"$limit": count}, *TAKE_APART, {"$limit": count}]
+
+
+def found_rows(*wanted: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The stages for the rows that match one of the filters, each of fields with an index."""
+    inside = [{ROWS: {"$elemMatch": one}} for one in wanted]
+    return [{"$match": {"$or": [*wanted, *inside]}}, *TAKE_APART, {"$match": {"$or": [*wanted]}}]
+
+
+def rows_in(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of a document, without `_id`; the oldest first."""
+    usual, rows = document.get(USUAL) or {}, document.get(ROWS)
+    for row in rows if isinstance(rows, list) else [document]:
+        yield {name: value for name, value in {**usual, **row}.items() if name != "_id"}

@@ -31,7 +31,7 @@ from linedesk.console.conversation import (
     with_names,
 )
 from linedesk.console.errors import NotOneConversation
-from linedesk.console.reading import reported
+from linedesk.console.reading import newest_rows, of_key, reported
 from linedesk.console.tracing import by_index, by_looking, by_start
 from linedesk.store.control import PAUSE, Scope
 from linedesk.store.documents import (
@@ -45,9 +45,7 @@ from linedesk.store.documents import (
     name_of,
 )
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import of_key
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.rows import newest_rows
 
 # Some 5 MB of documents, and 2 MB of rows: a few hundredths of a second each.
 NEWEST_DOCUMENTS = 5_000

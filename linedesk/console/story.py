@@ -34,12 +34,11 @@ from linedesk.runtime.language import mark, ngettext
 from linedesk.store.control import Pause
 from linedesk.store.documents import Document
 from linedesk.store.errors import translated
-from linedesk.store.queue.replays import REPLAY
 from linedesk.store.records.answers import BY, STATE, AnswerState, state_of
 from linedesk.store.records.calls import PAID, REASON, REQUEST_ID, SENDS, CallRecord
 from linedesk.store.records.effects import SEND, TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.letters import DEADLETTER, LAST_AT, REPLAYED_AT
+from linedesk.store.records.letters import DEADLETTER, LAST_AT, REPLAY, REPLAYED_AT
 from linedesk.store.records.runs import GATHERED_WITH, WAITED_MS
 from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from linedesk.console.conversation import SHORTEST_START, between, id_part
 from linedesk.console.errors import NoSuchEvent, Phrase
-from linedesk.console.reading import reported
+from linedesk.console.reading import found_rows, naming, newest_rows, reported
 from linedesk.runtime.language import mark
 from linedesk.store.documents import (
     CALLS,
@@ -23,9 +23,8 @@ from linedesk.store.documents import (
     Document,
     name_of,
 )
-from linedesk.store.records.calls import REQUEST_ID, naming
+from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.rows import found_rows, newest_rows
 from linedesk.store.records.timers import SET_BY
 
 # LINE's request ids have no index: a row of `calls` is 180 bytes, so this reads 4 MB at most.

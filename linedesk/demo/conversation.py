@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from linedesk.console.reading import rows_in
 from linedesk.demo.environment import DemoEnvironment
 from linedesk.settings.errors import DemoFailed
 from linedesk.store.documents import CALLS
 from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.rows import rows_in
 
 ANSWER_SECONDS = 15.0
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linedesk.compose.options import set_up_logging
+from linedesk.compose.process.logging import masking
 from linedesk.compose.up import beside_up
 from linedesk.console.format import one_line
 from linedesk.doctor.checks import (
@@ -31,7 +32,6 @@ from linedesk.doctor.round import Check, Result, look_at
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.runtime.logging import masking
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings, load_settings
 

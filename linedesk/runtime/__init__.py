@@ -1,1 +1,3 @@
-"""Parts of every process: threads, clocks, signals, metrics, the service manager, the log."""
+"""Parts of every process: threads, clocks, metrics, the service manager."""
+
+PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")

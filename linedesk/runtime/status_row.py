@@ -27,10 +27,6 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
 WRITE_SECONDS = 2.0
-# An older row belongs to a process that hangs, is disconnected or has ended.
-FRESH_SECONDS = 10.0
-# The state and the words of an older row are no longer shown as the present.
-LATE_SECONDS = 3.0
 
 # Fields of a row that other modules read.
 STARTED_AT = "startedAt"

@@ -10,14 +10,11 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from linedesk.runtime.language import gettext as _
-from linedesk.store.collections import (
+from linedesk.setup.neighbours import (
     CAPPED_AGAIN,
     DAY_SECONDS,
-    DISPATCHER,
-    EPOCHS,
     INDEXES,
     MADE,
-    MEGABYTE,
     WEEK_SECONDS,
     Index,
     cap,
@@ -26,6 +23,7 @@ from linedesk.store.collections import (
     is_as_made,
     options_in,
 )
+from linedesk.store.collections import DISPATCHER, EPOCHS, MEGABYTE
 from linedesk.store.documents import AUDIT, LEASES, PROGRESS, RECVQ
 from linedesk.store.errors import WrongCollection, translated
 from linedesk.store.insert import DUPLICATE_KEY

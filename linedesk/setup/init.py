@@ -17,6 +17,7 @@ from linedesk.runtime.language import mark
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import Settings, require_server
 from linedesk.setup.collections import create_collections, set_audit_age, told_of_audit
+from linedesk.setup.neighbours import NOT_MENDED, wrong_neighbours
 from linedesk.setup.replica_set import add_members, ensure_replica_set
 from linedesk.setup.uri import Uri
 from linedesk.setup.users import (
@@ -31,10 +32,9 @@ from linedesk.setup.users import (
 )
 from linedesk.setup.views import VIEWS, ensure_views
 from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, require_schema, wrong_neighbours
+from linedesk.store.collections import MEGABYTE, require_schema
 from linedesk.store.documents import RECVQ, SCHEMA
 from linedesk.store.errors import translated
-from linedesk.store.queue.repair import NOT_MENDED
 
 AUTHORIZATION_OFF = mark(
     "authorization is OFF: every client that reaches MongoDB can read and change everything. Set "

@@ -13,7 +13,8 @@ from typing import Any
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from linedesk.store.collections import NAMESPACE_EXISTS
+from linedesk.console.reading import COUNTED, TAKE_APART
+from linedesk.setup.neighbours import NAMESPACE_EXISTS
 from linedesk.store.documents import (
     BATCHES,
     CALLS,
@@ -28,7 +29,7 @@ from linedesk.store.errors import translated
 from linedesk.store.records.answers import ANSWERS, BY, WITH_ANSWERS
 from linedesk.store.records.answers import STATE as ANSWER_STATE
 from linedesk.store.records.batches import READY, STATE
-from linedesk.store.records.calls import COUNTED, PAID, REASON, REQUEST_ID
+from linedesk.store.records.calls import PAID, REASON, REQUEST_ID
 from linedesk.store.records.effects import (
     BATCH,
     CALL,
@@ -39,7 +40,6 @@ from linedesk.store.records.effects import (
 )
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
-from linedesk.store.records.rows import TAKE_APART
 from linedesk.store.records.runs import WAITED_MS
 from linedesk.store.records.timers import RUN_AT, SET_BY
 

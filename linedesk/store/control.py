@@ -1,13 +1,13 @@
 """The operator's orders, as rows of the collection `control`: pauses, and releases of a stuck key.
 
-Commands and the console write rows; the dispatcher reads them twice a second. Incomplete rows, for
-example typed by hand, are ignored.
+Commands and the console write them (`linedesk.console.orders.control`), and the dispatcher reads
+them twice a second. Incomplete rows, for example typed by hand, are ignored.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,12 +19,10 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
-from pymongo.results import UpdateResult
 
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, translated
-from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER
@@ -34,6 +32,8 @@ DROP = "drop"
 RELEASE = "release"
 BOT = "bot"
 ALL = "all"
+DONE_AT = "doneAt"
+"""When a release was carried out; pauses do not have it."""
 RELEASED = "released by an operator"
 """The cause of a dead letter made by a release."""
 
@@ -246,93 +246,27 @@ class Control:
 
     def __init__(self, database: Database[Any], *, seen: Timestamp | None = None) -> None:
         self._database = database
-        self._rows = database.get_collection(
+        self.rows = database.get_collection(
             CONTROL, ANY_DATE, write_concern=DURABLE, read_concern=MAJORITY
         )
         self._seen = seen
         self._passed_over: frozenset[str] = frozenset()
 
-    # For operators.
-
-    def pause(self, scope: Scope, *, by: str, why: str = "") -> bool:
-        """Stop processing the scope from now on; False if it was paused already."""
-        with translated():
-            found = self._rows.find_one({"_id": scope.id})
-            if found is not None and Pause.from_row(found) is not None:
-                return False
-            row = {
-                "act": PAUSE,
-                "channel": scope.channel,
-                "key": scope.key,
-                "by": by,
-                "why": why,
-                "at": _now(),
-            }
-            # A drop of the same scope stays: it may not have reached all of its events.
-            changes = {"$set": row, "$unset": {DONE_AT: ""}}
-            _put(lambda: self._rows.update_one({"_id": scope.id}, changes, upsert=True))
-        return True
-
-    def resume(self, scope: Scope, *, drop_by: str | None = None) -> bool:
-        """End the pause of exactly this scope; False if there was none.
-
-        With `drop_by`, the name of an operator, no event that was stored until now is handled: each
-        becomes a dead letter. The same write ends the pause and orders that.
-        """
-        paused, changes = {"_id": scope.id, "act": PAUSE}, {"act": DROP}
-        with translated():
-            if drop_by is not None:
-                drop = {DROP: {"by": drop_by, "at": _now()}}
-                return bool(self._rows.update_one(paused, {"$set": changes | drop}).matched_count)
-            no_drop = {"_id": scope.id, DROP: None}
-            return bool(
-                self._rows.delete_one(no_drop).deleted_count
-                or self._rows.update_one(paused, {"$set": changes}).matched_count
-            )
-
-    def release(self, channel: str, key: str, what: Mapping[Head, str], *, by: str) -> Release:
-        """Order to give up the head of a conversation.
-
-        `what` is `{"eventId": …}`, the first event in the queue, or `{"effectId": …}`, the first
-        send of the outbox. It replaces an earlier release of the same conversation.
-        """
-        ((head, name),) = what.items()
-        release = Release(channel, key, head, name, by, _now())
-        row = {
-            "_id": release.id,
-            "act": RELEASE,
-            "channel": channel,
-            "key": key,
-            "what": {head: name},
-            "by": by,
-            "at": release.at,
-        }
-        with translated():
-            _put(lambda: self._rows.replace_one({"_id": release.id}, row, upsert=True))
-        return release
-
     def accept_bot(self, version: str, *, by: str) -> bool:
         """Let workers with this version of the bot get jobs; False if they may already."""
-        row = {"act": BOT, "version": version, "by": by, "at": _now()}
+        row = {"act": BOT, "version": version, "by": by, "at": now_stored()}
+        id_ = {"_id": f"{BOT}/{version}"}
         with translated(), pymongo.timeout(READ_SECONDS):
-            id_ = {"_id": f"{BOT}/{version}"}
-            done = _put(lambda: self._rows.update_one(id_, {"$setOnInsert": row}, upsert=True))
-            return done.upserted_id is not None
+            try:
+                return self.rows.update_one(id_, {"$setOnInsert": row}, upsert=True).did_upsert
+            except DuplicateKeyError:
+                # Another process has accepted it at this moment.
+                return False
 
     def bots(self) -> set[str]:
         """The versions of the bot that operators have accepted."""
         with translated(), pymongo.timeout(READ_SECONDS):
-            return {str(row.get("version")) for row in self._rows.find({"act": BOT})}
-
-    def outcome_of(self, release: Release) -> str | None:
-        """The result of a release; None until a dispatcher has carried it out."""
-        with translated():
-            row = self._rows.find_one({"_id": release.id})
-        if row is None or row.get("at") != release.at:
-            return "another release has replaced it"
-        return str(row.get("came")) if row.get(DONE_AT) is not None else None
-
-    # For the dispatcher.
+            return {str(row.get("version")) for row in self.rows.find({"act": BOT})}
 
     def read(self) -> Pauses:
         return self.orders().pauses
@@ -361,7 +295,7 @@ class Control:
             if self._seen is not None:
                 session.advance_operation_time(self._seen)
             wanted = {DONE_AT: None, "act": {"$ne": BOT}}
-            rows = list(self._rows.find(wanted, session=session).sort("_id", 1))
+            rows = list(self.rows.find(wanted, session=session).sort("_id", 1))
             self._seen = session.operation_time
             return rows
 
@@ -389,16 +323,16 @@ class Control:
     def finish(self, release: Release, came: str) -> None:
         """Store the result of a release, unless another one has replaced it."""
         with translated():
-            self._rows.update_one(
+            self.rows.update_one(
                 {"_id": release.id, "at": release.at, DONE_AT: None},
-                {"$set": {DONE_AT: _now(), "came": came}},
+                {"$set": {DONE_AT: now_stored(), "came": came}},
             )
 
     def end_drop(self, drop: Drop) -> None:
         """No event of the drop is left, unless its scope is paused again."""
         mine = {"_id": drop.scope.id, "act": DROP, f"{DROP}.at": drop.at}
         with translated():
-            self._rows.update_one(mine, {"$set": {DONE_AT: _now()}})
+            self.rows.update_one(mine, {"$set": {DONE_AT: now_stored()}})
 
     def _tell(self, ids: Iterable[str]) -> None:
         """Log each ignored row once."""
@@ -408,15 +342,7 @@ class Control:
         self._passed_over = passed_over
 
 
-def _put(put: Callable[[], UpdateResult]) -> UpdateResult:
-    """Write a row that another order may create at the same time."""
-    try:
-        return put()
-    except DuplicateKeyError:
-        return put()
-
-
-def _now() -> datetime:
+def now_stored() -> datetime:
     """The time to the millisecond, as MongoDB stores it."""
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from linedesk.cli import main
 from linedesk.console.facts import present_leader
-from linedesk.store.control import Control, Scope
+from linedesk.console.orders.control import OperatorControl
+from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from linesim.judge.checker import check
 
@@ -28,7 +29,7 @@ def test_paused_events_survive_kills_and_are_answered_once_and_in_order(
     house.start_frontdesk()
     process = house.start_dispatcher(**BOT)
     stopped, well = (sim.add_user(name, friend=True) for name in ("花子", "太郎"))
-    control = Control(house.database)
+    control = OperatorControl(house.database)
 
     control.pause(Scope("main", stopped.user_id), by="operator")
     house.wait_for(lambda: f"paused scope=main/{stopped.user_id}" in house.log_of(process))

@@ -18,7 +18,8 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from linedesk.compose.private_mongod import free_port
-from linedesk.store.control import Control, Scope
+from linedesk.console.orders.control import OperatorControl
+from linedesk.store.control import Scope
 from tests.acceptance.conftest import House
 from tests.conftest import missing
 from tests.fork_server import Written, nursery
@@ -209,7 +210,7 @@ def test_every_view_shows_the_same_number_under_load_and_at_rest(
                     assert before[role][figure] <= number <= after[role][figure], (ask, figure)
 
     # There are numbers at rest, too: paused events wait in `held`.
-    Control(house.database).pause(Scope(None, None), by="花子", why="試験")
+    OperatorControl(house.database).pause(Scope(None, None), by="花子", why="試験")
     user = house.sim.add_user("太郎")
     eventually(lambda: list(house.database["status"].find({"paused.0": {"$exists": True}})))
     for text in ("一", "二", "三"):

@@ -20,7 +20,7 @@ from pymongo.errors import PyMongoError
 
 import linesim
 from linedesk.compose import children
-from linedesk.store.control import Control
+from linedesk.console.orders.control import OperatorControl
 from linedesk.store.documents import LEASES
 from linedesk.store.errors import StoreUnavailable
 from linesim.model.world import User
@@ -171,14 +171,14 @@ class City:
         owner = str((row or {}).get("owner"))
         return next((d for d in self.dispatchers if f"/{d.pid}/" in owner), self.dispatchers[0])
 
-    def order(self, say: Callable[[Control], object]) -> bool:
+    def order(self, say: Callable[[OperatorControl], object]) -> bool:
         """An operator's write to `control`; False if MongoDB did not accept it."""
         node = self.servers.primary()
         if node is None:
             return False
         try:
             with pymongo.timeout(ORDER_SECONDS):
-                say(Control(node.client[DATABASE]))
+                say(OperatorControl(node.client[DATABASE]))
         except (PyMongoError, StoreUnavailable):
             return False
         return True
@@ -186,7 +186,7 @@ class City:
     def resume_all(self) -> None:
         """End every pause, also those whose end met servers that were away."""
 
-        def resume(control: Control) -> None:
+        def resume(control: OperatorControl) -> None:
             for pause in control.read().rows:
                 control.resume(pause.scope)
 

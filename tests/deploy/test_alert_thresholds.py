@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from linedesk.console import health
-from linedesk.runtime.status_row import FRESH_SECONDS
+from linedesk.console.processes import FRESH_SECONDS
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "linedesk-alerts.yml"

@@ -23,10 +23,11 @@ from pymongo.database import Database
 
 import linesim
 from linedesk.compose.private_mongod import free_port
+from linedesk.console.orders.control import OperatorControl
 from linedesk.runtime.metrics import SECONDS_BUCKETS
 from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.control import Control, Scope
+from linedesk.store.control import Scope
 from linedesk.store.documents import RECVQ
 from linesim import Rule, Status
 from tests.acceptance.conftest import House, Process
@@ -264,7 +265,7 @@ def test_each_alert_fires_by_its_fault(house: House, tmp_path: Path) -> None:
     house.start_frontdesk()
     dispatcher = house.start_dispatcher(DISPATCHER_METRICS_PORT=str(leader))
     ports = {desk: "frontdesk", leader: "dispatcher", standby: "dispatcher"}
-    sim, control = house.sim, Control(house.database)
+    sim, control = house.sim, OperatorControl(house.database)
     paused, stuck, *well = (sim.add_user(name) for name in "花月雪星空海山")
 
     with prometheus(tmp_path, ports, rules=rules_without_waits(tmp_path)) as server:

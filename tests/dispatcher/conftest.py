@@ -31,11 +31,11 @@ from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import BackgroundThread
+from linedesk.setup.neighbours import INDEXES, Neighbours
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import DISPATCHER, EPOCHS, INDEXES, MEGABYTE
+from linedesk.store.collections import DISPATCHER, EPOCHS, MEGABYTE
 from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
 from linedesk.store.insert import insert_documents
-from linedesk.store.queue.repair import Neighbours
 from tests.dispatcher.fakes import Decide
 from tests.dispatcher.leader_terms import Process
 from tests.linedesk.store.lagging import LaggingSet, lagging_set
@@ -176,6 +176,7 @@ class Running:
             lambda leader: worker,
             limits=limits,
             lease=lease,
+            repair=Neighbours(self._client[name]).look,
             inbox=self.inbox,
             components=components,
             service=service,

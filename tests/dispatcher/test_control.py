@@ -12,7 +12,8 @@ from pymongo.database import Database
 
 from dispatcher.control import ControlReader
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from linedesk.store.control import NOTHING_STUCK, Control, Release, Scope
+from linedesk.console.orders.control import OperatorControl
+from linedesk.store.control import NOTHING_STUCK, Release, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
 from linedesk.store.errors import AccessRefused
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
@@ -63,7 +64,7 @@ def test_a_pause_holds_across_restarts_and_stops_no_other_key(
     saved_up_to: SavedUpTo,
     told: Told,
 ) -> None:
-    control, worker = Control(database), RecordingWorker()
+    control, worker = OperatorControl(database), RecordingWorker()
     service = Listener()
     running = dispatch(database, worker, service=service)
     assert control.pause(Scope("main", "U0"), by="taro", why="spam")
@@ -96,7 +97,7 @@ def test_while_control_cannot_be_read_the_last_orders_apply(
     store: Store,
     told: Told,
 ) -> None:
-    control, worker = Control(database), RecordingWorker()
+    control, worker = OperatorControl(database), RecordingWorker()
     control.pause(Scope("main", "U0"), by="taro")
     running = dispatch(database, worker)
     eventually(lambda: told("ready "))
@@ -115,7 +116,7 @@ def test_while_control_cannot_be_read_the_last_orders_apply(
 def test_a_released_event_is_given_up_and_the_next_continues(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    control, bury = Control(database), Burying(database, "e0")
+    control, bury = OperatorControl(database), Burying(database, "e0")
     worker = RecordingWorker(bury)
     running = dispatch(database, worker)
     store(database, *numbered(3))
@@ -134,7 +135,7 @@ def test_a_released_event_is_given_up_and_the_next_continues(
 def test_a_release_left_by_one_process_is_carried_out_by_the_next(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    control = Control(database)
+    control = OperatorControl(database)
     control.pause(Scope(), by="taro")
     running = dispatch(database, RecordingWorker())
     store(database, *numbered(2))
@@ -179,7 +180,7 @@ def wait_until_after(database: Database[Document]) -> None:
 def test_a_resume_that_drops_gives_up_what_was_stored_before_it_and_runs_what_comes_after(
     database: Database[Document], dispatch: Dispatch, store: Store, scope: str
 ) -> None:
-    control, orders = Control(database), Scope.parse(scope)
+    control, orders = OperatorControl(database), Scope.parse(scope)
     giving = Giving()
     control.pause(orders, by="taro")
     running = dispatch(database, RecordingWorker(giving))
@@ -197,7 +198,7 @@ def test_a_resume_that_drops_gives_up_what_was_stored_before_it_and_runs_what_co
 def test_a_drop_is_known_to_a_new_process_before_its_first_event(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    control = Control(database)
+    control = OperatorControl(database)
     control.pause(Scope(), by="taro")
     running = dispatch(database, RecordingWorker())
     store(database, *numbered(3))
@@ -217,7 +218,7 @@ def test_a_drop_is_known_to_a_new_process_before_its_first_event(
 def test_a_new_pause_stops_a_drop_until_its_own_end(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    control, giving, scope = Control(database), Giving(), Scope("main", "U0")
+    control, giving, scope = OperatorControl(database), Giving(), Scope("main", "U0")
     control.pause(scope, by="taro")
     running = dispatch(database, RecordingWorker())
     store(database, *numbered(2))
@@ -239,7 +240,7 @@ def test_an_event_that_waits_for_its_next_try_is_dropped_as_well(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
     """As where no worker process is free, and nothing resumes it."""
-    control, given_up = Control(database), list[str]()
+    control, given_up = OperatorControl(database), list[str]()
     entered = threading.Event()
 
     def park(job: Job) -> JobResult | Wait:
@@ -261,7 +262,7 @@ def test_an_event_that_waits_for_its_next_try_is_dropped_as_well(
 def test_a_drop_ends_a_day_later_once_none_of_its_events_is_left(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    control, scope = Control(database), Scope("main")
+    control, scope = OperatorControl(database), Scope("main")
     control.pause(scope, by="taro")
     running = dispatch(database, RecordingWorker(Giving()))
     store(database, *numbered(1))
@@ -291,13 +292,13 @@ class OfLease:
 @pytest.fixture
 def by_hand(
     database: Database[Document], pool_of: Callable[..., DeskOfPool]
-) -> tuple[Control, RecordingWorker, OfLease, ControlReader]:
-    worker, lease, control = RecordingWorker(), OfLease(), Control(database)
+) -> tuple[OperatorControl, RecordingWorker, OfLease, ControlReader]:
+    worker, lease, control = RecordingWorker(), OfLease(), OperatorControl(database)
     ordered = pool_of(worker.decide).pool
     return control, worker, lease, ControlReader(control, ordered, worker, lease)  # type: ignore[arg-type]
 
 
-ByHand = tuple[Control, RecordingWorker, OfLease, ControlReader]
+ByHand = tuple[OperatorControl, RecordingWorker, OfLease, ControlReader]
 
 
 def test_a_send_is_asked_for_until_it_is_given_up(
@@ -334,10 +335,10 @@ def test_a_missing_right_does_not_prevent_obeying(
     """As after an upgrade, before `linedesk init` has given each user his new rights."""
     control, worker, _, obedience = by_hand
 
-    def refuse(self: Control, release: Release, came: str) -> None:
+    def refuse(self: OperatorControl, release: Release, came: str) -> None:
         raise AccessRefused(13)
 
-    monkeypatch.setattr(Control, "finish", refuse)
+    monkeypatch.setattr(OperatorControl, "finish", refuse)
     control.release("main", "U0", {"effectId": "e0/0"}, by="taro")
     control.release("main", "U1", {"effectId": "e1/0"}, by="taro")
     control.pause(Scope("main"), by="taro")

@@ -14,8 +14,9 @@ from pymongo.database import Database
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.lease import Lease
 from dispatcher.pool.saver import Saver
+from linedesk.console.orders.control import OperatorControl
 from linedesk.runtime.status_row import WRITE_SECONDS
-from linedesk.store.control import Control, Scope
+from linedesk.store.control import Scope
 from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
 from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import Dispatch, Running
@@ -127,7 +128,7 @@ def test_what_is_paused_hides_no_conversation_that_hangs(
     given = [document("paused", "U0"), document("hangs"), document("behind it")]
     for one, age in zip(given, (3_000, 2_000, 1_000), strict=True):
         one["acceptTime"] -= timedelta(seconds=age)
-    control = Control(database)
+    control = OperatorControl(database)
     control.pause(Scope("main", "U0"), by="taro")
     held = Holder("hangs")
     limits = {"threads": 2, "held_after_seconds": 0.1, "paused_after_seconds": 0.0}

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from linedesk.setup.neighbours import CAPPED_BYTES, PLAIN
 from linedesk.setup.views import VIEWS
-from linedesk.store.collections import CAPPED_BYTES, PLAIN
 from linedesk.store.documents import RECVQ
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,10 +15,10 @@ from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
+from linedesk.console.orders.replays import event_again
 from linedesk.store.client import Client
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import Document
-from linedesk.store.queue.replays import event_again
 from linesim import Sim
 from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import CHANNEL, SHORT_PAUSES, Room

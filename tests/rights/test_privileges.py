@@ -26,15 +26,17 @@ from linedesk.cli.dead import drop_letters, list_letters, replay_letters, show_l
 from linedesk.compose.dispatcher import make_feed
 from linedesk.console.acts import Acts, Head
 from linedesk.console.dead_letters import Choice
+from linedesk.console.orders.control import OperatorControl
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.status_row import StatusRow
 from linedesk.setup.collections import create_collections
+from linedesk.setup.neighbours import CAPPED_BYTES, PLAIN, Neighbours
 from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
 from linedesk.store.client import connect
-from linedesk.store.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
-from linedesk.store.control import Control, Scope
+from linedesk.store.collections import MEGABYTE, check_recvq
+from linedesk.store.control import Scope
 from linedesk.store.documents import (
     PROGRESS,
     RECVQ,
@@ -46,7 +48,6 @@ from linedesk.store.documents import (
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.repair import Neighbours
 from linedesk.store.queue.usage import RecvqUsage
 from linedesk.store.replica_set import require_replica_set
 from tests.rights.conftest import CAPPED_MB, Guarded
@@ -210,7 +211,7 @@ def test_what_an_operator_orders_the_dispatcher_carries_out(
     """With the row in `audit` that each act has."""
     acts = Acts(guarded.client_of("console")[LINE_BOT], by="mika", via="page")
     assert acts.pause(Scope("main", "U1"), why="trial")
-    control = Control(dispatcher)
+    control = OperatorControl(dispatcher)
     assert control.read().covering("main", "U1")
     release = acts.release("main", "U1", Head("event", "e1", "it hangs"))
     came = control.came_of(release)

@@ -18,7 +18,7 @@ from linedesk.console.conversation import starting
 from linedesk.console.dead_letters import LISTED
 from linedesk.console.facts import present_leader
 from linedesk.console.known import known
-from linedesk.console.reading import reported
+from linedesk.console.reading import found_rows, naming, reported
 from linedesk.console.story import DECIDED
 from linedesk.runtime.language import gettext as _
 from linedesk.store.collections import DISPATCHER
@@ -36,10 +36,9 @@ from linedesk.store.documents import (
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.records.answers import ANSWERS, STATE, AnswerState
-from linedesk.store.records.calls import ALSO_EVENT, naming
+from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS, SEND
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.rows import found_rows
 from linedesk.store.records.runs import GATHERED_WITH
 
 RUN = ("at", EVENT_ID, "outcome", "attempt", "error", GATHERED_WITH)

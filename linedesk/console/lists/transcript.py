@@ -18,18 +18,16 @@ from linedesk.console.calls import channels_of_events, reason_words
 from linedesk.console.dead_letters import LISTED, summary
 from linedesk.console.lists.events import EventLine, events_of
 from linedesk.console.lists.timers import TimerLine, timers_due
-from linedesk.console.reading import outbox_of, reported
+from linedesk.console.reading import newest_rows, of_key, outbox_of, reported
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.control import RELEASE, Release
+from linedesk.store.control import DONE_AT, RELEASE, Release
 from linedesk.store.documents import CALLS, CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import REASON, SENDS, is_taken, of_key
-from linedesk.store.records.control import DONE_AT
+from linedesk.store.records.calls import REASON, SENDS, is_taken
 from linedesk.store.records.effects import CALL, OUTBOX, SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import LAST_AT
-from linedesk.store.records.rows import newest_rows
 
 NEWEST_CALLS = 10_000
 NEWEST_LETTERS = 1_000

@@ -23,6 +23,7 @@ from linedesk.console.format import scope_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import channels_of
 from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
+from linedesk.console.orders.control import OperatorControl
 from linedesk.console.processes import listed
 from linedesk.console.search import is_seen, key_of
 from linedesk.console.web.auth import MOST_NAME, Visitor, is_form_of, name_from
@@ -31,7 +32,7 @@ from linedesk.console.web.page_context import PageContext, Said, give_name, own_
 from linedesk.console.web.view_models import choices_of
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.control import NOTHING_STUCK, Control, Release, Scope
+from linedesk.store.control import NOTHING_STUCK, Release, Scope
 
 OLD_PAGE = mark("The page was older than this console. Nothing was done. Try again")
 UNKNOWN = mark(
@@ -227,7 +228,7 @@ async def _confirmed(context: PageContext, acts: Acts, release: Release) -> str 
 
 def _paused(database: Any, own_channel: str) -> dict[str, Any]:
     """Return the values of the page of pauses."""
-    pauses = Control(database).read()
+    pauses = OperatorControl(database).read()
     row = present_leader(database)
     obeyed = [(one.get("channel"), one.get("key")) for one in listed(row or {}, "paused")]
     conversations = [str(one.scope) for one in pauses.rows if one.scope.key]
@@ -271,7 +272,7 @@ def _require_pausable(scope: Scope, requested: RequestedAct, context: PageContex
 
     A pause of the only channel is a pause of everything.
     """
-    pauses = Control(context.acting).read()
+    pauses = OperatorControl(context.acting).read()
     channels = channels_of(context.acting, own=context.console.channel, pauses=pauses)
     if scope.channel is not None and scope.channel not in channels:
         message = mark("Nothing was paused: no channel {name!r}, only {names}")

@@ -17,6 +17,7 @@ from linedesk.console.health import (
     problems_of,
     worst_of,
 )
+from linedesk.console.history import PAUSING
 from linedesk.console.known import known
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
@@ -26,7 +27,6 @@ from linedesk.console.web.words import CLASS_WORDS, WORDS
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.documents import Document
-from linedesk.store.records.audit import PAUSING
 from linedesk.store.records.calls import is_taken
 
 HOSTS = {"api": "api.line.me", "data": "api-data.line.me"}

@@ -19,17 +19,11 @@ from linedesk.runtime.language import gettext as _
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED
 from linedesk.setup.collections import DEFAULT_CAPPED_BYTES
+from linedesk.setup.neighbours import NEIGHBOURS, wrong_indexes, wrong_neighbours
 from linedesk.setup.rights import User, as_set
 from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
-from linedesk.store.collections import (
-    NEIGHBOURS,
-    check_recvq,
-    read_shape,
-    require_schema,
-    wrong_indexes,
-    wrong_neighbours,
-)
+from linedesk.store.collections import check_recvq, read_shape, require_schema
 from linedesk.store.documents import PROGRESS, RECVQ
 from linedesk.store.errors import AUTHENTICATION_FAILED, UNAUTHORIZED, WrongCollection
 from linedesk.store.replica_set import require_replica_set

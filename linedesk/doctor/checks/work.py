@@ -24,11 +24,10 @@ from linedesk.store.collections import DISPATCHER
 from linedesk.store.control import NO_PAUSES, Control, Pauses
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
 from linedesk.store.errors import REFUSED_WORDS
-from linedesk.store.queue.replays import REFUSED
 from linedesk.store.queue.usage import accepted_at
 from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.leases import LeaseRecord
-from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
+from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REFUSED, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT, SET_ASIDE
 
 MOST_COUNTED = 10_000

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 BEGUN, DONE = "begun", "done"
 ENDED_AT: Final = "endedAt"
-# The acts that begin or end a pause.
-PAUSING = ("pause", "resume", "resume and drop")
 
 
 def begun_row(

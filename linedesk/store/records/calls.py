@@ -14,7 +14,6 @@ REQUEST_ID: Final = "requestId"
 PAID: Final = "paid"
 REASON: Final = "reason"
 ALSO_EVENT: Final = f"also.{EVENT_ID}"
-ALSO_KEY: Final = "also.key"
 
 PUSH: Final = "/v2/bot/message/push"
 MULTICAST: Final = "/v2/bot/message/multicast"
@@ -26,29 +25,10 @@ SENDS: Final = frozenset(
 # The number of details of a refusal on one line.
 MOST_DETAILS_TOLD: Final = 3
 
-_ALSO: Final = {"$cond": [{"$isArray": "$also"}, "$also", []]}
-COUNTED: Final[Mapping[str, Any]] = {
-    "sends": {"$add": [1, {"$size": _ALSO}]},
-    "conversations": {
-        "$size": {"$setUnion": [["$key"], {"$map": {"input": _ALSO, "in": "$$this.key"}}]}
-    },
-}
-"""The projection that replaces `also`, which names up to 500 conversations, by its size."""
-
 
 def is_taken(status: Any) -> bool:
     """Whether LINE accepted a call, now or before (409); None means no answer."""
     return isinstance(status, int) and (200 <= status < 300 or status == 409)
-
-
-def naming(event_id: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The filters for calls with a send of the event, first or along; each uses an index."""
-    return {EVENT_ID: event_id}, {ALSO_EVENT: event_id}
-
-
-def of_key(key: str) -> dict[str, Any]:
-    """The filter for calls with a send of the conversation; without an index."""
-    return {"$or": [{"key": key}, {ALSO_KEY: key}]}
 
 
 @dataclass(frozen=True)

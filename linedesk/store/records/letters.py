@@ -5,10 +5,13 @@ A letter is decided as an effect of its conversation, and becomes a row when it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from linedesk.store.documents import Document, name_of
 
 DEADLETTER = "deadletter"
 """The `type` of the effect."""
@@ -19,6 +22,13 @@ EXPIRES_AT: Final = "expiresAt"
 """When MongoDB removes it; set a week ahead."""
 CARRIED_OUT: Final = "carriedOut"
 """The number of the last replay that was decided."""
+
+REPLAY = "replay"
+"""The prefix of a replay's eventId, `replay:<letter>:<n>`, and the type of an effect's replay."""
+# A letter has fewer than a million replays.
+NUMBER = re.compile("[1-9][0-9]{0,5}")
+REFUSED = "refused: "
+"""The prefix of the cause of a letter whose document requested an effect without a valid letter."""
 
 
 @dataclass(frozen=True)
@@ -58,3 +68,21 @@ def row_of(effect: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a letter from its effect, also from an incomplete one made by hand."""
     rest = {name: value for name, value in effect.items() if name not in ("id", "type")}
     return {"_id": effect["id"], **rest}
+
+
+def asks_for_effect(document: Mapping[str, Any]) -> bool:
+    """Whether it is a document of an effect's replay, or one that contains its own effect."""
+    return "effect" in document or document["event"].get("type") == REPLAY
+
+
+def under_replay(document: Mapping[str, Any]) -> Document | None:
+    """A filter for the letter whose begun replay this is; None by any name but a replay's."""
+    id_, _, number = name_of(document).removeprefix(f"{REPLAY}:").rpartition(":")
+    if not name_of(document).startswith(f"{REPLAY}:") or not NUMBER.fullmatch(number):
+        return None
+    place = {part: document[part] for part in ("channel", "key")}
+    return {"_id": id_, **place, "replays": {"$gte": int(number)}}
+
+
+def number_of(document: Mapping[str, Any]) -> int:
+    return int(name_of(document).rpartition(":")[2])

@@ -1,5 +1,4 @@
-"""The documents of `jobs` and `calls`: each has many rows. Rows that are documents of their own, as
-releases before wrote them, are read by the same functions and stages.
+"""The documents of `jobs` and `calls`: each has many rows.
 
 A document is `{usual, rows}`: `usual` has the values that most of its rows share, and a row has
 only those of its fields that differ.
@@ -25,34 +24,6 @@ SHARED: Final = (
     *("channel", "type", "attempt", "outcome", "effects", "error", "thread"),
     *("method", "endpoint", "status", "class", PAID),
 )
-
-_ITSELF: Final = [{"$unsetField": {"field": "_id", "input": "$$ROOT"}}]
-_INSIDE: Final = {"$cond": [{"$isArray": f"${ROWS}"}, f"${ROWS}", _ITSELF]}
-TAKE_APART: Final[Sequence[Mapping[str, Any]]] = (
-    {"$project": {"_id": 0, USUAL: 1, ROWS: {"$reverseArray": _INSIDE}}},
-    {"$unwind": f"${ROWS}"},
-    {"$replaceRoot": {"newRoot": {"$mergeObjects": [f"${USUAL}", f"${ROWS}"]}}},
-)
-"""The stages that make rows, without `_id`, of documents; the newest of each document first."""
-
-
-def newest_rows(count: int) -> list[Mapping[str, Any]]:
-    """The stages for the newest rows, for documents that are read in reverse natural order."""
-    # A document has one row at least.
-    return [{"$limit": count}, *TAKE_APART, {"$limit": count}]
-
-
-def found_rows(*wanted: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The stages for the rows that match one of the filters, each of fields with an index."""
-    inside = [{ROWS: {"$elemMatch": one}} for one in wanted]
-    return [{"$match": {"$or": [*wanted, *inside]}}, *TAKE_APART, {"$match": {"$or": [*wanted]}}]
-
-
-def rows_in(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rows of a document, without `_id`; the oldest first."""
-    usual, rows = document.get(USUAL) or {}, document.get(ROWS)
-    for row in rows if isinstance(rows, list) else [document]:
-        yield {name: value for name, value in {**usual, **row}.items() if name != "_id"}
 
 
 def documents_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -33,25 +32,6 @@ class RunRecord:
     thread: str | None
     gathered_with: str | None = None
     """The name of the first message of a group that was handled together; not set for that one."""
-
-    @classmethod
-    def from_document(cls, row: Mapping[str, Any]) -> RunRecord:
-        """A row of `jobs`; fields missing in a row made by hand are None or 0."""
-        return cls(
-            at=row.get("at"),
-            ms=row.get("ms") or 0.0,
-            event_id=row.get(EVENT_ID),
-            channel=row.get("channel"),
-            key=row.get("key"),
-            type=row.get("type"),
-            waited_ms=row.get(WAITED_MS) or 0.0,
-            attempt=row.get("attempt") or 1,
-            outcome=row.get("outcome"),
-            effects=row.get("effects") or 0,
-            error=row.get("error"),
-            thread=row.get("thread"),
-            gathered_with=row.get(GATHERED_WITH),
-        )
 
     def to_document(self) -> dict[str, Any]:
         row = {

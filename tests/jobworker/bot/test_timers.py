@@ -18,10 +18,10 @@ from jobworker.record.conversations import ConversationStore, Decision, Outbound
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
+from linedesk.console.orders.replays import Replays, effect_again, event_again, replay_name
 from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.replays import Replays, effect_again, event_again, replay_name
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room

@@ -11,10 +11,10 @@ from pymongo.errors import OperationFailure
 
 from jobworker.record import dead_letters
 from jobworker.record.dead_letters import NOTICE, Ageing
+from linedesk.console.orders.replays import Replays, event_again, replay_name
 from linedesk.store.documents import AUDIT, DEADLETTERS
 from linedesk.store.errors import UNAUTHORIZED
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.replays import Replays, event_again, replay_name
 
 DAYS = 90
 

@@ -15,9 +15,9 @@ from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk import Bot
 from linedesk.console.dead_letters import Replaying
+from linedesk.console.orders.replays import Replays, effect_again, event_again, replay_name
 from linedesk.store.documents import Document
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.replays import Replays, effect_again, event_again, replay_name
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, a_send
 

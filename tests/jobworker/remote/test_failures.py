@@ -18,11 +18,11 @@ from jobworker.record.looks import NameParts
 from jobworker.remote.leader import Attempt
 from linedesk import Bot
 from linedesk.console.acts import Acts
+from linedesk.console.orders.replays import event_again
 from linedesk.runtime.status_row import UNACCEPTED
 from linedesk.store.control import NO_PAUSES, RELEASED, Control, Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
-from linedesk.store.queue.replays import event_again
 from linedesk.store.timers import make_timer_document
 from tests.jobworker.remote.house import SHORT, House, out, states, until_working
 from tests.jobworker.remote.remote_room import leave

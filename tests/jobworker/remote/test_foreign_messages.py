@@ -10,8 +10,8 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
+from linedesk.console.orders.control import OperatorControl
 from linedesk.runtime.status_row import UNACCEPTED
-from linedesk.store.control import Control
 from tests.jobworker.remote.house import House, states, until_working
 from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire
 from tests.waiting import eventually
@@ -371,7 +371,7 @@ def test_workers_cannot_fill_a_leader_without_bound(house: House) -> None:
 
 
 def test_versions_that_no_operator_accepts_leave_no_rules_behind(house: House) -> None:
-    Control(house.database).accept_bot("another", by="hanako")
+    OperatorControl(house.database).accept_bot("another", by="hanako")
     room = house.leader(confirms_bots=True)
     empty = {"perMember": False, "rules": []}
     with Stranger(house.node) as stranger:

@@ -40,8 +40,9 @@ from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, Restored
 from linedesk.cli import main
 from linedesk.settings.errors import BackupError, NotImported
 from linedesk.setup.collections import create_collections
+from linedesk.setup.neighbours import INDEXES
 from linedesk.store.client import Client
-from linedesk.store.collections import INDEXES, MEGABYTE
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,

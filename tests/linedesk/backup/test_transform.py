@@ -28,6 +28,7 @@ from linedesk.backup.transform import (
     WAITING,
     Restored,
 )
+from linedesk.console.orders.replays import effect_again, replay_name
 from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,
@@ -37,7 +38,6 @@ from linedesk.store.documents import (
     Document,
     make_document,
 )
-from linedesk.store.queue.replays import effect_again, replay_name
 from linedesk.store.records.effects import place_of
 from linedesk.store.timers import due_event_id
 from tests.jobworker.worker_harness import a_send

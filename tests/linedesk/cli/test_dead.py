@@ -23,7 +23,8 @@ from jobworker.record.dead_letters import DeadLetters
 from linedesk.cli import main
 from linedesk.console.dead_letters import Choice, frames, moment_of
 from linedesk.console.format import visible
-from linedesk.store.control import Control, Scope
+from linedesk.console.orders.control import OperatorControl
+from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from tests.jobworker.worker_harness import a_send, lead
 
@@ -240,7 +241,7 @@ def test_a_replay_puts_the_letters_back_the_oldest_first(run: Run, letters: Any)
 
 
 def test_a_replay_into_a_pause_says_that_it_waits(run: Run, letters: Any) -> None:
-    Control(letters).pause(Scope("main", "U花子"), by="hanako")
+    OperatorControl(letters).pause(Scope("main", "U花子"), by="hanako")
     answer = run("replay", "01NEW")
     assert answer.stdout == "replayed 01NEW as replay:01NEW:1\n"
     assert "waits because main/U花子 is paused" in answer.stderr

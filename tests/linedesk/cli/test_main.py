@@ -233,7 +233,7 @@ def test_a_closed_pipe_ends_a_command_without_a_message() -> None:
 def test_an_unexpected_error_is_logged_without_secrets() -> None:
     program = (
         "from linedesk.cli.failure import report\n"
-        "from linedesk.runtime.logging import configure_logging\n"
+        "from linedesk.compose.process.logging import configure_logging\n"
         "configure_logging(secrets=['token-of-the-channel'])\n"
         "try:\n    raise RuntimeError('token-of-the-channel')\n"
         "except RuntimeError as error:\n    raise SystemExit(report(error))\n"

@@ -20,9 +20,10 @@ from pymongo.database import Database
 from linedesk.cli.failure import KNOWN, report
 from linedesk.compose.database import open_to_act, operator
 from linedesk.compose.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
+from linedesk.console.orders.control import OperatorControl
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
-from linedesk.store.control import Control, Scope
+from linedesk.store.control import Scope
 from linedesk.store.errors import OtherSchema, StoreUnavailable
 from tests.conftest import missing
 from tests.linedesk.cli.terminals import terminal, to_the_end, until_asked
@@ -275,7 +276,7 @@ def test_a_pause_of_a_channel_that_no_event_has_can_be_ended(
     mongo_uri: str, database: Database[Any]
 ) -> None:
     environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
-    Control(database).pause(Scope("nochannel"), by="the page")
+    OperatorControl(database).pause(Scope("nochannel"), by="the page")
     assert linedesk("resume", "nochannel", **environ).returncode == Exit.OK
     assert database.control.count_documents({}) == 0
     assert "no conversation 'nochannel'" in linedesk("pause", "nochannel", **environ).stderr

@@ -14,7 +14,7 @@ from linedesk import Bot
 from linedesk.bots import reminder
 from linedesk.compose.bot import read_bot_secrets, read_bot_settings
 from linedesk.compose.dispatcher import run_dispatcher
-from linedesk.runtime.logging import masking
+from linedesk.compose.process.logging import masking
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import load_settings
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 # Supervises the toys "first" and "second", each with a given behaviour.
 DRIVER = """
 import os, sys
-from linedesk.runtime.logging import configure_logging
+from linedesk.compose.process.logging import configure_logging
 from linedesk.compose.supervisor import Program, Signals, Supervisor, signals_on
 
 _, toy, diary, stop_seconds, *behaviours = sys.argv

@@ -18,10 +18,11 @@ from linedesk.console.lists.letter_groups import ids_in, letter_groups, where_fa
 from linedesk.console.lists.timers import END_OF_STATE, timers_due
 from linedesk.console.lists.transcript import BotLine, read_transcript
 from linedesk.console.lists.waiting import Waiting, read_waiting
+from linedesk.console.orders.control import OperatorControl
 from linedesk.console.story import tell
 from linedesk.console.web.view_models import targets
 from linedesk.store.client import Client
-from linedesk.store.control import Control, Pauses, Scope
+from linedesk.store.control import Pauses, Scope
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import place_of
 from tests.linedesk.console.hand import (
@@ -265,8 +266,8 @@ def test_the_channels_are_those_that_exist(database: Database[Any]) -> None:
     for number in range(3):
         database.conversations.insert_one(a_conversation(_id=f"shop/U{number}"))
         database.conversations.insert_one(a_conversation(_id=f"shop-2/U{number}"))
-    Control(database).pause(Scope("nochannel"), by="hanako")
-    pauses = Control(database).read()
+    OperatorControl(database).pause(Scope("nochannel"), by="hanako")
+    pauses = OperatorControl(database).read()
     assert channels_of(database, own="main", pauses=pauses) == [
         *("main", "nochannel", "shop", "shop-2"),
     ]
@@ -387,14 +388,14 @@ def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) 
     database.held.insert_one({**held, "document": an_event("01A")})
     (head,) = heads(database, "main", HANAKO)
     assert head.is_stuck(now())
-    Control(database).pause(Scope("main"), by="hanako")
+    OperatorControl(database).pause(Scope("main"), by="hanako")
     (head,) = heads(database, "main", HANAKO)
     assert head.is_paused
     assert not head.is_stuck(now())
 
 
 def test_a_transcript_shows_the_last_release(database: Database[Any]) -> None:
-    control = Control(database)
+    control = OperatorControl(database)
     release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
     found = read_transcript(database, "main", HANAKO).release
     assert found is not None
@@ -483,8 +484,8 @@ def test_what_waits_is_counted_in_its_scope_and_within_a_bound(database: Databas
     assert str(cost(database)) == "waiting events: 0"
     hold(database, HANAKO, 4)
     hold(database, TARO, 2)
-    Control(database).pause(Scope("main"), by="taro")
-    Control(database).pause(Scope("main", TARO), by="taro")
+    OperatorControl(database).pause(Scope("main"), by="taro")
+    OperatorControl(database).pause(Scope("main", TARO), by="taro")
     assert cost(database).events == 4, "the other pause goes on"
     assert str(cost(database, lagDocuments=1)).startswith("waiting events: at least 4; ")
     hold(database, HANAKO, 600)

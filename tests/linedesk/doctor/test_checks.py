@@ -32,8 +32,9 @@ from linedesk.doctor.report import NAME_WIDTH, Gathering, row, summary
 from linedesk.doctor.round import Check, Result, look_at
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
+from linedesk.setup.neighbours import INDEXES, is_as_made
 from linedesk.setup.rights import DISPATCHER, FRONTDESK, OPERATOR
-from linedesk.store.collections import INDEXES, MEGABYTE, is_as_made
+from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import SCHEDULE
 from linedesk.store.queue.usage import Reach, Span

@@ -17,15 +17,14 @@ from queue import SimpleQueue
 import pytest
 
 from linedesk.compose.dispatcher import ExitReason, run_until_end
-from linedesk.runtime import service_manager
-from linedesk.runtime.service_manager import (
+from linedesk.compose.process import systemd
+from linedesk.compose.process.systemd import (
     LEAST_SECONDS,
-    ServiceManager,
     let_time_pass,
     service_from,
     sockets_from,
-    word_seconds,
 )
+from linedesk.runtime.service_manager import ServiceManager, word_seconds
 from linedesk.store.errors import AccessRefused
 from tests.listener import Manager
 
@@ -145,7 +144,7 @@ def opened() -> Iterator[list[socket.socket]]:
 def test_the_sockets_that_systemd_opened(
     opened: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_manager, "FIRST_FD", 500)
+    monkeypatch.setattr(systemd, "FIRST_FD", 500)
     environ = {"LISTEN_FDS": "2", "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": "a:b"}
     sockets = sockets_from(environ)
     assert [one.getsockname() for one in sockets] == [one.getsockname() for one in opened]

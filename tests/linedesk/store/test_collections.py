@@ -14,20 +14,14 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from linedesk.setup import collections
+from linedesk.setup import neighbours as repair
 from linedesk.setup.collections import create_collections
+from linedesk.setup.neighbours import CAPPED_BYTES, WEEK_SECONDS, Neighbours, wrong_neighbours
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import (
-    CAPPED_BYTES,
-    MEGABYTE,
-    WEEK_SECONDS,
-    check_recvq,
-    wrong_neighbours,
-)
+from linedesk.store.collections import MEGABYTE, check_recvq
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, WrongCollection
 from linedesk.store.insert import insert_documents
-from linedesk.store.queue import repair
-from linedesk.store.queue.repair import Neighbours
 from tests.waiting import eventually
 
 ALL = {

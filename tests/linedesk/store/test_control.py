@@ -11,7 +11,8 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
-from linedesk.store.control import NO_PAUSES, NOTHING_STUCK, Control, Pause, Pauses, Scope
+from linedesk.console.orders.control import OperatorControl
+from linedesk.store.control import NO_PAUSES, NOTHING_STUCK, Pause, Pauses, Scope
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, StoreUnavailable
 from linedesk.store.records.effects import place_of
@@ -76,7 +77,7 @@ def test_a_pause_covers_its_conversations_and_no_other() -> None:
 
 
 def test_a_pause_is_there_until_it_is_resumed(database: Database[Document]) -> None:
-    control = Control(database)
+    control = OperatorControl(database)
     assert control.pause(Scope("main", "U1"), by="hanako", why="spam")
     assert not control.pause(Scope("main", "U1"), by="taro")
     assert control.pause(Scope(), by="taro")
@@ -92,7 +93,7 @@ def test_a_pause_is_there_until_it_is_resumed(database: Database[Document]) -> N
 
 def test_a_row_typed_in_a_shell_counts_if_it_is_whole(database: Database[Document]) -> None:
     database[CONTROL].insert_one(dict(WHOLE))
-    assert Control(database).read() == Pauses((Pause(Scope("main")),))
+    assert OperatorControl(database).read() == Pauses((Pause(Scope("main")),))
 
 
 HALF: list[Document] = [
@@ -115,7 +116,7 @@ HALF: list[Document] = [
 def test_incomplete_rows_are_ignored_and_logged_once(
     database: Database[Document], caplog: pytest.LogCaptureFixture
 ) -> None:
-    control = Control(database)
+    control = OperatorControl(database)
     for row in HALF:
         database[CONTROL].delete_many({})
         database[CONTROL].insert_many([dict(row), {**WHOLE, "_id": "pause", "channel": None}])
@@ -133,15 +134,15 @@ def test_incomplete_rows_are_ignored_and_logged_once(
 
 def test_a_pause_takes_the_place_of_half_a_row(database: Database[Document]) -> None:
     database[CONTROL].insert_one({"_id": "pause/main"})
-    assert Control(database).pause(Scope("main"), by="taro")
-    assert Control(database).read().covers("main", "U1")
+    assert OperatorControl(database).pause(Scope("main"), by="taro")
+    assert OperatorControl(database).read().covers("main", "U1")
 
 
 def test_a_date_beyond_reason_is_no_error(database: Database[Document]) -> None:
     far = bson.DatetimeMS(10**17)
     database[CONTROL].insert_one({**WHOLE, "at": far})
     database[CONTROL].insert_one({**RELEASE, "at": far})
-    orders = Control(database).orders()
+    orders = OperatorControl(database).orders()
     assert orders.pauses.covers("main", "U1")
     assert orders.releases == ()
 
@@ -150,7 +151,7 @@ def test_a_date_beyond_reason_is_no_error(database: Database[Document]) -> None:
 
 
 def test_a_release_is_open_until_it_is_settled(database: Database[Document]) -> None:
-    control = Control(database)
+    control = OperatorControl(database)
     release = control.release("main", "U1", {"eventId": "E1"}, by="taro")
     assert control.orders().releases == (release,)
     assert control.outcome_of(release) is None
@@ -163,7 +164,7 @@ def test_a_release_is_open_until_it_is_settled(database: Database[Document]) -> 
 
 
 def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document]) -> None:
-    control = Control(database)
+    control = OperatorControl(database)
     first = control.release("main", "U1", {"eventId": "E1"}, by="taro")
     earlier = first.at.replace(year=first.at.year - 1)
     database[CONTROL].update_one({"_id": first.id}, {"$set": {"at": earlier}})
@@ -179,7 +180,7 @@ def test_the_result_of_a_release_is_read_from_the_database(database: Database[Do
     def stored(effects: list[Document]) -> Document:
         return {"outbox": {place_of(3, n): one for n, one in enumerate(effects)}}
 
-    control = Control(database)
+    control = OperatorControl(database)
     of_event = control.release("main", "U1", {"eventId": "E1"}, by="taro")
     of_send = control.release("main", "U1", {"effectId": "E1/0"}, by="taro")
     conversation = {"_id": "main/U1"}
@@ -203,20 +204,20 @@ def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_ye
 ) -> None:
     """As right after an election, where a majority read may return an older state."""
     database = lagging.client["control"]
-    Control(database).pause(Scope(), by="taro")
-    Control(database).resume(Scope())
+    OperatorControl(database).pause(Scope(), by="taro")
+    OperatorControl(database).resume(Scope())
     with lagging.held_back(), lagging.client.start_session() as session:
         alone = database[CONTROL].with_options(write_concern=WriteConcern(w=1))
         everything = {**WHOLE, "_id": "pause", "channel": None}
         alone.insert_one(everything, session=session)
         written = session.operation_time
         assert isinstance(written, Timestamp)
-        assert Control(database).read() == NO_PAUSES
+        assert OperatorControl(database).read() == NO_PAUSES
         with monkeypatch.context() as patched:
             patched.setattr("linedesk.store.control.READ_SECONDS", 0.3)
             with pytest.raises(StoreUnavailable):
-                Control(database, seen=written).read()
-    control = Control(database, seen=written)
+                OperatorControl(database, seen=written).read()
+    control = OperatorControl(database, seen=written)
     assert control.read().covers("main", "U1")
     # And it stays seen.
     assert control._seen is not None

@@ -13,11 +13,12 @@ import pytest
 import requests
 from pymongo.database import Database
 
+from linedesk.console.orders.control import OperatorControl
 from linedesk.console.web.page_context import Console
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.control import Control, Scope
+from linedesk.store.control import Scope
 from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import EVENT, USER
@@ -157,7 +158,7 @@ def test_a_channel_that_does_not_exist_cannot_be_paused_but_any_pause_can_be_end
         assert "no channel 'nochannel', only main" in told
         assert full.control.count_documents({}) == 0
         # As a script or the mongo shell may have it.
-        Control(full).pause(Scope("nochannel"), by="a script")
+        OperatorControl(full).pause(Scope("nochannel"), by="a script")
         page = browser.get(f"{url}/pauses").text
         assert "channel nochannel" in page
         assert "not confirmed by a dispatcher yet" in page
@@ -174,7 +175,7 @@ def test_a_replay_into_a_paused_conversation_says_that_it_waits(
     ids = [row["_id"] for row in a_day.letters()]
     with served(full) as url:
         assert "waits" not in post(browser, url, "/letters/replay", id=ids[0])
-        Control(full).pause(Scope("main", USER), by="taro")
+        OperatorControl(full).pause(Scope("main", USER), by="taro")
         told = post(browser, url, "/letters/replay", id=ids[1])
         assert f"replayed as replay:{ids[1]}:1; it waits because main/{USER} is paused" in told
 
@@ -191,7 +192,7 @@ def test_a_release_reports_what_the_dispatcher_confirms(
     full: Rows, browser: requests.Session, came: str | None, words: str
 ) -> None:
     def dispatch() -> None:
-        control = Control(full)
+        control = OperatorControl(full)
         (release,) = eventually(lambda: control.orders().releases)
         if came is not None:
             control.finish(release, came)
@@ -229,7 +230,7 @@ def test_a_paused_conversation_offers_no_release(full: Rows, browser: requests.S
     with served(full) as url:
         page = f"{url}/conversation/main/{USER}"
         assert "Release…" in browser.get(page).text
-        Control(full).pause(Scope("main", USER), by="taro")
+        OperatorControl(full).pause(Scope("main", USER), by="taro")
         assert "Release…" not in browser.get(page).text
         row = {"waiting.0.why": "paused", "waiting.1.why": "paused"}
         full.status.update_one({"role": "dispatcher"}, {"$set": row})

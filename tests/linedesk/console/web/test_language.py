@@ -19,11 +19,12 @@ from linedesk.console import web
 from linedesk.console.acts import Acts
 from linedesk.console.errors import NotReplayed
 from linedesk.console.known import known
+from linedesk.console.orders.control import OperatorControl
 from linedesk.console.web.format import LONGEST_ID, code
 from linedesk.console.web.page_context import SCRIPT_TEXTS, Console
 from linedesk.runtime import language
 from linedesk.runtime.language import VARIABLE, speaking
-from linedesk.store.control import Control, Scope
+from linedesk.store.control import Scope
 from linedesk.store.documents import AUDIT
 from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import EVENT, GROUP, USER
@@ -164,7 +165,7 @@ def busy(database: Rows) -> None:
     timer = {"_id": f"main/{USER}/remind", "channel": "main", "key": USER, "setBy": EVENT}
     every = {"at": "07:30", "tz": "Asia/Tokyo"}
     database.schedule.insert_one({**timer, "runAt": a_day.moment(-400), "every": every})
-    control = Control(database)
+    control = OperatorControl(database)
     control.pause(Scope("main", GROUP), by="yamada", why="様子を見る")
     control.pause(Scope("main", None), by="yamada", why="様子を見る")
     refused = "refused: it was dropped meanwhile"
@@ -338,7 +339,7 @@ def test_a_japanese_page_stays_japanese_while_it_is_updated(database: Rows, brow
         page.goto("/")
         assert page.title().startswith("▲ 警告(")
         assert page.locator("#zone").inner_text().startswith("時刻はこのブラウザーのタイムゾーン")
-        Control(database).pause(Scope("main", USER), by="hanako")
+        OperatorControl(database).pause(Scope("main", USER), by="hanako")
         page.locator("#pauses", has_text="未反映").wait_for()
         page.locator(".wrongs", has_text="再開するまで、新しいイベントは保留されます").wait_for()
         assert re.search(r"\d+(秒|分)", page.locator("#processes").inner_text())

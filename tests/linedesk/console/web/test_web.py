@@ -18,12 +18,13 @@ import requests
 from pymongo.database import Database
 
 from frontdesk.http import HEAD_BYTES
+from linedesk.console.orders.control import OperatorControl
 from linedesk.console.overview import read_overview
 from linedesk.console.web import pages
 from linedesk.console.web.auth import SESSION_SECONDS, Doorkeeper, Rate, Turns
 from linedesk.console.web.gatekeeping import MOST_BODY_BYTES, Names, refusal
 from linedesk.console.web.page_context import Console, own_path
-from linedesk.store.control import Control, Scope
+from linedesk.store.control import Scope
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of
@@ -112,7 +113,7 @@ def made_hostile(database: Rows) -> None:
     told = {"waiting": [waiting], "words": HOSTILE, "threads": [{**waiting, "name": HOSTILE}]}
     database.status.update_many({"role": "dispatcher"}, {"$set": told})
     for scope in (Scope("main"), Scope("main", USER), Scope()):
-        Control(database).pause(scope, by=HOSTILE, why=HOSTILE)
+        OperatorControl(database).pause(scope, by=HOSTILE, why=HOSTILE)
     database.audit.insert_one(
         {"at": a_day.moment(9), "by": HOSTILE, "via": HOSTILE, "act": HOSTILE, "on": HOSTILE}
         | {"why": HOSTILE, "outcome": HOSTILE}
@@ -554,7 +555,7 @@ def test_an_act_of_unknown_outcome_is_shown_as_such(
     def pause(*_: Any, **__: Any) -> bool:
         raise StoreUnavailable("no majority")
 
-    monkeypatch.setattr("linedesk.console.acts.Control.pause", pause)
+    monkeypatch.setattr("linedesk.console.acts.OperatorControl.pause", pause)
     with served(full) as url:
         page = unescape(post(browser, url, "/pause", key=USER).text)
     assert "did not confirm it in time" in page

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from linedesk.console.orders import replays
+from linedesk.console.orders.replays import Replays, effect_again, event_again, replay_name
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import DEADLETTERS, RECVQ, Document
 from linedesk.store.errors import RecvqClosed, StoreUnavailable
-from linedesk.store.queue import replays
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.replays import Replays, effect_again, event_again, replay_name
 from tests.linedesk.store.conftest import MakeDocument
 
 NOW = datetime.now(UTC)

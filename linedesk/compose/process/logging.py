@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
+from linedesk.runtime import PACKAGES
 from linedesk.runtime.language import DEFAULT, speaking
-
-PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
 
 MASK = "***"
 

@@ -11,7 +11,6 @@ right to insert into recvq is therefore not the right to send.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -21,19 +20,14 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.store.client import DURABLE
-from linedesk.store.documents import DEADLETTERS, RECVQ, Document, name_of
+from linedesk.store.documents import DEADLETTERS, RECVQ, Document
 from linedesk.store.errors import translated
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.letters import EXPIRES_AT, REPLAYED_AT
+from linedesk.store.records.letters import EXPIRES_AT, REFUSED, REPLAY, REPLAYED_AT
 
 INSERT_SECONDS = 10.0
-REPLAY = "replay"
-# A letter has fewer than a million replays.
-NUMBER = re.compile("[1-9][0-9]{0,5}")
-REFUSED = "refused: "
-"""The prefix of the cause of a letter whose document requested an effect without a valid letter."""
 
 
 def replay_name(letter: Mapping[str, Any]) -> str:
@@ -62,24 +56,6 @@ def effect_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Docu
         ACCEPT_TIME: now,
         "event": {"type": REPLAY},
     }
-
-
-def asks_for_effect(document: Mapping[str, Any]) -> bool:
-    """Whether it is a document of `effect_again`, or one that contains its own effect."""
-    return "effect" in document or document["event"].get("type") == REPLAY
-
-
-def under_replay(document: Mapping[str, Any]) -> Document | None:
-    """A filter for the letter whose begun replay this is; None by any name but a replay's."""
-    id_, _, number = name_of(document).removeprefix(f"{REPLAY}:").rpartition(":")
-    if not name_of(document).startswith(f"{REPLAY}:") or not NUMBER.fullmatch(number):
-        return None
-    place = {part: document[part] for part in ("channel", "key")}
-    return {"_id": id_, **place, "replays": {"$gte": int(number)}}
-
-
-def number_of(document: Mapping[str, Any]) -> int:
-    return int(name_of(document).rpartition(":")[2])
 
 
 class Replays:

@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
 from linedesk.compose.private_mongod import free_port
-from linedesk.runtime import metrics_server
+from linedesk.compose.process import metrics_server
+from linedesk.compose.process.metrics_server import serve_metrics
 from linedesk.runtime.metrics import COUNTER, Figure, Metrics
-from linedesk.runtime.metrics_server import serve_metrics
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -143,7 +143,7 @@ def test_a_port_that_is_taken_is_logged_once_and_served_when_it_is_free(
             ended.enter_context(served)
             eventually(lambda: len(attempts) > 3)
         eventually(lambda: answers(port))
-    logged = [one for one in caplog.records if one.name == metrics_server.__name__]
+    logged = [one for one in caplog.records if one.name == "linedesk.runtime"]
     assert [(one.levelname, one.getMessage()) for one in logged] == [
         (
             "ERROR",

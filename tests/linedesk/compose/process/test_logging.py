@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from linedesk.compose.process.logging import configure_logging
+from linedesk.runtime import PACKAGES
 from linedesk.runtime.language import speaking
-from linedesk.runtime.logging import PACKAGES, configure_logging
 from linedesk.store.errors import AccessRefused
 
 ROOT = Path(__file__).parents[3]
@@ -205,7 +206,7 @@ def test_colours_only_on_a_terminal_that_wants_them(stream: io.StringIO) -> None
 @pytest.mark.parametrize("locale", ["C", "POSIX", "ja_JP.eucJP"])
 def test_japanese_is_utf8_whatever_the_locale(locale: str) -> None:
     program = (
-        "import logging; from linedesk.runtime.logging import configure_logging\n"
+        "import logging; from linedesk.compose.process.logging import configure_logging\n"
         "configure_logging()\n"
         "logging.getLogger('bots').info('\\u3042\\u3000\\U0001f99c %s', '\\ud800')"
     )

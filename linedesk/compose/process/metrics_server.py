@@ -22,7 +22,8 @@ from prometheus_client import (
 
 from linedesk.runtime.thread import BackgroundThread
 
-log = logging.getLogger(__name__)
+# The name in the log, whatever the folder.
+log = logging.getLogger("linedesk.runtime")
 
 # A standby on the same host may have the same port: it serves it once the other process has ended.
 RETRY_SECONDS = 10.0

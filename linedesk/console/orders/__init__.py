@@ -1,0 +1,1 @@
+"""Orders of operators: pauses and releases, and replays of dead letters."""
