@@ -31,6 +31,7 @@ from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits
+from dispatcher.status import StatusReporter
 from jobworker.assembly import BotSettings, BotWorker, LineSettings
 from jobworker.remote.leader import Workers
 from linedesk import Bot, Talk
@@ -155,14 +156,14 @@ class Bench:
             recvq = feed_client[DATABASE][RECVQ]
             history = BeforeAll(recvq)
             history.began = self._began
+            lease = Lease(self._database, owner=f"bench/{time.monotonic_ns()}/0")
             dispatcher = Dispatcher(
-                self._database,
                 ChangeStreamFeed(recvq),
                 history,
                 closed_at_end,
                 limits=DispatcherLimits(threads=THREADS),
-                lease=Lease(self._database, owner=f"bench/{time.monotonic_ns()}/0"),
-                repair=lambda: None,
+                lease=lease,
+                reporter=StatusReporter(lease, repair=lambda: None),
                 inbox=inbox,
             )
             thread = threading.Thread(target=dispatcher.run)

@@ -128,6 +128,7 @@ class Lease(BackgroundThread):
         renew_seconds: float = RENEW_SECONDS,
     ) -> None:
         super().__init__("lease", self._run)
+        self.database = database
         self._leases = database[LEASES].with_options(write_concern=DURABLE)
         self._owner = owner or owner_name()
         self._lease_seconds = lease_seconds

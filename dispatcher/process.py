@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from bson.timestamp import Timestamp
-from prometheus_client import CollectorRegistry
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
 from dispatcher.commit.held import HeldStore
@@ -37,7 +35,6 @@ from dispatcher.watchdog import STANDBY, STARTING, STEP_SECONDS, WAITING, Watchd
 from jobworker.assembly import BotWorker
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, WaitReason
-from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.collections import require_schema
 from linedesk.store.control import Control
@@ -103,43 +100,31 @@ class DispatcherLimits:
 class Dispatcher:
     """One process's dispatcher. `feed` has a client of its own.
 
-    `repair` makes the collections beside recvq right, cheaply where they are. `inbox` receives the
-    numbers of signals: the first one stops it. `components` live as long as it holds the lease.
-    `service` gets its reports. Its figures are on `registry`. `about` is part of its row of
-    `status`. `pool`, `reader` and `watchdog` exist once it has taken over.
+    `inbox` receives the numbers of signals: the first one stops it. `components` live as long as it
+    holds the lease. `pool`, `reader` and `watchdog` exist once it has taken over.
     """
 
     def __init__(
         self,
-        database: Database[Any],
         feed: Feed,
         history: Rescan,
         make_worker: Callable[[Leader], BotWorker],
         *,
         limits: DispatcherLimits,
         lease: Lease,
-        repair: Callable[[], None],
+        reporter: StatusReporter,
         inbox: SimpleQueue[int | BaseException],
         components: Sequence[BackgroundThread] = (),
-        service: ServiceManager | None = None,
-        registry: CollectorRegistry | None = None,
-        about: Mapping[str, str | int] | None = None,
     ) -> None:
-        self._database = database
+        self._database = database = lease.database
         self._feed = feed
         self._history = history
         self._limits = limits
         self._lease = lease
         self._inbox = inbox
         self._components = list(components)
-        self._about = dict(about or {})
-        self.reporter = StatusReporter(
-            database,
-            service or ServiceManager(),
-            registry=registry,
-            leads=lease.is_fresh,
-        )
-        self._report = self.reporter.report
+        self.reporter = reporter
+        self._report = reporter.report
         # Whether no job can have caused the end of a thread.
         self._is_explained = True
         # Before it begins: why it waits, and what was reported last.
@@ -147,7 +132,6 @@ class Dispatcher:
         self._told = ""
         self._delayed_calls = DelayedCalls()
         self._guard = Guard(database)
-        self._repair = repair
         self._committer = Committer(database)
         self._leader = Leader(
             self._committer,
@@ -243,7 +227,7 @@ class Dispatcher:
 
     def _take_over(self) -> None:
         """Take over, progress first: that sets the epoch, so a predecessor is refused."""
-        self._ask(self._repair)
+        self._ask(self.reporter.repair)
         progress = Progress(self._committer, feed=self._feed.name, epoch=self._lease.epoch)
         start = self._ask(progress.take_over)
         token = self._token_of(start)
@@ -351,8 +335,7 @@ class Dispatcher:
             self.reader,
             self._worker,
             self._components,
-            self._repair,
-            about={**self._about, "feed": self._feed.name, "epoch": self._lease.epoch},
+            about={"feed": self._feed.name, "epoch": self._lease.epoch},
             stalled=self.watchdog.stalled,
         )
         log.info("ready feed=%s threads=%d", self._feed.name, self._limits.threads)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed.reader import FeedReader
+from dispatcher.lease import Lease
 from dispatcher.metrics import DispatcherMetrics
 from dispatcher.pool.view import BEFORE_ALL, MOST_WAITING, PoolView
 from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
@@ -216,18 +217,27 @@ JOIN_SECONDS = 5.0
 
 
 class StatusReporter:
-    """The reports of one process. `leads` returns whether it holds the lease."""
+    """The reports of one process, to `service`, on `registry` and in its row of `status`, of which
+    `about` is a part.
+
+    `repair` makes the collections beside recvq right, cheaply where they are. It is called again
+    and again.
+    """
 
     def __init__(
         self,
-        database: Database[Any],
-        service: ServiceManager,
+        lease: Lease,
+        service: ServiceManager | None = None,
         *,
-        registry: CollectorRegistry | None,
-        leads: Callable[[], bool],
+        repair: Callable[[], None],
+        registry: CollectorRegistry | None = None,
+        about: Mapping[str, str | int] | None = None,
     ) -> None:
-        self._database = database
-        self.figures = DispatcherMetrics(registry, leads=leads)
+        self._database = database = lease.database
+        self.repair = repair
+        self._about = dict(about or {})
+        self.figures = DispatcherMetrics(registry, leads=lease.is_fresh)
+        service = service or ServiceManager()
         self.report = WatchdogReporter(service, look=self.figures.snapshots.take)
         self._row = StatusRow(
             database[STATUS],
@@ -253,18 +263,18 @@ class StatusReporter:
         reader: FeedReader,
         worker: BotWorker,
         components: Sequence[BackgroundThread],
-        repair: Callable[[], None],
         *,
         about: Document,
         stalled: Callable[[], str | None],
     ) -> None:
         """The process is active; `about` is part of the row, `stalled` returns its hanging part."""
+        about = {**self._about, **about}
         self.figures.ask(lambda: {**view.in_hand(), "lost_history": reader.lost_history})
         self._status_line = status_line = StatusLine(
             self.figures, view, reader.reason, worker, components, about=about
         )
         self.report.working(status_line.words, status_line.state, stalled=stalled)
-        self._probe = BacklogProbe(self._database, view, self.figures, repair)
+        self._probe = BacklogProbe(self._database, view, self.figures, self.repair)
         self._probe.start()
 
     def stop(self) -> None:

@@ -153,13 +153,13 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
 
 # The core: what takes events in, decides and sends. Few can carry on what has more of these.
 MOST_LINES = {
-    "frontdesk": 2_680,
-    "dispatcher": 6_810,
-    "jobworker": 14_830,
-    "linedesk.store": 4_130,
-    "linedesk.runtime": 1_220,
+    "frontdesk": 2_673,
+    "dispatcher": 6_800,
+    "jobworker": 14_820,
+    "linedesk.store": 3_580,
+    "linedesk.runtime": 890,
 }
-MOST_FILES_OF_THE_WAY = 80
+MOST_FILES_OF_THE_WAY = 78
 MOST_METHODS = 30
 MOST_PARAMETERS = 8
 MOST_LOCKS = 24

@@ -20,6 +20,7 @@ from dispatcher.feed.oplog import OplogFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
+from dispatcher.status import StatusReporter
 from dispatcher.timers import Timers, system_now
 from jobworker.assembly import BotSettings, BotWorker, LineSettings
 from jobworker.remote.leader import Workers
@@ -109,8 +110,14 @@ def run_dispatcher(settings: Settings) -> int:
         timers = Timers(database, lease_is_fresh=lease.is_fresh, now=now, registry=registry)
         if clock is not None:
             clock.when_moved(timers.wake)
+        reporter = StatusReporter(
+            lease,
+            service,
+            repair=Neighbours(database).look,
+            registry=registry,
+            about={"handlerTries": settings.handler_tries},
+        )
         dispatcher = Dispatcher(
-            database,
             make_feed(settings.dispatcher_feed, feeds, settings.mongodb_database),
             Rescan(database[RECVQ]),
             make_desk,
@@ -120,12 +127,9 @@ def run_dispatcher(settings: Settings) -> int:
                 handler_seconds=settings.handler_limit_seconds,
             ),
             lease=lease,
-            repair=Neighbours(database).look,
+            reporter=reporter,
             inbox=inbox,
             components=[timers] if clock is None else [clock, timers],
-            service=service,
-            registry=registry,
-            about={"handlerTries": settings.handler_tries},
         )
         ending = run_until_end(dispatcher, inbox, service)
         for desk in desks:

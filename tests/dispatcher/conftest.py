@@ -26,6 +26,7 @@ from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
 from dispatcher.pool.suspects import CrashSuspects
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
+from dispatcher.status import StatusReporter
 from jobworker.assembly import BotWorker
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -169,17 +170,16 @@ class Running:
         lease = Lease(
             self._client[name], owner=f"elsewhere/{id(self)}/0", renew_seconds=renew_seconds
         )
+        repair = Neighbours(self._client[name]).look
         self.dispatcher = Dispatcher(
-            self._client[name],
             self.feed,
             Rescan(self._client[name][RECVQ]),
             lambda leader: worker,
             limits=limits,
             lease=lease,
-            repair=Neighbours(self._client[name]).look,
+            reporter=StatusReporter(lease, service, repair=repair),
             inbox=self.inbox,
             components=components,
-            service=service,
         )
         self._thread = threading.Thread(target=self._run, name="dispatcher")
         self._thread.start()
