@@ -151,7 +151,7 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
     assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
 
 
-# The core: what takes events in, decides and sends. Few can carry on what has more of these.
+# The core takes events in, decides and sends. With more of these, few people could carry it on.
 MOST_LINES = {
     "frontdesk": 2_673,
     "dispatcher": 6_800,
@@ -164,7 +164,7 @@ MOST_METHODS = 30
 MOST_PARAMETERS = 8
 MOST_LOCKS = 24
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
-# What the author of a bot may call, in one place.
+# An author of bots finds all of it in one place.
 API = {"Talk"}
 
 

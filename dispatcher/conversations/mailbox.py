@@ -146,7 +146,7 @@ class ReadyLine(Enum):
 
 
 class JobOwner(Protocol):
-    """All mailboxes (`dispatcher.pool.mailboxes.Mailboxes`): what a job asks under their lock."""
+    """All mailboxes, for a job (`dispatcher.pool.mailboxes.Mailboxes`); asked under their lock."""
 
     @property
     def lock(self) -> AbstractContextManager[object]: ...

@@ -1,4 +1,4 @@
-"""What a save writes of the mailboxes: how far each has come, and what enters or leaves `held`.
+"""The part of a save that mailboxes have: how far each has come, and the moves to `held`.
 
 Pure; `dispatcher.pool.saver` calls it under the lock of the mailboxes.
 """

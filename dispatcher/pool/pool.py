@@ -267,7 +267,7 @@ class Pool:
         me.work = run
         result = self._decide(run.job)
         wait = result if isinstance(result, Wait) else None
-        # This thread takes the next work itself, and with it wakes whoever has work.
+        # This thread takes the next work itself, and wakes the threads that have work by that.
         with self._lock:
             mailboxes = self.mailboxes
             ended = mailboxes.decided(run) if wait is None else mailboxes.deferred(run, wait)

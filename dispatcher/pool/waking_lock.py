@@ -14,7 +14,7 @@ Step = Callable[[], None]
 
 
 class Work(Protocol):
-    """What there is to do; read under the lock."""
+    """The work that waits; read under the lock."""
 
     @property
     def may_begin(self) -> bool:
@@ -47,7 +47,7 @@ class WakingLock:
         self.steps: deque[Step] = deque()
         self.idle: list[Thread] = []
         self.saver_woken = 0
-        """What the committing thread was woken for since it began its last group."""
+        """The reason why the committing thread was woken since it began its last group."""
 
     def __enter__(self) -> None:
         self._lock.acquire()

@@ -194,7 +194,7 @@ NextStep = Enter | Move | Rest | MakeLetters | PutBack
 
 @dataclass(frozen=True)
 class Request:
-    """What a call says to LINE."""
+    """The content of a call."""
 
     body: Document
     sends: Sequence[tuple[str, Send]]
@@ -276,7 +276,7 @@ class Caller(ABC):
 
     @abstractmethod
     def request(self, call: Call) -> Request:
-        """Return what a call of it says to LINE."""
+        """Return the content of a call of it."""
 
     @abstractmethod
     def judged(self, boottime: float) -> CallOutcome:

@@ -1,7 +1,7 @@
 """Carries out recorded effects: sends go to the outbox of their conversation, timers to their rows.
 
-Dead letters and timers do not wait behind sends. What a predecessor left is loaded beside the first
-decisions.
+Dead letters and timers do not wait behind sends. The outboxes that a predecessor left are loaded
+beside the first decisions.
 """
 
 from __future__ import annotations

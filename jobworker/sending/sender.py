@@ -1,8 +1,8 @@
 """Calls LINE with the sends of conversations, one call at a time for each.
 
 The turn of a conversation takes along others that wait with the same sends: then the call is a
-batch, a multicast. Each call is stored in MongoDB before it is made. What it came to is stored
-before anything that depends on it.
+batch, a multicast. Each call is stored in MongoDB before it is made, and its outcome is
+stored before anything that depends on it.
 
 A send that waits for a turn or for its next try is a ticket at the gate or with the clock, never a
 blocked thread. After a crash the successor finds the effects in the conversation's `outbox` and

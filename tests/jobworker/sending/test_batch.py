@@ -41,7 +41,7 @@ def a_batch() -> Batch:
 
 
 def judged(batch: Batch, answer: LineAnswer | LineError) -> CallOutcome:
-    """What this answer to its call means."""
+    """The meaning of this answer to its call."""
     plan = batch.plan(5.0, lambda path: 0.0)
     assert isinstance(plan, Go)
     batch.noted(plan)
