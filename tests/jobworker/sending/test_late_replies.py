@@ -210,6 +210,23 @@ def test_a_month_that_closes_before_a_refused_push_rests_ends_its_rest(
         assert [letter["cause"] for letter in desk.letters()] == ["quota"]
 
 
+def test_a_push_of_unknown_outcome_rests_in_a_used_up_month(room: Rooms) -> None:
+    """LINE may have it, so it is repeated; LINE's refusal says nothing of the first try."""
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push("はい")
+
+    with linesim.running(rate_limits=False, quota=0) as poor:
+        poor.close_next("push")
+        desk = room(bot, sim=poor)
+        desk.says(poor.add_user("花子"), "?")
+        eventually(lambda: desk.desk.line.quota.month.is_closed)
+        eventually(lambda: any("month's limit" in one["why"] for one in desk.desk.waiting()))
+        assert len(poor.calls_to("push")) <= 4
+
+
 def _in_a_used_up_month(desk: Room, sim: Sim) -> None:
     users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
     # The first push meets LINE's refusal; the reading after it closes the month.
