@@ -186,8 +186,9 @@ class Workers:
         with self._lock:
             number, jobs, known = len(self._usable()), len(self._attempts), len(self._workers)
         if not number:
-            return trouble or f"no worker {'can take jobs' if known else 'is connected'}"
-        words = f"{number} worker{'s' * (number > 1)}, {jobs} jobs out"
+            return trouble or ("no worker can take jobs" if known else "no worker is connected")
+        workers = "1 worker" if number == 1 else f"{number} workers"
+        words = f"{workers}, {jobs} jobs out"
         return f"{words}, {trouble}" if trouble else words
 
     # Called by a turn.

@@ -107,8 +107,13 @@ CHOSEN = {
 }
 # It calls `log.warning` or `log.error` by this name.
 CHOOSER = ("dispatcher/timers.py", "say")
-# One package writes it by the loggers of two others.
-LENT = {"linedesk/runtime/metrics.py": ("frontdesk", "console")}
+# These write it by the loggers of others.
+LENT = {
+    "linedesk/runtime/metrics.py": ("frontdesk", "console"),
+    "linedesk/compose/process/metrics_server.py": ("runtime",),
+    "linedesk/compose/process/systemd.py": ("runtime",),
+    "linedesk/setup/neighbours.py": ("store",),
+}
 VALUE = r"%(?:[-.\d]*[a-z])"
 
 
