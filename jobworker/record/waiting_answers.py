@@ -82,12 +82,13 @@ def kept(
     | --- | --- | --- |
     | NO | in the outbox | - |
     | REFUSED | in the outbox | goes |
-    | UNKNOWN | in the outbox | taken: a tap on a button that LINE did show has no effect |
+    | UNKNOWN | in the outbox, as a push | taken: a tap on a button that LINE did show does nothing |
     | YES | not in the outbox | waiting, with the reply |
     | any but NO, without a reply | - | goes |
 
-    In the outbox it is a reply as long as its token is valid and unused, otherwise a push. All
-    other decisions are unchanged.
+    In the outbox it is a reply as long as its token is valid and unused, otherwise a push. A button
+    may have used it: then LINE's refusal of the token would look like a proof that an earlier try
+    of the reply arrived. All other decisions are unchanged.
     """
     name, entry, effects = name_of(document), None, decision.effects
     replies = (one for one in effects if one["type"] == SEND_TYPE and one["way"] == REPLY)
@@ -95,6 +96,9 @@ def kept(
     if shown is ButtonShown.NO:
         return decision
     if reply is not None and shown is ButtonShown.UNKNOWN:
+        # guard: token-that-a-button-used -> pushed = reply
+        pushed = {**reply, "token": None}
+        effects = [pushed if one is reply else one for one in effects]
         entry = {STATE: AnswerState.TAKEN.value, "at": now, BY: None}
     elif reply is not None and shown is ButtonShown.YES:
         effects = [one for one in effects if one is not reply]

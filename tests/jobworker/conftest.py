@@ -113,18 +113,28 @@ def dies(
     nursery: subprocess.Popen[str], database: Database[Any], mongo_uri: str, sim: Sim
 ) -> Callable[..., dict[str, Any]]:
     """A process answers a user's message in some way and is killed at a point of it; returns the
-    event.
+    event. With `event` it answers that one, which another process had.
     """
 
-    def die(point: str, user: Any, *, way: str = "reply", sends: int = 1) -> dict[str, Any]:
-        event = sim.drafts.text(user, "?")
-        sim.deliver(event)
+    def die(
+        point: str,
+        user: Any,
+        *,
+        way: str = "reply",
+        sends: int = 1,
+        event: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        again = event is not None
+        if event is None:
+            event = sim.drafts.text(user, "?")
+            sim.deliver(event)
         told = {
             "uri": mongo_uri,
             "database": database.name,
             "url": sim.url,
             "token": sim.token,
             "event": event,
+            "again": again,
             "point": point,
             "way": way,
             "sends": sends,

@@ -18,7 +18,7 @@ from jobworker.effects import Call, SendMethod
 from jobworker.record.conversations import ConversationStore
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import WaitingAnswers
-from jobworker.sending.button import OfferedButton
+from jobworker.sending.button import OfferedButton, SlowAnswers
 from jobworker.sending.outcomes import Outcomes
 from jobworker.sending.sender import Sender
 from linedesk import Bot
@@ -121,8 +121,10 @@ def decide(told: Mapping[str, Any]) -> None:
     POINTS[told["point"]]()
     with connect(told["uri"], app_name="dying") as client:
         sim: Any = Elsewhere(told["url"], told["token"])
-        with Room(client[told["database"]], sim, bot, line=BUTTON_SOON) as room:
-            room.put(told["event"])
+        # A handler that answers at once has no button.
+        line = BUTTON_SOON if told["way"] == "slow" else {"slow_answers": SlowAnswers.BUTTON}
+        with Room(client[told["database"]], sim, bot, line=line) as room:
+            room.put(told["event"], again=told["again"])
             threading.Event().wait(60)
 
 
