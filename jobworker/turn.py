@@ -468,7 +468,7 @@ class Turn:
         try:
             recorded = turns.conversations.recorded(recording, seconds=seconds)
         except StoreUnavailable:
-            # Made just after its time was over, it still has to be carried out.
+            # A withdrawn write is never made, another one may be, and has to be carried out then.
             if recording.write.is_ended and not recording.write.matched:
                 memo.recording = None
             raise

@@ -82,13 +82,13 @@ def kept(
     | --- | --- | --- |
     | NO | in the outbox | - |
     | REFUSED | in the outbox | goes |
-    | UNKNOWN | in the outbox, as a push | taken: a tap on a button that LINE did show does nothing |
+    | UNKNOWN | in the outbox, as a push | taken: a tap on a button that was shown does nothing |
     | YES | not in the outbox | waiting, with the reply |
     | any but NO, without a reply | - | goes |
 
-    In the outbox it is a reply as long as its token is valid and unused, otherwise a push. A button
-    may have used it: then LINE's refusal of the token would look like a proof that an earlier try
-    of the reply arrived. All other decisions are unchanged.
+    In the outbox it is a reply as long as its token is valid and unused, otherwise a push: LINE's
+    refusal of a token that a button used is no proof that the reply arrived. All other decisions
+    are unchanged.
     """
     name, entry, effects = name_of(document), None, decision.effects
     replies = (one for one in effects if one["type"] == SEND_TYPE and one["way"] == REPLY)

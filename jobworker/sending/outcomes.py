@@ -157,10 +157,9 @@ class Outcomes:
         with self._lock:
             given_up: list[ConversationOutbox] = []
             if isinstance(caller, Batch):
-                given_up += (box for box in caller.boxes.values() if box.given_up_for)
+                given_up = [box for box in caller.boxes.values() if box.given_up_for]
             elif isinstance(caller, ConversationOutbox):
-                # A send on which LINE always fails would otherwise be the breaker's probe each
-                # time.
+                # A send on which LINE always fails must not be the breaker's probe each time.
                 caller.settle(call, outcome)
                 caller.called(now, unanswered=outcome.unanswered)
             step: NextStep = caller.failed(outcome, now)

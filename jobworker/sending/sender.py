@@ -226,11 +226,9 @@ class Sender:
                 self._line.gate.cancel(their)
         if company:
             return self._claim(company, turn)
-        return (
-            self._go(caller, plan, turn)
-            if isinstance(plan, Go)
-            else partial(self.outcomes.do, caller, plan)
-        )
+        if isinstance(plan, Go):
+            return self._go(caller, plan, turn)
+        return partial(self.outcomes.do, caller, plan)
 
     def _go(self, caller: Caller, go: Go, turn: Turn) -> Action:
         """Store the call, then make it; returns what follows once the gate is free."""
@@ -259,6 +257,7 @@ class Sender:
     def _note(self, caller: Caller, go: Go) -> Action | None:
         """Store the call before LINE is called; returns what follows if that fails."""
         if not go.is_new or go.is_noted or not isinstance(caller, ConversationOutbox):
+            # A batch was stored with its claims (`_claim`).
             caller.noted(go)
             return None
         box = caller
@@ -319,7 +318,7 @@ class Sender:
 
     def _company(self, box: ConversationOutbox, plan: object) -> Company:
         """Under the lock: return the conversations that this one takes along, with itself; a thread
-        has all of them from now on. None if it is called by itself.
+        has all of them from now on. Empty if it is called by itself.
         """
         if (
             not isinstance(plan, Go)
