@@ -159,7 +159,7 @@ class Outcomes:
             if isinstance(caller, Batch):
                 given_up = [box for box in caller.boxes.values() if box.given_up_for]
             elif isinstance(caller, ConversationOutbox):
-                # A send on which LINE always fails must not be the breaker's probe each time.
+                # One on which LINE always fails must not be the breaker's probe each time.
                 caller.settle(call, outcome)
                 caller.called(now, unanswered=outcome.unanswered)
             step: NextStep = caller.failed(outcome, now)

@@ -336,8 +336,7 @@ class Sender:
 
     def _claim(self, company: Company, turn: Turn) -> Action:
         """Claim their sends and call; returns what follows once the gate is free."""
-        [first, *_] = company.values()
-        boxes = list(company)
+        boxes, [first, *_] = list(company), company.values()
         places = {box.id: tuple(one.place for one in run) for box, run in company.items()}
         ready = ReadyBatch(str(uuid.uuid4()), first[0].made.now(boottime()), {})
         try:

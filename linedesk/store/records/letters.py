@@ -1,7 +1,7 @@
 """`deadletters`: events, sends and timers that were given up, with the cause.
 
-A letter is decided as an effect of its conversation. Its row is written with the record, or with the
-removal of the send that it replaces.
+A letter is decided as an effect of its conversation. Its row is written with the record, or with
+the removal of the send that it replaces.
 """
 
 from __future__ import annotations
