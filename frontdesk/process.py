@@ -18,11 +18,11 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from frontdesk.app import FrontDesk, WebhookSettings
-from frontdesk.backends import Recvq, SpoolStore, connect_storage
 from frontdesk.errors import CannotListen
 from frontdesk.group_commit import GroupCommit
 from frontdesk.http import PROXIES, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics
+from frontdesk.recvq import Recvq, connect_storage
 from frontdesk.server import BACKLOG, Address, FrontdeskServer, allow_connections, listeners
 from frontdesk.tls import Certificate, load
 from linedesk.runtime.exit_codes import Exit
@@ -165,7 +165,7 @@ def _store(
         return GroupCommit(recvq)
     writer, reader, drained = (Spool(spool.path, max_bytes=spool.max_bytes) for _ in range(3))
     drain = Drain(drained, database, inserting=guard.inserting)
-    store = GroupCommit(recvq, SpoolStore(writer, reader), drain)
+    store = GroupCommit(recvq, writer, reader, drain)
     figures.watch_spool(store, max_bytes=spool.max_bytes)
     return store
 

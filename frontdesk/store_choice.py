@@ -6,6 +6,7 @@ reads no clock. Its owner makes the calls and reports here how each call ended.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -54,20 +55,24 @@ class PendingRequest:
     """The documents of one webhook, and their result.
 
     `answer` becomes the number of duplicates among the documents, or the reason why they are not
-    known to be stored. `deadline` is monotonic; it moves when the request goes to the spool.
+    known to be stored; it stays None if the client has left. `ended` is set in all these cases.
+    `deadline` is monotonic; it moves when the request goes to the spool. `timer` is its owner's.
     """
-
-    __slots__ = ("_keys", "answer", "deadline", "documents", "fair", "is_done", "size", "store")
 
     def __init__(self, documents: Documents, deadline: float) -> None:
         self.documents = documents
         self.deadline = deadline
         self.size = sum(len(document.raw) for document in documents)
         self.answer: int | NotStored | None = None
-        self.is_done = False
+        self.ended = asyncio.Event()
+        self.timer: asyncio.TimerHandle | None = None
         self.store: StoreQueue | None = None
         self.fair = False
         self._keys: frozenset[Key] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.ended.is_set()
 
     @property
     def keys(self) -> frozenset[Key]:
@@ -212,8 +217,8 @@ class Stores:
     of the failed insert, is refused. Before each insert, recvq passes requests with a key on its
     way to the spool on to the spool.
 
-    The owner calls one method at a time, then answers `take_answered()` and wakes the thread of
-    each store that `has_work`. At most one call of each store is under way.
+    The owner calls one method at a time, then wakes the thread of each store that `has_work`. At
+    most one call of each store is under way.
     """
 
     def __init__(
@@ -232,18 +237,12 @@ class Stores:
         """Whether requests have gone to the spool since recvq went away."""
         self._spool_seconds = spool_seconds
         self._on_their_way: Counter[Key] = Counter()
-        self._answered: list[PendingRequest] = []
 
     @property
     def unavailable(self) -> str | None:
         """Why neither store accepts requests; None when one does."""
         reasons = [store.reason for store in (self.recvq, self.spool) if store is not None]
         return "; ".join(map(str, reasons)) if all(reasons) else None
-
-    def take_answered(self) -> list[PendingRequest]:
-        """Return the requests that were answered since the last call."""
-        answered, self._answered = self._answered, []
-        return answered
 
     # --- requests
 
@@ -433,7 +432,6 @@ class Stores:
         if not request.is_done:
             request.answer = answer
             self._finish(request)
-            self._answered.append(request)
 
     def _refuse(self, request: PendingRequest, reason: str) -> None:
         self._answer(request, NotStored(reason))
@@ -443,7 +441,7 @@ class Stores:
             self._refuse(request, reason)
 
     def _finish(self, request: PendingRequest) -> None:
-        request.is_done = True
+        request.ended.set()
         if request.store is not None and request.store is self.spool:
             keys = request.keys
             self._on_their_way.subtract(keys)

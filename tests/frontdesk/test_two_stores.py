@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from frontdesk import group_commit
-from frontdesk.backends import SpoolStore
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.group_commit import CommitLimits, GroupCommit
 from linedesk.store.errors import SpoolUnavailable
@@ -38,13 +37,12 @@ class Scene:
         self.patch = monkeypatch
         self.insert, self.probe = Held(), Held()
         self.writer, self.reader = self.connection(), self.connection()
-        spool = SpoolStore(self.writer, self.reader)
         # Spooled documents stay until the test removes them.
         self.drained = self.connection()
         monkeypatch.setattr(self.drained, "held", SpoolContents)
         self.drain = Drain(self.drained, None)  # type: ignore[arg-type]
         recvq = Calls(self.insert, self.probe)
-        self.store = GroupCommit(recvq, spool, self.drain, limits=limits)
+        self.store = GroupCommit(recvq, self.writer, self.reader, self.drain, limits=limits)
 
     def connection(self) -> Spool:
         return Spool(self.path, max_bytes=16 * MEGABYTE)
@@ -344,22 +342,22 @@ async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
 async def test_a_spool_that_cannot_be_read_stops_no_insert_unless_it_held_documents(
     scene: Scene,
 ) -> None:
-    def unreadable(documents: Any) -> Any:
+    def unreadable(connection: Any) -> None:
         raise SpoolUnavailable("the spool's disk fails")
 
-    scene.patch.setattr("frontdesk.backends.UNREADABLE_SECONDS", 0.0)
+    scene.patch.setattr("linedesk.store.spool.spool.UNREADABLE_SECONDS", 0.0)
     reader = scene.reader
-    whole = reader.keys_held
-    scene.patch.setattr(reader, "keys_held", unreadable)
+    whole = reader._look_whether_empty
+    scene.patch.setattr(reader, "_look_whether_empty", unreadable)
     task = await scene.ask("A-1")
     assert await scene.inserted() == ["A-1"]
     scene.insert.let_go()
     assert await task == 0
 
-    scene.patch.setattr(reader, "keys_held", whole)
+    scene.patch.setattr(reader, "_look_whether_empty", whole)
     await another_process_spools(scene, "B-1")
     assert await (await scene.ask("B-2")) == 0
-    scene.patch.setattr(reader, "keys_held", unreadable)
+    scene.patch.setattr(reader, "_look_whether_empty", unreadable)
     assert await (await scene.ask("C-1")) == 0
     assert scene.spooled() == ["B-1", "B-2", "C-1"]
 

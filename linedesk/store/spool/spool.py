@@ -21,13 +21,15 @@ from bson.raw_bson import RawBSONDocument
 
 from linedesk.store.errors import SpoolDamaged, SpoolUnavailable
 from linedesk.store.records.events import ACCEPT_TIME
-from linedesk.store.redaction import redacted
+from linedesk.store.redaction import redacted, unsent_id_of
 from linedesk.store.spool import spool_file
 from linedesk.store.spool.spool_file import Identity, Key, Row, SpoolLimits, as_row, keys_of
 
 # Documents are written in transactions of about this size to keep the write-ahead log small.
 PART_BYTES = 4 * 1024 * 1024
 REPLACED_TIMES = 3
+# After a failed `keys_held`, a connection does not read the spool for it again for this long.
+UNREADABLE_SECONDS = 1.0
 # The pause between two writes of one connection; waiting connections poll twice as often.
 TURN_SECONDS = 0.002
 
@@ -79,8 +81,9 @@ class Spool:
         self._connection: sqlite3.Connection | None = None
         self._file: Identity | None = None
         self._version: int | None = None
-        self.seen_empty = True
-        """Whether the spool was empty at the last `keys_held`, or could never be read."""
+        # Whether the spool was empty at the last `keys_held`, or could never be read.
+        self._seen_empty = True
+        self._unreadable_until = 0.0
         self._wrote_at = 0.0
 
     def probe(self) -> None:
@@ -94,7 +97,11 @@ class Spool:
             connection.execute(GROW, (0, 0))
 
     def append(self, documents: Sequence[RawBSONDocument]) -> None:
-        """Append all documents in their order, synced to the disk."""
+        """Append all documents in their order, synced to the disk.
+
+        An unsend empties the copies of its message. They are ahead of it because they share its
+        key.
+        """
         rows = [as_row(document) for document in documents]
         for _ in range(REPLACED_TIMES):
             for part in _parts(rows):
@@ -102,21 +109,31 @@ class Spool:
             # Documents in a file that was set aside in the meantime would be lost.
             # guard: spool-still-there -> body
             if self._file == spool_file.identity(self.path):
-                return
+                break
             self.close()
-        raise SpoolUnavailable("the spool's file is replaced repeatedly")
+        else:
+            raise SpoolUnavailable("the spool's file is replaced repeatedly")
+        for message_id in filter(None, map(unsent_id_of, documents)):
+            self._redact(message_id)
 
     def keys_held(self, documents: Iterable[RawBSONDocument]) -> frozenset[Key]:
         """The keys of these documents that have documents in the spool.
 
         It is cheap while the spool is empty and unchanged: SQLite's `data_version` shows writes of
-        other connections, so this connection must not write itself.
+        other connections, so this connection must not write itself. If the spool cannot be read, it
+        counts as empty only if it was empty at the last read. Otherwise new documents might
+        overtake the spooled ones.
         """
-        with self._translated() as connection:
-            self._look_whether_empty(connection)
-            if self.seen_empty:
-                return frozenset()
-            return frozenset(key for key in keys_of(documents) if _holds(connection, key))
+        if time.monotonic() >= self._unreadable_until:
+            try:
+                with self._translated() as connection:
+                    self._look_whether_empty(connection)
+                    if self._seen_empty:
+                        return frozenset()
+                    return frozenset(key for key in keys_of(documents) if _holds(connection, key))
+            except SpoolUnavailable:
+                self._unreadable_until = time.monotonic() + UNREADABLE_SECONDS
+        return frozenset() if self._seen_empty else keys_of(documents)
 
     def held(self) -> SpoolContents:
         with self._translated() as connection:
@@ -159,8 +176,7 @@ class Spool:
                 connection.execute(SET_APART, (reason, batch.last))
                 _remove(connection, batch.last)
 
-    def redact(self, message_id: str) -> int:
-        """Empty each document of that message; returns the number."""
+    def _redact(self, message_id: str) -> None:
         with self._writing() as connection:
             query = "SELECT n, bson FROM spool WHERE message_id = ?"
             found = connection.execute(query, (message_id,)).fetchall()
@@ -168,7 +184,6 @@ class Spool:
                 emptied = bson.encode(redacted(bson.decode(data)))
                 connection.execute("UPDATE spool SET bson = ? WHERE n = ?", (emptied, n))
                 connection.execute(GROW, (0, len(emptied) - len(data)))
-        return len(found)
 
     def tidy(self) -> None:
         """Return unused disk space of an empty spool, outside any request."""
@@ -200,7 +215,7 @@ class Spool:
         [version] = connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             found = connection.execute("SELECT 1 FROM spool LIMIT 1").fetchone()
-            self.seen_empty, self._version = found is None, version
+            self._seen_empty, self._version = found is None, version
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
