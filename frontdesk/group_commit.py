@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -22,8 +21,6 @@ from typing import Any, TypeVar
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.recvq import Recvq
 from frontdesk.store_choice import (
-    SPOOL_SECONDS,
-    Bounds,
     Documents,
     Insert,
     PendingRequest,
@@ -48,28 +45,18 @@ InsertCall = Callable[[Documents, float], Collection[int]]
 GATHER_SECONDS = 0.003
 
 
-@dataclass(frozen=True)
-class CommitLimits:
-    """Limits on how much may wait, and on how long each step may take."""
-
-    bounds: Bounds = field(default_factory=Bounds)
-    spool_seconds: float = SPOOL_SECONDS
-    """The time that the spool gets in addition to recvq's."""
-    gather_seconds: float = GATHER_SECONDS
-    """How long the insert after a large one waits for the clients that were answered."""
-    first_pause_seconds: float = 0.1
-    longest_pause_seconds: float = 3.0
-    """Pause between two probes of a store that is away."""
-    start_seconds: float = 3.0
-    """How long a start waits for the only store, or for the spool."""
-    start_recvq_seconds: float = 0.5
-    """How long a start with a spool waits for MongoDB: the spool could take the requests."""
-    stop_seconds: float = 3.0
-    """How long a stop waits for the calls of a store."""
-    stop_drain_seconds: float = 0.5
-    """How long a stop waits for the drain's batch; the process that drains next begins with it."""
-    hanging_seconds: float = 15.0
-    """Every call of a store ends by its own time-outs well before this limit."""
+# The pause between two probes of a store that is away.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 3.0
+# How long a start waits for the only store, or for the spool.
+START_SECONDS = 3.0
+# How long a start with a spool waits for MongoDB: the spool could take the requests.
+START_RECVQ_SECONDS = 0.5
+# How long a stop waits for the calls of a store.
+STOP_SECONDS = 3.0
+# How long a stop waits for the drain's batch; the process that drains next begins with it.
+STOP_DRAIN_SECONDS = 0.5
+# Every call of a store ends by its own time-outs well before this limit.
+HANGING_SECONDS = 15.0
 
 
 class GroupCommit:
@@ -86,22 +73,17 @@ class GroupCommit:
         spool: Spool | None = None,
         reader: Spool | None = None,
         drain: Drain | None = None,
-        *,
-        limits: CommitLimits | None = None,
     ) -> None:
-        self._limits = limits = limits or CommitLimits()
-        self._stores = stores = Stores(
-            has_spool=spool is not None, bounds=limits.bounds, spool_seconds=limits.spool_seconds
-        )
-        self._recvq = _Runner("recvq", stores.recvq, recvq.insert, recvq.probe, limits)
+        self._stores = stores = Stores(has_spool=spool is not None)
+        self._recvq = _Runner("recvq", stores.recvq, recvq.insert, recvq.probe)
         self._runners = [self._recvq]
         if spool is not None:
             assert stores.spool is not None
             assert reader is not None
             self._recvq.insert = partial(_insert_behind, reader, recvq.insert)
-            self._recvq.start_seconds = limits.start_recvq_seconds
+            self._recvq.start_seconds = START_RECVQ_SECONDS
             append = partial(_append, spool)
-            self._runners.append(_Runner("spool", stores.spool, append, spool.probe, limits))
+            self._runners.append(_Runner("spool", stores.spool, append, spool.probe))
         self._spool, self._reader, self._drain = spool, reader, drain
         self._spooling_since: float | None = None
         self._spooled = self._spooled_before = 0
@@ -193,9 +175,7 @@ class GroupCommit:
         for runner in self._runners:
             await self._end(runner)
         drain, connections = self._drain, (self._spool, self._reader)
-        if drain is not None and await asyncio.to_thread(
-            drain.join, self._limits.stop_drain_seconds
-        ):
+        if drain is not None and await asyncio.to_thread(drain.join, STOP_DRAIN_SECONDS):
             for connection in filter(None, connections):
                 connection.close()
 
@@ -208,7 +188,7 @@ class GroupCommit:
             # MongoDB may be slow to answer the probe, and clients wait for the next process.
             if runner is self._recvq and self._spool is not None and runner.queue.is_probed:
                 task.cancel()
-            await asyncio.wait([task], timeout=self._limits.stop_seconds)
+            await asyncio.wait([task], timeout=STOP_SECONDS)
         # A call that exceeds its own time-out must not delay the end of the loop.
         runner.end(wait=task is None or (task.done() and not task.cancelled()))
 
@@ -314,19 +294,17 @@ class _Runner:
         queue: StoreQueue,
         insert: InsertCall,
         probe: Callable[[], None],
-        limits: CommitLimits,
     ) -> None:
         self.queue = queue
         self.insert = insert
         self.probe = probe
         self.name = f"frontdesk-commit-{name}"
-        self.activity = ThreadActivity(self.name, limit_seconds=limits.hanging_seconds)
+        self.activity = ThreadActivity(self.name, limit_seconds=HANGING_SECONDS)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
         self.task: asyncio.Task[None] | None = None
         self.wake, self.stop = asyncio.Event(), asyncio.Event()
         self.first_probe = asyncio.Event()
-        self.start_seconds = limits.start_seconds
-        self._limits = limits
+        self.start_seconds = START_SECONDS
         self._away_since = datetime.now(UTC)
         self._reported: NotStored | None = queue.reason
 
@@ -372,7 +350,7 @@ class _Runner:
     async def pause(self) -> None:
         """Let a failed store rest before the next probe; a stop ends the pause."""
         if self.queue.failures:
-            first, most = self._limits.first_pause_seconds, self._limits.longest_pause_seconds
+            first, most = FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
             seconds = growing_seconds(self.queue.failures, first=first, most=most)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stop.wait(), seconds)
@@ -381,7 +359,7 @@ class _Runner:
         """Wait briefly for the next requests of answered clients, if the store is open."""
         if not self.queue.has_gathered:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.wake.wait(), self._limits.gather_seconds)
+                await asyncio.wait_for(self.wake.wait(), GATHER_SECONDS)
 
     def report(self) -> None:
         """Report each change of the reason why the store takes no requests, once."""

@@ -29,6 +29,9 @@ SHORTEST_INSERT_SECONDS = 0.05
 SMALL_GROUP = 4
 # This share of the answered clients is waited for: the slowest ones would delay all others.
 GATHERED_SHARE = 0.9
+# How much may wait for the next insert of a store; requests beyond are refused at once.
+MOST_DOCUMENTS = 10_000
+MOST_BYTES = 32 * 1024 * 1024
 STOPPING = "stopping"
 
 
@@ -41,14 +44,6 @@ class StoreState(Enum):
     """It is away and accepts none until a probe, or the insert under way, succeeds."""
     STOPPING = "stopping"
     """It accepts none, and ends once all accepted requests are answered."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """How much may wait for the next insert; requests beyond are refused at once."""
-
-    documents: int = 10_000
-    bytes: int = 32 * 1024 * 1024
 
 
 class PendingRequest:
@@ -103,7 +98,7 @@ class StoreQueue:
     consecutive failed calls.
     """
 
-    def __init__(self, name: str, bounds: Bounds) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.state = StoreState.PROBING
         self.reason: NotStored | None = NotStored("not connected yet")
@@ -115,7 +110,6 @@ class StoreQueue:
         self.waiting: list[PendingRequest] = []
         # How many requests the next insert should contain; the insert waits briefly for them.
         self.awaited = 0
-        self._bounds = bounds
         self._documents = self._bytes = 0
 
     @property
@@ -149,8 +143,7 @@ class StoreQueue:
         """Whether this request may wait, too; one larger than the bound only by itself."""
         documents = self._documents + len(request.documents)
         size = self._bytes + request.size
-        within = documents <= self._bounds.documents and size <= self._bounds.bytes
-        return within or not self.waiting
+        return (documents <= MOST_DOCUMENTS and size <= MOST_BYTES) or not self.waiting
 
     def put(self, request: PendingRequest, now: float) -> None:
         """Queue the request for the next insert, until its deadline."""
@@ -221,21 +214,13 @@ class Stores:
     most one call of each store is under way.
     """
 
-    def __init__(
-        self,
-        *,
-        has_spool: bool,
-        bounds: Bounds | None = None,
-        spool_seconds: float = SPOOL_SECONDS,
-    ) -> None:
-        bounds = bounds or Bounds()
-        self.recvq = StoreQueue("MongoDB", bounds)
-        self.spool = StoreQueue("the spool", bounds) if has_spool else None
+    def __init__(self, *, has_spool: bool) -> None:
+        self.recvq = StoreQueue("MongoDB")
+        self.spool = StoreQueue("the spool") if has_spool else None
         self.spooled = 0
         """How many documents the spool has confirmed."""
         self.is_spooling = False
         """Whether requests have gone to the spool since recvq went away."""
-        self._spool_seconds = spool_seconds
         self._on_their_way: Counter[Key] = Counter()
 
     @property
@@ -411,7 +396,7 @@ class Stores:
                 self._refuse(request, "too much is waiting to be stored")
             else:
                 self.is_spooling = self.is_spooling or not self.recvq.is_open
-                request.deadline += self._spool_seconds
+                request.deadline += SPOOL_SECONDS
                 self._on_their_way.update(request.keys)
                 spool.put(request, now)
 

@@ -15,14 +15,15 @@ import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
 
+from frontdesk import group_commit, store_choice
 from frontdesk.errors import NotStored
-from frontdesk.group_commit import CommitLimits, GroupCommit
-from frontdesk.store_choice import Bounds, Documents
+from frontdesk.group_commit import GroupCommit
+from frontdesk.store_choice import Documents
 from tests.waiting import eventually
 
 WAIT_SECONDS = 10.0
 Outcome = Collection[int] | Exception
-FAST = CommitLimits(first_pause_seconds=0.001)
+FAST_SECONDS = 0.001
 
 
 class Calls:
@@ -86,10 +87,9 @@ async def ask(store: GroupCommit, *names: str, deadline: float | None = None) ->
 def over(
     insert: Callable[[Documents, float], Collection[int]],
     probe: Callable[[], object] = lambda: None,
-    limits: CommitLimits = FAST,
 ) -> GroupCommit:
     """A group commit over a store of these two calls."""
-    return GroupCommit(Calls(insert, probe), limits=limits)
+    return GroupCommit(Calls(insert, probe))
 
 
 def never_asked(*_: Any) -> Collection[int]:
@@ -110,22 +110,24 @@ def with_store(
     return test
 
 
-async def _play(
-    scenario: Callable[[GroupCommit, Held], Awaitable[None]], limits: CommitLimits = FAST
-) -> None:
-    insert = Held()
-    store = over(insert, limits=limits)
-    await store.open()
-    try:
-        await scenario(store, insert)
-    finally:
-        insert.let_go()
-        await store.close()
+async def _play(scenario: Callable[[GroupCommit, Held], Awaitable[None]], **limits: float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in limits.items():
+            patch.setattr(group_commit, name, limit)
+        insert = Held()
+        store = over(insert)
+        await store.open()
+        try:
+            await scenario(store, insert)
+        finally:
+            insert.let_go()
+            await store.close()
 
 
 @pytest.fixture(autouse=True)
-def _clean(nothing_left: None) -> None:
-    """Each test leaves no thread behind."""
+def _clean(nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test leaves no thread behind, and probes often."""
+    monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", FAST_SECONDS)
 
 
 @with_store
@@ -154,7 +156,7 @@ async def test_requests_that_arrive_meanwhile_share_the_next_insert(
 
 
 # Beyond the waits of any test: an insert that had to wait this long is not seen.
-FOR_EVER = CommitLimits(first_pause_seconds=0.001, gather_seconds=10 * WAIT_SECONDS)
+FOR_EVER = {"GATHER_SECONDS": 10 * WAIT_SECONDS}
 
 
 async def insert_together(store: GroupCommit, insert: Held, count: int) -> list[asyncio.Task[int]]:
@@ -189,7 +191,7 @@ def test_clients_answered_by_a_large_group_are_awaited_and_share_one_insert() ->
         insert.let_go()
         assert await asyncio.gather(*eight, ninth) == [0] * 9
 
-    asyncio.run(_play(scenario, FOR_EVER))
+    asyncio.run(_play(scenario, **FOR_EVER))
 
 
 def test_requests_that_waited_during_an_insert_are_awaited_with_those_in_it() -> None:
@@ -205,7 +207,7 @@ def test_requests_that_waited_during_an_insert_are_awaited_with_those_in_it() ->
         insert.let_go()
         await asyncio.gather(*waiting)
 
-    asyncio.run(_play(scenario, FOR_EVER))
+    asyncio.run(_play(scenario, **FOR_EVER))
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -219,7 +221,7 @@ def test_after_a_small_group_a_lone_request_does_not_wait(count: int) -> None:
         insert.let_go()
         assert await lone == 0
 
-    asyncio.run(_play(scenario, FOR_EVER))
+    asyncio.run(_play(scenario, **FOR_EVER))
 
 
 def test_those_that_do_not_come_again_are_awaited_for_a_moment_and_only_once() -> None:
@@ -263,7 +265,7 @@ def test_closing_while_more_are_awaited_stores_what_waits() -> None:
         await closing
         assert not store.dead
 
-    asyncio.run(_play(scenario, FOR_EVER))
+    asyncio.run(_play(scenario, **FOR_EVER))
 
 
 def test_closing_while_more_are_awaited_and_nothing_waits_ends_at_once() -> None:
@@ -272,7 +274,7 @@ def test_closing_while_more_are_awaited_and_nothing_waits_ends_at_once() -> None
         await asyncio.wait_for(store.close(), 2)
         assert not store.dead
 
-    asyncio.run(_play(scenario, FOR_EVER))
+    asyncio.run(_play(scenario, **FOR_EVER))
 
 
 def test_a_time_out_while_more_are_awaited_ends_that_and_probes_the_store() -> None:
@@ -286,7 +288,7 @@ def test_a_time_out_while_more_are_awaited_ends_that_and_probes_the_store() -> N
         assert await kept == 0
         assert store.unavailable is None
 
-    asyncio.run(_play(scenario, FOR_EVER))
+    asyncio.run(_play(scenario, **FOR_EVER))
 
 
 @with_store
@@ -458,10 +460,14 @@ def test_after_a_failure_everything_is_refused_until_a_probe_succeeds() -> None:
     asyncio.run(scenario())
 
 
-def test_it_opens_without_mongodb_and_is_available_when_mongodb_is() -> None:
+def test_it_opens_without_mongodb_and_is_available_when_mongodb_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_commit, "START_SECONDS", 0.01)
+
     async def scenario() -> None:
         insert, probe = Held(), Held()
-        store = over(insert, probe, CommitLimits(start_seconds=0.01))
+        store = over(insert, probe)
         await store.open()
         assert store.unavailable is not None
         with pytest.raises(NotStored):
@@ -477,11 +483,15 @@ def test_it_opens_without_mongodb_and_is_available_when_mongodb_is() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("bounds", [Bounds(documents=3), Bounds(bytes=3 * 300)])
-def test_beyond_its_bounds_a_request_is_refused_at_once(bounds: Bounds) -> None:
+@pytest.mark.parametrize(("bound", "most"), [("MOST_DOCUMENTS", 3), ("MOST_BYTES", 3 * 300)])
+def test_beyond_its_bounds_a_request_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    monkeypatch.setattr(store_choice, bound, most)
+
     async def scenario() -> None:
         insert = Held()
-        store = over(insert, limits=CommitLimits(bounds))
+        store = over(insert)
         await store.open()
         under_way = asyncio.create_task(store.store([document("a")], deadline=soon()))
         await insert.group()
@@ -544,10 +554,12 @@ def test_closing_after_a_failure_answers_what_still_waits() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_does_not_wait_for_an_insert_that_hangs() -> None:
+def test_closing_does_not_wait_for_an_insert_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "STOP_SECONDS", 0.05)
+
     async def scenario() -> None:
         insert = Held()
-        store = over(insert, limits=CommitLimits(stop_seconds=0.05))
+        store = over(insert)
         await store.open()
         hanging = await ask(store, "a")
         await insert.group()
@@ -559,8 +571,9 @@ def test_closing_does_not_wait_for_an_insert_that_hangs() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_during_a_pause_calls_the_store_no_more() -> None:
-    slow = CommitLimits(first_pause_seconds=WAIT_SECONDS, longest_pause_seconds=WAIT_SECONDS)
+def test_closing_during_a_pause_calls_the_store_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
+        monkeypatch.setattr(group_commit, limit, WAIT_SECONDS)
     probes = []
 
     def away() -> None:
@@ -568,7 +581,7 @@ def test_closing_during_a_pause_calls_the_store_no_more() -> None:
         raise NotStored("away")
 
     async def scenario() -> None:
-        store = over(never_asked, away, slow)
+        store = over(never_asked, away)
         await store.open()
         await asyncio.wait_for(store.close(), 2)
 
@@ -624,7 +637,7 @@ def test_an_insert_beyond_every_limit_is_reported_as_hanging_until_it_ends() -> 
         await one
         assert store.hanging is None
 
-    asyncio.run(_play(scenario, CommitLimits(hanging_seconds=0.05)))
+    asyncio.run(_play(scenario, HANGING_SECONDS=0.05))
 
 
 @with_store

@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from frontdesk import store_choice
 from frontdesk.errors import NotStored
-from frontdesk.store_choice import Bounds, Insert, PendingRequest, Probe, Stores, StoreState
+from frontdesk.store_choice import Insert, PendingRequest, Probe, Stores, StoreState
 
 KEYS = ("A", "B")
 AWAY = NotStored("does not answer")
@@ -24,8 +25,8 @@ def request(*keys: str, number: int = 0, deadline: float = 1.0) -> PendingReques
     return PendingRequest([document(key, number) for key in keys], deadline)
 
 
-def open_stores(*, has_spool: bool = True, bounds: Bounds | None = None) -> Stores:
-    stores = Stores(has_spool=has_spool, bounds=bounds)
+def open_stores(*, has_spool: bool = True) -> Stores:
+    stores = Stores(has_spool=has_spool)
     for store in filter(None, (stores.recvq, stores.spool)):
         assert isinstance(stores.begin(store, 0), Probe)
         stores.probed(store)
@@ -123,8 +124,11 @@ def test_keys_found_spooled_after_a_time_out_leave_it_probing() -> None:
     assert isinstance(stores.begin(stores.recvq, 1), Probe)
 
 
-def test_a_full_spool_refuses_what_is_new_but_takes_what_recvq_had_admitted() -> None:
-    stores = open_stores(bounds=Bounds(documents=2))
+def test_a_full_spool_refuses_what_is_new_but_takes_what_recvq_had_admitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_choice, "MOST_DOCUMENTS", 2)
+    stores = open_stores()
     assert stores.spool is not None
     admitted = [request("A"), request("A")]
     for one in admitted:
@@ -180,8 +184,11 @@ def test_failures_are_counted_until_one_call_succeeds() -> None:
     assert stores.recvq.failures == 0
 
 
-def test_requests_put_back_count_against_the_bounds_and_come_first() -> None:
-    stores = open_stores(bounds=Bounds(documents=2))
+def test_requests_put_back_count_against_the_bounds_and_come_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_choice, "MOST_DOCUMENTS", 2)
+    stores = open_stores()
     first, newer, much = request("B", "B"), request("C"), request("C")
     stores.arrive(first, 0)
     stores.begin(stores.recvq, 0)
@@ -192,8 +199,11 @@ def test_requests_put_back_count_against_the_bounds_and_come_first() -> None:
     assert isinstance(much.answer, NotStored)
 
 
-def test_a_request_larger_than_the_bound_still_gets_its_turn() -> None:
-    stores = open_stores(bounds=Bounds(documents=1))
+def test_a_request_larger_than_the_bound_still_gets_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_choice, "MOST_DOCUMENTS", 1)
+    stores = open_stores()
     large = request("A", "B")
     stores.arrive(large, 0)
     assert stores.begin(stores.recvq, 0) == Insert(large.documents, 1)
@@ -237,7 +247,9 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stores = Stores(has_spool=True, bounds=Bounds(documents=6), spool_seconds=0.8)
+        self.patched = pytest.MonkeyPatch()
+        self.patched.setattr(store_choice, "MOST_DOCUMENTS", 6)
+        self.stores = Stores(has_spool=True)
         assert self.stores.spool is not None
         self.spool = self.stores.spool
         self.now = 0.0
@@ -406,6 +418,7 @@ class Model(RuleBasedStateMachine):
         assert not self.pending
         assert not self.stores._on_their_way
         self.each_key_is_in_its_order()
+        self.patched.undo()
 
     def recvqs_insert_asks_the_spool_at_last(self) -> None:
         if self.call.get("recvq") and not self.checked:

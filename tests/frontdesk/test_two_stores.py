@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from frontdesk import group_commit
+from frontdesk import group_commit, store_choice
 from frontdesk.errors import KeysSpooled, NotStored
-from frontdesk.group_commit import CommitLimits, GroupCommit
+from frontdesk.group_commit import GroupCommit
 from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool, SpoolContents
-from tests.frontdesk.test_group_commit import FAST, Calls, Held
+from tests.frontdesk.test_group_commit import FAST_SECONDS, Calls, Held
 from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
 
 WAIT_SECONDS = 10.0
@@ -31,8 +31,8 @@ class Scene:
         self,
         path: Path,
         monkeypatch: pytest.MonkeyPatch,
-        limits: CommitLimits = FAST,
     ) -> None:
+        monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", FAST_SECONDS)
         self.path = path
         self.patch = monkeypatch
         self.insert, self.probe = Held(), Held()
@@ -42,7 +42,7 @@ class Scene:
         monkeypatch.setattr(self.drained, "held", SpoolContents)
         self.drain = Drain(self.drained, None)  # type: ignore[arg-type]
         recvq = Calls(self.insert, self.probe)
-        self.store = GroupCommit(recvq, self.writer, self.reader, self.drain, limits=limits)
+        self.store = GroupCommit(recvq, self.writer, self.reader, self.drain)
 
     def connection(self) -> Spool:
         return Spool(self.path, max_bytes=16 * MEGABYTE)
@@ -71,21 +71,15 @@ class Scene:
 Play = Callable[[Scene], Awaitable[None]]
 
 
-def scene_with(limits: CommitLimits) -> Callable[[Play], Callable[..., None]]:
+def scene(play: Play) -> Callable[..., None]:
     """Run an async test on an open store whose first probe has succeeded."""
 
-    def decorate(play: Play) -> Callable[..., None]:
-        @wraps(play)
-        def test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-            asyncio.run(_play(play, Scene(tmp_path / "spool.db", monkeypatch, limits)))
+    @wraps(play)
+    def test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asyncio.run(_play(play, Scene(tmp_path / "spool.db", monkeypatch)))
 
-        del test.__wrapped__
-        return test
-
-    return decorate
-
-
-scene = scene_with(FAST)
+    del test.__wrapped__
+    return test
 
 
 async def _play(play: Play, scene: Scene) -> None:
@@ -103,8 +97,9 @@ async def _play(play: Play, scene: Scene) -> None:
 def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = CommitLimits(start_recvq_seconds=0.0, stop_drain_seconds=0.05)
-    scene, end = Scene(tmp_path / "spool.db", monkeypatch, limits), threading.Event()
+    monkeypatch.setattr(group_commit, "START_RECVQ_SECONDS", 0.0)
+    monkeypatch.setattr(group_commit, "STOP_DRAIN_SECONDS", 0.05)
+    scene, end = Scene(tmp_path / "spool.db", monkeypatch), threading.Event()
     monkeypatch.setattr(scene.drained, "held", lambda: end.wait(WAIT_SECONDS) and SpoolContents())
 
     async def play() -> None:
@@ -325,8 +320,9 @@ async def test_where_neither_store_works_each_says_why_within_the_time(scene: Sc
     assert scene.store.unavailable == "MongoDB does not answer; the spool's disk is full"
 
 
-@scene_with(CommitLimits(spool_seconds=0.2))
+@scene
 async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
+    scene.patch.setattr(store_choice, "SPOOL_SECONDS", 0.2)
     append = Held()
     scene.patch.setattr(scene.writer, "append", lambda documents: append(documents))
     started = time.monotonic()
@@ -338,7 +334,7 @@ async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
     append.let_go()
 
 
-@scene_with(FAST)
+@scene
 async def test_a_spool_that_cannot_be_read_stops_no_insert_unless_it_held_documents(
     scene: Scene,
 ) -> None:
@@ -396,10 +392,10 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_a_start_does_not_wait_for_a_mongodb_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = CommitLimits(start_recvq_seconds=0.01)
+    monkeypatch.setattr(group_commit, "START_RECVQ_SECONDS", 0.01)
 
     async def play() -> None:
-        scene = Scene(tmp_path / "spool.db", monkeypatch, limits)
+        scene = Scene(tmp_path / "spool.db", monkeypatch)
         opening = asyncio.create_task(scene.store.open())
         try:
             # Its first probe never comes back meanwhile; one store alone would wait 3 s for it.

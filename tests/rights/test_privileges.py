@@ -17,7 +17,7 @@ from dispatcher.commit.progress import Progress
 from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
-from frontdesk import backends
+from frontdesk import recvq
 from frontdesk.errors import NotStored
 from jobworker.record.dead_letters import Ageing
 from linedesk.cli import main
@@ -407,14 +407,14 @@ def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
     guarded: Guarded, frontdesk: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the refusal the driver asks the server nothing for a while, as if it were away."""
-    monkeypatch.setattr(backends, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(recvq, "PROBE_SECONDS", 0.1)
     wrong = replace(Uri.parse(guarded.uri_of("frontdesk")), password="wrong-one")
-    with backends.connect_storage(str(wrong)) as client:
+    with recvq.connect_storage(str(wrong)) as client:
         guard = Guard(client[LINE_BOT])
         with pytest.raises(AccessRefused):
             guard.look()
         with pytest.raises(NotStored, match="refuses the user") as unavailable:
-            backends.Recvq(client[LINE_BOT], guard).probe()
+            recvq.Recvq(client[LINE_BOT], guard).probe()
     assert "Timeout" in unavailable.value.detail
     guard._usage = RecvqUsage(frontdesk)
     guard.look()
