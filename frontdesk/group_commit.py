@@ -80,7 +80,7 @@ class GroupCommit:
         if spool is not None:
             assert stores.spool is not None
             assert reader is not None
-            self._recvq.insert = partial(_insert_behind, reader, recvq.insert)
+            self._recvq.insert = partial(insert_behind, reader, recvq.insert)
             self._recvq.start_seconds = START_RECVQ_SECONDS
             append = partial(_append, spool)
             self._runners.append(_Runner("spool", stores.spool, append, spool.probe))
@@ -274,7 +274,7 @@ def _append(spool: Spool, documents: Documents, seconds: float) -> Collection[in
     return ()
 
 
-def _insert_behind(
+def insert_behind(
     reader: Spool, insert: InsertCall, documents: Documents, seconds: float
 ) -> Collection[int]:
     """Insert into recvq; raises KeysSpooled while the spool holds a document of these keys."""

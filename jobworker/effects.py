@@ -18,7 +18,7 @@ from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.effects import ANSWER_TO, RETRY_KEY, TOKEN_FROM, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import LetterRecord
+from linedesk.store.records.letters import DEADLETTER, FIRST_AT, LAST_AT
 from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE, SET_BY
 from linedesk.store.timers import TIMER
 
@@ -196,17 +196,18 @@ def row_of(effect: Mapping[str, Any]) -> Document:
 
 def of_event(document: Document, give_up: GiveUp) -> Document:
     """Return the effect "dead letter" of an event; its `id` is the event's name."""
-    return LetterRecord(
-        id=name_of(document),
-        channel=document["channel"],
-        key=document["key"],
-        document=document,
-        cause=give_up.cause,
-        traceback=_storable(give_up.stack),
-        attempts=give_up.attempts,
-        first_at=give_up.first_at,
-        last_at=datetime.now(UTC),
-    ).as_effect()
+    return {
+        "id": name_of(document),
+        "type": DEADLETTER,
+        "channel": document["channel"],
+        "key": document["key"],
+        "document": document,
+        "cause": give_up.cause,
+        "traceback": _storable(give_up.stack),
+        "attempts": give_up.attempts,
+        FIRST_AT: give_up.first_at,
+        LAST_AT: datetime.now(UTC),
+    }
 
 
 def of_effect(
@@ -217,17 +218,18 @@ def of_effect(
     """
     now = datetime.now(UTC)
     channel, _, key = conversation_id.partition("/")
-    return LetterRecord(
-        id=effect["id"],
-        channel=channel,
-        key=key,
-        effect=dict(effect),
-        cause=cause,
-        traceback=None,
-        attempts=attempts,
-        first_at=effect.get("at", now),
-        last_at=now,
-    ).as_effect()
+    return {
+        "id": effect["id"],
+        "type": DEADLETTER,
+        "channel": channel,
+        "key": key,
+        "effect": dict(effect),
+        "cause": cause,
+        "traceback": None,
+        "attempts": attempts,
+        FIRST_AT: effect.get("at", now),
+        LAST_AT: now,
+    }
 
 
 def _storable(traceback: str) -> str:

@@ -23,8 +23,8 @@ from jobworker.record.conversations import Decision, Recording
 from jobworker.row_log import RowLog
 from jobworker.sending.button import OfferedButton
 from linedesk.store.documents import Document, name_of
-from linedesk.store.records.events import ACCEPT_TIME
-from linedesk.store.records.runs import RunRecord
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.runs import GATHERED_WITH, WAITED_MS
 
 # At most this many rows of events without a result wait to be written. In a flood of thousands a
 # second, their rows would cost a tenth of the machine and overwrite more useful rows within
@@ -194,22 +194,21 @@ class Runs:
     ) -> None:
         run, call = memo.run, memo.call
         waited = run.at - document[ACCEPT_TIME]
-        record = RunRecord(
-            at=run.at,
-            ms=round((time.monotonic() - run.began) * 1000, 1),
-            event_id=name_of(document),
-            channel=document["channel"],
-            key=document["key"],
-            type=_type_of(document),
-            waited_ms=round(max(waited, timedelta(0)).total_seconds() * 1000, 1),
-            attempt=max(memo.tries, 1),
-            outcome=outcome,
-            effects=effects,
-            error=run.error,
-            thread=run.thread if call is None or run.handler_began is None else call.thread,
-            gathered_with=first,
-        )
-        self.rows.add(record.to_document())
+        row = {
+            "at": run.at,
+            "ms": round((time.monotonic() - run.began) * 1000, 1),
+            EVENT_ID: name_of(document),
+            "channel": document["channel"],
+            "key": document["key"],
+            "type": _type_of(document),
+            WAITED_MS: round(max(waited, timedelta(0)).total_seconds() * 1000, 1),
+            "attempt": max(memo.tries, 1),
+            "outcome": outcome,
+            "effects": effects,
+            "error": run.error,
+            "thread": run.thread if call is None or run.handler_began is None else call.thread,
+        }
+        self.rows.add(row if first is None else {**row, GATHERED_WITH: first})
 
 
 def _type_of(document: Document) -> str | None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from linedesk.store.documents import Document, name_of
@@ -30,39 +28,6 @@ REPLAY = "replay"
 NUMBER = re.compile("[1-9][0-9]{0,5}")
 REFUSED = "refused: "
 """The prefix of the cause of a letter whose document requested an effect without a valid letter."""
-
-
-@dataclass(frozen=True)
-class LetterRecord:
-    """One letter as first written; replays and ageing add only the fields named above."""
-
-    id: str
-    """The name of the event, or the id of the effect."""
-    channel: str
-    key: str
-    cause: str
-    traceback: str | None
-    attempts: int
-    first_at: datetime
-    last_at: datetime
-    document: Mapping[str, Any] | None = None
-    effect: Mapping[str, Any] | None = None
-    """One of both is set; it shows what was given up."""
-
-    def as_effect(self) -> dict[str, Any]:
-        given_up = {"document": self.document, "effect": self.effect}
-        return {
-            "id": self.id,
-            "type": DEADLETTER,
-            "channel": self.channel,
-            "key": self.key,
-            **{name: value for name, value in given_up.items() if value is not None},
-            "cause": self.cause,
-            "traceback": self.traceback,
-            "attempts": self.attempts,
-            FIRST_AT: self.first_at,
-            LAST_AT: self.last_at,
-        }
 
 
 def row_of(effect: Mapping[str, Any]) -> dict[str, Any]:

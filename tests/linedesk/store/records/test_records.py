@@ -26,7 +26,6 @@ from linedesk.store.records import (
 from linedesk.store.records.audit import begun_row, ended
 from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.leases import NEVER_HELD, LeaseRecord
-from linedesk.store.records.runs import RunRecord
 
 ROOT = Path(__file__).parents[4]
 RECORDS = (audit, calls, conversations, effects, events, letters, runs, timers)
@@ -78,38 +77,6 @@ def test_a_call_has_its_class_its_wait_its_cost_and_its_sends() -> None:
 @pytest.mark.parametrize("also", [None, "text", 7, ["text", None], {"eventId": "E2"}])
 def test_a_call_whose_company_was_typed_by_hand_has_none(also: Any) -> None:
     assert not CallRecord.from_document({"also": also}).also
-
-
-def test_a_run_is_stored_as_ever() -> None:
-    row = RunRecord(
-        at=AT,
-        ms=1.5,
-        event_id="E1",
-        channel="main",
-        key="U1",
-        type="message",
-        waited_ms=3.5,
-        attempt=1,
-        outcome="recorded",
-        effects=2,
-        error=None,
-        thread="worker-01",
-    )
-    stored = {
-        "at": AT,
-        "ms": 1.5,
-        "eventId": "E1",
-        "channel": "main",
-        "key": "U1",
-        "type": "message",
-        "waitedMs": 3.5,
-        "attempt": 1,
-        "outcome": "recorded",
-        "effects": 2,
-        "error": None,
-        "thread": "worker-01",
-    }
-    assert is_stored_as(row.to_document(), stored)
 
 
 def test_an_act_is_stored_as_ever() -> None:
