@@ -27,9 +27,9 @@ from bench.stack import DATABASE
 from bench.webhooks import SECRET
 from frontdesk.app import FrontDesk, WebhookSettings
 from frontdesk.group_commit import GroupCommit
+from frontdesk.parsing import HEADER, verify
 from frontdesk.process import SpoolAt, serve
 from frontdesk.server import Address
-from frontdesk.signature import HEADER, verify
 from frontdesk.store_choice import Documents
 from linedesk.compose.private_mongod import free_port
 from linedesk.compose.process.logging import configure_logging

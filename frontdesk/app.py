@@ -24,10 +24,8 @@ from starlette.types import Receive, Scope, Send
 
 from frontdesk.errors import Refused, TooSlow
 from frontdesk.group_commit import GroupCommit
-from frontdesk.http import arrival, is_complete, made_way
 from frontdesk.metrics import FrontdeskMetrics
-from frontdesk.parsing import encode_events, parse_events, read_body
-from frontdesk.signature import HEADER, require_signed
+from frontdesk.parsing import HEADER, encode_events, parse_events, read_body, require_signed
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +90,7 @@ class FrontDesk:
 
     async def answer(self, request: Request) -> JSONResponse:
         """Store the events of a signed webhook request, then answer it."""
-        accept_time, started = datetime.now(UTC), arrival(request.scope, time.monotonic())
+        accept_time, started = datetime.now(UTC), request.scope["state"]["arrived"]
         deadline = started + self._desk.store_seconds
         try:
             documents = await self._documents(request, accept_time)
@@ -100,7 +98,7 @@ class FrontDesk:
             duplicates = await self._store.store(documents, deadline=deadline) if documents else 0
         except Refused as refusal:
             # An evicted connection is counted already.
-            if not made_way(request.scope):
+            if "made_way" not in request.scope["state"]:
                 reason = f"{refusal.status} {refusal}"
                 self._figures.refuse(refusal.counted_as, reason, _client(request))
             return _refused(refusal)
@@ -119,7 +117,7 @@ class FrontDesk:
         desk = self._desk
         body = await self._body(request)
         require_signed(body, request.headers.getlist(HEADER), secrets=desk.secrets)
-        request.scope.get("state", {})["proved"] = True
+        request.scope["state"]["proved"] = True
         events = parse_events(body)
         return encode_events(events, channel=desk.channel, accept_time=accept_time, body=body)
 
@@ -127,7 +125,7 @@ class FrontDesk:
         declared = request.headers.get("content-length")
         reading = read_body(request.receive, limit=self._desk.max_body_bytes, declared=declared)
         # A timer takes a tenth of the callback's time, and most bodies arrive with their head.
-        if is_complete(request.scope):
+        if request.scope["state"].get("complete"):
             return await reading
         try:
             async with asyncio.timeout(self._desk.store_seconds):

@@ -19,6 +19,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -42,14 +43,8 @@ LATE_SECONDS = 0.5
 # From the first byte to the end of the head, and for the rest of a body that was refused. LINE
 # gives up after 2 s.
 HEAD_SECONDS = 5.0
-BODY = json.dumps({"error": LATE}).encode()
-HEADERS = [
-    (b"content-type", b"application/json"),
-    (b"content-length", str(len(BODY)).encode()),
-    (b"retry-after", b"1"),
-    # The rest of its body may never come.
-    (b"connection", b"close"),
-]
+# The rest of the request's body may never come.
+TOO_LATE = JSONResponse({"error": LATE}, 503, {"retry-after": "1", "connection": "close"})
 
 
 class RequestStage(Enum):
@@ -88,12 +83,12 @@ class Overload:
         self._nothing_until = dict[tuple[RequestStage, ...], float]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        now = time.monotonic()
-        if scope["type"] == "http" and now - arrival(scope, now) > self._late_seconds:
+        if scope["type"] == "http" and (
+            time.monotonic() - scope["state"]["arrived"] > self._late_seconds
+        ):
             client = scope.get("client")
             self.figures.refuse("overload", f"503 {LATE}", client[0] if client else "-")
-            await send({"type": "http.response.start", "status": 503, "headers": HEADERS})
-            await send({"type": "http.response.body", "body": BODY})
+            await TOO_LATE(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -144,20 +139,6 @@ def first_to_go(guests: Iterable[Connection], *, share: int) -> list[Connection]
     return [*beyond[::-1], *within[::-1]]
 
 
-def arrival(scope: Scope, now: float) -> float:
-    """When the request arrived, a time of time.monotonic(); `now` if the server did not note it."""
-    return float(scope.get("state", {}).get("arrived", now))
-
-
-def is_complete(scope: Scope) -> bool:
-    """Whether the whole body has arrived, which means that reading it never waits."""
-    return bool(scope.get("state", {}).get("complete"))
-
-
-def made_way(scope: Scope) -> bool:
-    return bool(scope.get("state", {}).get("made_way"))
-
-
 # LINE's heads take less than 1 KB; proxies add some.
 HEAD_BYTES = 64 * 1024
 # Pipelined requests that wait for an earlier answer; LINE and proxies send none. Each holds memory
@@ -173,7 +154,12 @@ _quiet.setLevel(logging.ERROR)
 
 
 class Connection(HttpToolsProtocol):
-    """Ends a connection without a complete head in time, and refuses in the front desk's form."""
+    """Ends a connection without a complete head in time, and refuses in the front desk's form.
+
+    The state in a request's scope has `arrived` (a time of time.monotonic()), `proved` (this or the
+    last request was signed), and where they are true `complete` (the whole body has arrived, so
+    reading it never waits) and `made_way` (it was evicted).
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -248,8 +234,7 @@ class Connection(HttpToolsProtocol):
         elif self._overload.admits_request(len(self.tasks), self._guests, proved=proved):
             super().on_headers_complete()
         else:
-            self._overload.figures.refuse("overload", f"503 {REASON}", sender)
-            self._close_with(503, REASON)
+            self._end(503, REASON, counted_as="overload")
 
     def on_body(self, body: bytes) -> None:
         """Add a part of the body; a request that was refused at its head has none."""
@@ -353,9 +338,6 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._overload.figures.refuse(counted_as, f"{status} {reason}", self.address)
-        self._close_with(status, reason)
-
-    def _close_with(self, status: int, reason: str) -> None:
         self.transport.write(_answer(status, reason))
         self.transport.close()
 

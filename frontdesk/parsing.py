@@ -1,16 +1,19 @@
-"""Turns the bytes of a webhook into documents: body, events, BSON.
+"""Turns the bytes of a webhook into documents: body, signature, events, BSON.
 
-The body is bounded. Unknown types and fields pass unchanged, since LINE adds them without notice. A
-document that BSON or MongoDB would refuse is refused here, within the request that brought it.
+The signature is over the raw bytes (LINE's documentation, "Verify webhook signature"). The body is
+bounded. Unknown types and fields pass unchanged, since LINE adds them without notice. A document
+that BSON or MongoDB would refuse is refused here, within the request that brought it.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -18,7 +21,7 @@ import bson
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from frontdesk.errors import BadRequest, TooLarge
+from frontdesk.errors import BadRequest, BadSignature, TooLarge
 from linedesk.store.documents import make_document
 from linedesk.store.limits import MOST_LEVELS, MOST_WRAPPED_BYTES, nests_deeper
 
@@ -28,6 +31,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 # LINE names no upper bound. A real event takes over 200 bytes, so this is reached only by bodies
 # that are small as JSON and large as documents.
 MAX_EVENTS = 10_000
+HEADER = "x-line-signature"
 
 
 async def read_body(receive: Receive, *, limit: int, declared: str | None) -> bytes:
@@ -47,6 +51,33 @@ async def read_body(receive: Receive, *, limit: int, declared: str | None) -> by
         _check_size(len(body), limit)
         if not message.get("more_body", False):
             return bytes(body)
+
+
+def sign(body: bytes, secret: bytes) -> bytes:
+    """The value of the x-line-signature header for this body."""
+    return b64encode(hmac.digest(secret, body, "sha256"))
+
+
+def verify(body: bytes, signature: bytes, *, secrets: Iterable[bytes]) -> bool:
+    """Return whether the signature was made with any of the secrets.
+
+    Each comparison takes constant time, and all secrets are compared. The time therefore does not
+    reveal how much of a guess was right or which secret matched.
+    """
+    fits = False
+    for secret in secrets:
+        fits |= hmac.compare_digest(sign(body, secret), signature)
+    return fits
+
+
+def require_signed(body: bytes, signatures: Sequence[str], *, secrets: Iterable[bytes]) -> None:
+    """Raise BadSignature unless the header came exactly once and matches this body."""
+    if not signatures:
+        raise BadSignature("signature is missing")
+    if len(signatures) > 1:
+        raise BadSignature("more than one signature")
+    if not verify(body, signatures[0].encode("latin-1"), secrets=secrets):
+        raise BadSignature("signature is wrong")
 
 
 def parse_events(body: bytes) -> list[Event]:

@@ -213,9 +213,7 @@ def of_event(document: Document, give_up: GiveUp) -> Document:
 def of_effect(
     effect: Mapping[str, Any], conversation_id: str, *, cause: str, attempts: int
 ) -> Document:
-    """Return the effect "dead letter" of a send or timer that is given up; its `id` stays the
-    same.
-    """
+    """Return the effect "dead letter" of a send or timer that is given up, under its own `id`."""
     now = datetime.now(UTC)
     channel, _, key = conversation_id.partition("/")
     return {

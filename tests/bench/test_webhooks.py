@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from bench.webhooks import SECRET, ids_of, request_of, text_event
-from frontdesk.signature import verify
+from frontdesk.parsing import verify
 
 
 def test_a_request_is_whole_and_signed() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from frontdesk.signature import sign
+from frontdesk.parsing import sign
 from linedesk.compose.private_mongod import free_port
 from tests.fork_server import Child, nursery
 

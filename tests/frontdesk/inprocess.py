@@ -15,9 +15,9 @@ import uvloop
 
 from frontdesk.app import WebhookSettings
 from frontdesk.metrics import FrontdeskMetrics
+from frontdesk.parsing import sign
 from frontdesk.process import server_config
 from frontdesk.server import FrontdeskServer
-from frontdesk.signature import sign
 from frontdesk.store_choice import Documents
 from linedesk.runtime.service_manager import ServiceManager
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook

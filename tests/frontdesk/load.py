@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import closing
 
-from frontdesk.signature import sign
+from frontdesk.parsing import sign
 from tests.frontdesk.desk import BROKEN_OFF, SECRET, text_event, webhook
 
 # On a busy machine a start takes its time, and a test is no measurement.

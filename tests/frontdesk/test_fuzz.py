@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 from schemathesis import GenerationMode
 
-from frontdesk.signature import HEADER, sign
+from frontdesk.parsing import HEADER, sign
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE

@@ -18,8 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontdesk.errors import BadRequest, TooLarge
-from frontdesk.parsing import MAX_EVENTS, Event, encode_events, parse_events, read_body
-from frontdesk.signature import sign, verify
+from frontdesk.parsing import (
+    MAX_EVENTS,
+    Event,
+    encode_events,
+    parse_events,
+    read_body,
+    sign,
+    verify,
+)
 from linedesk.store.limits import MOST_LEVELS, MOST_WRAPPED_BYTES
 
 ACCEPT_TIME = datetime(2026, 11, 21, 3, 15, 42, 123000, tzinfo=UTC)
@@ -297,6 +304,6 @@ def test_every_secret_is_compared_even_after_one_fits(monkeypatch: pytest.Monkey
         signed_with.append(secret)
         return sign(body, secret)
 
-    monkeypatch.setattr("frontdesk.signature.sign", watched)
+    monkeypatch.setattr("frontdesk.parsing.sign", watched)
     assert verify(b"{}", sign(b"{}", b"first"), secrets=keys)
     assert signed_with == keys
