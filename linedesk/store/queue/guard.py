@@ -188,20 +188,17 @@ class Guard(BackgroundThread):
         failed = False
         while not self._stop.is_set():
             self.activity.busy()
-            failed = not self._try_to_look(failed)
+            try:
+                self.look()
+                failed = False
+            except (QueueError, PyMongoError, BSONError) as error:
+                # The client may be closed during a check that outlasts a stop; its result is not
+                # needed.
+                if not failed and not self._stop.is_set():
+                    _tell(error)
+                failed = True
             self._stop.wait(self._every_seconds)
         self.activity.idle()
-
-    def _try_to_look(self, failed: bool) -> bool:
-        try:
-            self.look()
-        except (QueueError, PyMongoError, BSONError) as error:
-            # The client may be closed during a check that outlasts a stop; its result is not
-            # needed.
-            if not failed and not self._stop.is_set():
-                _tell(error)
-            return False
-        return True
 
 
 def _tell(error: Exception) -> None:

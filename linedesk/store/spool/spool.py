@@ -159,22 +159,20 @@ class Spool:
                 rows.append((n, data))
         return Batch(tuple(data for _, data in rows), rows[-1][0] if rows else 0, file)
 
-    def remove(self, batch: Batch) -> None:
+    def remove(self, batch: Batch, *, refused: str | None = None) -> None:
         """Delete the documents of `oldest`, once they are stored elsewhere.
 
+        With a reason why MongoDB will never take them, they are kept in the table `refused`.
         Numbers follow the order of commits and are never reused, so newer documents are kept.
         """
         with self._writing() as connection:
             # guard: batch-of-this-file -> body
             if self._file == batch.file:
-                _remove(connection, batch.last)
-
-    def set_apart(self, batch: Batch, *, reason: str) -> None:
-        """Keep a batch that MongoDB will never take in the table `refused` of the same file."""
-        with self._writing() as connection:
-            if self._file == batch.file:
-                connection.execute(SET_APART, (reason, batch.last))
-                _remove(connection, batch.last)
+                if refused is not None:
+                    connection.execute(SET_APART, (refused, batch.last))
+                documents, size = connection.execute(SIZES, (batch.last,)).fetchone()
+                connection.execute("DELETE FROM spool WHERE n <= ?", (batch.last,))
+                connection.execute(GROW, (-documents, -size))
 
     def _redact(self, message_id: str) -> None:
         with self._writing() as connection:
@@ -267,12 +265,6 @@ def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
             begin, size = place, 0
         size += len(row.bson)
     yield rows[begin:]
-
-
-def _remove(connection: sqlite3.Connection, last: int) -> None:
-    documents, size = connection.execute(SIZES, (last,)).fetchone()
-    connection.execute("DELETE FROM spool WHERE n <= ?", (last,))
-    connection.execute(GROW, (-documents, -size))
 
 
 def _holds(connection: sqlite3.Connection, key: Key) -> bool:

@@ -20,9 +20,7 @@ from linedesk.setup.collections import create_collections
 from linedesk.store.errors import RecvqClosed, SpoolUnavailable, StoreUnavailable
 from linedesk.store.insert import insert_documents
 from linedesk.store.spool import drain as drain_module
-from linedesk.store.spool import drain_lock
-from linedesk.store.spool.drain import Drain
-from linedesk.store.spool.drain_lock import DrainLock
+from linedesk.store.spool.drain import Drain, DrainLock
 from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
 from tests.waiting import eventually
@@ -189,7 +187,7 @@ def test_one_process_drains_and_another_takes_over(
 def test_a_drain_frozen_amid_a_batch_is_replaced_and_doubles_nothing(
     spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.2)
+    monkeypatch.setattr(drain_module, "STILL_SECONDS", 0.2)
     frozen, goes_on = threading.Event(), threading.Event()
 
     @contextmanager

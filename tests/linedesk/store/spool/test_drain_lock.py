@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from linedesk.store.spool import drain_lock
-from linedesk.store.spool.drain_lock import DrainLock
+from linedesk.store.spool import drain
+from linedesk.store.spool.drain import DrainLock
 from tests.linedesk.store.spool.test_spool import ROOT
 from tests.waiting import eventually
 
 OWNER = """
 import sys
 from pathlib import Path
-from linedesk.store.spool.drain_lock import DrainLock
+from linedesk.store.spool.drain import DrainLock
 turn = DrainLock(Path(sys.argv[1]))
 for _ in sys.stdin:
     print(turn.taken(), flush=True)
@@ -65,7 +65,7 @@ def test_it_passes_on_when_its_owner_is_killed(path: Path) -> None:
 def test_it_passes_on_when_its_owner_is_frozen_and_the_owner_notices(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.2)
+    monkeypatch.setattr(drain, "STILL_SECONDS", 0.2)
     mine, third = DrainLock(path), DrainLock(path)
     with Owner(path) as owner:
         assert owner.taken()
@@ -81,7 +81,7 @@ def test_it_passes_on_when_its_owner_is_frozen_and_the_owner_notices(
 
 
 def test_a_holder_that_renews_it_keeps_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.0)
+    monkeypatch.setattr(drain, "STILL_SECONDS", 0.0)
     mine, other = DrainLock(path), DrainLock(path)
     for _ in range(20):
         assert mine.taken()
