@@ -47,10 +47,8 @@ GATHER_SECONDS = 0.003
 
 # The pause between two probes of a store that is away.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 3.0
-# How long a start waits for the only store, or for the spool.
-START_SECONDS = 3.0
-# How long a start with a spool waits for MongoDB: the spool could take the requests.
-START_RECVQ_SECONDS = 0.5
+# How long a start waits for the spool, and for MongoDB: the spool could take the requests.
+START_SECONDS, START_RECVQ_SECONDS = 3.0, 0.5
 # How long a stop waits for the calls of a store.
 STOP_SECONDS = 3.0
 # How long a stop waits for the drain's batch; the process that drains next begins with it.
@@ -62,29 +60,17 @@ HANGING_SECONDS = 15.0
 class GroupCommit:
     """Stores requests durably in recvq or else in the spool; refuses requests that neither takes.
 
-    It carries out the decisions of `Stores`. The `spool` comes with a second connection to it for
-    the thread that inserts into recvq, and with the `drain` that empties it. Its methods belong to
-    one event loop.
+    It carries out the decisions of `Stores`. `reader` is a second connection to the spool for the
+    thread that inserts into recvq; the `drain` empties it. Its methods belong to one event loop.
     """
 
-    def __init__(
-        self,
-        recvq: Recvq,
-        spool: Spool | None = None,
-        reader: Spool | None = None,
-        drain: Drain | None = None,
-    ) -> None:
-        self._stores = stores = Stores(has_spool=spool is not None)
-        self._recvq = _Runner("recvq", stores.recvq, recvq.insert, recvq.probe)
-        self._runners = [self._recvq]
-        if spool is not None:
-            assert stores.spool is not None
-            assert reader is not None
-            self._recvq.insert = partial(insert_behind, reader, recvq.insert)
-            self._recvq.start_seconds = START_RECVQ_SECONDS
-            append = partial(_append, spool)
-            self._runners.append(_Runner("spool", stores.spool, append, spool.probe))
-        self._spool, self._reader, self._drain = spool, reader, drain
+    def __init__(self, recvq: Recvq, spool: Spool, reader: Spool, drain: Drain) -> None:
+        self._stores = stores = Stores()
+        insert, append = partial(insert_behind, reader, recvq.insert), partial(_append, spool)
+        self._recvq = _Runner("recvq", stores.recvq, insert, recvq.probe, START_RECVQ_SECONDS)
+        spooling = _Runner("spool", stores.spool, append, spool.probe, START_SECONDS)
+        self._runners = [self._recvq, spooling]
+        self._connections, self._drain = (spool, reader), drain
         self._spooling_since: float | None = None
         self._spooled = self._spooled_before = 0
 
@@ -96,7 +82,7 @@ class GroupCommit:
     @property
     def held(self) -> SpoolContents:
         """The spool's content at the last read."""
-        return SpoolContents() if self._drain is None else self._drain.held
+        return self._drain.held
 
     @property
     def spooled_events(self) -> int:
@@ -107,7 +93,7 @@ class GroupCommit:
     def spool(self) -> dict[str, Any] | None:
         """The spool's content for operators; None while it is empty and recvq takes documents."""
         held = self.held
-        if self._spool is None or (self._stores.recvq.is_open and not held.documents):
+        if self._stores.recvq.is_open and not held.documents:
             return None
         seconds = round(held.oldest_seconds, 1)
         return {"documents": held.documents, "bytes": held.bytes, "oldestSeconds": seconds}
@@ -115,10 +101,8 @@ class GroupCommit:
     @property
     def no_spool(self) -> str | None:
         """Why the spool would take no document; None while it would."""
-        spool = self._stores.spool
-        if spool is None:
-            return "this process has no spool"
-        return None if spool.reason is None else str(spool.reason)
+        reason = self._stores.spool.reason
+        return None if reason is None else str(reason)
 
     @property
     def trouble(self) -> str | None:
@@ -129,18 +113,16 @@ class GroupCommit:
     def hanging(self) -> str | None:
         """A text for operators: the thread that exceeds all time limits; None if there is none."""
         hanging = next(filter(None, (one.activity.stalled() for one in self._runners)), None)
-        return hanging or (None if self._drain is None else self._drain.stalled())
+        return hanging or self._drain.stalled()
 
     @property
     def dead(self) -> bool:
         """Whether a part of it ended unexpectedly. Only a new process can then store again."""
-        drain_is_dead = self._drain is not None and self._drain.dead
-        return drain_is_dead or any(runner.dead for runner in self._runners)
+        return self._drain.dead or any(runner.dead for runner in self._runners)
 
     async def open(self) -> None:
         """Start, and wait briefly for the stores; each store works as soon as it answers."""
-        if self._drain is not None:
-            self._drain.start()
+        self._drain.start()
         for runner in self._runners:
             runner.task = asyncio.create_task(self._run(runner), name=runner.name)
             runner.task.add_done_callback(_log_unforeseen_end)
@@ -170,13 +152,11 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Finish waiting requests in either store and end all threads. Bounded, may be repeated."""
-        if self._drain is not None:
-            self._drain.stop()
+        self._drain.stop()
         for runner in self._runners:
             await self._end(runner)
-        drain, connections = self._drain, (self._spool, self._reader)
-        if drain is not None and await asyncio.to_thread(drain.join, STOP_DRAIN_SECONDS):
-            for connection in filter(None, connections):
+        if await asyncio.to_thread(self._drain.join, STOP_DRAIN_SECONDS):
+            for connection in self._connections:
                 connection.close()
 
     async def _end(self, runner: _Runner) -> None:
@@ -186,7 +166,7 @@ class GroupCommit:
         task = runner.task
         if task is not None:
             # MongoDB may be slow to answer the probe, and clients wait for the next process.
-            if runner is self._recvq and self._spool is not None and runner.queue.is_probed:
+            if runner is self._recvq and runner.queue.is_probed:
                 task.cancel()
             await asyncio.wait([task], timeout=STOP_SECONDS)
         # A call that exceeds its own time-out must not delay the end of the loop.
@@ -236,11 +216,10 @@ class GroupCommit:
             runner.report()
             if runner.queue.has_work or runner.queue.has_ended:
                 runner.wake.set()
-        if self._drain is not None:
-            self._report_spooling()
-            if self._stores.spooled != self._spooled:
-                self._spooled = self._stores.spooled
-                self._drain.wake()
+        self._report_spooling()
+        if self._stores.spooled != self._spooled:
+            self._spooled = self._stores.spooled
+            self._drain.wake()
 
     def _report_spooling(self) -> None:
         if self._stores.is_spooling == (self._spooling_since is not None):
@@ -294,6 +273,7 @@ class _Runner:
         queue: StoreQueue,
         insert: InsertCall,
         probe: Callable[[], None],
+        start_seconds: float,
     ) -> None:
         self.queue = queue
         self.insert = insert
@@ -304,7 +284,7 @@ class _Runner:
         self.task: asyncio.Task[None] | None = None
         self.wake, self.stop = asyncio.Event(), asyncio.Event()
         self.first_probe = asyncio.Event()
-        self.start_seconds = START_SECONDS
+        self._start_seconds = start_seconds
         self._away_since = datetime.now(UTC)
         self._reported: NotStored | None = queue.reason
 
@@ -322,7 +302,7 @@ class _Runner:
     async def answered(self) -> None:
         """Wait briefly for the first answer; until then the store takes no requests."""
         try:
-            await asyncio.wait_for(self.first_probe.wait(), self.start_seconds)
+            await asyncio.wait_for(self.first_probe.wait(), self._start_seconds)
         except TimeoutError:
             log.warning('store has not answered yet store="%s"', self.queue.name)
 

@@ -62,7 +62,7 @@ def serve(
     *,
     mongodb_uri: str,
     database: str,
-    spool: SpoolAt | None = None,
+    spool: SpoolAt,
     service: ServiceManager | None = None,
     inherited: Sequence[socket.socket] = (),
     registry: CollectorRegistry | None = None,
@@ -76,8 +76,7 @@ def serve(
     process's row of `status`.
     """
     service = service or ServiceManager()
-    if spool is not None:
-        require_spool(spool.path)
+    require_spool(spool.path)
     service.starting("opening the stores", seconds=START_SECONDS)
     most_connections = allow_connections()
     certificate = _certificate(address)
@@ -158,14 +157,11 @@ def _certificate(address: Address) -> Certificate | None:
 
 
 def _store(
-    database: Database[Document], guard: Guard, spool: SpoolAt | None, figures: FrontdeskMetrics
+    database: Database[Document], guard: Guard, spool: SpoolAt, figures: FrontdeskMetrics
 ) -> GroupCommit:
-    recvq = Recvq(database, guard)
-    if spool is None:
-        return GroupCommit(recvq)
     writer, reader, drained = (Spool(spool.path, max_bytes=spool.max_bytes) for _ in range(3))
     drain = Drain(drained, database, inserting=guard.inserting)
-    store = GroupCommit(recvq, writer, reader, drain)
+    store = GroupCommit(Recvq(database, guard), writer, reader, drain)
     figures.watch_spool(store, max_bytes=spool.max_bytes)
     return store
 

@@ -185,7 +185,7 @@ class Stores:
     """Two stores and one order: recvq first, the spool if recvq does not confirm in time.
 
     While any document of a key is in the spool or on its way there, later documents of that key go
-    behind it. Without a spool, requests that recvq does not confirm are refused.
+    behind it.
 
     After a large insert, recvq has work again only once most of the answered clients have sent
     their next requests. The owner decides how long to wait for that before it calls `begin`.
@@ -205,18 +205,16 @@ class Stores:
     | stop | STOPPING | STOPPING; gives up, unless an insert is under way | |
     | abandon | STOPPING; gives up all | the same | the same |
 
-    To give up means for recvq with a spool: all waiting requests and those under way go there, in
-    their order. Without a spool, and for the spool itself: the request that expired, or the group
-    of the failed insert, is refused. Before each insert, recvq passes requests with a key on its
-    way to the spool on to the spool.
+    To give up means for recvq: all waiting requests and those under way go to the spool, in their
+    order. For the spool: the request that expired, or the group of the failed insert, is refused.
+    Before each insert, recvq passes requests with a key on its way to the spool on to the spool.
 
     The owner calls one method at a time, then wakes the thread of each store that `has_work`. At
     most one call of each store is under way.
     """
 
-    def __init__(self, *, has_spool: bool) -> None:
-        self.recvq = StoreQueue("MongoDB")
-        self.spool = StoreQueue("the spool") if has_spool else None
+    def __init__(self) -> None:
+        self.recvq, self.spool = StoreQueue("MongoDB"), StoreQueue("the spool")
         self.spooled = 0
         """How many documents the spool has confirmed."""
         self.is_spooling = False
@@ -226,7 +224,7 @@ class Stores:
     @property
     def unavailable(self) -> str | None:
         """Why neither store accepts requests; None when one does."""
-        reasons = [store.reason for store in (self.recvq, self.spool) if store is not None]
+        reasons = [store.reason for store in (self.recvq, self.spool)]
         return "; ".join(map(str, reasons)) if all(reasons) else None
 
     # --- requests
@@ -248,7 +246,7 @@ class Stores:
         error = NotStored(f"{store.name} did not confirm in time")
         if request.fair:
             self._is_away(store, error)
-        if store is self.recvq and self.spool is not None:
+        if store is self.recvq:
             self._hand_over(error, now)
         else:
             self._refuse(request, str(error))
@@ -287,7 +285,7 @@ class Stores:
         """Handle a call that failed; the documents of an insert may be stored nevertheless."""
         store.failures += 1
         self._is_away(store, error)
-        if store is self.recvq and self.spool is not None:
+        if store is self.recvq:
             self._hand_over(error, now)
             store.end()
             return
@@ -344,7 +342,7 @@ class Stores:
         store.state, store.reason = StoreState.STOPPING, NotStored(STOPPING)
 
     def _give_up(self, store: StoreQueue, now: float) -> None:
-        if store is self.recvq and self.spool is not None:
+        if store is self.recvq:
             self._hand_over(NotStored(STOPPING), now)
         else:
             self._refuse_all(store.take_group() + store.take_waiting(), STOPPING)
@@ -388,9 +386,7 @@ class Stores:
         """
         spool = self.spool
         for request in requests:
-            if spool is None:
-                self._refuse(request, reason)
-            elif not spool.is_open:
+            if not spool.is_open:
                 self._refuse(request, "; ".join(filter(None, (reason, str(spool.reason)))))
             elif not is_admitted and not spool.has_room(request):
                 self._refuse(request, "too much is waiting to be stored")
@@ -427,7 +423,7 @@ class Stores:
 
     def _finish(self, request: PendingRequest) -> None:
         request.ended.set()
-        if request.store is not None and request.store is self.spool:
+        if request.store is self.spool:
             keys = request.keys
             self._on_their_way.subtract(keys)
             for key in keys:

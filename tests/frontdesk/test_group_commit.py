@@ -19,6 +19,9 @@ from frontdesk import group_commit, store_choice
 from frontdesk.errors import NotStored
 from frontdesk.group_commit import GroupCommit
 from frontdesk.store_choice import Documents
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.errors import SpoolUnavailable
+from linedesk.store.spool.spool import SpoolContents
 from tests.waiting import eventually
 
 WAIT_SECONDS = 10.0
@@ -39,6 +42,34 @@ class Calls:
 
     def probe(self) -> None:
         self._probe()
+
+
+class Away:
+    """A spool that has never taken anything."""
+
+    def keys_held(self, documents: Documents) -> frozenset[Any]:
+        return frozenset()
+
+    def append(self, documents: Documents) -> None:
+        raise AssertionError("it is away")
+
+    def probe(self) -> None:
+        raise SpoolUnavailable("it is away")
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class Resting(BackgroundThread):
+    """A drain with nothing to do."""
+
+    held = SpoolContents()
+
+    def __init__(self) -> None:
+        super().__init__("spool-drain", lambda: self._stop.wait() and None)
+
+    def wake(self) -> None:
+        """Nothing to do."""
 
 
 class Held:
@@ -89,7 +120,7 @@ def over(
     probe: Callable[[], object] = lambda: None,
 ) -> GroupCommit:
     """A group commit over a store of these two calls."""
-    return GroupCommit(Calls(insert, probe))
+    return GroupCommit(Calls(insert, probe), Away(), Away(), Resting())
 
 
 def never_asked(*_: Any) -> Collection[int]:
@@ -283,9 +314,13 @@ def test_a_time_out_while_more_are_awaited_ends_that_and_probes_the_store() -> N
         late = await ask(store, "late", deadline=time.monotonic() + 0.55)
         with pytest.raises(NotStored, match="did not confirm in time"):
             await late
-        assert await insert.group() == ["kept"]
+        # It would have gone to the spool, which is away.
+        with pytest.raises(NotStored, match="did not confirm in time; it is away"):
+            await kept
+        again = asyncio.create_task(_until_stored(store, "again"))
+        assert await insert.group() == ["again"]
         insert.let_go()
-        assert await kept == 0
+        assert await again == 0
         assert store.unavailable is None
 
     asyncio.run(_play(scenario, **FOR_EVER))
@@ -303,7 +338,7 @@ async def test_each_request_gets_its_own_duplicates(store: GroupCommit, insert: 
 
 
 @with_store
-async def test_a_failed_group_refuses_each_of_its_requests_and_no_other(
+async def test_a_failure_refuses_the_group_and_what_waits_if_the_spool_is_away_and_no_other(
     store: GroupCommit, insert: Held
 ) -> None:
     await ask(store, "a")
@@ -311,10 +346,12 @@ async def test_a_failed_group_refuses_each_of_its_requests_and_no_other(
     group = [await ask(store, "b"), await ask(store, "c")]
     insert.let_go()
     await insert.group()
-    later = await ask(store, "d")
+    group.append(await ask(store, "d"))
     insert.let_go(NotStored("away"))
-    assert [str(e) for e in await asyncio.gather(*group, return_exceptions=True)] == ["away"] * 2
-    assert await insert.group() == ["d"]
+    told = [str(e) for e in await asyncio.gather(*group, return_exceptions=True)]
+    assert told == ["away; it is away"] * 3
+    later = asyncio.create_task(_until_stored(store, "e"))
+    assert await insert.group() == ["e"]
     insert.let_go()
     assert await later == 0
 
@@ -375,17 +412,17 @@ async def test_a_time_out_refuses_what_comes_after_it_until_the_insert_succeeds(
 ) -> None:
     slow = await ask(store, "a", deadline=time.monotonic() + 0.55)
     await insert.group()
-    patient = await ask(store, "b")
     with pytest.raises(NotStored):
         await slow
     assert store.unavailable is not None
     with pytest.raises(NotStored):
         await store.store([document("c")], deadline=soon())
     insert.let_go()
-    assert await insert.group() == ["b"]
+    later = asyncio.create_task(_until_stored(store, "d"))
+    assert await insert.group() == ["d"]
     assert store.unavailable is None
     insert.let_go()
-    assert await patient == 0
+    assert await later == 0
 
 
 @with_store
@@ -400,17 +437,15 @@ async def test_a_request_that_came_with_little_time_left_does_not_blame_mongodb(
 
 
 @with_store
-async def test_a_request_that_timed_out_or_left_before_its_turn_is_not_inserted(
+async def test_a_request_that_left_before_its_turn_is_not_inserted(
     store: GroupCommit, insert: Held
 ) -> None:
     await ask(store, "a")
     await insert.group()
-    late = await ask(store, "late", deadline=time.monotonic() + 0.01)
     gone = await ask(store, "gone")
     kept = await ask(store, "kept")
     gone.cancel()
-    with pytest.raises(NotStored):
-        await late
+    await asyncio.sleep(0)
     insert.let_go()
     assert await insert.group() == ["kept"]
     insert.let_go()
@@ -531,7 +566,7 @@ def test_closing_during_an_insert_finishes_and_answers_what_waits() -> None:
         assert [await under_way, await waiting] == [0, 0]
         await closing
         assert not store.dead
-        assert store.unavailable == "stopping"
+        assert store.unavailable == "stopping; stopping"
 
     asyncio.run(scenario())
 
@@ -644,12 +679,14 @@ def test_an_insert_beyond_every_limit_is_reported_as_hanging_until_it_ends() -> 
 async def test_an_outage_of_a_store_is_reported_with_its_beginning(
     store: GroupCommit, insert: Held
 ) -> None:
-    assert store.trouble is None
+    assert store.trouble is not None
+    assert store.trouble.startswith("the spool away since 2")
     one = await ask(store, "a")
     await insert.group()
     insert.let_go(NotStored("no"))
     with pytest.raises(NotStored):
         await one
-    assert store.trouble is not None
-    assert store.trouble.startswith("MongoDB away since 2")
-    assert store.trouble.endswith(" UTC: no")
+    mongodb, spool = store.trouble.split("; ")
+    assert mongodb.startswith("MongoDB away since 2")
+    assert mongodb.endswith(" UTC: no")
+    assert spool.endswith(" UTC: it is away")

@@ -25,35 +25,44 @@ def request(*keys: str, number: int = 0, deadline: float = 1.0) -> PendingReques
     return PendingRequest([document(key, number) for key in keys], deadline)
 
 
-def open_stores(*, has_spool: bool = True) -> Stores:
-    stores = Stores(has_spool=has_spool)
-    for store in filter(None, (stores.recvq, stores.spool)):
+def open_stores() -> Stores:
+    stores = Stores()
+    for store in (stores.recvq, stores.spool):
         assert isinstance(stores.begin(store, 0), Probe)
         stores.probed(store)
     return stores
 
 
-def inserting(*requests: PendingRequest, has_spool: bool) -> Stores:
+def inserting(*requests: PendingRequest) -> Stores:
     """Both stores are open, and these are in recvq's insert under way."""
-    stores = open_stores(has_spool=has_spool)
+    stores = open_stores()
     for one in requests:
         stores.arrive(one, 0)
     assert isinstance(stores.begin(stores.recvq, 0), Insert)
     return stores
 
 
+def spooling() -> tuple[Stores, PendingRequest, PendingRequest]:
+    """recvq is away; the first request is in the spool's insert under way, the second waits."""
+    stores, first, waits = open_stores(), request("A"), request("B")
+    stores.begin(stores.recvq, 0)
+    stores.failed(stores.recvq, AWAY, 0)
+    stores.arrive(first, 0)
+    assert isinstance(stores.begin(stores.spool, 0), Insert)
+    stores.arrive(waits, 0)
+    return stores, first, waits
+
+
 def keys_waiting(stores: Stores) -> list[str]:
-    assert stores.spool is not None
     return [key for one in stores.spool.waiting for _, key in sorted(one.keys)]
 
 
 # --- the table, cell by cell where the machine below cannot distinguish two cells
 
 
-@pytest.mark.parametrize("has_spool", [False, True])
-def test_only_a_time_out_after_fair_time_says_that_a_store_is_away(has_spool: bool) -> None:
+def test_only_a_time_out_after_fair_time_says_that_a_store_is_away() -> None:
     late, patient = request("A", deadline=0.1), request("B", deadline=0.5)
-    stores = inserting(late, patient, has_spool=has_spool)
+    stores = inserting(late, patient)
     stores.expired(late, 0.1)
     assert stores.recvq.state is StoreState.OPEN
     # In its spool, patient has a later deadline now.
@@ -65,44 +74,29 @@ def test_only_a_time_out_after_fair_time_says_that_a_store_is_away(has_spool: bo
     assert str(stores.recvq.reason) == "MongoDB did not confirm in time"
 
 
-def test_without_a_spool_a_time_out_refuses_one_and_a_failure_one_group() -> None:
-    first, second, waits = request("A"), request("A", deadline=5), request("A", deadline=5)
-    stores = inserting(first, second, has_spool=False)
-    stores.arrive(waits, 0)
-    stores.expired(first, 1)
-    assert [one.is_done for one in (first, second)] == [True, False]
-    stores.failed(stores.recvq, AWAY, 2)
-    assert not waits.is_done
-    assert str(second.answer) == "does not answer"
-    assert isinstance(stores.begin(stores.recvq, 2), Probe)
-    stores.probed(stores.recvq)
-    assert stores.begin(stores.recvq, 2) == Insert(waits.documents, 3)
-
-
 def test_a_stop_during_an_insert_finishes_what_waits_and_during_a_probe_refuses_it() -> None:
     for insert_ends in (True, False):
-        first, waits = request("A"), request("B")
-        stores = inserting(first, has_spool=False)
-        stores.arrive(waits, 0)
+        stores, first, waits = spooling()
         if not insert_ends:
-            stores.failed(stores.recvq, AWAY, 0)
-            stores.begin(stores.recvq, 0)
-        stores.stop(stores.recvq, 0)
+            stores.expired(first, first.deadline)
+            stores.failed(stores.spool, AWAY, 0)
+            assert isinstance(stores.begin(stores.spool, 0), Probe)
+        stores.stop(stores.spool, 0)
         if insert_ends:
-            stores.inserted(stores.recvq, ())
-            assert isinstance(stores.begin(stores.recvq, 0), Insert)
-            stores.inserted(stores.recvq, ())
+            stores.inserted(stores.spool, ())
+            assert isinstance(stores.begin(stores.spool, 0), Insert)
+            stores.inserted(stores.spool, ())
             assert (first.answer, waits.answer) == (0, 0)
         else:
             assert str(waits.answer) == "stopping"
-            stores.probed(stores.recvq)
-        assert stores.recvq.has_ended
-        assert stores.recvq.state is StoreState.STOPPING
+            stores.probed(stores.spool)
+        assert stores.spool.has_ended
+        assert stores.spool.state is StoreState.STOPPING
 
 
 def test_each_request_gets_its_own_duplicates() -> None:
     requests = [request("A", "B"), request("A"), request("A", "B", "C")]
-    stores = inserting(*requests, has_spool=False)
+    stores = inserting(*requests)
     stores.inserted(stores.recvq, frozenset({1, 3, 4, 5}))
     assert [one.answer for one in requests] == [1, 0, 3]
 
@@ -110,7 +104,7 @@ def test_each_request_gets_its_own_duplicates() -> None:
 def test_a_request_ahead_of_a_spooled_one_with_a_shared_key_goes_to_the_spool_with_it() -> None:
     # While B alone is inserted, the spool could already have the B of a later request.
     requests = [request("B"), request("C"), request("A", "B")]
-    stores = inserting(*requests, has_spool=True)
+    stores = inserting(*requests)
     stores.keys_spooled([("main", "A")], 0)
     assert keys_waiting(stores) == ["B", "A", "B"]
     assert stores.begin(stores.recvq, 0) == Insert(requests[1].documents, 1)
@@ -118,7 +112,7 @@ def test_a_request_ahead_of_a_spooled_one_with_a_shared_key_goes_to_the_spool_wi
 
 def test_keys_found_spooled_after_a_time_out_leave_it_probing() -> None:
     late = request("A")
-    stores = inserting(late, has_spool=True)
+    stores = inserting(late)
     stores.expired(late, 1)
     stores.keys_spooled([("main", "A")], 1)
     assert isinstance(stores.begin(stores.recvq, 1), Probe)
@@ -129,7 +123,6 @@ def test_a_full_spool_refuses_what_is_new_but_takes_what_recvq_had_admitted(
 ) -> None:
     monkeypatch.setattr(store_choice, "MOST_DOCUMENTS", 2)
     stores = open_stores()
-    assert stores.spool is not None
     admitted = [request("A"), request("A")]
     for one in admitted:
         stores.arrive(one, 0)
@@ -146,7 +139,6 @@ def test_a_full_spool_refuses_what_is_new_but_takes_what_recvq_had_admitted(
 
 def test_where_neither_store_works_each_says_why() -> None:
     stores = open_stores()
-    assert stores.spool is not None
     stores.begin(stores.spool, 0)
     one, other = request("A"), request("A")
     for store, lost in ((stores.spool, one), (stores.recvq, other)):
@@ -163,13 +155,12 @@ def test_where_neither_store_works_each_says_why() -> None:
 
 def test_an_insert_that_succeeds_late_answers_what_the_spool_has_not_yet_and_opens_it() -> None:
     late = request("A")
-    stores = inserting(late, has_spool=True)
+    stores = inserting(late)
     stores.expired(late, 1)
     assert late.deadline == 1.8
     stores.inserted(stores.recvq, {0})
     assert late.answer == 1
     assert stores.recvq.state is StoreState.OPEN
-    assert stores.spool is not None
     assert stores.begin(stores.spool, 1) is None
 
 
@@ -209,31 +200,25 @@ def test_a_request_larger_than_the_bound_still_gets_its_turn(
     assert stores.begin(stores.recvq, 0) == Insert(large.documents, 1)
 
 
-@pytest.mark.parametrize("has_spool", [False, True])
-def test_a_store_that_was_given_up_takes_nothing_and_keeps_nothing(has_spool: bool) -> None:
+def test_a_store_that_was_given_up_takes_nothing_and_keeps_nothing() -> None:
     first, waits = request("A"), request("B")
-    stores = inserting(first, has_spool=has_spool)
+    stores = inserting(first)
     stores.arrive(waits, 0)
     stores.abandon(stores.recvq, 0)
     assert stores.recvq.has_ended
-    if stores.spool is not None:
-        assert stores.spool.waiting == [first, waits]
-        stores.begin(stores.spool, 0)
-        stores.inserted(stores.spool, ())
-        assert stores.spooled == 2
-    else:
-        assert [str(one.answer) for one in (first, waits)] == ["stopping", "stopping"]
+    assert stores.spool.waiting == [first, waits]
+    stores.begin(stores.spool, 0)
+    stores.inserted(stores.spool, ())
+    assert stores.spooled == 2
 
 
-def test_a_failure_during_a_stop_refuses_what_waits_where_there_is_no_spool() -> None:
-    first, waits = request("A"), request("B")
-    stores = inserting(first, has_spool=False)
-    stores.arrive(waits, 0)
-    stores.stop(stores.recvq, 0)
+def test_a_failure_during_a_stop_refuses_what_waits_for_the_spool() -> None:
+    stores, first, waits = spooling()
+    stores.stop(stores.spool, 0)
     assert not waits.is_done
-    stores.failed(stores.recvq, AWAY, 0)
+    stores.failed(stores.spool, AWAY, 0)
     assert [str(one.answer) for one in (first, waits)] == ["does not answer"] * 2
-    assert stores.recvq.has_ended
+    assert stores.spool.has_ended
 
 
 # --- the machine
@@ -249,8 +234,7 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(store_choice, "MOST_DOCUMENTS", 6)
-        self.stores = Stores(has_spool=True)
-        assert self.stores.spool is not None
+        self.stores = Stores()
         self.spool = self.stores.spool
         self.now = 0.0
         self.number = 0
