@@ -9,8 +9,6 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -73,16 +71,12 @@ class FrontDesk:
             ],
             openapi_url=None,
             redirect_slashes=False,
-            lifespan=self._lifespan,
             exception_handlers={HTTPException: self._http_problem},
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] == "http"
-            and scope["path"] == self._desk.path
-            and scope["method"] == "POST"
-        ):
+        # Only HTTP comes here: the server has neither lifespan events nor WebSockets.
+        if scope["path"] == self._desk.path and scope["method"] == "POST":
             response = await self.answer(Request(scope, receive))
             await response(scope, receive, send)
         else:
@@ -132,14 +126,6 @@ class FrontDesk:
                 return await reading
         except TimeoutError:
             raise TooSlow("body did not arrive in time") from None
-
-    @asynccontextmanager
-    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
-        await self._store.open()
-        try:
-            yield
-        finally:
-            await self._store.close()
 
     async def _http_problem(self, request: Request, error: Exception) -> JSONResponse:
         """404 and 405 in the form of every other refusal; the Allow header is kept."""

@@ -175,7 +175,7 @@ def server_config(
         http=Connection,
         forwarded_allow_ips=list(PROXIES),
         server_header=False,
-        lifespan="on",
+        lifespan="off",
         ws="none",
         log_config=None,
         access_log=False,

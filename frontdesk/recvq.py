@@ -81,13 +81,11 @@ class Recvq:
     def _not_stored(self) -> Iterator[None]:
         try:
             yield
-        except RecvqClosed as error:
+        except (RecvqClosed, SetupError) as error:
             raise NotStored(str(error)) from error
         except StoreUnavailable as error:
             reason = self._guard.refused or "MongoDB does not answer"
             raise NotStored(reason, detail=str(error)) from error
-        except SetupError as error:
-            raise NotStored(str(error)) from error
         except PyMongoError as error:
             # By name and code only: the server's own text can quote the document to insert.
             detail = f"{type(error).__name__} {getattr(error, 'code', None)}"

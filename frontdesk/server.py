@@ -102,6 +102,7 @@ class FrontdeskServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the store and take connections, then report readiness."""
+        await self._store.open()
         await super().startup([])
         for listener in sockets or []:
             place = listener.getsockname()[:2]
@@ -136,7 +137,7 @@ class FrontdeskServer(uvicorn.Server):
         left = len(connections)
         for connection in list(connections):
             connection.abort()
-        await self.lifespan.shutdown()
+        await self._store.close()
         self._figures.refusals.tell()
         self.snapshots.take()
         log.info("stopped connections_left=%d seconds=%.1f", left, time.monotonic() - began)
