@@ -18,12 +18,7 @@ from frontdesk.store_choice import Documents
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import check_recvq
 from linedesk.store.documents import RECVQ, Document
-from linedesk.store.errors import (
-    NotReplicaSet,
-    RecvqClosed,
-    SetupError,
-    StoreUnavailable,
-)
+from linedesk.store.errors import RecvqClosed, SetupError, StoreUnavailable
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
 from linedesk.store.replica_set import is_not_initiated
@@ -69,7 +64,7 @@ class Recvq:
             except StoreUnavailable:
                 if is_not_initiated(self._database.client):
                     words = "the replica set is not initiated yet: run `linedesk init`"
-                    raise NotReplicaSet(words) from None
+                    raise NotStored(words) from None
                 raise
             if self._guard.closed is not None:
                 # The limit may be over already: the guard's own next check is up to a second away.

@@ -38,7 +38,7 @@ class ServiceManager:
         kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
         self._socket = socket.socket(socket.AF_UNIX, kind) if address else None
         self._lock = threading.Lock()
-        # All below under _lock. State changes that could not be sent yet.
+        # Under _lock: the last state change, if it could not be sent yet.
         self._owed: tuple[str, ...] = ()
 
     def starting(self, status: str, *, seconds: float) -> None:
@@ -47,8 +47,7 @@ class ServiceManager:
 
     def ready(self, status: str) -> None:
         """Report that the process is ready; called once."""
-        self._turn_to("READY=1")
-        self._tell("WATCHDOG=1", _status(status))
+        self._tell("WATCHDOG=1", _status(status), state="READY=1")
 
     def alive(self, status: str) -> None:
         """Report that the process makes progress, or waits for a known reason."""
@@ -60,22 +59,18 @@ class ServiceManager:
 
     def stopping(self, status: str, *, seconds: float) -> None:
         """Report a clean shutdown; the next report follows within `seconds`."""
-        self._turn_to("STOPPING=1")
-        self._tell(_extension(seconds), _status(status))
+        self._tell(_extension(seconds), _status(status), state="STOPPING=1")
 
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
 
-    def _turn_to(self, state: str) -> None:
-        """Send a state change; of several unsent ones only the last is kept."""
-        with self._lock:
-            self._owed = (state,)
-
-    def _tell(self, *lines: str) -> None:
+    def _tell(self, *lines: str, state: str = "") -> None:
         if self._socket is None:
             return
         with self._lock:
+            if state:
+                self._owed = (state,)
             message = "\n".join([*self._owed, *lines]).encode("utf-8", "replace")
             try:
                 self._socket.sendto(message, socket.MSG_NOSIGNAL, self._address)

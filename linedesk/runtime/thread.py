@@ -52,10 +52,6 @@ class BackgroundThread:
         return not self._thread.is_alive()
 
     @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    @property
     def dead(self) -> bool:
         """Whether the thread has ended although it was not stopped."""
         return self._is_started and not self._thread.is_alive() and not self._stop.is_set()

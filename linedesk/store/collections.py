@@ -15,11 +15,7 @@ from pymongo.errors import OperationFailure
 
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.documents import (
-    PROGRESS,
-    RECVQ,
-    SCHEMA,
-)
+from linedesk.store.documents import PROGRESS, RECVQ, SCHEMA
 from linedesk.store.errors import UNAUTHORIZED, OtherSchema, WrongCollection, translated
 from linedesk.store.records.events import EVENT_ID
 

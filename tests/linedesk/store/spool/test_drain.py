@@ -247,7 +247,7 @@ def test_bytes_that_only_resemble_a_document_block_no_others_as_the_oldest(
         assert spool.held().oldest_seconds == 0
         eventually(lambda: stored(database) == ["b"])
         eventually(lambda: "spool is empty" in caplog.text)
-        assert drain.alive
+        assert not drain.dead
     assert "set apart event_id=unknown" in caplog.text
 
 
