@@ -43,8 +43,6 @@ InsertCall = Callable[[Documents, float], Collection[int]]
 # with clients that send as soon as they are answered: throughput is 1.5 times higher over 8
 # connections, 1.35 times over 32, 1.2 times over 128, and unchanged over 1.
 GATHER_SECONDS = 0.003
-
-
 # The pause between two probes of a store that is away.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 3.0
 # How long a start waits for the spool, and for MongoDB: the spool could take the requests.

@@ -23,7 +23,7 @@ from linedesk.store.errors import SpoolDamaged, SpoolUnavailable
 from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.redaction import redacted, unsent_id_of
 from linedesk.store.spool import spool_file
-from linedesk.store.spool.spool_file import Identity, Key, Row, SpoolLimits, as_row, keys_of
+from linedesk.store.spool.spool_file import Identity, Key, SpoolLimits, as_row, keys_of
 
 # Documents are written in transactions of about this size to keep the write-ahead log small.
 PART_BYTES = 4 * 1024 * 1024
@@ -102,9 +102,8 @@ class Spool:
         An unsend empties the copies of its message. They are ahead of it because they share its
         key.
         """
-        rows = [as_row(document) for document in documents]
         for _ in range(REPLACED_TIMES):
-            for part in _parts(rows):
+            for part in _parts(documents):
                 self._append(part)
             # Documents in a file that was set aside in the meantime would be lost.
             # guard: spool-still-there -> body
@@ -197,9 +196,10 @@ class Spool:
             with suppress(sqlite3.Error):
                 connection.close()
 
-    def _append(self, rows: Sequence[Row]) -> None:
-        size = sum(len(row.bson) for row in rows)
+    def _append(self, documents: Sequence[RawBSONDocument]) -> None:
+        size = sum(len(document.raw) for document in documents)
         self._check_room(size)
+        rows = [as_row(document) for document in documents]
         with self._writing() as connection:
             connection.executemany(INSERT, rows)
             connection.execute(GROW, (len(rows), size))
@@ -257,14 +257,14 @@ class Spool:
         return self._connection
 
 
-def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _parts(documents: Sequence[RawBSONDocument]) -> Iterator[Sequence[RawBSONDocument]]:
     begin = size = 0
-    for place, row in enumerate(rows):
-        if size and size + len(row.bson) > PART_BYTES:
-            yield rows[begin:place]
+    for place, document in enumerate(documents):
+        if size and size + len(document.raw) > PART_BYTES:
+            yield documents[begin:place]
             begin, size = place, 0
-        size += len(row.bson)
-    yield rows[begin:]
+        size += len(document.raw)
+    yield documents[begin:]
 
 
 def _holds(connection: sqlite3.Connection, key: Key) -> bool:

@@ -17,7 +17,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from bson.raw_bson import RawBSONDocument
 
@@ -323,16 +322,6 @@ def _detail(path: Path, error: OSError) -> str:
 Key = tuple[str, str]
 
 
-class Row(NamedTuple):
-    """The columns except `n`; `bson` has the exact bytes for MongoDB."""
-
-    channel: str
-    key: str
-    event_id: str | None
-    message_id: str | None
-    bson: bytes
-
-
 def key_of_document(document: RawBSONDocument) -> Key:
     return document["channel"], document["key"]
 
@@ -341,11 +330,7 @@ def keys_of(documents: Iterable[RawBSONDocument]) -> frozenset[Key]:
     return frozenset(key_of_document(document) for document in documents)
 
 
-def as_row(document: RawBSONDocument) -> Row:
-    """The row of a document, with the message's id for unsends."""
-    return Row(
-        *key_of_document(document),
-        document.get(EVENT_ID),
-        message_id_of(document),
-        bytes(document.raw),
-    )
+def as_row(document: RawBSONDocument) -> tuple[str, str, str | None, str | None, bytes]:
+    """The columns except `n`: the message's id for unsends, and the exact bytes for MongoDB."""
+    names = document.get(EVENT_ID), message_id_of(document)
+    return *key_of_document(document), *names, bytes(document.raw)
