@@ -64,13 +64,16 @@ class GroupCommit:
 
     def __init__(self, recvq: Recvq, spool: Spool, reader: Spool, drain: Drain) -> None:
         self._stores = stores = Stores()
-        insert, append = partial(insert_behind, reader, recvq.insert), partial(_append, spool)
+        insert, append = (
+            partial(insert_behind, reader, recvq.insert),
+            partial(_append, spool, drain),
+        )
         self._recvq = _Runner("recvq", stores.recvq, insert, recvq.probe, START_RECVQ_SECONDS)
         spooling = _Runner("spool", stores.spool, append, spool.probe, START_SECONDS)
         self._runners = [self._recvq, spooling]
         self._connections, self._drain = (spool, reader), drain
         self._spooling_since: float | None = None
-        self._spooled = self._spooled_before = 0
+        self._spooled_before = 0
 
     @property
     def unavailable(self) -> str | None:
@@ -215,9 +218,6 @@ class GroupCommit:
             if runner.queue.has_work or runner.queue.has_ended:
                 runner.wake.set()
         self._report_spooling()
-        if self._stores.spooled != self._spooled:
-            self._spooled = self._stores.spooled
-            self._drain.wake()
 
     def _report_spooling(self) -> None:
         if self._stores.is_spooling == (self._spooling_since is not None):
@@ -245,9 +245,10 @@ class GroupCommit:
         self._set_timer(request)
 
 
-def _append(spool: Spool, documents: Documents, seconds: float) -> Collection[int]:
-    """Store all documents in the spool; it reports no duplicates."""
+def _append(spool: Spool, drain: Drain, documents: Documents, seconds: float) -> Collection[int]:
+    """Store all documents in the spool, and wake its drain; it reports no duplicates."""
     spool.append(documents)
+    drain.wake()
     return ()
 
 
