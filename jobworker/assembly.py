@@ -63,11 +63,12 @@ if TYPE_CHECKING:
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
 # For operators: the state, and the reason why no send gets a turn at the gate.
-FAILING = "LINE fails", "waits: LINE fails, and linedesk tries a single call now and then"
 WORDS = {
     BreakerState.CLOSED: ("LINE is called", ""),
-    BreakerState.OPEN: FAILING,
-    BreakerState.HALF_OPEN: FAILING,
+    BreakerState.OPEN: (
+        "LINE fails",
+        "waits: LINE fails, and linedesk tries a single call now and then",
+    ),
     BreakerState.UNAUTHORIZED: ("LINE refuses the token", "waits: LINE refuses the access token"),
 }
 # Names for one ticket of a class, and for several.

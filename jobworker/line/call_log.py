@@ -20,7 +20,7 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from jobworker.line.gate import current_turn
+from jobworker.line.gate import current_ticket
 from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.month import Kind, SentHere, day_of, sent_id
 from jobworker.metrics import WorkerMetrics
@@ -134,7 +134,7 @@ class CallLog(RowLog):
 
         `to` is a send's recipient in the form of LINE's API.
         """
-        turn = current_turn()
+        ticket = current_ticket()
         row = CallRecord(
             at=self._now(),
             method=method,
@@ -142,8 +142,8 @@ class CallLog(RowLog):
             event_id=context.get(EVENT_ID),
             key=context.get("key"),
             attempt=context.get("attempt", 1),
-            turn_class=turn.turn_class.word if turn else None,
-            waited_ms=round(turn.waited_seconds * 1000, 1) if turn else None,
+            turn_class=ticket.turn_class.word if ticket else None,
+            waited_ms=round(ticket.waited_seconds * 1000, 1) if ticket else None,
             people=people_of(endpoint, to, self.groups.people),
             also=context.get("also") or [],
         )

@@ -80,7 +80,7 @@ class Hosts:
 
 
 def _watch(figures: WorkerMetrics, name: str, gate: Gate) -> None:
-    breaker, fails = gate.breaker, (BreakerState.OPEN, BreakerState.HALF_OPEN)
+    breaker = gate.breaker
     figures.set("gate_use", Use(lambda: gate.used_seconds), name)
     figures.set("gate_waiting", lambda: gate.waiting, name)
     for one in TurnClass:
@@ -88,7 +88,7 @@ def _watch(figures: WorkerMetrics, name: str, gate: Gate) -> None:
         figures.set(
             "gate_class_longest_seconds", partial(gate.longest_seconds, one), name, one.word
         )
-    figures.set("breaker_open", lambda: breaker.state in fails, name)
+    figures.set("breaker_open", lambda: breaker.state is BreakerState.OPEN, name)
     figures.set("breaker_pause_seconds", lambda: round(breaker.held_seconds(), 3), name)
 
 
