@@ -28,7 +28,7 @@ from jobworker.line.gate_order import (
     TicketState,
     TurnClass,
 )
-from jobworker.metrics import Used
+from jobworker.metrics import Use
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Gate:
         self._next_start = 0.0
         self._last_start = 0.0
         self._call_seconds = 0.0
-        self._used = Used()
+        self._use = Use(monotonic())
 
     @property
     def waiting(self) -> int:
@@ -110,10 +110,12 @@ class Gate:
         return max(self.interval_seconds, self._call_seconds / self.concurrency)
 
     @property
-    def used_seconds(self) -> float:
-        """The total time without a turn to give, by the limit of calls or the interval."""
+    def use(self) -> float:
+        """The recent share of time without a turn to give, by the limit of calls or the
+        interval.
+        """
         with self._lock:
-            return self._used.seconds(self._monotonic())
+            return self._use.share(self._monotonic())
 
     @property
     def is_closed(self) -> bool:
@@ -280,7 +282,7 @@ class Gate:
         alone = self.breaker.is_probed
         ticket = self._order.grant(now=now, turn_seconds=self.turn_seconds, alone=alone)
         if self._order.state is GateState.HELD:
-            self._used.begin(now)
+            self._use.begin(now)
         return ticket
 
     def may_call(self, ticket: Ticket) -> bool:
@@ -342,4 +344,4 @@ class Gate:
     def _end_use(self) -> None:
         """Under the lock: note that it has a turn to give once its interval is over."""
         if self._order.state is not GateState.HELD:
-            self._used.end(max(self._monotonic(), self._next_start))
+            self._use.end(max(self._monotonic(), self._next_start))

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from jobworker.line.breaker import BreakerState
 from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
 from jobworker.line.gate_order import TurnClass
-from jobworker.metrics import Use, WorkerMetrics
+from jobworker.metrics import WorkerMetrics
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Hosts:
 
 def _watch(figures: WorkerMetrics, name: str, gate: Gate) -> None:
     breaker = gate.breaker
-    figures.set("gate_use", Use(lambda: gate.used_seconds), name)
+    figures.set("gate_use", lambda: gate.use, name)
     figures.set("gate_waiting", lambda: gate.waiting, name)
     for one in TurnClass:
         figures.set("gate_class_waiting", partial(gate.waiting_in, one), name, one.word)

@@ -219,13 +219,13 @@ def test_the_gate_is_in_use_while_it_has_no_turn_to_give() -> None:
     first, second = several(hand, 1)[0], Held(hand, 1.0)
     assert first.call()
     hand.now += 5.0
-    assert hand.gate.used_seconds == 0.0
+    assert hand.used_seconds == 0.0
     second.enter()
     hand.now += 3.0
-    assert hand.gate.used_seconds == pytest.approx(3.0)
+    assert hand.used_seconds == pytest.approx(3.0)
     first.leave()
     hand.now += 7.0
-    assert hand.gate.used_seconds == pytest.approx(3.0)
+    assert hand.used_seconds == pytest.approx(3.0)
 
 
 def test_a_gate_that_keeps_its_interval_is_in_use_for_that_long() -> None:
@@ -235,7 +235,7 @@ def test_a_gate_that_keeps_its_interval_is_in_use_for_that_long() -> None:
         assert one.call()
         hand.advance(1.0)
     hand.advance(10.0)
-    assert hand.gate.used_seconds == pytest.approx(2.0)
+    assert hand.used_seconds == pytest.approx(2.0)
 
 
 # With real threads, against the simulator.

@@ -95,6 +95,11 @@ class Hand:
         """Run it once this much time has passed."""
         heapq.heappush(self._later, (self.now + seconds, next(self._numbers), action))
 
+    @property
+    def used_seconds(self) -> float:
+        """The total time without a turn to give."""
+        return self.gate._use.seconds(self.now)
+
     def run(self) -> None:
         while self.steps:
             self.steps.popleft()()
