@@ -21,8 +21,9 @@ from jobworker.handler_retry import Failure
 
 
 class HandlerRunner:
-    """Runs the handlers of a bot of this process, on the thread of the turn. What it does
-    differently for worker processes is in `jobworker.remote.runner`.
+    """Runs the handlers of a bot of this process, on the thread of the turn.
+
+    `jobworker.remote.runner` has the one of worker processes.
     """
 
     def __init__(self, bot: Bot | None) -> None:

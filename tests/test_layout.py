@@ -155,11 +155,11 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
 MOST_LINES = {
     "frontdesk": 2_673,
     "dispatcher": 6_800,
-    "jobworker": 14_820,
+    "jobworker": 14_631,
     "linedesk.store": 3_580,
     "linedesk.runtime": 890,
 }
-MOST_FILES_OF_THE_WAY = 78
+MOST_FILES_OF_THE_WAY = 75
 MOST_METHODS = 30
 MOST_PARAMETERS = 8
 MOST_LOCKS = 24
