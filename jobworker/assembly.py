@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from jobworker.bot.content import ContentDownloads
 from jobworker.bot.talk import TalkContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
-from jobworker.handler_runner import HandlerRunner, LocalRunner
+from jobworker.handler_runner import HandlerRunner
 from jobworker.line.breaker import BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
@@ -45,12 +45,10 @@ from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
 from jobworker.sending.button import Buttons, SlowAnswers
 from jobworker.sending.conversation_outbox import LIMITS, SendLimits
-from jobworker.sending.late_replies import A_DAY
 from jobworker.sending.outbox import Outbox
 from jobworker.sending.outboxes import Outboxes
 from jobworker.sending.outcomes import Outcomes
 from jobworker.sending.sender import Sender
-from jobworker.sending.verdict import ReplyUnknown
 from jobworker.turn import Turns
 from jobworker.unsend import Unsends
 from linedesk.runtime.metrics import Metrics
@@ -63,11 +61,12 @@ if TYPE_CHECKING:
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
 # For operators: the state, and the reason why no send gets a turn at the gate.
-FAILING = "LINE fails", "waits: LINE fails, and linedesk tries a single call now and then"
 WORDS = {
     BreakerState.CLOSED: ("LINE is called", ""),
-    BreakerState.OPEN: FAILING,
-    BreakerState.HALF_OPEN: FAILING,
+    BreakerState.OPEN: (
+        "LINE fails",
+        "waits: LINE fails, and linedesk tries a single call now and then",
+    ),
     BreakerState.UNAUTHORIZED: ("LINE refuses the token", "waits: LINE refuses the access token"),
 }
 # Names for one ticket of a class, and for several.
@@ -92,10 +91,7 @@ class LineSettings:
     threads: int
     concurrency: int = 1
     """The number of calls to a host that may be under way at a time."""
-    reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     data_base: str | None = None
-    late_replies_a_day: int = A_DAY
-    """The number of paid calls a day for late replies of one conversation."""
     handler_seconds: float = 60.0
     """The time limit of handlers without a limit of their own."""
     send_limits: SendLimits = LIMITS
@@ -246,11 +242,7 @@ class BotWorker:
         self.rows = RowWriter(calls, runs.rows, looks=[one.look for one in looks])
         self.line = side = LineSide(line, calls, leader, figures=figures, now=now)
         schedule = Schedule(database, timer_set)
-        limits = replace(
-            line.send_limits,
-            reply_unknown=line.reply_unknown,
-            late_replies_a_day=line.late_replies_a_day,
-        )
+        limits = line.send_limits
         batches = Batches(committer)
         self.outcomes = Outcomes(
             side.line,
@@ -278,11 +270,8 @@ class BotWorker:
             side.line, load=conversations.load, is_on=line.loading_animation
         )
         self._leader, self._workers = leader, workers
-        runner: HandlerRunner
-        if workers is None:
-            assert bot is not None, "without worker processes the bot runs here"
-            runner = LocalRunner(bot)
-        else:
+        runner = HandlerRunner(bot)
+        if workers is not None:
             Metrics(OF_LEADER, registry).ask(workers.figures)
             runner = RemoteRunner(
                 workers, handler_seconds=line.handler_seconds, now=now, masked=handling.masked

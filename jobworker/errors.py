@@ -1,24 +1,4 @@
-"""The errors of running a bot and calling LINE, split by the caller's reaction.
-
-* WorkerError
-  * LineError         a call of the LINE API brought no answer
-    * NotSendable     permanent: the request cannot even be written
-    * NotSent         transient and definite: the request never left this machine
-    * OutcomeUnknown  transient: LINE may or may not have accepted it
-  * GateClosed        the process is stopping or may have been replaced; nothing was called
-    * LineAway        LINE is not called for now: it fails, or refuses the access token
-  * WorkerAway        the handler's worker process is away, or has lost the job
-  * MayArriveTwice    a replay of a send that LINE may have accepted, too old to be proved
-  * NotRunning        an `ApiClient` was used outside a running worker
-  * ContentError      a photo, video, voice message or file cannot be downloaded
-    * ContentNotReady, ContentFailed   transient: the handler is tried later
-    * ContentRefused, with ContentNotFound and ContentGone; ContentTooLarge, ExternalContent
-  * PermanentError    each further try of the handler would fail in the same way
-  * TransientError    not the handler's fault: it is tried for some minutes, any number of times
-  * BotError          the bot asked for something that cannot be carried out
-    * TalkEnded       a talk was used after its handler had ended
-    * NoTimerHandler  a timer fired that has no handler in the bot
-"""
+"""The errors of running a bot and calling LINE, split by the caller's reaction."""
 
 from __future__ import annotations
 
@@ -50,7 +30,7 @@ class GateClosed(WorkerError):
 
 
 class LineAway(GateClosed):
-    """The breaker is open, so LINE is not called for now; a later try may succeed."""
+    """LINE fails or refuses the access token: it is not called for now, a later try may succeed."""
 
 
 class WorkerAway(WorkerError):
@@ -71,7 +51,7 @@ class NotRunning(WorkerError):
 
 
 class TransientError(WorkerError):
-    """Not the handler's fault, and temporary: it is tried for some minutes."""
+    """Not the handler's fault, and temporary: it is tried for some minutes, any number of times."""
 
 
 class PermanentError(WorkerError):

@@ -12,7 +12,7 @@ runner
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
@@ -20,17 +20,27 @@ from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import Failure
 
 
-class HandlerRunner(Protocol):
-    """Runs the handlers of one bot."""
+class HandlerRunner:
+    """Runs the handlers of a bot of this process, on the thread of the turn.
+
+    `jobworker.remote.runner` has the one of worker processes.
+    """
+
+    def __init__(self, bot: Bot | None) -> None:
+        self._bot = bot
 
     def bot(self) -> Bot:
         """The rules in force. Raises WorkerAway if none are known."""
+        assert self._bot is not None, "without worker processes the bot runs here"
+        return self._bot
 
     def rule_in(self, talk: Talk, event: Any) -> Rule | None:
         """The rule of an event (`Bot.rule_in`). Raises WorkerAway, NoTimerHandler."""
+        return self.bot().rule_in(talk, event)
 
     def limit_of(self, rule: Rule) -> float | None:
         """The dispatcher's time limit of a handler; None for HANDLER_LIMIT_SECONDS."""
+        return rule.limit
 
     def run(self, rule: Rule, event: Any, talk: Talk, call: HandlerContext) -> Failure | None:
         """Run the rule's handler; returns why it failed elsewhere.
@@ -39,23 +49,5 @@ class HandlerRunner(Protocol):
         of a handler that runs on this thread, and WorkerAway if it has to be tried again without a
         failed try.
         """
-
-
-class LocalRunner:
-    """Runs the handlers of a bot of this process, on the thread of the turn."""
-
-    def __init__(self, bot: Bot) -> None:
-        self._bot = bot
-
-    def bot(self) -> Bot:
-        return self._bot
-
-    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
-        return self._bot.rule_in(talk, event)
-
-    def limit_of(self, rule: Rule) -> float | None:
-        return rule.limit
-
-    def run(self, rule: Rule, event: Any, talk: Talk, call: HandlerContext) -> Failure | None:
         rule.handler(event, talk)
         return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry
@@ -223,17 +222,19 @@ class WorkerMetrics(Metrics):
         return lambda rows: self.add("unwritten_rows", collection, by=rows)
 
 
-class Used:
-    """The total time of use in seconds; under its owner's lock.
+class Use:
+    """The share of the last USE_SECONDS in which something was in use; under its owner's lock.
 
     Every time is monotonic. A use may end in the future; one that begins before that end counts
     from the end on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
         self._ended = 0.0
         self._until = -math.inf
         self._since: float | None = None
+        # The times of readings, each with the total use until then.
+        self._looks = [(now, 0.0)]
 
     def begin(self, now: float) -> None:
         """It is in use from now on, unless it was already."""
@@ -247,31 +248,14 @@ class Used:
             self._since, self._until = None, until
 
     def seconds(self, now: float) -> float:
+        """Return the total time of use."""
         to_come = max(0.0, self._until - now)
         under_way = 0.0 if self._since is None else now - max(self._since, self._until)
         return self._ended - to_come + max(0.0, under_way)
 
-
-class Use:
-    """The share of the last USE_SECONDS that was in use; any thread may ask.
-
-    `used_seconds` returns the total time of use.
-    """
-
-    def __init__(
-        self,
-        used_seconds: Callable[[], float],
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._used_seconds = used_seconds
-        self._monotonic = monotonic
-        # Readings with the total use; replaced as a whole. Of two made at a time one counts.
-        self._looks: Sequence[tuple[float, float]] = [(monotonic(), used_seconds())]
-
-    def __call__(self) -> float:
-        """Return the present share; shortly after a start, of the time since then."""
-        now, used, looks = self._monotonic(), self._used_seconds(), self._looks
+    def share(self, now: float) -> float:
+        """Return the present share; shortly after the beginning, of the time since then."""
+        used, looks = self.seconds(now), self._looks
         first = sum(at <= now - USE_SECONDS for at, _ in looks[1:])
         if now - looks[-1][0] >= LEAST_LOOK_SECONDS:
             self._looks = [*looks[first:], (now, used)]

@@ -56,7 +56,7 @@ FLOORS = {
         ("line", "record"),
         ("bot", "sending"),
         ("sdk",),
-        ("runs", "handler_retry", "handler_runner", "unsend", "decide"),
+        ("runs", "handler_retry", "handler_runner", "unsend"),
         ("remote",),
         ("turn", "assembly"),
     ),

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
-import requests
-from requests.adapters import HTTPAdapter
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from jobworker.errors import (
@@ -128,22 +127,18 @@ class ContentDownloads:
         self._host = host
         self._calls = calls
         self._stopping = stopping
-        self._session = requests.Session()
-        # No proxy or password from the environment: the token goes to LINE only.
-        self._session.trust_env = False
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, _TimedAdapter(pool_maxsize=host.gate.concurrency))
-        self._session.headers.update(
-            {
-                "Authorization": f"Bearer {token}",
-                "Accept-Encoding": "identity",
-                "User-Agent": USER_AGENT,
-            }
-        )
+        headers = {
+            "Authorization": f"Bearer {token}",
+            "Accept-Encoding": "identity",
+            "User-Agent": USER_AGENT,
+        }
+        # It takes no proxy or password from the environment: the token goes to LINE only.
+        self._pool = PoolManager(headers=headers, maxsize=host.gate.concurrency)
+        make_timed(self._pool)
 
     def close(self) -> None:
         """Close the pooled connections."""
-        self._session.close()
+        self._pool.clear()
 
     def fetch(
         self,
@@ -201,10 +196,10 @@ class ContentDownloads:
             began = time.monotonic()
             try:
                 with self._get(message_id) as response:
-                    row.status = status = response.status_code
+                    row.status = status = response.status
                     row.request_id = response.headers.get("x-line-request-id")
                     come = self._read(response, part, most_bytes) if status == 200 else None
-            except (requests.RequestException, HTTPError) as error:
+            except HTTPError as error:
                 breaker.ended(0, whose, began=began)
                 raise Broken(type(error).__name__) from error
             except Broken:
@@ -215,20 +210,25 @@ class ContentDownloads:
             _require_coming(status)
             return come
 
-    def _get(self, message_id: str) -> requests.Response:
-        url = self._host.base + ENDPOINT.format(messageId=quote(message_id, safe=""))
-        timeout = CONNECT_SECONDS, READ_SECONDS
-        return self._session.get(url, stream=True, allow_redirects=False, timeout=timeout)
+    def _get(self, message_id: str) -> BaseHTTPResponse:
+        return self._pool.request(
+            "GET",
+            self._host.base + ENDPOINT.format(messageId=quote(message_id, safe="")),
+            preload_content=False,
+            redirect=False,
+            retries=False,
+            timeout=Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+        )
 
     def _read(
-        self, response: requests.Response, part: IO[bytes], most_bytes: int
+        self, response: BaseHTTPResponse, part: IO[bytes], most_bytes: int
     ) -> tuple[str, int]:
         """Write the body in pieces. Raises Broken unless its end is proved."""
         # urllib3 raises an error if fewer bytes arrive than announced.
         _require_small(_announced(response), most_bytes)
         size = 0
         # As they arrive: a full piece of a slow answer may take long.
-        while piece := response.raw.read1(PIECE_BYTES):
+        while piece := response.read1(PIECE_BYTES):
             self._require_running()
             require_wanted()
             size += len(piece)
@@ -279,7 +279,7 @@ def _require_coming(status: int) -> None:
     raise refusal(f"LINE answered {status}")
 
 
-def _announced(response: requests.Response) -> int:
+def _announced(response: BaseHTTPResponse) -> int:
     """Return the length that the answer announces; 0 if the body marks its own end.
 
     Raises Broken if neither is there: a truncated body would look complete.
@@ -297,15 +297,3 @@ def _announced(response: requests.Response) -> int:
 def _require_small(size: int, most_bytes: int) -> None:
     if size > most_bytes:
         raise ContentTooLarge(f"more than {most_bytes} bytes")
-
-
-class _TimedAdapter(HTTPAdapter):
-    """requests' own adapter, on connections that keep the deadline of a whole call."""
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        make_timed(self.poolmanager)
-
-    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Use the machine's certificates, as for all calls of LINE; requests has its own."""
-        conn.cert_reqs = "CERT_REQUIRED"

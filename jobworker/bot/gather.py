@@ -25,15 +25,6 @@ class Gather:
     most: int
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """The present result: `count` messages behind the first one belong to it."""
-
-    count: int
-    wait_seconds: float
-    """How long to wait for more; 0 if the handler has to run now."""
-
-
 class Gathering:
     """One first message, from its first run in this process.
 
@@ -68,8 +59,10 @@ class Gathering:
         belongs: Callable[[Document], bool],
         now: datetime,
         clock: float,
-    ) -> Gathered:
-        """Return how many documents belong to it, and how long it waits for more."""
+    ) -> tuple[int, float]:
+        """Return how many of the following documents belong to it, and how many seconds it waits
+        for more; 0 if the handler has to run now.
+        """
         most = min(self._gather.most - 1, following.room)
         # guard: nothing-is-passed-over ->
         #     found = list(islice(filter(belongs, following.documents), most))
@@ -80,16 +73,16 @@ class Gathering:
         is_full = len(found) == most
         is_followed = len(found) < len(following.documents) or following.is_cut
         if is_full or is_followed:
-            return Gathered(len(found), 0.0)
+            return len(found), 0.0
         if following.is_reading:
-            return Gathered(len(found), max(0.0, self._began + self._gather.seconds - clock))
+            return len(found), max(0.0, self._began + self._gather.seconds - clock)
         if self._is_old:
-            return Gathered(len(found), 0.0)
+            return len(found), 0.0
         left = min(
             self._gather.seconds - _age(self._newest, now, clock - self._newest_seen),
             MOST_SECONDS - _age(self._first, now, clock - self._began),
         )
-        return Gathered(len(found), max(0.0, left))
+        return len(found), max(0.0, left)
 
 
 def answered(documents: Sequence[Document]) -> Document:

@@ -35,9 +35,7 @@ class BreakerState(Enum):
     CLOSED = "closed"
     """All calls are made."""
     OPEN = "open"
-    """LINE failed repeatedly: no calls until the pause is over."""
-    HALF_OPEN = "half-open"
-    """The pause is over: the next call is the probe."""
+    """LINE failed repeatedly: no calls until the pause is over; the next call is the probe."""
     UNAUTHORIZED = "unauthorized"
     """LINE refuses the access token: only one probe a minute."""
 
@@ -51,7 +49,7 @@ class Breaker:
     | state | answered | failed | 401 |
     | --- | --- | --- | --- |
     | CLOSED | the count begins again | counted; OPEN by FAILURES_TO_OPEN of two | UNAUTHORIZED |
-    | OPEN, HALF_OPEN | CLOSED | OPEN, for longer | UNAUTHORIZED |
+    | OPEN | CLOSED | OPEN, for longer | UNAUTHORIZED |
     | UNAUTHORIZED | CLOSED | UNAUTHORIZED, again | UNAUTHORIZED, again |
 
     An old call changes nothing, except that its 401 makes UNAUTHORIZED of any other state.
@@ -63,30 +61,23 @@ class Breaker:
         self._monotonic = monotonic
         self._lock = lock
         # All below are changed under _lock.
-        self._state = BreakerState.CLOSED
+        self.state = BreakerState.CLOSED
         self._failures = 0
         self._failed: set[str] = set()
         self._opened_at = 0.0
         self._probes = 0
         self._until = 0.0
 
-    @property
-    def state(self) -> BreakerState:
-        state = self._state
-        if state is BreakerState.OPEN and self._monotonic() >= self._until:
-            return BreakerState.HALF_OPEN
-        return state
-
     def held_seconds(self) -> float:
         """Return how long to make no calls; 0 if one may be made, even as a probe."""
-        if self._state is BreakerState.CLOSED:
+        if self.state is BreakerState.CLOSED:
             return 0.0
         return max(0.0, self._until - self._monotonic())
 
     @property
     def is_probed(self) -> bool:
         """Whether only a call that tests whether LINE is back may be made."""
-        return self._state is not BreakerState.CLOSED
+        return self.state is not BreakerState.CLOSED
 
     def ended(self, status: int, whose: str, *, began: float = math.inf) -> None:
         """A call ended with this status, 0 without an answer; `whose` names its conversation."""
@@ -102,7 +93,7 @@ class Breaker:
         with self._lock:
             if began < self._until:
                 return
-            before, self._state = self._state, BreakerState.CLOSED
+            before, self.state = self.state, BreakerState.CLOSED
             self._failures = 0
             self._failed.clear()
             seconds, probes = self._monotonic() - self._opened_at, self._probes
@@ -116,12 +107,12 @@ class Breaker:
             if began < self._until:
                 return
             self._failures += 1
-            if self._state is BreakerState.CLOSED:
+            if self.state is BreakerState.CLOSED:
                 self._failed.add(whose)
                 if self._failures < FAILURES_TO_OPEN or len(self._failed) < 2:
                     return
-            opens = self._state is BreakerState.CLOSED
-            seconds = self._hold(BreakerState.OPEN if opens else self._state)
+            opens = self.state is BreakerState.CLOSED
+            seconds = self._hold(BreakerState.OPEN if opens else self.state)
             failures = self._failures
         if opens:
             log.warning(
@@ -133,7 +124,7 @@ class Breaker:
     def unauthorized(self, *, began: float = math.inf) -> None:
         """LINE refused the access token, which affects all calls."""
         with self._lock:
-            before = self._state
+            before = self.state
             if before is BreakerState.UNAUTHORIZED and began < self._until:
                 return
             self._hold(BreakerState.UNAUTHORIZED)
@@ -148,7 +139,7 @@ class Breaker:
     def _hold(self, state: BreakerState) -> float:
         """Under the lock: begin a pause without calls; returns its seconds."""
         now = self._monotonic()
-        if self._state is BreakerState.CLOSED:
+        if self.state is BreakerState.CLOSED:
             self._opened_at, self._probes = now, 0
         else:
             self._probes += 1
@@ -159,5 +150,5 @@ class Breaker:
             )
         # In this order: a thread that asks meanwhile finds no pause, or all of it.
         self._until = now + seconds
-        self._state = state
+        self.state = state
         return seconds

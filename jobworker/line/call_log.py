@@ -7,10 +7,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import pymongo
@@ -20,9 +21,9 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from jobworker.line.gate import current_turn
+from jobworker.line.gate import current_ticket
 from jobworker.line.group_sizes import GroupSizes
-from jobworker.line.month import Kind, SentHere, day_of, sent_id
+from jobworker.line.month import day_of, sent_id
 from jobworker.metrics import WorkerMetrics
 from jobworker.row_log import RowLog
 from linedesk.store.documents import LEASES, Document
@@ -48,6 +49,30 @@ def people_of(endpoint: str, to: Any, in_group: Callable[[Any], int | None]) -> 
     if endpoint == MULTICAST:
         return len(to) if isinstance(to, Sequence) and not isinstance(to, str) else None
     return 0 if endpoint.endswith("/reply") else None
+
+
+Kind = Literal["replies", "pushes", "groups"]
+
+
+class SentHere:
+    """The sends of this process in this month and today. Its owner's lock guards it."""
+
+    def __init__(self) -> None:
+        self._month = ""
+        self._part: Counter[str] = Counter()
+
+    def add(self, kind: Kind, count: int, now: datetime) -> None:
+        """LINE accepted a call just now."""
+        if self._month != sent_id(now):
+            self._month, self._part = sent_id(now), Counter()
+        if self._part["day"] != day_of(now).day:
+            self._part["day"], self._part["today"] = day_of(now).day, 0
+        self._part[kind] += count
+        self._part["today"] += 0 if kind == "replies" else count
+
+    def part(self, now: datetime) -> dict[str, int]:
+        """Return its part of the month's document; empty if it sent nothing in this month."""
+        return dict(self._part) if self._month == sent_id(now) else {}
 
 
 class CallLog(RowLog):
@@ -134,7 +159,7 @@ class CallLog(RowLog):
 
         `to` is a send's recipient in the form of LINE's API.
         """
-        turn = current_turn()
+        ticket = current_ticket()
         row = CallRecord(
             at=self._now(),
             method=method,
@@ -142,8 +167,8 @@ class CallLog(RowLog):
             event_id=context.get(EVENT_ID),
             key=context.get("key"),
             attempt=context.get("attempt", 1),
-            turn_class=turn.turn_class.word if turn else None,
-            waited_ms=round(turn.waited_seconds * 1000, 1) if turn else None,
+            turn_class=ticket.turn_class.word if ticket else None,
+            waited_ms=round(ticket.waited_seconds * 1000, 1) if ticket else None,
             people=people_of(endpoint, to, self.groups.people),
             also=context.get("also") or [],
         )

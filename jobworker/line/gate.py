@@ -28,7 +28,7 @@ from jobworker.line.gate_order import (
     TicketState,
     TurnClass,
 )
-from jobworker.metrics import Used
+from jobworker.metrics import Use
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ HANDLER_TURN_SECONDS = 20.0
 _of_thread = threading.local()
 
 
-def current_turn() -> Turn | None:
-    """The turn of this thread; None if it has none."""
-    return getattr(_of_thread, "turn", None)
+def current_ticket() -> Ticket | None:
+    """The ticket that has a turn on this thread; None if none has."""
+    return getattr(_of_thread, "ticket", None)
 
 
 class Gate:
@@ -98,7 +98,7 @@ class Gate:
         self._next_start = 0.0
         self._last_start = 0.0
         self._call_seconds = 0.0
-        self._used = Used()
+        self._use = Use(monotonic())
 
     @property
     def waiting(self) -> int:
@@ -110,10 +110,12 @@ class Gate:
         return max(self.interval_seconds, self._call_seconds / self.concurrency)
 
     @property
-    def used_seconds(self) -> float:
-        """The total time without a turn to give, by the limit of calls or the interval."""
+    def use(self) -> float:
+        """The recent share of time without a turn to give, by the limit of calls or the
+        interval.
+        """
         with self._lock:
-            return self._used.seconds(self._monotonic())
+            return self._use.share(self._monotonic())
 
     @property
     def is_closed(self) -> bool:
@@ -143,10 +145,6 @@ class Gate:
                 return False
             self._grant()
             return True
-
-    def give_back(self, ticket: Ticket) -> None:
-        """End a turn in which LINE was not called."""
-        self._leave(ticket, began=None)
 
     @property
     def is_away(self) -> bool:
@@ -190,15 +188,15 @@ class Gate:
             ticket.refused(ticket)
 
     @contextmanager
-    def holding(self, ticket: Ticket) -> Iterator[Turn]:
-        """The turn of a granted ticket; it is released at the end."""
-        before = current_turn()
-        _of_thread.turn = turn = Turn(self, ticket)
+    def holding(self, ticket: Ticket) -> Iterator[None]:
+        """The turn of a granted ticket, which allows one call; it is given back at the end."""
+        before = current_ticket()
+        _of_thread.ticket = ticket
         try:
-            yield turn
+            yield
         finally:
-            _of_thread.turn = before
-            self._leave(ticket, began=turn.began)
+            _of_thread.ticket = before
+            self.give_back(ticket)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -209,13 +207,13 @@ class Gate:
         """
         require_wanted()
         ticket = self._wait_for_turn()
-        with self.holding(ticket) as turn:
-            if not turn.may_call():
+        with self.holding(ticket):
+            if not self.may_call(ticket):
                 if not self._may_begin(ticket):
                     raise LineAway("LINE is not called for now")
                 raise GateClosed("no turn at the gate: the process is stopping or was replaced")
             require_wanted()
-            turn.begin()
+            self.begin(ticket)
             yield
 
     def _wait_for_turn(self) -> Ticket:
@@ -284,10 +282,15 @@ class Gate:
         alone = self.breaker.is_probed
         ticket = self._order.grant(now=now, turn_seconds=self.turn_seconds, alone=alone)
         if self._order.state is GateState.HELD:
-            self._used.begin(now)
+            self._use.begin(now)
         return ticket
 
-    def _may_call(self, ticket: Ticket) -> bool:
+    def may_call(self, ticket: Ticket) -> bool:
+        """Return whether a holder may call, after the wait for the interval; the lease is asked
+        last.
+
+        Also False if the end of another call has opened the breaker.
+        """
         # guard: lease-asked-last -> return self._wait_for_interval() and self._may_begin(ticket)
         return self._wait_for_interval() and self._may_begin(ticket) and self._lease_is_fresh()
 
@@ -303,10 +306,11 @@ class Gate:
         with self._lock:
             return self._order.may_begin(ticket, alone=self.breaker.is_probed)
 
-    def _begin(self, ticket: Ticket) -> float:
+    def begin(self, ticket: Ticket) -> None:
+        """Begin a holder's call; the next one keeps its interval from now on."""
         with self._lock:
             before, now = self._last_start, self._monotonic()
-            self._last_start = now
+            self._last_start = ticket.began = now
             self._next_start = now + self.interval_seconds
             self._order.begin(ticket)
             self._end_use()
@@ -315,13 +319,12 @@ class Gate:
         self._call_thread(seconds)
         since_last_ms = (now - before) * 1000
         log.debug("turn since_last_access_ms=%.1f waiting=%d", since_last_ms, self.waiting)
-        return now
 
-    def _leave(self, ticket: Ticket, *, began: float | None) -> None:
-        """`began`: when its call began, monotonic; None if LINE was not called."""
-        called = began is not None
+    def give_back(self, ticket: Ticket) -> None:
+        """End a holder's turn, whether LINE was called in it or not."""
+        began = ticket.began
         with self._lock:
-            if not self._order.leave(ticket, called=called):
+            if not self._order.leave(ticket, called=began is not None):
                 return
             if began is not None:
                 took = self._monotonic() - began
@@ -334,41 +337,11 @@ class Gate:
         # First, because the next turn begins with it.
         self._call_thread(seconds)
         if began is not None:
-            self._turn_taken(began - ticket.since)
+            self._turn_taken(ticket.waited_seconds)
         for one in refused:
             one.refused(one)
 
     def _end_use(self) -> None:
         """Under the lock: note that it has a turn to give once its interval is over."""
         if self._order.state is not GateState.HELD:
-            self._used.end(max(self._monotonic(), self._next_start))
-
-
-class Turn:
-    """A holder's turn at the gate: it allows one call."""
-
-    def __init__(self, gate: Gate, ticket: Ticket) -> None:
-        self.began: float | None = None
-        """When its call began, monotonic; None before."""
-        self._gate = gate
-        self._ticket = ticket
-
-    @property
-    def turn_class(self) -> TurnClass:
-        return self._ticket.turn_class
-
-    @property
-    def waited_seconds(self) -> float:
-        """How long its ticket had waited when the call began."""
-        return 0.0 if self.began is None else self.began - self._ticket.since
-
-    def may_call(self) -> bool:
-        """Return whether to call, after the wait for the interval; the lease is asked last.
-
-        Also False if the end of another call has opened the breaker.
-        """
-        return self._gate._may_call(self._ticket)
-
-    def begin(self) -> None:
-        """Begin the call; the next one keeps its interval from now on."""
-        self.began = self._gate._begin(self._ticket)
+            self._use.end(max(self._monotonic(), self._next_start))

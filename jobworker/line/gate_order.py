@@ -143,10 +143,17 @@ class Ticket:
     state: TicketState = field(default=TicketState.NEW, init=False)
     since: float = field(default=0.0, init=False)
     """The monotonic time at which it entered."""
+    began: float | None = field(default=None, init=False)
+    """When the call of its turn began, monotonic; None before."""
     turn_class: TurnClass = field(default=TurnClass.IDLE, init=False)
     """The class in which it waits, or had its turn."""
     number: int = field(default=-1, init=False)
     """The number of its entry in the heaps; entries with another number are abandoned."""
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long it had waited when its call began."""
+        return 0.0 if self.began is None else self.began - self.since
 
 
 class Order:

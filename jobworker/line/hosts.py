@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from jobworker.line.breaker import BreakerState
 from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
 from jobworker.line.gate_order import TurnClass
-from jobworker.metrics import Use, WorkerMetrics
+from jobworker.metrics import WorkerMetrics
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,15 @@ class Hosts:
 
 
 def _watch(figures: WorkerMetrics, name: str, gate: Gate) -> None:
-    breaker, fails = gate.breaker, (BreakerState.OPEN, BreakerState.HALF_OPEN)
-    figures.set("gate_use", Use(lambda: gate.used_seconds), name)
+    breaker = gate.breaker
+    figures.set("gate_use", lambda: gate.use, name)
     figures.set("gate_waiting", lambda: gate.waiting, name)
     for one in TurnClass:
         figures.set("gate_class_waiting", partial(gate.waiting_in, one), name, one.word)
         figures.set(
             "gate_class_longest_seconds", partial(gate.longest_seconds, one), name, one.word
         )
-    figures.set("breaker_open", lambda: breaker.state in fails, name)
+    figures.set("breaker_open", lambda: breaker.state is BreakerState.OPEN, name)
     figures.set("breaker_pause_seconds", lambda: round(breaker.held_seconds(), 3), name)
 
 

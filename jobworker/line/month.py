@@ -1,5 +1,4 @@
-"""The month's messages: the rest of LINE's quota, whether pushes are worth a call, and the sends
-that LINE accepted. Pure.
+"""The month's messages: the rest of LINE's quota, and whether pushes are worth a call. Pure.
 
 LINE counts pushes and multicasts by the people reached, in calendar months of Japan; replies are
 free (docs, "Messaging API pricing"). Its count is approximate, and includes the sends of LINE's
@@ -9,11 +8,10 @@ console (reference, "Get number of messages sent this month").
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
-from typing import Any, Literal
+from typing import Any
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
@@ -174,30 +172,6 @@ class Month:
             self._open()
             self._used, self._paid, self._paid_since_begin = None, 0, 0
         self._month = month
-
-
-Kind = Literal["replies", "pushes", "groups"]
-
-
-class SentHere:
-    """The sends of this process in this month and today. Its owner's lock guards it."""
-
-    def __init__(self) -> None:
-        self._month = ""
-        self._part: Counter[str] = Counter()
-
-    def add(self, kind: Kind, count: int, now: datetime) -> None:
-        """LINE accepted a call just now."""
-        if self._month != sent_id(now):
-            self._month, self._part = sent_id(now), Counter()
-        if self._part["day"] != day_of(now).day:
-            self._part["day"], self._part["today"] = day_of(now).day, 0
-        self._part[kind] += count
-        self._part["today"] += 0 if kind == "replies" else count
-
-    def part(self, now: datetime) -> dict[str, int]:
-        """Return its part of the month's document; empty if it sent nothing in this month."""
-        return dict(self._part) if self._month == sent_id(now) else {}
 
 
 def limit_in(answer: LineAnswer | LineError) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from functools import partial
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
@@ -113,11 +112,11 @@ class Quota(SideCall):
             if due >= self._due:
                 return
             self._due = due
-        self._line.later(seconds, partial(self._wake, due))
+        self._line.later(seconds, self._wake)
 
-    def _wake(self, due: float) -> None:
+    def _wake(self) -> None:
         with self._changed:
-            if due != self._due:
+            if self._line.monotonic() < self._due:
                 # An earlier one has replaced it.
                 return
             self._due = math.inf

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.client import CALL_SECONDS, LineClient
-from jobworker.line.gate import Gate, Turn
+from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics
@@ -44,10 +44,10 @@ class Line:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     monotonic: Callable[[], float] = time.monotonic
 
-    def in_turn(self, ticket: Ticket, act: Callable[[Turn], Action | None]) -> None:
+    def in_turn(self, ticket: Ticket, act: Callable[[Ticket], Action | None]) -> None:
         """Run `act` with the ticket's turn; then what it returns, with the gate free for others."""
-        with self.gate.holding(ticket) as turn:
-            follow = act(turn)
+        with self.gate.holding(ticket):
+            follow = act(ticket)
         if follow is not None:
             follow()
 
@@ -59,10 +59,10 @@ class Line:
         return self.client.post(path, body, **first, also=others, **more)
 
     def call(
-        self, turn: Turn, path: str, request: Callable[[], LineAnswer]
+        self, ticket: Ticket, path: str, request: Callable[[], LineAnswer]
     ) -> LineAnswer | LineError:
-        """Make the call of a turn that may call; an error is a value here."""
-        turn.begin()
+        """Make the call of a ticket that may call; an error is a value here."""
+        self.gate.begin(ticket)
         answer: LineAnswer | LineError
         try:
             answer = request()
@@ -79,16 +79,13 @@ def is_verdict(answer: LineAnswer | LineError) -> TypeGuard[LineAnswer]:
 
 
 class SideState(Enum):
-    """The state of a side call."""
+    """The state of a side call; once it is closed it may still be calling."""
 
     RESTING = "resting"
     """It waits for the clock."""
     WAITING = "waiting"
     """It waits for a turn at the gate, or is entering it."""
     CALLING = "calling"
-    LAST_CALL = "last call"
-    """A call is under way, and there is none after it."""
-    ENDED = "ended"
 
 
 class NotCalled(Enum):
@@ -103,19 +100,6 @@ class NotCalled(Enum):
     """
     AWAY = "away"
     """The gate is closed, or LINE is away and the call does not wait for that."""
-
-
-# The state after each event; in any other state an event changes nothing.
-DUE = {SideState.RESTING: SideState.WAITING}
-TURN = {SideState.WAITING: SideState.CALLING}
-PUT_OFF = {SideState.WAITING: SideState.RESTING}
-AGAIN = {SideState.CALLING: SideState.RESTING}
-OVER = {SideState.CALLING: SideState.ENDED, SideState.LAST_CALL: SideState.ENDED}
-CLOSE = {
-    SideState.RESTING: SideState.ENDED,
-    SideState.WAITING: SideState.ENDED,
-    SideState.CALLING: SideState.LAST_CALL,
-}
 
 
 class SideCall:
@@ -137,8 +121,9 @@ class SideCall:
         self._call_seconds = call_seconds
         # The lock of a subclass as well.
         self._changed = threading.Condition()
-        # Both under _changed.
+        # All below under _changed.
         self._state = SideState.RESTING
+        self._is_closed = False
         self._ticket: Ticket | None = None
 
     def standing(self) -> Standing:
@@ -165,7 +150,7 @@ class SideCall:
 
     def due(self) -> None:
         """It is time for a try."""
-        if self._go(DUE):
+        if self._go(SideState.RESTING, SideState.WAITING):
             self.enter()
 
     def enter(self) -> None:
@@ -178,14 +163,15 @@ class SideCall:
             is_read=self.is_read,
         )
         with self._changed:
-            if self._state is not SideState.WAITING:
+            if self._is_closed:
                 return
             self._ticket = ticket
         self._line.gate.enter(ticket)
 
     def close(self) -> bool:
         """Make no more calls; returns whether that is new. A call under way ends by itself."""
-        is_new = self._go(CLOSE)
+        with self._changed:
+            is_new, self._is_closed = not self._is_closed, True
         if self._ticket is not None:
             self._line.gate.cancel(self._ticket)
         return is_new
@@ -195,39 +181,40 @@ class SideCall:
         self.close()
         with self._changed:
             # guard: call-ends-first
-            self._changed.wait_for(
-                lambda: self._state is SideState.ENDED, timeout=2 * self._call_seconds
+            return self._changed.wait_for(
+                lambda: self._state is not SideState.CALLING, timeout=2 * self._call_seconds
             )
-            return self._state is SideState.ENDED
 
     def settle(self) -> None:
         """Let `finish` go on: the answer of the last call is known."""
-        self._go(OVER)
+        with self._changed:
+            self._state, self._is_closed = SideState.RESTING, True
+            self._changed.notify_all()
 
-    def _called(self, turn: Turn) -> Action | None:
+    def _called(self, ticket: Ticket) -> Action | None:
         """With a turn: call if that is still right; returns what follows with the gate free."""
         if self._line.rate_limits.seconds(self.path):
             return partial(self._not_called, NotCalled.HELD_BACK)
         if not self.is_wanted():
             return partial(self._not_called, NotCalled.UNWANTED)
-        if not turn.may_call():
+        if not self._line.gate.may_call(ticket):
             return partial(self._not_called, NotCalled.NO_TURN)
         # It may have been closed during the wait for the interval.
-        # guard: no-call-once-closed -> self._go(TURN)
-        if not self._go(TURN):
+        # guard: no-call-once-closed -> self._go(SideState.WAITING, SideState.CALLING)
+        if not self._go(SideState.WAITING, SideState.CALLING):
             return None
-        return partial(self._settle, self._line.call(turn, self.path, self.request))
+        return partial(self._settle, self._line.call(ticket, self.path, self.request))
 
     def _not_called(self, why: NotCalled) -> None:
         seconds = self.not_called(why)
-        if seconds is not None and self._go(PUT_OFF):
+        if seconds is not None and self._go(SideState.WAITING, SideState.RESTING):
             self._again(seconds)
         else:
             self.close()
 
     def _settle(self, answer: LineAnswer | LineError) -> None:
         seconds = self.answered(answer)
-        if seconds is not None and self._go(AGAIN):
+        if seconds is not None and self._go(SideState.CALLING, SideState.RESTING):
             self._again(seconds)
         else:
             self.settle()
@@ -238,12 +225,10 @@ class SideCall:
         else:
             self.due()
 
-    def _go(self, event: Mapping[SideState, SideState]) -> bool:
-        """Return whether the event changes the state."""
+    def _go(self, before: SideState, after: SideState) -> bool:
+        """Go from one state to another; False if it is in another state, or closed."""
         with self._changed:
-            after = event.get(self._state)
-            if after is None:
+            if self._is_closed or self._state is not before:
                 return False
             self._state = after
-            self._changed.notify_all()
             return True

@@ -1,7 +1,10 @@
 """RabbitMQ as the broker: one connection sends, another one receives.
 
-Two, since RabbitMQ stops reading from a publishing connection while it is short of memory or disk
-(https://www.rabbitmq.com/docs/alarms). Queues are exclusive and vanish with their connection,
+Correctness does not depend on it: a message may be lost, repeated or late. Jobs that no worker
+names are handed out again, and decisions are repeated until the leader has them.
+
+Two connections, since RabbitMQ stops reading from a publishing one while it is short of memory or
+disk (https://www.rabbitmq.com/docs/alarms). Queues are exclusive and vanish with their connection,
 messages are transient, and none is acknowledged. No text of a user therefore outlives its job
 there.
 
@@ -15,7 +18,7 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, PriorityQueue
 from typing import Any
@@ -25,7 +28,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
-from jobworker.remote.broker import LEADERS, MOST_BYTES, OnMessage
+from jobworker.remote.job import LEADERS, MOST_BYTES
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.thread import JOIN_SECONDS, BackgroundThread
 
@@ -69,7 +72,7 @@ class AmqpBroker:
     """
 
     def __init__(
-        self, urls: Sequence[str], on_message: OnMessage, *, leader: bool, name: str
+        self, urls: Sequence[str], on_message: Callable[[bytes], None], *, leader: bool, name: str
     ) -> None:
         self._receiver = _Receiver(urls, on_message, leader=leader, name=name)
         self._sender = _Sender(urls, name=name)
@@ -194,7 +197,7 @@ class _Link:
 
 class _Receiver(_Link):
     def __init__(
-        self, urls: Sequence[str], on_message: OnMessage, *, leader: bool, name: str
+        self, urls: Sequence[str], on_message: Callable[[bytes], None], *, leader: bool, name: str
     ) -> None:
         super().__init__(urls, name=name, kind="receiving")
         self._on_message = on_message

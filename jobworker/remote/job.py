@@ -20,7 +20,6 @@ from jobworker.handler_retry import Failure
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import StoredConversation, checked
 from jobworker.remote.actions import NotingTalk
-from jobworker.remote.broker import MOST_BYTES
 from jobworker.remote.values import (
     from_json,
     from_line,
@@ -35,6 +34,10 @@ from linedesk.store.timers import TIMER
 
 CONTRACT = 1
 """The version of this form of jobs and decisions; leader and worker must have the same."""
+LEADERS = "leaders"
+"""To every leader: usually one, and for a while also a replaced one that has not noticed it."""
+MOST_BYTES = 16 * 1024 * 1024
+"""The size of a message to leaders; larger ones are not delivered."""
 LARGE_BYTES = 1024 * 1024
 """A leader reads a larger message only as the decision of an attempt under way."""
 MOST_VALUES = 200_000

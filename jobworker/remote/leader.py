@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 from jobworker.errors import WorkerAway
 from jobworker.handler_retry import Failure
 from jobworker.latest import Latest
-from jobworker.remote.broker import MOST_BYTES
 from jobworker.remote.job import (
     CONTRACT,
     LARGE_BYTES,
+    MOST_BYTES,
     NOT_UNDERSTOOD,
     address_of,
     needs_too_much_memory,

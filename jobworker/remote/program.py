@@ -25,8 +25,7 @@ from contextlib import suppress
 from typing import Any
 
 from jobworker.handler_retry import Failure
-from jobworker.remote.broker import MOST_BYTES
-from jobworker.remote.job import CONTRACT, DECIDED, FAILED, Job
+from jobworker.remote.job import CONTRACT, DECIDED, FAILED, MOST_BYTES, Job
 from jobworker.remote.job import failed as failed_job
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import from_line, to_line

@@ -14,6 +14,7 @@ from jobworker.bot.talk import Talk
 from jobworker.errors import NoTimerHandler, WorkerAway
 from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import Failure
+from jobworker.handler_runner import HandlerRunner
 from jobworker.remote.actions import INVALID, Replay
 from jobworker.remote.job import failure_of, job_of
 from jobworker.remote.leader import GRACE_SECONDS, MOST_DEATHS, Workers
@@ -22,8 +23,8 @@ from jobworker.remote.rules import RemoteHandler
 POISON = "took its worker down"
 
 
-class RemoteRunner:
-    """The `HandlerRunner` of worker processes. `handler_seconds` is HANDLER_LIMIT_SECONDS."""
+class RemoteRunner(HandlerRunner):
+    """The runner of worker processes. `handler_seconds` is HANDLER_LIMIT_SECONDS."""
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class RemoteRunner:
         now: Callable[[], datetime],
         masked: Callable[[str], str] = str,
     ) -> None:
+        super().__init__(None)
         self._workers = workers
         self._handler_seconds = handler_seconds
         self._now = now
@@ -46,7 +48,7 @@ class RemoteRunner:
 
     def rule_in(self, talk: Talk, event: Any) -> Rule | None:
         try:
-            return self.bot().rule_in(talk, event)
+            return super().rule_in(talk, event)
         except NoTimerHandler:
             # guard: timer-of-another-version -> never
             if any(bot.has_timer(event.name) for bot in self._workers.versions.others()):

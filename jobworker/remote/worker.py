@@ -22,8 +22,16 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry
 
 from jobworker.handler_retry import did_not_return
-from jobworker.remote.broker import LEADERS
-from jobworker.remote.job import CONTRACT, DECIDED, NOT_UNDERSTOOD, Job, failed, read, written
+from jobworker.remote.job import (
+    CONTRACT,
+    DECIDED,
+    LEADERS,
+    NOT_UNDERSTOOD,
+    Job,
+    failed,
+    read,
+    written,
+)
 from jobworker.remote.program import ProgramBot, ProgramThread
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.values import to_line

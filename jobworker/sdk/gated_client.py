@@ -47,14 +47,6 @@ HARMLESS = (
 )
 
 
-def configured(base: str, token: str, *, connections: int) -> Any:
-    """Return the SDK's configuration of a client that repeats nothing by itself."""
-    configuration = Configuration(host=base.rstrip("/"), access_token=token)
-    configuration.retries = False
-    configuration.connection_pool_maxsize = connections
-    return configuration
-
-
 class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
     """The SDK's client of one host: through its gate, with a time limit, logged, nothing repeated.
 
@@ -74,7 +66,10 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
     ) -> None:
         # guard: answer-of-its-own-thread -> self._of_thread = lambda: None
         self._of_thread = threading.local()
-        super().__init__(configured(host.base, token, connections=connections))
+        configuration = Configuration(host=host.base, access_token=token)
+        configuration.retries = False
+        configuration.connection_pool_maxsize = connections
+        super().__init__(configuration)
         make_timed(self.rest_client.pool_manager)
         self._host = host
         self._calls = calls

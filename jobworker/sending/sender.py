@@ -23,7 +23,6 @@ from typing import Any
 
 from jobworker.effects import SendMethod
 from jobworker.line.answer import LineAnswer
-from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Ticket
 from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.month import day_of
@@ -209,9 +208,9 @@ class Sender:
 
     def _take_turn(self, caller: Caller, ticket: Ticket) -> None:
         """On a pool thread: handle a turn at the gate."""
-        self._line.in_turn(ticket, partial(self._called, caller, ticket))
+        self._line.in_turn(ticket, partial(self._called, caller))
 
-    def _called(self, caller: Caller, ticket: Ticket, turn: Turn) -> Action | None:
+    def _called(self, caller: Caller, ticket: Ticket) -> Action | None:
         with self._lock:
             if not caller.turn(ticket):
                 return None
@@ -225,29 +224,29 @@ class Sender:
             if their is not None:
                 self._line.gate.cancel(their)
         if company:
-            return self._claim(company, turn)
+            return self._claim(company, ticket)
         if isinstance(plan, Go):
-            return self._go(caller, plan, turn)
+            return self._go(caller, plan, ticket)
         return partial(self.outcomes.do, caller, plan)
 
-    def _go(self, caller: Caller, go: Go, turn: Turn) -> Action:
+    def _go(self, caller: Caller, go: Go, ticket: Ticket) -> Action:
         """Store the call, then make it; returns what follows once the gate is free."""
         with self._lock:
             request = caller.request(go.call)
         to: Any = request.body.get("to")
-        if go.is_new and self._groups.is_due(to) and turn.may_call():
-            turn.begin()
+        if go.is_new and self._groups.is_due(to) and self._line.gate.may_call(ticket):
+            self._line.gate.begin(ticket)
             self._groups.ask(to, key=request.sends[0][0])
             return partial(self.outcomes.release, [caller])
         # guard: note-before-the-call -> hindrance = caller.noted(go)
         hindrance = self._note(caller, go)
         if hindrance is not None:
             return hindrance
-        if not turn.may_call():
+        if not self._line.gate.may_call(ticket):
             return partial(self._called_off, caller, go)
         caller.count_call()
         path = go.call.way.path
-        caller.answer = self._line.call(turn, path, partial(self._post, caller, request, turn))
+        caller.answer = self._line.call(ticket, path, partial(self._post, caller, request, ticket))
         # After the call: a process that froze before it sent may have sent an expired token.
         with self._lock:
             outcome = caller.judged(boottime())
@@ -297,7 +296,7 @@ class Sender:
         caller.called_off(go)
         self.outcomes.release([caller])
 
-    def _post(self, caller: Caller, request: Request, turn: Turn) -> LineAnswer:
+    def _post(self, caller: Caller, request: Request, ticket: Ticket) -> LineAnswer:
         call, sends = caller.call, request.sends
         assert call is not None, "it is stored"
         if sends:
@@ -306,7 +305,7 @@ class Sender:
                 "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f sends=%d",
                 first.id,
                 call.way.value,
-                turn.waited_seconds * 1000,
+                ticket.waited_seconds * 1000,
                 since_ms(first.token_from or first.at),
                 len(sends),
             )
@@ -334,7 +333,7 @@ class Sender:
         others = others if left is None else others[: max(0, left - 1)]
         return {one: one.together() for one in (box, *others)} if others else {}
 
-    def _claim(self, company: Company, turn: Turn) -> Action:
+    def _claim(self, company: Company, ticket: Ticket) -> Action:
         """Claim their sends and call; returns what follows once the gate is free."""
         boxes, [first, *_] = list(company), company.values()
         places = {box.id: tuple(one.place for one in run) for box, run in company.items()}
@@ -364,7 +363,7 @@ class Sender:
             batch.take_along()
             plan = batch.plan(boottime(), lambda path: 0.0)
         assert isinstance(plan, Go), "it was made now"
-        return self._go(batch, plan, turn)
+        return self._go(batch, plan, ticket)
 
     def _batch(
         self,

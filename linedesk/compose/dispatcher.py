@@ -25,6 +25,7 @@ from dispatcher.timers import Timers, system_now
 from jobworker.assembly import BotSettings, BotWorker, LineSettings
 from jobworker.remote.leader import Workers
 from jobworker.sending.button import SlowAnswers
+from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
 from linedesk.compose.process.logging import masking
@@ -189,9 +190,11 @@ def _line_settings(settings: Settings) -> LineSettings:
         interval_seconds=settings.line_access_interval_ms / 1000,
         concurrency=settings.line_concurrency,
         threads=settings.dispatcher_threads,
-        reply_unknown=ReplyUnknown(settings.reply_unknown),
         handler_seconds=settings.handler_limit_seconds,
-        late_replies_a_day=settings.late_replies_a_day,
+        send_limits=SendLimits(
+            reply_unknown=ReplyUnknown(settings.reply_unknown),
+            late_replies_a_day=settings.late_replies_a_day,
+        ),
         loading_animation=settings.loading_animation,
         slow_answers=SlowAnswers(settings.slow_answers),
     )

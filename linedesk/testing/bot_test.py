@@ -189,14 +189,14 @@ class BotTest(People):
             return 1
         clock = (self._now - START).total_seconds()
         line.gathering = line.gathering or Gathering(rule.gather, first, is_old=False, clock=clock)
-        found = line.gathering.look(
+        count, wait_seconds = line.gathering.look(
             Following(behind, MOST_TOGETHER - 1, is_cut=False, is_reading=False),
             belongs=partial(self._rules.gathers, rule, talk),
             now=self._now,
             clock=clock,
         )
-        line.until = self._now + timedelta(seconds=found.wait_seconds)
-        return 0 if found.wait_seconds else 1 + found.count
+        line.until = self._now + timedelta(seconds=wait_seconds)
+        return 0 if wait_seconds else 1 + count
 
     def _go_to(self, moment: datetime) -> tuple[Sent, ...]:
         sent = self._fire_until(moment.astimezone(UTC))

@@ -24,7 +24,7 @@ from jobworker.line.breaker import FAILURES_TO_OPEN
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.hosts import Hosts
-from jobworker.metrics import OTHER, Use, Used, WorkerMetrics, endpoint_of
+from jobworker.metrics import OTHER, Use, WorkerMetrics, endpoint_of
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
@@ -215,13 +215,13 @@ def test_the_gate_is_in_use_while_it_is_busy_and_while_it_keeps_its_interval(han
         entry.enter()
     hand.run()
     # The first call took 0.25 s, and the interval is a second.
-    assert hand.gate.used_seconds == pytest.approx(0.25)
+    assert hand.used_seconds == pytest.approx(0.25)
     hand.now += 0.5
-    assert hand.gate.used_seconds == pytest.approx(0.75)
+    assert hand.used_seconds == pytest.approx(0.75)
     hand.now -= 0.5
     hand.advance(10)
     # The second one took longer than the interval; there was no call after it.
-    assert hand.gate.used_seconds == pytest.approx(1.0 + 3.0)
+    assert hand.used_seconds == pytest.approx(1.0 + 3.0)
 
 
 def test_a_wait_at_the_gate_counts_from_the_first_entering() -> None:
@@ -238,21 +238,19 @@ def test_a_wait_at_the_gate_counts_from_the_first_entering() -> None:
 
 
 def test_use_is_that_of_the_last_ten_seconds() -> None:
-    clock, used = [100.0], [0.0]
-    use = Use(lambda: used[0], monotonic=lambda: clock[0])
-    assert use() == 0.0
-    for _ in range(20):
-        clock[0] += 1
-        used[0] += 0.25
-        assert use() == pytest.approx(0.25)
-    for _ in range(10):
-        clock[0] += 1
-        use()
-    assert use() == 0.0
+    use = Use(100.0)
+    assert use.share(100.0) == 0.0
+    for now in range(101, 121):
+        use.begin(now - 1.0)
+        use.end(now - 0.75)
+        assert use.share(now) == pytest.approx(0.25)
+    for now in range(121, 131):
+        use.share(now)
+    assert use.share(130.0) == 0.0
 
 
 def test_use_that_ends_in_the_time_to_come_counts_as_time_passes() -> None:
-    used = Used()
+    used = Use(0.0)
     used.begin(0.0)
     used.begin(5.0)
     used.end(10.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from types import SimpleNamespace
@@ -117,9 +117,8 @@ class Room:
                 token=self.sim.token,
                 interval_seconds=self.interval_seconds,
                 threads=self.threads,
-                reply_unknown=self.reply_unknown,
                 data_base=self.data_base,
-                send_limits=self.send_limits,
+                send_limits=replace(self.send_limits, reply_unknown=self.reply_unknown),
                 **{name: value for name, value in self.line.items() if "." not in name},
             ),
             Leader(

@@ -14,9 +14,8 @@ from bson.int64 import Int64
 from linebot.v3.webhooks import Event
 from pydantic.v1 import BaseModel
 
-from jobworker.bot import direct_models
-from jobworker.bot.direct_models import make_event
-from jobworker.bot.events import UNREADABLE
+from jobworker.bot import events
+from jobworker.bot.events import UNREADABLE, make_event
 from tests.line_openapi import FILES, check_event
 
 Json = Any
@@ -168,6 +167,6 @@ class Odd(BaseModel):
 
 
 def test_a_class_that_is_built_in_another_way_is_left_to_the_sdk() -> None:
-    make = direct_models._maker(Odd)
+    make = events._maker(Odd)
     with pytest.raises(ValueError, match="dict"):
         make({"id": "1"})

@@ -9,7 +9,7 @@ import pytest
 from pymongo.database import Database
 
 from jobworker.line.call_log import CallLog, people_of
-from jobworker.line.gate import current_turn
+from jobworker.line.gate import current_ticket
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.row_log import RowLog, RowWriter
 from linedesk.store.client import connect
@@ -77,11 +77,11 @@ def test_a_row_has_class_and_wait_at_the_gate(database: Database[Any], hand: Han
     hand.gate.enter(ticket)
     hand.now += 0.5
     hand.run()
-    with hand.gate.holding(ticket) as turn:
-        assert current_turn() is turn
-        turn.begin()
+    with hand.gate.holding(ticket):
+        assert current_ticket() is ticket
+        hand.gate.begin(ticket)
         note(log)
-    assert current_turn() is None
+    assert current_ticket() is None
     note(log)
     write(log)
     first, second = eventually(lambda: len(rows := rows_of(database.calls)) == 2 and rows)

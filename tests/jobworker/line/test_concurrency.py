@@ -25,7 +25,6 @@ from jobworker.line import gate, rate_limits
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.client import LineClient
-from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from linedesk import Bot
 from linesim import Sim
@@ -57,10 +56,10 @@ class Held:
     hand: Hand
     place: float = 0.0
     patient: bool = True
-    turn: Turn | None = None
+    ticket: Ticket | None = None
     called_at: float | None = None
     refused: bool = False
-    _turn: AbstractContextManager[Turn] | None = None
+    _turn: AbstractContextManager[None] | None = None
 
     def enter(self) -> Held:
         standing = Standing(TurnClass.CHAT, self.place)
@@ -72,29 +71,30 @@ class Held:
 
     def _granted(self, ticket: Ticket) -> None:
         self._turn = self.hand.gate.holding(ticket)
-        self.turn = self._turn.__enter__()
+        self._turn.__enter__()
+        self.ticket = ticket
 
     def _refused(self, _: Ticket) -> None:
         self.refused = True
 
     def call(self) -> bool:
         """Begin the call, where that is allowed."""
-        assert self.turn is not None
-        if self.turn.may_call():
-            self.turn.begin()
+        assert self.ticket is not None
+        if self.hand.gate.may_call(self.ticket):
+            self.hand.gate.begin(self.ticket)
             self.called_at = self.hand.now
         self.hand.run()
-        return self.turn.began is not None
+        return self.ticket.began is not None
 
     def leave(self) -> None:
         assert self._turn is not None
         self._turn.__exit__(None, None, None)
-        self.turn = None
+        self.ticket = None
         self.hand.run()
 
     @property
     def has_turn(self) -> bool:
-        return self.turn is not None
+        return self.ticket is not None
 
 
 def several(hand: Hand, count: int) -> list[Held]:
@@ -219,13 +219,13 @@ def test_the_gate_is_in_use_while_it_has_no_turn_to_give() -> None:
     first, second = several(hand, 1)[0], Held(hand, 1.0)
     assert first.call()
     hand.now += 5.0
-    assert hand.gate.used_seconds == 0.0
+    assert hand.used_seconds == 0.0
     second.enter()
     hand.now += 3.0
-    assert hand.gate.used_seconds == pytest.approx(3.0)
+    assert hand.used_seconds == pytest.approx(3.0)
     first.leave()
     hand.now += 7.0
-    assert hand.gate.used_seconds == pytest.approx(3.0)
+    assert hand.used_seconds == pytest.approx(3.0)
 
 
 def test_a_gate_that_keeps_its_interval_is_in_use_for_that_long() -> None:
@@ -235,7 +235,7 @@ def test_a_gate_that_keeps_its_interval_is_in_use_for_that_long() -> None:
         assert one.call()
         hand.advance(1.0)
     hand.advance(10.0)
-    assert hand.gate.used_seconds == pytest.approx(2.0)
+    assert hand.used_seconds == pytest.approx(2.0)
 
 
 # With real threads, against the simulator.

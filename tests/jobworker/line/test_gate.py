@@ -95,6 +95,11 @@ class Hand:
         """Run it once this much time has passed."""
         heapq.heappush(self._later, (self.now + seconds, next(self._numbers), action))
 
+    @property
+    def used_seconds(self) -> float:
+        """The total time without a turn to give."""
+        return self.gate._use.seconds(self.now)
+
     def run(self) -> None:
         while self.steps:
             self.steps.popleft()()
@@ -140,15 +145,15 @@ class Note:
         self.story.append(f"away {self.name}")
 
     def _take_turn(self, ticket: Ticket) -> None:
-        with self.hand.gate.holding(ticket) as turn:
+        with self.hand.gate.holding(ticket):
             self.story.append(f"prepare {self.name}")
             self.on_prepare()
             if not self.ready:
                 return
-            if turn.may_call():
-                turn.begin()
+            if self.hand.gate.may_call(ticket):
+                self.hand.gate.begin(ticket)
                 self._call()
-        if turn.began is not None:
+        if ticket.began is not None:
             self.story.append(f"after {self.name}")
             self.on_after()
         elif not self.hand.gate.is_closed:
@@ -371,9 +376,9 @@ class Caller:
         self.line.gate.enter(Ticket(standing, granted=self._take_turn))
 
     def _take_turn(self, ticket: Ticket) -> None:
-        with self.line.gate.holding(ticket) as turn:
-            if turn.may_call():
-                turn.begin()
+        with self.line.gate.holding(ticket):
+            if self.line.gate.may_call(ticket):
+                self.line.gate.begin(ticket)
                 with self.line.called(self.name):
                     threading.Event().wait(self.takes)
 
@@ -445,13 +450,13 @@ def test_never_more_calls_at_once_than_may_be_and_never_too_close(
     room = real(interval_seconds, concurrency=3)
     line, gate = room.line, room.gate
     starts: list[float] = []
-    begin = gate._begin
+    begin = gate.begin
 
-    def noted(ticket: Ticket) -> float:
-        starts.append(began := begin(ticket))
-        return began
+    def noted(ticket: Ticket) -> None:
+        begin(ticket)
+        starts.append(ticket.began or 0.0)
 
-    monkeypatch.setattr(gate, "_begin", noted)
+    monkeypatch.setattr(gate, "begin", noted)
 
     def on_a_thread(n: int) -> None:
         for turn in range(3):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from jobworker.line.month import SentHere, midnight, sent_id
+from jobworker.line.call_log import SentHere
+from jobworker.line.month import midnight, sent_id
 from linedesk.console.overview import Sent, sent_in
 
 # Five past midnight in Japan, on the 30th.

@@ -13,7 +13,7 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.remote import amqp
-from jobworker.remote.broker import LEADERS
+from jobworker.remote.job import LEADERS
 from linedesk import Bot
 from tests.chaos.proxy import Mode, Proxy
 from tests.jobworker.remote.house import House, states, until_working

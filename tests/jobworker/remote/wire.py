@@ -9,7 +9,6 @@ from typing import Any
 import pika
 
 from jobworker.remote.amqp import EXCHANGE, AmqpBroker
-from jobworker.remote.broker import OnMessage
 from jobworker.remote.values import from_line, to_line
 from tests.rabbitmq import RabbitMQ
 
@@ -75,7 +74,7 @@ class Wire:
         self.out, self.into = Lane(), Lane()
         self.brokers: list[AmqpBroker] = []
 
-    def __call__(self, on_message: OnMessage, *, leader: bool) -> AmqpBroker:
+    def __call__(self, on_message: Callable[[bytes], None], *, leader: bool) -> AmqpBroker:
         def arrived(body: bytes) -> None:
             for each in self.into.carry(body):
                 on_message(each)

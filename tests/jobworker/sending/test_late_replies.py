@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,7 +28,7 @@ from jobworker.sending.late_replies import LATE, LateReplies
 from jobworker.sending.outcomes import Outcomes
 from linedesk import Bot
 from linesim import Sim
-from tests.jobworker.worker_harness import Room, a_send
+from tests.jobworker.worker_harness import SHORT_PAUSES, Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -109,8 +110,8 @@ def test_late_answers_cost_a_conversation_so_many_calls_a_day_and_no_more(
     database: Any, room: Rooms, sim: Sim
 ) -> None:
     hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
-    limit = {"late_replies_a_day": 2}
-    with Room(database, sim, answering_bot(), line=limit) as first:
+    limits = replace(SHORT_PAUSES, late_replies_a_day=2)
+    with Room(database, sim, answering_bot(), send_limits=limits) as first:
         write_late(first, sim, hanako, 30)
         first.until_quiet()
         assert pushes_to(sim, hanako) == 2
@@ -123,7 +124,7 @@ def test_late_answers_cost_a_conversation_so_many_calls_a_day_and_no_more(
         first.until_quiet()
         assert texts(sim, taro) == ["0"]
     # The count outlives the process.
-    second = room(answering_bot(), epoch=2, line=limit)
+    second = room(answering_bot(), epoch=2, send_limits=limits)
     write_late(second, sim, hanako, 1)
     second.until_quiet()
     assert texts(sim, hanako) == arrived
@@ -140,7 +141,8 @@ def test_answers_of_a_slow_handler_are_sent_however_many_and_late(room: Rooms, s
     def handler(event: Any, talk: Talk) -> None:
         talk.reply(event.message.text)
 
-    desk, user = room(bot, line={"late_replies_a_day": 0}), sim.add_user("花子")
+    desk = room(bot, send_limits=replace(SHORT_PAUSES, late_replies_a_day=0))
+    user = sim.add_user("花子")
     write_late(desk, sim, user, 7)
     desk.until_quiet()
     assert texts(sim, user) == [str(number) for number in range(7)]
