@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from types import MappingProxyType
@@ -120,11 +120,6 @@ class Decision:
         """Whether timers are set or cancelled; the number of the record keeps them in order."""
         return any(is_timer(one) for one in self.effects)
 
-    def as_record(self, n: int) -> Decision:
-        """Return it as the conversation's record of that number, which its timers get."""
-        effects = [{**one, "n": n} if is_timer(one) else one for one in self.effects]
-        return replace(self, effects=effects)
-
     @property
     def to_carry_out(self) -> list[Document]:
         """The effects for the outbox."""
@@ -200,17 +195,6 @@ class Outbound:
             log.exception("broken call left in the outbox conversation=%s", conversation["_id"])
             call = None
         return cls(effects_of(conversation), call)
-
-
-@dataclass(frozen=True)
-class NotedCall:
-    """A call that can follow its record at once, and is stored with it: no write between them."""
-
-    effects: Sequence[Placed]
-    """All effects of the record, with their places."""
-    call: Call
-    seconds: float
-    """How long the write may take; afterwards the call needs another turn at the gate."""
 
 
 class Noted(Enum):
@@ -308,18 +292,20 @@ class ConversationStore:
         self,
         document: Mapping[str, Any],
         decision: Decision,
+        effects: Sequence[Placed],
         *,
         message_id: str | None,
         gathered: Mapping[str, str | None] = MappingProxyType({}),
-        noted: NotedCall | None = None,
+        call: Call | None = None,
         letters: Sequence[Change] = (),
     ) -> Recording:
         """Decide the event permanently; `recorded` waits for it.
 
-        Timers get the `n` that the conversation has by this record. A decision based on a state
-        other than the last one is not recorded. `gathered` names the events decided together with
-        this one, with the ids of their messages. If any of them is applied or unsent, nothing is
-        recorded. `letters` are written with it, and so is the call of `noted`.
+        `effects` are those to carry out (`placed`); timers get the `n` that the conversation has by
+        this record. A decision based on a state other than the last one is not recorded. `gathered`
+        names the events decided together with this one, with the ids of their messages. If any of
+        them is applied or unsent, nothing is recorded. `letters` are written with it, and so is the
+        call that can follow it at once.
         """
         id_, names = conversation_id(document), [name_of(document), *gathered]
         message_ids = [one for one in (message_id, *gathered.values()) if one is not None]
@@ -329,17 +315,16 @@ class ConversationStore:
             stored, trims = conversation.fresh, _trims(conversation, len(names))
         if n is None and decision.sets_timers:
             n = n_of(self._find(id_, {"n": 1})) if stored is None else stored.n
-        wanted = decision if n is None else decision.as_record(n + 1)
-        effects = self.placed(wanted.to_carry_out) if noted is None else noted.effects
+        if n is not None:
+            effects = numbered(effects, n + 1)
         update = update_of(
             document,
-            wanted.changes,
+            decision.changes,
             effects,
-            gone=wanted.gone,
+            gone=decision.gone,
             applied=names,
             trims=trims,
         )
-        call = None if noted is None else noted.call
         if call is not None:
             update["$set"][CALL] = call.as_document()
         condition: Document = {
@@ -541,6 +526,11 @@ class ConversationStore:
     def remove(self, id_: str, *places: str) -> None:
         """Remove carried-out timers from the outbox; harmless if they are gone."""
         self._committer.commit(self._left(id_, places))
+
+
+def numbered(effects: Iterable[Placed], n: int) -> list[Placed]:
+    """Return the effects of the conversation's record of that number, which its timers get."""
+    return [(place, {**one, "n": n} if is_timer(one) else one) for place, one in effects]
 
 
 def _trims(conversation: Conversation, more: int) -> bool:

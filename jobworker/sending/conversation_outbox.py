@@ -288,10 +288,6 @@ class Caller(ABC):
         """There is something to send."""
         return self._wait(now) if self.state is CallState.IDLE else None
 
-    def take_turn(self, ticket: Ticket) -> None:
-        """There is something to send, and a turn for it at once."""
-        self.state, self._ticket = CallState.WAITING, ticket
-
     def wake(self, rest: Rest, now: float) -> Enter | None:
         """End that rest; ignored if it was given up meanwhile, even if it rests again."""
         rests = self.state is CallState.RESTING and self._rest is rest

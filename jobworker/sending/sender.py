@@ -16,12 +16,12 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from jobworker.effects import SendMethod
+from jobworker.effects import Call, SendMethod
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate import Turn
 from jobworker.line.gate_order import Ticket
@@ -31,7 +31,7 @@ from jobworker.line.quota import Quota
 from jobworker.line.side_call import Action, Line
 from jobworker.metrics import since_ms
 from jobworker.record.batches import Batches, ReadyBatch
-from jobworker.record.conversations import LateCall, Noted, NotedCall, Placed
+from jobworker.record.conversations import LateCall, Noted, Placed
 from jobworker.sending.batch import Batch, company_of
 from jobworker.sending.conversation_outbox import (
     NO_LIMIT,
@@ -60,17 +60,6 @@ MULTICAST = SendMethod.MULTICAST.path
 Company = Mapping[ConversationOutbox, Sequence[PendingSend]]
 
 
-@dataclass(eq=False)
-class AtOnce:
-    """A call that can follow the record of its sends at once."""
-
-    box: ConversationOutbox
-    noted: NotedCall
-    ticket: Ticket | None
-    """With a turn at the gate; None if one is reserved."""
-    is_begun: bool = False
-
-
 class Sender:
     """The calls of all outboxes and batches. `quota` knows the rest of the month.
 
@@ -96,7 +85,7 @@ class Sender:
         self._rows = batches
         self._quota = quota
         self._groups = groups
-        self._limits = limits
+        self.limits = limits
         self._late = LateReplies(a_day=limits.late_replies_a_day)
         line.figures.set("late_replies_a_day", self._late.a_day)
         line.figures.set(
@@ -108,21 +97,21 @@ class Sender:
     # A call that follows its record at once.
 
     @contextmanager
-    def at_once(self, id_: str, effects: Sequence[Placed]) -> Iterator[AtOnce | None]:
+    def at_once(self, id_: str, effects: Sequence[Placed]) -> Iterator[Call | None]:
         """The call for these effects if it can follow their record at once, else None: nothing else
-        waits for the conversation, and a turn is free or one of the few reserved ones.
+        waits for the conversation, and one of the few turns to reserve is left. `Outbox.add` has to
+        follow the record here.
         """
-        found = self._at_once(id_, effects)
+        call = self._at_once(id_, effects)
         try:
-            yield found
+            yield call
         finally:
-            if found is not None and not found.is_begun:
-                with self._lock:
-                    self._boxes.set_reserved(found.box.conversation, False)
-                if found.ticket is not None:
-                    self._line.gate.give_back(found.ticket)
+            with self._lock:
+                if call is not None and self._boxes.find(id_) is None:
+                    # It is not recorded, or not surely: it needs no turn yet.
+                    self._boxes.set_reserved(self._boxes.known.get(id_), False)
 
-    def _at_once(self, id_: str, effects: Sequence[Placed]) -> AtOnce | None:
+    def _at_once(self, id_: str, effects: Sequence[Placed]) -> Call | None:
         gate = self._line.gate
         if not effects or gate.is_away:
             return None
@@ -131,7 +120,7 @@ class Sender:
         with self._lock:
             if self._boxes.find(id_) is not None:
                 return None
-            if not gate.interval_seconds and self._boxes.reserved >= 2 * gate.concurrency:
+            if self._boxes.reserved >= 2 * gate.concurrency:
                 return None
             box, made = self.outbox_of(id_), Moment(datetime.now(UTC), boottime())
             for place, effect in effects:
@@ -139,34 +128,15 @@ class Sender:
             plan = box.plan(made.boottime, self._line.rate_limits.seconds, self._budget(box))
             if not isinstance(plan, Go) or plan.late_on:
                 return None
-            if plan.call.way is not SendMethod.REPLY and (
-                # It may find company at the gate.
-                not gate.is_idle or self._groups.is_due(box.sends[0].send.to)
-            ):
+            is_push = plan.call.way is not SendMethod.REPLY
+            # With an interval the turns are too few to wait for one; a push may find company at the
+            # gate.
+            if (gate.interval_seconds or is_push) and not gate.is_idle:
                 return None
-            ticket = None
-            if gate.interval_seconds:
-                ticket = Ticket(box.standing(time.monotonic()))
-                if not gate.take(ticket):
-                    return None
-            else:
-                self._boxes.set_reserved(box.conversation, True)
-        noted = NotedCall(effects, plan.call, self._limits.note_seconds)
-        return AtOnce(box, noted, ticket)
-
-    def begin(self, now: AtOnce) -> None:
-        """Its record is durable, with the call: call LINE."""
-        now.is_begun = True
-        box, ticket = now.box, now.ticket
-        box.noted_call = now.noted.call
-        with self._lock:
-            self._boxes.enter(box)
-            if ticket is not None:
-                box.take_turn(ticket)
-            enter = box.begin(time.monotonic()) if ticket is None else None
-        self.outcomes.do(box, enter)
-        if ticket is not None:
-            self._line.step(partial(self._take_turn, box, ticket))
+            if is_push and self._groups.is_due(box.sends[0].send.to):
+                return None
+            self._boxes.set_reserved(box.conversation, True)
+        return plan.call
 
     def finish(self) -> None:
         """At a clean stop: write which calls were not made."""
@@ -186,7 +156,7 @@ class Sender:
         """Return the outbox of a conversation; one that was empty is not entered yet."""
         conversation = self._boxes.known.get(id_)
         box: ConversationOutbox | None = conversation.outbox
-        return box or ConversationOutbox(conversation, self._limits, self._take_turn)
+        return box or ConversationOutbox(conversation, self.limits, self._take_turn)
 
     def _budget(self, caller: Caller) -> Budget:
         if not isinstance(caller, ConversationOutbox):
@@ -263,7 +233,7 @@ class Sender:
         box = caller
         late = LateCall(go.late_on, self._late.a_day) if go.late_on else None
         try:
-            seconds = self._limits.note_seconds
+            seconds = self.limits.note_seconds
             noted = self._conversations.note_call(box.id, go.call, late, seconds=seconds)
         except WriteRefused as error:
             # No call without its note; as a dead letter it makes room for those behind it.
@@ -342,7 +312,7 @@ class Sender:
         try:
             friends = self._rows.friends(places)
             ready = replace(ready, members={id_: places[id_] for id_ in places if id_ in friends})
-            seconds = self._limits.note_seconds
+            seconds = self.limits.note_seconds
             is_ready = len(ready.members) > 1 and self._rows.make(ready, seconds=seconds)
         except StoreUnavailable as error:
             log.warning("batch not recorded, waiting error=%s", error)
@@ -381,7 +351,7 @@ class Sender:
             boxes,
             now=time.monotonic(),
             made=Moment(datetime.now(UTC), boottime()),
-            limits=self._limits,
+            limits=self.limits,
             granted=self._take_turn,
             was_tried=was_tried,
         )

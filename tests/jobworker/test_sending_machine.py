@@ -346,13 +346,9 @@ class Machine(RuleBasedStateMachine):
             recorded.append((place, effect))
             self.known[effect["id"]] = id_
         outbox = self.world.outbox
-        with outbox.sender.at_once(id_, recorded) as at_once:
-            call = None if at_once is None else at_once.noted.call
+        with outbox.sender.at_once(id_, recorded) as call:
             self.world.record(id_, recorded, call)
-            if at_once is not None:
-                outbox.sender.begin(at_once)
-        if at_once is None:
-            outbox.add(id_, Outbound(recorded))
+            outbox.add(id_, Outbound(recorded, noted=call))
 
     def _record(self, id_: str, age: int | None, count: int) -> None:
         world = self.world

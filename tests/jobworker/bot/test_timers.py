@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, STATE_TIMER, Timers, checked_name
-from jobworker.record.conversations import ConversationStore, Decision, Outbound
+from jobworker.record.conversations import ConversationStore, Outbound, numbered
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
@@ -175,8 +175,8 @@ def test_the_number_of_a_record_goes_to_its_timers_alone(timers: Timers) -> None
     timers.cancel("egg")
     (effect,) = timers.effects()
     send = {"id": "E1/0", "type": "send"}
-    decided = Decision({}, [send, effect]).as_record(7)
-    assert decided.effects == [send, {**effect, "n": 7}]
+    recorded = numbered([("a", send), ("b", effect)], 7)
+    assert recorded == [("a", send), ("b", {**effect, "n": 7})]
     assert effect["n"] is None
 
 

@@ -785,7 +785,8 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
     soon = long_ago + timedelta(seconds=1)
     decision = fetched(document, lambda: conversations.load(document), now=soon)
     assert decision is not None
-    recording = conversations.enter_record(document, decision, message_id=None)
+    effects = conversations.placed(decision.effects)
+    recording = conversations.enter_record(document, decision, effects, message_id=None)
     assert conversations.recorded(recording).effects
     second = room(slow.bot, epoch=2, line=BUTTON_SOON)
     second.until_quiet()

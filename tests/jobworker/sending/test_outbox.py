@@ -754,7 +754,7 @@ def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
 # Calls and writes that MongoDB or LINE never confirms.
 
 
-@pytest.mark.parametrize("interval_seconds", [0.0, 0.01], ids=["reserved", "held"])
+@pytest.mark.parametrize("interval_seconds", [0.0, 0.01], ids=["without", "with"])
 def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
     room: Rooms,
     sim: Sim,
@@ -783,7 +783,7 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
 
     def entered(self: ConversationStore, document: Any, *args: Any, **more: Any) -> Any:
         if document["key"] == slow.user_id and not locked.is_set():
-            assert more["noted"] is not None
+            assert more["call"] is not None
             holder.start()
             assert locked.wait(5)
         return enter_record(self, document, *args, **more)
