@@ -479,7 +479,7 @@ class Turn:
             return self._found_unsent()
         if recorded.applied:
             return self._found_applied(recorded.applied) or JobResult.ALREADY_APPLIED
-        turns.outbox.add(self._id, Outbound(recorded.effects, noted=recorded.call))
+        turns.outbox.add(self._id, Outbound(recorded.effects, recorded.call, is_tried=False))
         turns.unsends.deadletters.written(*recording.decision.letters)
         log.debug("decided event_id=%s effects=%d", self.name, len(recording.decision.effects))
         if memo.learns:

@@ -175,11 +175,11 @@ class Outbound:
 
     effects: Sequence[Placed] = ()
     call: Call | None = None
-    """A predecessor's call, made or possibly made."""
+    """The call that is stored with them."""
+    is_tried: bool = True
+    """Whether it was made, or may have been: by a predecessor."""
     batch: str | None = None
     """The key of a batch that has its first sends (`jobworker.record.batches`)."""
-    noted: Call | None = None
-    """A call that is stored with them and was not made."""
 
     @classmethod
     def of(cls, conversation: Mapping[str, Any]) -> Outbound:

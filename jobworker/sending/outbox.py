@@ -173,15 +173,15 @@ class Outbox:
         box: ConversationOutbox | None = conversation.outbox
         if box is None:
             return lambda: None
-        if box.state is CallState.IDLE and outbound.noted is not None:
-            box.noted_call = outbound.noted
-        elif box.state is CallState.IDLE and outbound.batch is not None:
+        if box.state is CallState.IDLE and outbound.batch is not None:
             if self.sender.claimed(box, outbound.batch):
                 return lambda: None
         elif box.state is CallState.IDLE and outbound.call is not None:
             # Sends of it may have been removed by hand.
             members = tuple(one.place for one in box.members(outbound.call))
-            box.call = replace(outbound.call, members=members) if members else None
+            if members:
+                box.call = replace(outbound.call, members=members)
+                box.is_tried = outbound.is_tried
         return partial(self._outcomes.do, box, box.begin(time.monotonic()))
 
     def _take_timers(self, conversation: Conversation, timers: Iterable[Placed]) -> Action:

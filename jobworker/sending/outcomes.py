@@ -303,7 +303,7 @@ class Outcomes:
         if isinstance(caller, Batch):
             self._give_up_batch(caller, step.cause)
         elif isinstance(caller, ConversationOutbox):
-            self._make_letters(caller, step.places, step.cause, unknown=caller.call)
+            self._make_letters(caller, step.places, step.cause, unknown=caller.unknown_call)
 
     def _give_up_batch(self, batch: Batch, cause: str) -> None:
         """Its outcome is unknown, and it is not repeated any more."""
@@ -323,7 +323,7 @@ class Outcomes:
 
     def _letters(self, batch: Batch, box: ConversationOutbox, cause: str) -> None:
         box.answer = batch.answer
-        self._make_letters(box, batch.ready.members[box.id], cause, unknown=batch.call)
+        self._make_letters(box, batch.ready.members[box.id], cause, unknown=batch.unknown_call)
 
     def _make_letters(
         self,

@@ -37,6 +37,7 @@ from jobworker.sending.conversation_outbox import (
     NO_LIMIT,
     Budget,
     Caller,
+    CallState,
     ConversationOutbox,
     Go,
     MakeLetters,
@@ -141,9 +142,13 @@ class Sender:
     def finish(self) -> None:
         """At a clean stop: write which calls were not made."""
         with self._lock:
-            noted = [box.id for box in self._boxes if box.noted_call]
+            ids = [
+                box.id
+                for box in self._boxes
+                if box.call and not box.is_tried and box.state is not CallState.BUSY
+            ]
         # guard: stop-strikes-out -> never
-        for id_ in noted:
+        for id_ in ids:
             try:
                 self._conversations.end_call(id_)
             except QueueError as error:
@@ -209,27 +214,26 @@ class Sender:
             turn.begin()
             self._groups.ask(to, key=request.sends[0][0])
             return partial(self.outcomes.release, [caller])
-        # guard: note-before-the-call -> hindrance = caller.noted(go)
+        # guard: note-before-the-call -> caller.call, hindrance = go.call, None
         hindrance = self._note(caller, go)
         if hindrance is not None:
             return hindrance
         if not turn.may_call():
             return partial(self._called_off, caller, go)
-        caller.count_call()
+        caller.begin_call()
         path = go.call.way.path
         caller.answer = self._line.call(turn, path, partial(self._post, caller, request, turn))
         # After the call: a process that froze before it sent may have sent an expired token.
         with self._lock:
-            outcome = caller.judged(boottime())
+            outcome = caller.judged(go, boottime())
         people = len(to) if isinstance(to, list) else self._groups.people(to) or 1
         return partial(self.outcomes.settle, caller, outcome, people)
 
     def _note(self, caller: Caller, go: Go) -> Action | None:
         """Store the call before LINE is called; returns what follows if that fails."""
-        if not go.is_new or go.is_noted or not isinstance(caller, ConversationOutbox):
-            # A batch was stored with its claims (`_claim`).
-            caller.noted(go)
+        if go.call is caller.call:
             return None
+        assert isinstance(caller, ConversationOutbox), "a batch was stored with its claims"
         box = caller
         late = LateCall(go.late_on, self._late.a_day) if go.late_on else None
         try:
@@ -243,7 +247,7 @@ class Sender:
             # LINE was not called, so the call is new again here. A successor may see it as tried,
             # and is then unnecessarily careful.
             with self._lock:
-                step = box.not_noted(error)
+                step = box.not_stored(error)
             return partial(self.outcomes.do, box, step)
         if noted is Noted.GONE:
             log.info("send has left the outbox conversation=%s", box.id)
@@ -255,7 +259,7 @@ class Sender:
         if late is not None:
             with self._lock:
                 self._late.paid(go.late_on, self._groups.people(box.chat) or 1)
-        box.noted(go)
+        box.call = go.call
         return None
 
     def _called_off(self, caller: Caller, go: Go) -> None:
@@ -264,7 +268,6 @@ class Sender:
             # A successor would treat it as a call of unknown outcome.
             self.outcomes.end_batch(caller.ready, partial(self.outcomes.freed, caller))
             return
-        caller.called_off(go)
         self.outcomes.release([caller])
 
     def _post(self, caller: Caller, request: Request, turn: Turn) -> LineAnswer:
@@ -293,7 +296,7 @@ class Sender:
         if (
             not isinstance(plan, Go)
             or not plan.is_new
-            or plan.is_noted
+            or plan.call is box.call
             or plan.call.way is not SendMethod.PUSH
             or self._line.rate_limits.seconds(MULTICAST)
         ):
@@ -342,7 +345,7 @@ class Sender:
         messages: Sequence[Mapping[str, Any]],
         boxes: Sequence[ConversationOutbox],
         *,
-        was_tried: bool = False,
+        is_tried: bool = False,
     ) -> Batch:
         """Under the lock."""
         batch = self._boxes.batches[ready.key] = Batch(
@@ -353,7 +356,7 @@ class Sender:
             made=Moment(datetime.now(UTC), boottime()),
             limits=self.limits,
             granted=self._take_turn,
-            was_tried=was_tried,
+            is_tried=is_tried,
         )
         return batch
 
@@ -371,7 +374,7 @@ class Sender:
                 self._rows.remove(ready.key)
                 continue
             with self._lock:
-                batch = self._batch(ready, messages, (), was_tried=True)
+                batch = self._batch(ready, messages, (), is_tried=True)
                 step = batch.begin(time.monotonic())
             log.info("batch of a predecessor is repeated batch=%s", ready.key)
             self.outcomes.do(batch, step)

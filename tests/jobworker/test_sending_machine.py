@@ -348,7 +348,7 @@ class Machine(RuleBasedStateMachine):
         outbox = self.world.outbox
         with outbox.sender.at_once(id_, recorded) as call:
             self.world.record(id_, recorded, call)
-            outbox.add(id_, Outbound(recorded, noted=call))
+            outbox.add(id_, Outbound(recorded, call, is_tried=False))
 
     def _record(self, id_: str, age: int | None, count: int) -> None:
         world = self.world

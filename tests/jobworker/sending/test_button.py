@@ -34,7 +34,7 @@ from jobworker.sending.button import (
     message_of,
     shown_after,
 )
-from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, Go, MakeLetters, PutBack
+from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, MakeLetters, PutBack
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
@@ -290,7 +290,7 @@ def test_an_answer_is_no_part_of_a_push_that_goes_before_it() -> None:
 def test_an_answer_of_unknown_outcome_is_put_back_once_line_refuses_its_token() -> None:
     box = box_of(an_answer())
     call = planned(box)
-    box.noted(Go(call, is_new=True))
+    box.call = call
     box.settle(call, CallOutcome(AGAIN, stands=True))
     assert planned(box, boottime=90.0) == call
     box.settle(call, CallOutcome(AGAIN, token_used_up=True))

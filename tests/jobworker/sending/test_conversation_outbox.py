@@ -202,7 +202,7 @@ def test_a_given_up_caller_does_not_wait_wake_or_take_a_turn() -> None:
     [
         lambda box: box.again(0.0),
         lambda box: box.rest(1.0, "why"),
-        lambda box: box.not_noted(StoreUnavailable("x")),
+        lambda box: box.not_stored(StoreUnavailable("x")),
         lambda box: box.failed(again(), 0.0),
         lambda box: box.failed(again(wait_seconds=0), 0.0),
         lambda box: box.plan(0.0, nothing_held),
@@ -229,52 +229,54 @@ def test_a_give_up_has_no_effect_once_line_has_the_message() -> None:
 def test_only_the_first_send_is_given_up_unless_others_travel_with_it_already() -> None:
     box, _ = box_in(BUSY, a_push(), a_push(), a_push(["U1"]))
     assert box.given_up_places() == ("place 0",)
-    box.noted(Go(planned(box), is_new=True))
+    box.call = planned(box)
+    assert box.given_up_places() == ("place 0",)
+    box.begin_call()
     assert box.given_up_places() == ("place 0", "place 1")
 
 
 # The findings of its thread.
 
 
-def test_a_call_is_new_until_it_is_written_down() -> None:
+def test_a_call_is_new_until_it_is_made() -> None:
     box, _ = box_in(BUSY, a_reply())
     go = box.plan(0.0, nothing_held)
     assert isinstance(go, Go)
     assert go == Go(Call(NOW, REPLY, ("place 0",), token="t"), is_new=True)
     assert box.call is None
-    box.noted(go)
-    assert (box.call, box.tried(go.call, 0.0).was_tried) == (go.call, False)
+    assert not box.tried(go, 0.0).was_tried
+    box.call = go.call
+    assert box.plan(0.0, nothing_held) == go
+    box.begin_call()
+    assert box.plan(0.0, nothing_held) == Go(go.call, is_new=False)
 
 
 def test_a_call_of_unknown_outcome_is_repeated_as_it_was_and_no_send_joins_it() -> None:
     box, _ = box_in(BUSY, a_push(id="a"), a_push(id="b"))
     first = planned(box)
-    box.noted(Go(first, is_new=True))
+    box.call = first
     box.settle(first, again(stands=True))
     box.failed(again(stands=True, wait_seconds=0), 0.0)
     box.append(in_place(2, a_reply()))
     go = box.plan(5.0, nothing_held)
     assert go == Go(first, is_new=False)
-    box.noted(Go(first, is_new=False))
-    assert box.tried(first, 5.0).was_tried
+    assert box.tried(go, 5.0).was_tried
 
 
-def test_a_call_that_was_called_off_is_none_unless_it_was_tried_before() -> None:
+def test_a_call_that_was_called_off_is_made_unless_another_one_is_due_by_now() -> None:
     box, _ = box_in(BUSY, a_push())
-    go = Go(planned(box), is_new=True)
-    box.noted(go)
-    box.called_off(go)
-    assert box.call is None
-    go = Go(planned(box), is_new=False)
-    box.noted(go)
-    box.called_off(go)
-    assert box.call == go.call
+    box.call = planned(box)
+    box.again(0.0)
+    assert planned(box, 60.0) is box.call
+    assert planned(box, 61.0) is not box.call
+    box.append(in_place(1, a_push()))
+    assert planned(box).members == ("place 0", "place 1")
 
 
 def test_a_call_that_line_refused_is_followed_by_another_one_with_all_that_waits() -> None:
     box, _ = box_in(BUSY, a_reply(id="a"))
     first = planned(box)
-    box.noted(Go(first, is_new=True))
+    box.call = first
     box.settle(first, again())
     box.append(in_place(1, a_reply(id="b", token="u", token_from=NOW + timedelta(seconds=9))))
     call = planned(box)
@@ -289,7 +291,7 @@ def test_a_send_that_is_too_old_is_given_up_alone() -> None:
 
 def test_a_call_whose_key_line_forgets_is_given_up_with_all_its_members() -> None:
     box, _ = box_in(BUSY, a_push(), a_push(), a_push(["U1"]))
-    box.noted(Go(planned(box), is_new=True))
+    box.call, box.is_tried = planned(box), True
     life = RETRY_KEY_LIFE.total_seconds()
     assert isinstance(box.plan(life - 1, nothing_held), Go)
     told = MakeLetters("outcome unknown for 23 hours", ("place 0", "place 1"))
@@ -323,7 +325,7 @@ def test_a_reply_waits_for_its_endpoint_until_it_becomes_a_push() -> None:
 
 def test_a_reply_of_unknown_outcome_waits_for_its_endpoint_as_long_as_it_takes() -> None:
     box, _ = box_in(BUSY, a_reply())
-    box.noted(Go(planned(box), is_new=True))
+    box.call, box.is_tried = planned(box), True
     assert box.plan(TOKEN_LIFE.total_seconds() - 2, lambda path: 30.0) == Rest(30.0)
 
 
@@ -352,8 +354,8 @@ def test_an_outcome_that_names_a_pause_gets_it() -> None:
 
 def test_tries_without_a_verdict_end_some_time() -> None:
     box, _ = box_in(BUSY, a_push(), a_push(), a_push(["U1"]))
-    call = planned(box)
-    box.noted(Go(call, is_new=True))
+    box.call = call = planned(box)
+    box.is_tried = True
     for _ in range(3):
         box.failed(again(stands=True, unanswered=True), 0.0)
         box.failed(again(stands=True), 0.0)
@@ -471,12 +473,10 @@ def test_a_replay_of_a_try_of_unknown_outcome_is_that_call_again() -> None:
     box = box_of(a_push(tried_at=tried_at, tried_as=PUSH), a_push())
     call = planned(box)
     assert call == Call(tried_at, PUSH, ("place 0",), key=a_push().retry_key)
-    box.noted(Go(call, is_new=True))
-    assert box.tried(call, 0.0).was_tried
+    box.call = call
+    assert box.tried(Go(call, is_new=True), 0.0).was_tried
     three_hours = timedelta(hours=3).total_seconds()
     told = MakeLetters("outcome unknown for 23 hours", ("place 0",))
-    assert box.plan(three_hours, nothing_held) == told
-    box.called_off(Go(call, is_new=True))
     assert box.plan(three_hours, nothing_held) == told
 
 
@@ -518,7 +518,7 @@ def test_without_a_name_of_the_one_that_is_refused_fewer_travel_until_one_has_le
 
 def test_a_call_whose_first_member_was_given_up_by_name_continues_with_the_others() -> None:
     box = box_of(a_reply(), a_reply(), a_reply())
-    box.noted(Go(planned(box), is_new=True))
+    box.call, box.is_tried = planned(box), True
     box.left(["place 1"])
     call = planned(box)
     assert (call.members, box.call) == (("place 0", "place 2"), None)
@@ -527,13 +527,13 @@ def test_a_call_whose_first_member_was_given_up_by_name_continues_with_the_other
 def test_the_facts_of_a_call_that_is_answered_now() -> None:
     box = box_of(a_push(messages=texts(2)), a_reply())
     call = planned(box)
-    assert box.tried(call, 0.0) == Tried(call, [2, 1], token_was_good=True)
+    assert box.tried(Go(call, is_new=True), 0.0) == Tried(call, [2, 1], token_was_good=True)
     end = TOKEN_LIFE.total_seconds() - 1
-    assert box.tried(call, end - 0.1).token_was_good
-    assert box.tried(call, end) == Tried(call, [2, 1], token_was_good=False)
+    assert box.tried(Go(call, is_new=True), end - 0.1).token_was_good
+    assert box.tried(Go(call, is_new=True), end) == Tried(call, [2, 1], token_was_good=False)
     # A token that LINE refused proves nothing.
     box.settle(call, again(token_used_up=True))
-    assert not box.tried(call, 0.0).token_was_good
+    assert not box.tried(Go(call, is_new=True), 0.0).token_was_good
 
 
 def test_sends_are_read_while_others_come_behind_them() -> None:
@@ -800,7 +800,7 @@ class Machine(RuleBasedStateMachine):
             case MakeLetters(_, places, ticket):
                 if ticket is not None:
                     self.order.cancel(ticket)
-                self.make_letters(box, places, unknown=box.call)
+                self.make_letters(box, places, unknown=box.unknown_call)
         self.threads_called += self.order.arm()
 
     def make_letters(
@@ -851,21 +851,20 @@ class Machine(RuleBasedStateMachine):
         if isinstance(plan, Go) and plan.is_new and noted != "yes":
             if noted == "late":
                 self.stored[box.id] = plan.call
-            plan = box.not_noted(StoreUnavailable("x"))
+            plan = box.not_stored(StoreUnavailable("x"))
         if not isinstance(plan, Go):
             self.do(box, plan)
             self.leave(ticket)
             return
         if plan.is_new:
             self.stored[box.id] = plan.call
-        box.noted(plan)
+        box.call = plan.call
         self.turn = Turn(box, ticket, plan)
 
     @precondition(lambda self: self.turn is not None)
     @rule()
     def the_lease_is_stale(self) -> None:
         turn = self.taken()
-        turn.box.called_off(turn.go)
         self.leave(turn.ticket)
         self.do(turn.box, turn.box.again(0.0))
 
@@ -874,13 +873,13 @@ class Machine(RuleBasedStateMachine):
     def line_answers(self, end: str) -> None:
         turn = self.taken()
         box, call = turn.box, turn.go.call
-        box.calls += 1
+        box.begin_call()
         members = box.members(call)
         assert self.stored[box.id] == call, "called before it was written down"
         assert [one.place for one in members] == list(call.members), "a member has left"
         assert members == list(box.sends)[: len(members)], "what stands before it was passed by"
         assert not any(one.send.id in self.letters for one in members), "called after its letter"
-        tried = box.tried(call, 0.0)
+        tried = box.tried(turn.go, 0.0)
         names = tuple(one.send.id for one in members)
         box.answer = self.line.answer(call, names, end)
         self.leave(turn.ticket)
