@@ -349,7 +349,7 @@ class After(Simulation):
             self._leave(one, places, now)
 
     def _leave(self, box: ConversationOutbox, places: Iterable[str], now: float) -> None:
-        box.left(list(places))
+        box.remove(list(places))
         if box.sends:
             self._do(box, box.begin(now), now)
         else:

@@ -484,7 +484,7 @@ class ConversationStore:
 
         A process that dies first leaves a call of unknown outcome, whose token or key proves it.
         """
-        return self._committer.leave(self._ended(id_, call.members))
+        return self._committer.commit_later(self._ended(id_, call.members))
 
     def _ended(self, id_: str, places: Iterable[str]) -> Change:
         return self._left(id_, places, CALL)

@@ -102,8 +102,8 @@ class Batch(Caller):
         self.boxes[box.id], box.batch = box, self
         return box.take_along()
 
-    def leave(self, *boxes: ConversationOutbox) -> None:
-        """Conversations leave it."""
+    def release(self, *boxes: ConversationOutbox) -> None:
+        """These conversations are no longer in it."""
         for box in boxes:
             del self.boxes[box.id]
             box.batch = None

@@ -555,7 +555,7 @@ class ConversationOutbox(Caller):
             return None
         return Move(self._ticket, self._placed(one.standing))
 
-    def left(self, places: Sequence[str]) -> None:
+    def remove(self, places: Sequence[str]) -> None:
         """These sends have left the outbox: the counts of the others begin again."""
         gone = set(places)
         self.size -= sum(one.size for one in self.sends if one.place in gone)
@@ -722,7 +722,7 @@ class ConversationOutbox(Caller):
         """The places of the sends whose token a call has."""
         return [one.place for one in self.sends if call.token and one.send.token == call.token]
 
-    def settle(self, call: Call, outcome: CallOutcome) -> None:
+    def apply(self, call: Call, outcome: CallOutcome) -> None:
         """The answer's changes are durable, and the call has to be tried again."""
         self.is_tried = outcome.stands
         if not outcome.stands:

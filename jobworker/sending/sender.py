@@ -251,7 +251,7 @@ class Sender:
             return partial(self.outcomes.do, box, step)
         if noted is Noted.GONE:
             log.info("send has left the outbox conversation=%s", box.id)
-            return partial(self.outcomes.leave, box, go.call.members[:1])
+            return partial(self.outcomes.remove, box, go.call.members[:1])
         if noted is Noted.TOO_MANY_LATE:
             with self._lock:
                 box.conversation.late_on = go.late_on
@@ -360,11 +360,11 @@ class Sender:
         )
         return batch
 
-    def take_over(self) -> None:
+    def repeat_batches(self) -> None:
         """Repeat the batches that a predecessor left, before any outbox is loaded. Raises
         StoreUnavailable.
         """
-        for ready in self._rows.left():
+        for ready in self._rows.unfinished():
             if ready.key in self._boxes.batches:
                 # The take-over failed behind it, and is made again.
                 continue

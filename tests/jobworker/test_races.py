@@ -185,7 +185,7 @@ def test_a_record_in_a_conversation_that_is_not_loaded_yet_is_carried_out_after_
             desk.put_document(first, again=True)
             desk.put_document(second, again=True)
             desk.until_decided()
-            assert len(desk.desk.outbox) == 2
+            assert len(desk.desk.outbox.boxes) == 2
             may_load.set()
         desk.until_quiet()
     assert texts(sim, user) == ["一", "二"]

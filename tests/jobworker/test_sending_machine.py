@@ -525,7 +525,7 @@ class Machine(RuleBasedStateMachine):
             left_out = {name for name in left if not name.startswith("E")}
         else:
             left_out = left
-            assert len(world.outbox) == 0
+            assert len(world.outbox.boxes) == 0
         assert not left_out, "left in its outbox"
         for name in self.known.keys() - left:
             places = (name in world.arrived, name in world.deadletters, name in world.rows)

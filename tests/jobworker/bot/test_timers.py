@@ -408,7 +408,7 @@ def test_timers_do_not_wait_behind_a_send_that_is_stuck(
     desk.says(user, "say, egg 180")
     eventually(lambda: database[SCHEDULE].find_one({"name": "egg"}))
     eventually(lambda: [one["type"] for one in desk.effects()] == ["send"])
-    eventually(lambda: len(desk.desk.outbox) == 1)
+    eventually(lambda: len(desk.desk.outbox.boxes) == 1)
 
 
 def test_a_standby_event_sets_no_timers(
@@ -584,10 +584,10 @@ def test_effects_on_their_way_are_counted_and_taken_once(
     id_, outbox = f"{CHANNEL}/{user.user_id}", desk.desk.outbox
     waiting = Outbound.of(desk.conversation(user.user_id))
     outbox.add(id_, waiting)
-    assert len(outbox) == 2
+    assert len(outbox.boxes) == 2
     go_on.set()
     desk.until_quiet()
-    assert len(outbox) == 0
+    assert len(outbox.boxes) == 0
     assert len(entered) == 2
     # Read before they left it, and taken after: their numbers make it harmless.
     before = list(database[SCHEDULE].find())

@@ -667,11 +667,11 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
         room.until_decided()
         assert room.conversation(user.user_id)["state"] == "heard"
         # They are counted all the same, and an operator's release waits for them.
-        assert len(room.desk.outbox) == LEFT
+        assert len(room.desk.outbox.boxes) == LEFT
         assert room.desk.give_up_send("main", "U7", "U7/0")
         loads.go_on.set()
         eventually(lambda: f"outboxes loaded effects={LEFT}" in caplog.text)
-        assert len(room.desk.outbox) == LEFT
+        assert len(room.desk.outbox.boxes) == LEFT
         eventually(lambda: not room.desk.give_up_send("main", "U7", "U7/0"))
         assert [letter["_id"] for letter in room.letters()] == ["U7/0"]
         assert not room.desk.give_up_send("main", "U8", "U8/1")
@@ -685,7 +685,7 @@ def test_outboxes_not_loaded_yet_count_as_waiting(
     LateLoads(monkeypatch)
     database.conversations.insert_many([unsent_row(f"U{n}") for n in (1, 2)])
     with Room(database, sim, Bot(), epoch=2, send_limits=limits) as room:
-        assert len(room.desk.outbox) == 2
+        assert len(room.desk.outbox.boxes) == 2
         assert room.desk.has_room()
         room.desk.outbox.add("main/U3", outbound(effect("U3/0")))
         assert not room.desk.has_room()

@@ -291,9 +291,9 @@ def test_an_answer_of_unknown_outcome_is_put_back_once_line_refuses_its_token() 
     box = box_of(an_answer())
     call = planned(box)
     box.call = call
-    box.settle(call, CallOutcome(AGAIN, stands=True))
+    box.apply(call, CallOutcome(AGAIN, stands=True))
     assert planned(box, boottime=90.0) == call
-    box.settle(call, CallOutcome(AGAIN, token_used_up=True))
+    box.apply(call, CallOutcome(AGAIN, token_used_up=True))
     assert box.plan(90.0, lambda path: 0.0) == PutBack("place 0")
 
 

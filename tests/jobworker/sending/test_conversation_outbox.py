@@ -136,7 +136,7 @@ def test_a_rest_that_a_give_up_ended_ends_no_later_one() -> None:
     box, _ = box_in(RESTING, a_push(["U1"]), a_push())
     earlier = rest_of(box)
     box.give_up("why")
-    box.left(["place 0"])
+    box.remove(["place 0"])
     enter = box.begin(0.0)
     assert enter is not None
     assert box.turn(enter.ticket)
@@ -221,7 +221,7 @@ def test_a_give_up_is_remembered_by_what_a_thread_has(
 def test_a_give_up_has_no_effect_once_line_has_the_message() -> None:
     box, _ = box_in(BUSY, a_push(["U1"]), a_push())
     box.give_up("why")
-    box.left(["place 0"])
+    box.remove(["place 0"])
     assert box.state is IDLE
     assert isinstance(box.begin(0.0), Enter)
 
@@ -255,7 +255,7 @@ def test_a_call_of_unknown_outcome_is_repeated_as_it_was_and_no_send_joins_it() 
     box, _ = box_in(BUSY, a_push(id="a"), a_push(id="b"))
     first = planned(box)
     box.call = first
-    box.settle(first, again(stands=True))
+    box.apply(first, again(stands=True))
     box.failed(again(stands=True, wait_seconds=0), 0.0)
     box.append(in_place(2, a_reply()))
     go = box.plan(5.0, nothing_held)
@@ -277,7 +277,7 @@ def test_a_call_that_line_refused_is_followed_by_another_one_with_all_that_waits
     box, _ = box_in(BUSY, a_reply(id="a"))
     first = planned(box)
     box.call = first
-    box.settle(first, again())
+    box.apply(first, again())
     box.append(in_place(1, a_reply(id="b", token="u", token_from=NOW + timedelta(seconds=9))))
     call = planned(box)
     assert (call.members, call.token) == (("place 0", "place 1"), "u")
@@ -369,7 +369,7 @@ def test_a_send_that_left_leaves_no_failed_tries_behind() -> None:
     for _ in range(3):
         box.calls += 1
         box.failed(again(unanswered=True), 0.0)
-    box.left(["place 0"])
+    box.remove(["place 0"])
     assert (box.calls, box.call) == (0, None)
     assert isinstance(box.failed(again(unanswered=True), 0.0), Rest)
 
@@ -436,9 +436,9 @@ def test_a_token_that_line_refused_is_not_used_again() -> None:
     call = planned(box)
     assert call.token == "t"
     assert box.used_up(call) == ["place 1", "place 2"]
-    box.settle(call, again(token_used_up=True, wait_seconds=0))
+    box.apply(call, again(token_used_up=True, wait_seconds=0))
     assert planned(box).token == "older"
-    box.settle(planned(box), again(token_used_up=True, wait_seconds=0))
+    box.apply(planned(box), again(token_used_up=True, wait_seconds=0))
     assert planned(box).way is PUSH
 
 
@@ -464,7 +464,7 @@ def test_a_send_to_another_chat_is_sent_alone_and_keeps_its_place(alone: Send) -
     while box.sends:
         call = planned(box)
         ways.append((call.way, len(call.members)))
-        box.left(call.members)
+        box.remove(call.members)
     assert ways == [(REPLY, 2), (alone.way, 1), (REPLY, 2)]
 
 
@@ -495,7 +495,7 @@ def test_as_many_travel_together_as_line_takes_messages(
 ) -> None:
     box = box_of(*(a_reply(messages=texts(count)) for count in messages))
     assert places_of(box) == first
-    box.left(planned(box).members)
+    box.remove(planned(box).members)
     assert places_of(box) == then
 
 
@@ -510,16 +510,16 @@ def test_without_a_name_of_the_one_that_is_refused_fewer_travel_until_one_has_le
     for count in (5, 2, 1):
         call = planned(box)
         assert len(call.members) == count
-        box.settle(call, again(narrower=True, wait_seconds=0))
+        box.apply(call, again(narrower=True, wait_seconds=0))
     assert len(planned(box).members) == 1
-    box.left(["place 0"])
+    box.remove(["place 0"])
     assert places_of(box) == [1, 2, 3, 4, 5]
 
 
 def test_a_call_whose_first_member_was_given_up_by_name_continues_with_the_others() -> None:
     box = box_of(a_reply(), a_reply(), a_reply())
     box.call, box.is_tried = planned(box), True
-    box.left(["place 1"])
+    box.remove(["place 1"])
     call = planned(box)
     assert (call.members, box.call) == (("place 0", "place 2"), None)
 
@@ -532,7 +532,7 @@ def test_the_facts_of_a_call_that_is_answered_now() -> None:
     assert box.tried(Go(call, is_new=True), end - 0.1).token_was_good
     assert box.tried(Go(call, is_new=True), end) == Tried(call, [2, 1], token_was_good=False)
     # A token that LINE refused proves nothing.
-    box.settle(call, again(token_used_up=True))
+    box.apply(call, again(token_used_up=True))
     assert not box.tried(Go(call, is_new=True), 0.0).token_was_good
 
 
@@ -549,7 +549,7 @@ def test_sends_are_read_while_others_come_behind_them() -> None:
 def test_memory_is_measured_by_what_is_left() -> None:
     box = box_of(a_push(), a_push(), a_push())
     assert (box.size, box.places) == (300, {"place 0", "place 1", "place 2"})
-    box.left(["place 0", "place 2"])
+    box.remove(["place 0", "place 2"])
     assert (box.size, box.places) == (100, {"place 1"})
 
 
@@ -608,14 +608,14 @@ def test_a_conversation_has_the_best_standing_of_its_sends() -> None:
 def test_after_a_call_the_rest_goes_to_the_end_as_if_its_token_began_now() -> None:
     box = box_of(*(a_reply() for _ in range(7)))
     box.called(7.0)
-    box.left(planned(box).members)
+    box.remove(planned(box).members)
     standing = box.standing(7.0)
     assert (standing.live_place, standing.live_until) == (67.0, 60.0 - LIMITS.token_reserve_seconds)
 
 
 def test_a_reply_whose_token_line_refused_is_worth_none() -> None:
     box, _ = box_in(BUSY, a_reply(), a_push(["U1"]))
-    box.settle(planned(box), again(token_used_up=True, wait_seconds=0))
+    box.apply(planned(box), again(token_used_up=True, wait_seconds=0))
     told = box.failed(again(token_used_up=True, wait_seconds=0), 0.0)
     assert isinstance(told, Enter)
     assert told.ticket.standing.class_at(0.0) is TurnClass.OTHER
@@ -637,7 +637,7 @@ def test_a_send_without_a_verdict_is_worth_no_more_than_another_push_until_it_ha
     box.called(1.0, unanswered=True)
     box.called(2.0)
     assert box.standing(2.0).turn_class is TurnClass.OTHER
-    box.left(["place 0"])
+    box.remove(["place 0"])
     assert box.standing(1.0).turn_class is TurnClass.CHAT
 
 
@@ -819,7 +819,7 @@ class Machine(RuleBasedStateMachine):
         self.writes.append((box, write))
 
     def leave_outbox(self, box: ConversationOutbox, places: Any) -> None:
-        box.left(places)
+        box.remove(places)
         if box.sends:
             self.do(box, box.begin(0.0))
 
@@ -895,7 +895,7 @@ class Machine(RuleBasedStateMachine):
     def try_again(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> None:
         if not outcome.stands:
             self.stored[box.id] = None
-        box.settle(call, outcome)
+        box.apply(call, outcome)
         self.do(box, box.failed(outcome, 0.0))
 
     def sent(self, box: ConversationOutbox, call: Call) -> None:

@@ -658,8 +658,8 @@ def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
     desk.until_quiet()
     before = len(sim.calls)
     stale = a_send(id=f"{document['eventId']}/0", to=user.user_id).as_document()
-    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale), left=True)
-    assert len(desk.desk.outbox) == 0
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale), of_predecessor=True)
+    assert len(desk.desk.outbox.boxes) == 0
     # It leaves nothing behind in memory either.
     assert desk.desk.outcomes.boxes.find(f"{CHANNEL}/{user.user_id}") is None
     desk.says(user, "?")
@@ -822,11 +822,11 @@ def test_a_stop_writes_the_ends_of_calls_that_are_left(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = sim.add_user("花子")
-    monkeypatch.setattr(committer, "LEFT_SECONDS", 3600.0)
+    monkeypatch.setattr(committer, "LATER_SECONDS", 3600.0)
     desk = room(sending_bot("reply"))
     desk.says(user, "?")
     sim.wait_for(lambda: texts(sim, user) == ["はい"])
-    eventually(lambda: not len(desk.desk.outbox))
+    eventually(lambda: not len(desk.desk.outbox.boxes))
     assert (len(desk.effects()), len(desk.calls_noted())) == (1, 1)
     desk.__exit__()
     assert (desk.effects(), desk.calls_noted()) == ([], [])
