@@ -366,29 +366,26 @@ class Outcomes:
         self._line.step(partial(self.until_confirmed, act, failed))
 
     def _confirm(self, box: ConversationOutbox, act: Callable[[], Action], failed: str) -> None:
-        """Run it for a box of this thread until MongoDB has confirmed; then what follows."""
-
-        def pause(error: StoreUnavailable) -> float:
-            with self._lock:
-                return box.not_confirmed(error)
-
-        self.until_confirmed(act, f"{failed} {box.name}", pause)
+        """Run it for a box of this thread, which says meanwhile why it waits."""
+        self.until_confirmed(act, f"{failed} {box.name}", box)
 
     def until_confirmed(
         self,
         act: Callable[[], Action | None],
         failed: str,
-        pause: Callable[[StoreUnavailable], float] | None = None,
+        box: ConversationOutbox | None = None,
         failures: int = 1,
     ) -> None:
-        """`pause` returns the pause before the next try; by default it grows."""
+        """Run it, repeatedly with growing pauses until MongoDB has confirmed; then what follows."""
         try:
             follow = act()
         except StoreUnavailable as error:
             log.warning("%s, trying again error=%s", failed, error)
-            most = self._limits.store_pause_seconds
-            seconds = pause_seconds(failures, most=most) if pause is None else pause(error)
-            again = partial(self.until_confirmed, act, failed, pause, failures + 1)
+            seconds = pause_seconds(failures, most=self._limits.store_pause_seconds)
+            if box is not None:
+                with self._lock:
+                    seconds = box.not_confirmed(error)
+            again = partial(self.until_confirmed, act, failed, box, failures + 1)
             self._line.later(seconds, partial(self._line.step, again))
             return
         if follow is not None:

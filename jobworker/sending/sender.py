@@ -87,8 +87,8 @@ class Sender:
         self._quota = quota
         self._groups = groups
         self.limits = limits
-        self._late = LateReplies(a_day=limits.late_replies_a_day)
-        line.figures.set("late_replies_a_day", self._late.a_day)
+        self._late = LateReplies()
+        line.figures.set("late_replies_a_day", limits.late_replies_a_day)
         line.figures.set(
             "late_replies_today",
             lambda: self._late.paid_on(day_of(datetime.now(UTC)).isoformat()),
@@ -235,7 +235,7 @@ class Sender:
             return None
         assert isinstance(caller, ConversationOutbox), "a batch was stored with its claims"
         box = caller
-        late = LateCall(go.late_on, self._late.a_day) if go.late_on else None
+        late = LateCall(go.late_on, self.limits.late_replies_a_day) if go.late_on else None
         try:
             seconds = self.limits.note_seconds
             noted = self._conversations.note_call(box.id, go.call, late, seconds=seconds)
