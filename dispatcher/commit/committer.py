@@ -1,15 +1,9 @@
 """The committing thread: it makes all durable writes of a leader, in groups.
 
-A group is what waits when the group before it is confirmed. It is one transaction, which also
-writes the leader's fence: the document `progress`, with the leader's epoch in its filter. So a
-group of a leader that was replaced is refused as a whole, and no two leaders can both have written.
-All groups are transactions of one session: MongoDB refuses one that is over, however late its
-commands arrive.
-
-A group of unknown outcome is repeated, and nothing in it is decided anew. One of its writes may not
-match, or MongoDB may refuse it: then nothing was written, and the others are repeated without it.
-A document that a foreign transaction holds delays its own writes only, unless it is the fence or a
-row of `held`.
+A group is one transaction with the leader's fence, `progress` (docs/explanation/architecture.md,
+"One fence"). All groups are transactions of one session: MongoDB refuses one that is over, however
+late its commands arrive. A document that a foreign transaction holds delays its own writes only,
+unless it is the fence or a row of `held`.
 """
 
 from __future__ import annotations

@@ -116,11 +116,6 @@ class Decision:
         return not (self.changes or self.gone or self.effects)
 
     @property
-    def sets_timers(self) -> bool:
-        """Whether timers are set or cancelled; the number of the record keeps them in order."""
-        return any(is_timer(one) for one in self.effects)
-
-    @property
     def to_carry_out(self) -> list[Document]:
         """The effects for the outbox."""
         return [one for one in self.effects if one["type"] != DEADLETTER]
@@ -285,8 +280,10 @@ class ConversationStore:
             self.known.changed(id_)
 
     def placed(self, effects: Iterable[Document]) -> list[Placed]:
-        """Return effects with their places in the outbox."""
-        return [(self.next_place(), one) for one in effects]
+        """Return effects with their places in the outbox. Places sort in the order of recording,
+        because MongoDB stores several new fields of one update in the order of their names.
+        """
+        return [(place_of(self.epoch, next(self._numbers)), one) for one in effects]
 
     def enter_record(
         self,
@@ -313,7 +310,7 @@ class ConversationStore:
         with self.known.lock:
             conversation = self.known.get(id_)
             stored, trims = conversation.fresh, _trims(conversation, len(names))
-        if n is None and decision.sets_timers:
+        if n is None and any(is_timer(one) for _, one in effects):
             n = n_of(self._find(id_, {"n": 1})) if stored is None else stored.n
         if n is not None:
             effects = numbered(effects, n + 1)
@@ -367,13 +364,6 @@ class ConversationStore:
         if decision.read_n not in (None, n_of(found)):
             return Recorded(outdated=True)
         raise StoreUnavailable("the conversation was changed meanwhile")
-
-    def next_place(self) -> str:
-        """Return the place in an outbox of the next effect that is recorded. Places sort in the
-        order of recording, because MongoDB stores several new fields of one update in the order of
-        their names.
-        """
-        return place_of(self.epoch, next(self._numbers))
 
     def _waiting_for_room(self, id_: str, error: WriteRefused) -> StoreUnavailable:
         """Return the error for a refused record: a wait, if the outbox takes the room and will
@@ -484,21 +474,20 @@ class ConversationStore:
 
         A process that dies first leaves a call of unknown outcome, whose token or key proves it.
         """
-        return self._committer.commit_later(self._ended(id_, call.members))
+        return self._committer.commit_later(self._removal(id_, call.members, ends_call=True))
 
-    def _ended(self, id_: str, places: Iterable[str]) -> Change:
-        return self._left(id_, places, CALL)
-
-    def _left(self, id_: str, places: Iterable[str], *fields: str) -> Change:
+    def _removal(self, id_: str, places: Iterable[str], *, ends_call: bool = False) -> Change:
         """These effects leave the outbox."""
-        gone = dict.fromkeys((*fields, *(f"outbox.{place}" for place in places)), "")
+        gone = dict.fromkeys((f"outbox.{place}" for place in places), "")
+        if ends_call:
+            gone[CALL] = ""
         return Change(CONVERSATIONS, {"_id": id_}, {"$unset": gone})
 
     def end_call(self, id_: str, *, done: Sequence[str] = (), used_up: Sequence[str] = ()) -> None:
         """End its call with LINE's verdict: finished sends leave, used tokens are marked, both by
         place. The rest is free for another call.
         """
-        changes = [self._ended(id_, done)]
+        changes = [self._removal(id_, done, ends_call=True)]
         for place in used_up:
             token = {"$set": {f"outbox.{place}.token": None}}
             changes.append(Change(CONVERSATIONS, {"_id": id_, **there([place])}, token))
@@ -508,8 +497,7 @@ class ConversationStore:
         self, id_: str, places: Iterable[str], letters: Sequence[Change], *, ends_call: bool
     ) -> None:
         """Let dead letters take the place of effects."""
-        change = self._ended(id_, places) if ends_call else self._left(id_, places)
-        self._committer.commit_each(change, *letters)
+        self._committer.commit_each(self._removal(id_, places, ends_call=ends_call), *letters)
 
     def put_back(self, id_: str, place: str, name: str, entry: Mapping[str, Any]) -> bool:
         """Move a send from the outbox to the entry of that name in `answers`.
@@ -525,7 +513,7 @@ class ConversationStore:
 
     def remove(self, id_: str, *places: str) -> None:
         """Remove carried-out timers from the outbox; harmless if they are gone."""
-        self._committer.commit(self._left(id_, places))
+        self._committer.commit(self._removal(id_, places))
 
 
 def numbered(effects: Iterable[Placed], n: int) -> list[Placed]:

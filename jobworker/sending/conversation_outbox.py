@@ -98,13 +98,11 @@ class CallState(Enum):
     """The state of the next call; see the table of `Caller`."""
 
     IDLE = "idle"
-    """There is nothing to send."""
     WAITING = "waiting"
     """Its ticket is at the gate, or entering it."""
     BUSY = "busy"
     """A thread has it, or returns to it: all writes and calls happen in this state."""
     RESTING = "resting"
-    """It waits for the clock."""
 
 
 @dataclass(frozen=True)
@@ -231,14 +229,14 @@ class Caller(ABC):
     As below: WAITING with the remaining sends, else IDLE. While MongoDB does not confirm a write it
     stays BUSY, and no other thread takes it.
 
-    | `call` in MongoDB | `is_tried` | the next call is |
+    | `call` in MongoDB | `is_tried` | the next call |
     | --- | --- | --- |
-    | none | no | stored first |
-    | stored and not made: with its record, or its turn was called off | no | this one, unless the \
-      sends that wait make another one by now, or it is STORED_FOR old: that is stored first |
-    | made: LINE may have it | yes | the same one again, whatever waits |
+    | none | no | is stored first |
+    | stored and not made | no | is this one; a new one if it is old, or other sends go first by now |
+    | LINE may have it | yes | is the same again, whatever waits |
 
-    LINE's verdict and the end of the sends unset it.
+    A call that is stored with its record, or whose turn is called off, is stored and not made. LINE
+    may have it as soon as it is made. A verdict unsets it, and so does the end of its sends.
     """
 
     def __init__(self, name: str, limits: SendLimits, granted: Callable[[Ticket], None]) -> None:

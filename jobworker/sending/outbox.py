@@ -142,7 +142,10 @@ class Outbox:
         if box is None:
             return lambda: None
         if box.state is CallState.IDLE and outbound.batch is not None:
-            if self.sender.claimed(box, outbound.batch):
+            # Without its batch the next call's note replaces the claim.
+            batch = self.boxes.batches.get(outbound.batch)
+            if batch is not None and box.id in batch.ready.members:
+                batch.join(box)
                 return lambda: None
         elif box.state is CallState.IDLE and outbound.call is not None:
             # Sends of it may have been removed by hand.
@@ -169,7 +172,7 @@ class Outbox:
     # Timers: without the gate, at once.
 
     def _enter_timers(
-        self, id_: str, left: deque[Placed], places: Sequence[str], letters: dict[str, Document]
+        self, id_: str, timers: deque[Placed], places: Sequence[str], letters: dict[str, Document]
     ) -> None:
         """Write timers to their rows. All of it may be repeated, also by a successor.
 
@@ -177,11 +180,11 @@ class Outbox:
         """
         # guard: row-before-it-leaves ->
         #     self._conversations.remove(id_, *places)
-        #     while left:
-        #         self._enter_timer(id_, *left.popleft(), letters)
-        while left:
-            self._enter_timer(id_, *left[0], letters)
-            left.popleft()
+        #     while timers:
+        #         self._enter_timer(id_, *timers.popleft(), letters)
+        while timers:
+            self._enter_timer(id_, *timers[0], letters)
+            timers.popleft()
         self._conversations.remove(id_, *places)
         with self._lock:
             self.boxes.known.get(id_).timers -= frozenset(places)

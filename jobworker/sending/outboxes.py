@@ -53,22 +53,14 @@ class Outboxes:
         found = self.known.find(id_)
         return None if found is None else found.outbox
 
-    def enter(self, box: ConversationOutbox) -> None:
-        """A conversation has sends, and had none."""
-        self._boxes[box] = None
-        box.conversation.outbox = box
-        self.effects += len(box.sends)
-        self._bytes += box.size
-
     def append(self, box: ConversationOutbox, one: PendingSend) -> Move | None:
         """Add a send behind the others of its outbox; returns what follows at the gate."""
-        move = box.append(one)
-        if box in self._boxes:
-            self.effects += 1
-            self._bytes += one.size
-        else:
-            self.enter(box)
-        return move
+        if box not in self._boxes:
+            self._boxes[box] = None
+            box.conversation.outbox = box
+        self.effects += 1
+        self._bytes += one.size
+        return box.append(one)
 
     def remove(self, box: ConversationOutbox, places: Sequence[str]) -> None:
         """These sends have left the outbox."""

@@ -1,12 +1,11 @@
 """Calls LINE with the sends of conversations, one call at a time for each.
 
 The turn of a conversation takes along others that wait with the same sends: then the call is a
-batch, a multicast. Each call is stored in MongoDB before it is made, and its outcome is
-stored before anything that depends on it.
+batch, a multicast. Each call is stored in MongoDB before it is made. After a crash the successor
+continues by the rules of `jobworker.sending.verdict`.
 
 A send that waits for a turn or for its next try is a ticket at the gate or with the clock, never a
-blocked thread. After a crash the successor finds the effects in the conversation's `outbox` and
-`call`, and batches in `batches`. It continues by the rules of `jobworker.sending.verdict`.
+blocked thread.
 """
 
 from __future__ import annotations
@@ -169,16 +168,6 @@ class Sender:
         found = self._quota.month
         people = self._groups.people(caller.chat) or 1
         return Budget(self._late, found.is_closed, found.left, people)
-
-    def claimed(self, box: ConversationOutbox, key: str) -> bool:
-        """Under the lock: whether the first sends of a conversation, which a predecessor claimed,
-        are in a batch. Without one the next call's note replaces the claim.
-        """
-        batch = self._boxes.batches.get(key)
-        if batch is None or box.id not in batch.ready.members:
-            return False
-        batch.join(box)
-        return True
 
     # A turn at the gate.
 
