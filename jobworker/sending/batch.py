@@ -108,11 +108,6 @@ class Batch(Caller):
             del self.boxes[box.id]
             box.batch = None
 
-    @property
-    def users(self) -> list[str]:
-        """Its recipients at LINE."""
-        return [id_.partition("/")[2] for id_ in self.ready.members]
-
     def standing(self, now: float) -> Standing:
         """Return the best standing of its conversations when it was made. After a call it is at the
         end of the line, and like any other push while LINE has not answered.
@@ -153,7 +148,8 @@ class Batch(Caller):
             for one in box.sends
             if one.place in self.ready.members[box.id]
         ]
-        return Request({"to": self.users, "messages": self.messages}, sends)
+        users = [id_.partition("/")[2] for id_ in self.ready.members]
+        return Request({"to": users, "messages": self.messages}, sends)
 
     def judged(self, go: Go, boottime: float) -> CallOutcome:
         """Return the meaning of LINE's last answer; `refused` names conversations.

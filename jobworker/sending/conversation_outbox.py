@@ -232,7 +232,7 @@ class Caller(ABC):
     | `call` in MongoDB | `is_tried` | the next call |
     | --- | --- | --- |
     | none | no | is stored first |
-    | stored and not made | no | is this one; a new one if it is old, or other sends go first by now |
+    | stored and not made | no | is this one; a new one if it is old or would carry others by now |
     | LINE may have it | yes | is the same again, whatever waits |
 
     A call that is stored with its record, or whose turn is called off, is stored and not made. LINE
