@@ -336,7 +336,7 @@ class After(Simulation):
         if go.late_on:
             self._late.paid(go.late_on)
             count = self._late_calls[box.id] = self._late_calls.get(box.id, 0) + 1
-            if count >= self._late.a_day:
+            if count >= LIMITS.late_replies_a_day:
                 box.conversation.late_on = go.late_on
         is_free = go.call.way is SendMethod.REPLY
         others = [] if is_free else company_of(box, self._boxes.values(), now)
@@ -349,7 +349,7 @@ class After(Simulation):
             self._leave(one, places, now)
 
     def _leave(self, box: ConversationOutbox, places: Iterable[str], now: float) -> None:
-        box.left(list(places))
+        box.remove(list(places))
         if box.sends:
             self._do(box, box.begin(now), now)
         else:

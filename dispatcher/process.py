@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from bson.timestamp import Timestamp
 
 from dispatcher.commit.committer import Committer
-from dispatcher.commit.held import HeldStore
-from dispatcher.commit.progress import Progress, Start
+from dispatcher.commit.progress import HeldStore, Progress, Start
 from dispatcher.control import ControlReader
 from dispatcher.conversations.leader import Leader
 from dispatcher.delayed_calls import DelayedCalls

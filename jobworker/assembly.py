@@ -263,8 +263,8 @@ class BotWorker:
         )
         self.outbox = Outbox(self.sender, schedule)
         side.quota.when_closed = self.outcomes.month_closed
-        figures.set("outbox_effects", self.outbox.__len__)
-        figures.set("oldest_send_seconds", self.outbox.oldest_seconds)
+        figures.set("outbox_effects", self.outbox.boxes.__len__)
+        figures.set("oldest_send_seconds", self.outbox.boxes.oldest_seconds)
         self.names = LaterProfiles(side.line, conversations=conversations)
         animations = LoadingAnimations(
             side.line, load=conversations.load, is_on=line.loading_animation
@@ -327,11 +327,11 @@ class BotWorker:
 
     def has_room(self) -> bool:
         """Whether reading may continue."""
-        return self.outbox.has_room
+        return self.outbox.boxes.has_room
 
     def status(self) -> str:
         """The sends that wait for LINE, as a text for operators."""
-        words = f"{len(self.outbox)} to send, {WORDS[self.gate.breaker.state][0]}"
+        words = f"{len(self.outbox.boxes)} to send, {WORDS[self.gate.breaker.state][0]}"
         return words if self._workers is None else f"{words} · {self._workers.status()}"
 
     def workers(self) -> list[Document]:
@@ -346,7 +346,7 @@ class BotWorker:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""
         away = WORDS[self.gate.breaker.state][1]
         at_gate = {one: self.gate.waiting_in(one) for one in TurnClass}
-        return self.outbox.waiting(
+        return self.outbox.boxes.waiting(
             MOST_WAITING, at_gate=lambda turn_class: away or turn_words(turn_class, at_gate)
         )
 

@@ -59,7 +59,6 @@ from jobworker.record.waiting_answers import fetched, kept
 from jobworker.runs import FAILED, UNHEARD, JobMemo, JobRun, Runs
 from jobworker.sending.button import OfferedButton
 from jobworker.sending.outbox import Outbox
-from jobworker.sending.sender import AtOnce
 from jobworker.unsend import Unsends
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
@@ -390,21 +389,22 @@ class Turn:
         messages = _messages_of(memo, document)
         message_id = messages.pop(self.name)
         effects = turns.conversations.placed(decision.to_carry_out)
-        with turns.outbox.sender.at_once(self._id, effects) as at_once:
+        with turns.outbox.sender.at_once(self._id, effects) as call:
             memo.recording = turns.conversations.enter_record(
                 document,
                 decision,
+                effects,
                 message_id=message_id,
                 gathered=messages,
-                noted=None if at_once is None else at_once.noted,
+                call=call,
                 letters=[change_of(one) for one in decision.letters],
             )
-            return self._recorded(memo.recording, at_once)
+            note_seconds = turns.outbox.sender.limits.note_seconds
+            return self._recorded(memo.recording, WAIT_SECONDS if call is None else note_seconds)
 
-    def _recorded(self, recording: Recording, at_once: AtOnce | None = None) -> JobResult | Wait:
+    def _recorded(self, recording: Recording, seconds: float = WAIT_SECONDS) -> JobResult | Wait:
         """Wait for the record, and carry it out. Without certainty the job asks again later."""
         memo, turns = self._memo, self._turns
-        seconds = WAIT_SECONDS if at_once is None else at_once.noted.seconds
         try:
             recorded = turns.conversations.recorded(recording, seconds=seconds)
         except StoreUnavailable:
@@ -419,10 +419,7 @@ class Turn:
             return self._found_unsent()
         if recorded.applied:
             return self._found_applied(recorded.applied) or JobResult.ALREADY_APPLIED
-        if at_once is not None:
-            turns.outbox.sender.begin(at_once)
-        else:
-            turns.outbox.add(self._id, Outbound(recorded.effects, noted=recorded.call))
+        turns.outbox.add(self._id, Outbound(recorded.effects, recorded.call, is_tried=False))
         turns.unsends.deadletters.written(*recording.decision.letters)
         log.debug("decided event_id=%s effects=%d", self.name, len(recording.decision.effects))
         if memo.learns:

@@ -1,15 +1,9 @@
 """The committing thread: it makes all durable writes of a leader, in groups.
 
-A group is what waits when the group before it is confirmed. It is one transaction, which also
-writes the leader's fence: the document `progress`, with the leader's epoch in its filter. So a
-group of a leader that was replaced is refused as a whole, and no two leaders can both have written.
-All groups are transactions of one session: MongoDB refuses one that is over, however late its
-commands arrive.
-
-A group of unknown outcome is repeated, and nothing in it is decided anew. One of its writes may not
-match, or MongoDB may refuse it: then nothing was written, and the others are repeated without it.
-A document that a foreign transaction holds delays its own writes only, unless it is the fence or a
-row of `held`.
+A group is one transaction with the leader's fence, `progress` (docs/explanation/architecture.md,
+"One fence"). All groups are transactions of one session: MongoDB refuses one that is over, however
+late its commands arrive. A document that a foreign transaction holds delays its own writes only,
+unless it is the fence or a row of `held`.
 """
 
 from __future__ import annotations
@@ -51,9 +45,9 @@ log = logging.getLogger(__name__)
 MOST_TOGETHER = 100
 # The driver takes 16 MB in a command.
 MOST_BYTES = 8 * 1024 * 1024
-# With more writes that no thread waits for, threads wait.
-MOST_LEFT = 1000
-LEFT_SECONDS = 0.1
+# With more writes that no thread waits for, threads wait for theirs.
+MOST_LATER = 1000
+LATER_SECONDS = 0.1
 """How long a write that no thread waits for waits for others, at most."""
 WAIT_SECONDS = 10.0
 """How long a thread waits for its write unless it says otherwise."""
@@ -114,7 +108,7 @@ class Write:
         "done",
         "error",
         "is_ended",
-        "is_left",
+        "is_later",
         "matched",
         "put_off_until",
         "size",
@@ -125,7 +119,7 @@ class Write:
         self.size = sum(len(one.raw.raw) for one in changes)
         self.begin_at = begin_at
         """Monotonic time at which it has to begin."""
-        self.is_left = begin_at > 0
+        self.is_later = begin_at > 0
         self.put_off_until = 0.0
         self.done = threading.Lock()
         self.done.acquire()
@@ -214,15 +208,15 @@ class Committer(BackgroundThread):
         self._lock = threading.Lock()
         # Under _lock.
         self._queue: deque[Write] = deque()
-        self._left = 0
+        self._later = 0
         self._failure: Exception | None = None
         self._is_over = False
         # Held by the thread that commits.
         self._committing = threading.Lock()
         self._is_uncertain = False
-        # The writes of the group under way that are put off, in order; whether the group before it
-        # was one that had been.
-        self._put_off_now: list[Write] = []
+        # The documents of the writes of the group under way that are put off; whether the group
+        # before it was one that had been.
+        self._held: set[str] = set()
         self._was_put_off = False
 
     def lead(self, fence: Fence) -> None:
@@ -280,17 +274,17 @@ class Committer(BackgroundThread):
             raise write.error
         return write.matched
 
-    def leave(self, *changes: Change) -> bool:
+    def commit_later(self, *changes: Change) -> bool:
         """Make these changes with the next group, which no thread waits for. They are dropped where
         they do not match. False if there is no room.
         """
         with self._lock:
-            has_room = self._left < MOST_LEFT and self._failure is None
+            has_room = self._later < MOST_LATER and self._failure is None
             if has_room:
-                begin_at = time.monotonic() + LEFT_SECONDS
+                begin_at = time.monotonic() + LATER_SECONDS
                 self._queue.append(Write(changes, begin_at))
-                self._left += 1
-                is_first = self._left == 1
+                self._later += 1
+                is_first = self._later == 1
         if has_room and is_first:
             self._wake.set()
         return has_room
@@ -369,6 +363,10 @@ class Committer(BackgroundThread):
         """Take the first writes, as far as they fit into a group. A write that was put off stays
         until its time, and with it those behind it that change one of its documents; then it is a
         group by itself, after one without it.
+
+        The order: two writes of one document are made as they were entered. A group has them in
+        this order, no write passes one that stays and shares a document with it, and all that stay
+        are the first of the queue again, in their order.
         """
         group: list[Write] = []
         waiting: list[Write] = []
@@ -389,7 +387,7 @@ class Committer(BackgroundThread):
                 else:
                     group.append(one)
                     size, count = size + one.size, count + len(one.changes)
-                    self._left -= one.is_left
+                    self._later -= one.is_later
             until = max((one.put_off_until for one in waiting), default=0.0)
             for one in waiting:
                 one.begin_at = max(one.begin_at, until)
@@ -405,54 +403,49 @@ class Committer(BackgroundThread):
             write.end(StoreUnavailable("a document is part of a foreign transaction"))
             return
         write.put_off_until = write.begin_at = time.monotonic() + PUT_OFF_SECONDS
-        self._put_off_now.append(write)
+        self._held |= write.documents
 
     def _stays_behind(self, write: Write) -> bool:
-        """Put a write off too if one before it was, and they share a document."""
+        """Whether a write before it stays, and they share a document: then it stays, too."""
         # guard: put-off-in-order -> return False
-        if not any(one.documents & write.documents for one in self._put_off_now):
+        if not self._held & write.documents:
             return False
-        write.begin_at = self._put_off_now[-1].begin_at
-        self._put_off_now.append(write)
+        self._held |= write.documents
         return True
-
-    def _queue_put_off(self) -> None:
-        put_off, self._put_off_now = self._put_off_now, []
-        with self._lock:
-            self._queue.extendleft(reversed(put_off))
-            self._left += sum(one.is_left for one in put_off)
 
     def _commit_group(self, group: Sequence[Write]) -> bool:
         fence = self._fence
         assert fence is not None, "a leader commits"
         try:
             while True:
+                self._held = set()
                 own = fence.changes(alone=not group)
                 if not own:
                     return True
                 try:
                     conflicts = 1 if group and group[0].put_off_until else MOST_CONFLICTS
-                    if not self._settle(_open(group), own, conflicts=conflicts):
-                        self._settle((), own)
+                    if not self._make(_open(group), own, conflicts=conflicts):
+                        self._make((), own)
                 except _FenceRefused:
-                    self._put_off_now = []
                     fence.refused()
                     fence.not_written()
                 else:
                     break
         except (QueueError, PyMongoError) as error:
-            self._put_off_now = []
             for one in _open(group):
                 one.end(error)
             fence.not_written()
             if isinstance(error, StoreUnavailable):
                 return False
             raise
-        self._queue_put_off()
+        stay = _open(group)
+        with self._lock:
+            self._queue.extendleft(reversed(stay))
+            self._later += sum(one.is_later for one in stay)
         fence.written()
         return True
 
-    def _settle(
+    def _make(
         self,
         group: Sequence[Write],
         own: Sequence[Change],
@@ -471,8 +464,8 @@ class Committer(BackgroundThread):
                 raise
             if len(group) > 1:
                 half = len(group) // 2
-                is_written = self._settle(group[:half], own, conflicts=1)
-                return self._settle(group[half:], own, conflicts=1) or is_written
+                is_written = self._make(group[:half], own, conflicts=1)
+                return self._make(group[half:], own, conflicts=1) or is_written
             if isinstance(error, _Conflict):
                 self._put_off(group[0])
             else:
@@ -485,7 +478,7 @@ class Committer(BackgroundThread):
             is_there = refused.code == DUPLICATE_KEY
             whose[0].end(False if is_there else WriteRefused(refused.code))
             others = _open(group)
-            return self._settle(others, own) if others else False
+            return self._make(others, own) if others else False
         for one in group:
             one.end(True)
         return True
@@ -568,8 +561,8 @@ class Committer(BackgroundThread):
         with self._lock:
             known = isinstance(error, QueueError)
             self._failure = error if known else StoreUnavailable(type(error).__name__)
-            left, self._queue = list(self._queue), deque()
-        for one in left:
+            dropped, self._queue = list(self._queue), deque()
+        for one in dropped:
             one.end(error)
 
 

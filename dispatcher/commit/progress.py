@@ -1,4 +1,6 @@
-"""The `progress` document: how far all documents are finished, guarded by the epoch."""
+"""The `progress` document: how far all documents are finished, guarded by the epoch; and `held`,
+whose rows are written with it.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pymongo
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from dispatcher.commit.committer import Change, Committer
-from dispatcher.commit.held import HeldStore
 from dispatcher.commit.tracker import RING_SLOTS, ProgressSnapshot, ProgressTracker
-from linedesk.store.client import DURABLE
+from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.collections import DISPATCHER, require_schema
 from linedesk.store.documents import HELD, PROGRESS, SCHEMA, Document
 from linedesk.store.errors import Replaced, translated
@@ -23,6 +25,62 @@ log = logging.getLogger(__name__)
 
 # A group of a predecessor that is under way delays the take-over; then it is ended once more.
 CLAIM_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class HeldKey:
+    """A key with held documents: their number, and the highest `n` among them."""
+
+    channel: Any
+    key: Any
+    count: int
+    top: int
+
+
+class HeldStore:
+    """Reads of `held`, the documents that wait long, in the order of their key. Every method raises
+    StoreUnavailable.
+
+    Rows are added and removed only in the group that names their documents finished or decided. A
+    document is therefore in one place or the other after any crash. recvq is capped, and MongoDB
+    takes no write to it in a transaction (error 263): it is only read.
+    """
+
+    def __init__(self, committer: Committer) -> None:
+        self._collection = committer.database[HELD].with_options(read_concern=MAJORITY)
+        self._reading = committer.reading
+
+    def all_keys(self) -> list[HeldKey]:
+        """Return every key with held documents, read from the index only."""
+        groups: list[Document] = [
+            # In the order of the index, so that the server reads only the index.
+            {"$sort": {"channel": 1, "key": 1, "n": 1}},
+            {"$project": {"_id": 0, "channel": 1, "key": 1, "n": 1}},
+            {
+                "$group": {
+                    "_id": {"channel": "$channel", "key": "$key"},
+                    "count": {"$sum": 1},
+                    "top": {"$max": "$n"},
+                }
+            },
+        ]
+        with self._reading() as session:
+            found = self._collection.aggregate(groups, allowDiskUse=True, session=session)
+            return [
+                HeldKey(row["_id"].get("channel"), row["_id"].get("key"), row["count"], row["top"])
+                for row in found
+            ]
+
+    def slice(self, key: tuple[Any, Any], *, above: int, upto: int, most: int) -> list[Document]:
+        channel, name = key
+        condition = {"channel": channel, "key": name, "n": {"$gt": above, "$lte": upto}}
+        with self._reading() as session:
+            found = self._collection.find(condition, session=session).sort("n", 1).limit(most)
+            return list(found)
+
+    def has(self, id_: Any) -> bool:
+        with self._reading() as session:
+            return self._collection.find_one({"_id": id_}, {"_id": 1}, session=session) is not None
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Conversation:
     """Its earliest place at the gate since its last call, in monotonic seconds."""
     late_on = ""
     """The last day on which its late replies were used up."""
-    is_left = False
+    is_unloaded = False
     """Whether a predecessor left it an outbox that is not loaded yet."""
     is_reserved = False
     """Whether its next call was stored with its record, until its turn at the gate."""
@@ -101,7 +101,7 @@ class Conversation:
         """Whether it must not be forgotten."""
         if self.mailbox is not None or self.outbox is not None:
             return True
-        return bool(self.is_left or self.is_reserved or self.timers)
+        return bool(self.is_unloaded or self.is_reserved or self.timers)
 
     @property
     def size(self) -> int:

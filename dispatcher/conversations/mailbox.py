@@ -405,7 +405,7 @@ class Mailbox:
             job.name == name for jobs in (self.jobs, self.behind) for job in jobs
         )
 
-    def settle(self) -> None:
+    def end_move(self) -> None:
         """The moved documents are durable: only the first, and those decided with it, stay here."""
         self.moving = False
         if self.jobs and not self.is_stored:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from dispatcher.commit.held import HeldKey
+from dispatcher.commit.progress import HeldKey
 from dispatcher.commit.tracker import ProgressTracker, Slot
 from dispatcher.conversations.conversations import Conversations
 from dispatcher.conversations.mailbox import (

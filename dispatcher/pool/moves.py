@@ -104,7 +104,7 @@ class Moves:
         if plan.rows:
             moved, self._moving, self._rows = self._moving, [], []
             for mailbox in moved:
-                mailbox.settle()
+                mailbox.end_move()
                 mailboxes.place(mailbox)
         for mailbox, mark in plan.marks.items():
             mailbox.saved = mark

@@ -16,7 +16,7 @@ from typing import Any
 
 import bson
 
-from dispatcher.commit.held import HeldStore
+from dispatcher.commit.progress import HeldStore
 from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Load, Run, Wait
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.threads import Thread, Threads

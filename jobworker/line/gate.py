@@ -131,21 +131,6 @@ class Gate:
         if not may_wait:
             ticket.refused(ticket)
 
-    def take(self, ticket: Ticket) -> bool:
-        """Give a new ticket a turn now if no other waits and the interval is over. It is for
-        `holding`, or has to be given back.
-        """
-        with self._lock:
-            now = self._monotonic()
-            if self._order.waiting or self._next_start - self._lead_seconds > now or self.is_away:
-                return False
-            self._order.enter(ticket, now=now, away=False)
-            if not self._order.arm():
-                self._order.cancel(ticket)
-                return False
-            self._grant()
-            return True
-
     @property
     def is_away(self) -> bool:
         """Whether LINE must not be called for now, or only to test it."""
@@ -154,7 +139,8 @@ class Gate:
     @property
     def is_idle(self) -> bool:
         """Whether no ticket waits, and the next one gets a turn at once."""
-        return self._order.state is GateState.FREE and not self._order.waiting
+        is_free = self._order.state is GateState.FREE and not self._order.waiting
+        return is_free and self._next_start - self._lead_seconds <= self._monotonic()
 
     def move(self, ticket: Ticket, standing: Standing) -> None:
         """Give a ticket the better of its present standing and `standing`."""

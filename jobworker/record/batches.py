@@ -84,7 +84,7 @@ class Batches:
         # guard: members-leave-first -> self._committer.commit_each(row, *members)
         self._committer.commit_each(*([*members, row] if done else [row, *members]))
 
-    def left(self) -> list[ReadyBatch]:
+    def unfinished(self) -> list[ReadyBatch]:
         """Return the batches that a predecessor left. Those that a release before this one has
         opened and not made ready count for nothing: they go.
         """

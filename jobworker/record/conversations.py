@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from types import MappingProxyType
@@ -116,16 +116,6 @@ class Decision:
         return not (self.changes or self.gone or self.effects)
 
     @property
-    def sets_timers(self) -> bool:
-        """Whether timers are set or cancelled; the number of the record keeps them in order."""
-        return any(is_timer(one) for one in self.effects)
-
-    def as_record(self, n: int) -> Decision:
-        """Return it as the conversation's record of that number, which its timers get."""
-        effects = [{**one, "n": n} if is_timer(one) else one for one in self.effects]
-        return replace(self, effects=effects)
-
-    @property
     def to_carry_out(self) -> list[Document]:
         """The effects for the outbox."""
         return [one for one in self.effects if one["type"] != DEADLETTER]
@@ -180,11 +170,11 @@ class Outbound:
 
     effects: Sequence[Placed] = ()
     call: Call | None = None
-    """A predecessor's call, made or possibly made."""
+    """The call that is stored with them."""
+    is_tried: bool = True
+    """Whether it was made, or may have been: by a predecessor."""
     batch: str | None = None
     """The key of a batch that has its first sends (`jobworker.record.batches`)."""
-    noted: Call | None = None
-    """A call that is stored with them and was not made."""
 
     @classmethod
     def of(cls, conversation: Mapping[str, Any]) -> Outbound:
@@ -200,17 +190,6 @@ class Outbound:
             log.exception("broken call left in the outbox conversation=%s", conversation["_id"])
             call = None
         return cls(effects_of(conversation), call)
-
-
-@dataclass(frozen=True)
-class NotedCall:
-    """A call that can follow its record at once, and is stored with it: no write between them."""
-
-    effects: Sequence[Placed]
-    """All effects of the record, with their places."""
-    call: Call
-    seconds: float
-    """How long the write may take; afterwards the call needs another turn at the gate."""
 
 
 class Noted(Enum):
@@ -301,25 +280,29 @@ class ConversationStore:
             self.known.changed(id_)
 
     def placed(self, effects: Iterable[Document]) -> list[Placed]:
-        """Return effects with their places in the outbox."""
-        return [(self.next_place(), one) for one in effects]
+        """Return effects with their places in the outbox. Places sort in the order of recording,
+        because MongoDB stores several new fields of one update in the order of their names.
+        """
+        return [(place_of(self.epoch, next(self._numbers)), one) for one in effects]
 
     def enter_record(
         self,
         document: Mapping[str, Any],
         decision: Decision,
+        effects: Sequence[Placed],
         *,
         message_id: str | None,
         gathered: Mapping[str, str | None] = MappingProxyType({}),
-        noted: NotedCall | None = None,
+        call: Call | None = None,
         letters: Sequence[Change] = (),
     ) -> Recording:
         """Decide the event permanently; `recorded` waits for it.
 
-        Timers get the `n` that the conversation has by this record. A decision based on a state
-        other than the last one is not recorded. `gathered` names the events decided together with
-        this one, with the ids of their messages. If any of them is applied or unsent, nothing is
-        recorded. `letters` are written with it, and so is the call of `noted`.
+        `effects` are those to carry out (`placed`); timers get the `n` that the conversation has by
+        this record. A decision based on a state other than the last one is not recorded. `gathered`
+        names the events decided together with this one, with the ids of their messages. If any of
+        them is applied or unsent, nothing is recorded. `letters` are written with it, and so is the
+        call that can follow it at once.
         """
         id_, names = conversation_id(document), [name_of(document), *gathered]
         message_ids = [one for one in (message_id, *gathered.values()) if one is not None]
@@ -327,19 +310,18 @@ class ConversationStore:
         with self.known.lock:
             conversation = self.known.get(id_)
             stored, trims = conversation.fresh, _trims(conversation, len(names))
-        if n is None and decision.sets_timers:
+        if n is None and any(is_timer(one) for _, one in effects):
             n = n_of(self._find(id_, {"n": 1})) if stored is None else stored.n
-        wanted = decision if n is None else decision.as_record(n + 1)
-        effects = self.placed(wanted.to_carry_out) if noted is None else noted.effects
+        if n is not None:
+            effects = numbered(effects, n + 1)
         update = update_of(
             document,
-            wanted.changes,
+            decision.changes,
             effects,
-            gone=wanted.gone,
+            gone=decision.gone,
             applied=names,
             trims=trims,
         )
-        call = None if noted is None else noted.call
         if call is not None:
             update["$set"][CALL] = call.as_document()
         condition: Document = {
@@ -382,13 +364,6 @@ class ConversationStore:
         if decision.read_n not in (None, n_of(found)):
             return Recorded(outdated=True)
         raise StoreUnavailable("the conversation was changed meanwhile")
-
-    def next_place(self) -> str:
-        """Return the place in an outbox of the next effect that is recorded. Places sort in the
-        order of recording, because MongoDB stores several new fields of one update in the order of
-        their names.
-        """
-        return place_of(self.epoch, next(self._numbers))
 
     def _waiting_for_room(self, id_: str, error: WriteRefused) -> StoreUnavailable:
         """Return the error for a refused record: a wait, if the outbox takes the room and will
@@ -499,21 +474,20 @@ class ConversationStore:
 
         A process that dies first leaves a call of unknown outcome, whose token or key proves it.
         """
-        return self._committer.leave(self._ended(id_, call.members))
+        return self._committer.commit_later(self._removal(id_, call.members, ends_call=True))
 
-    def _ended(self, id_: str, places: Iterable[str]) -> Change:
-        return self._left(id_, places, CALL)
-
-    def _left(self, id_: str, places: Iterable[str], *fields: str) -> Change:
+    def _removal(self, id_: str, places: Iterable[str], *, ends_call: bool = False) -> Change:
         """These effects leave the outbox."""
-        gone = dict.fromkeys((*fields, *(f"outbox.{place}" for place in places)), "")
+        gone = dict.fromkeys((f"outbox.{place}" for place in places), "")
+        if ends_call:
+            gone[CALL] = ""
         return Change(CONVERSATIONS, {"_id": id_}, {"$unset": gone})
 
     def end_call(self, id_: str, *, done: Sequence[str] = (), used_up: Sequence[str] = ()) -> None:
         """End its call with LINE's verdict: finished sends leave, used tokens are marked, both by
         place. The rest is free for another call.
         """
-        changes = [self._ended(id_, done)]
+        changes = [self._removal(id_, done, ends_call=True)]
         for place in used_up:
             token = {"$set": {f"outbox.{place}.token": None}}
             changes.append(Change(CONVERSATIONS, {"_id": id_, **there([place])}, token))
@@ -523,8 +497,7 @@ class ConversationStore:
         self, id_: str, places: Iterable[str], letters: Sequence[Change], *, ends_call: bool
     ) -> None:
         """Let dead letters take the place of effects."""
-        change = self._ended(id_, places) if ends_call else self._left(id_, places)
-        self._committer.commit_each(change, *letters)
+        self._committer.commit_each(self._removal(id_, places, ends_call=ends_call), *letters)
 
     def put_back(self, id_: str, place: str, name: str, entry: Mapping[str, Any]) -> bool:
         """Move a send from the outbox to the entry of that name in `answers`.
@@ -540,7 +513,12 @@ class ConversationStore:
 
     def remove(self, id_: str, *places: str) -> None:
         """Remove carried-out timers from the outbox; harmless if they are gone."""
-        self._committer.commit(self._left(id_, places))
+        self._committer.commit(self._removal(id_, places))
+
+
+def numbered(effects: Iterable[Placed], n: int) -> list[Placed]:
+    """Return the effects of the conversation's record of that number, which its timers get."""
+    return [(place, {**one, "n": n} if is_timer(one) else one) for place, one in effects]
 
 
 def _trims(conversation: Conversation, more: int) -> bool:

@@ -11,8 +11,9 @@ from linedesk.store.documents import Document
 # A conversation keeps at least this many names of events, and up to twice as many: removing the
 # oldest rewrites all others, also to the oplog.
 APPLIED = 100
-# The personal data of a conversation before its first record.
+# The fields of a conversation before its first record.
 NEW: Mapping[str, Any] = {
+    "kind": None,
     "profile": None,
     "friend": None,
     "state": None,
@@ -37,11 +38,10 @@ def update_of(
     """
     fields = {**named(document), **changes}
     sent = {f"outbox.{place}": effect for place, effect in effects}
-    empty = {**NEW, "kind": None}
     return {
         **({"$unset": dict.fromkeys(gone, "")} if gone else {}),
         "$set": {**fields, **sent, "at": datetime.now(UTC)},
-        "$setOnInsert": {k: v for k, v in empty.items() if k not in fields},
+        "$setOnInsert": {k: v for k, v in NEW.items() if k not in fields},
         "$inc": {"n": 1},
         "$push": {"applied": {"$each": applied, **({"$slice": -APPLIED} if trims else {})}},
     }
@@ -50,7 +50,7 @@ def update_of(
 def unrecorded(document: Mapping[str, Any]) -> Document:
     """Return the conversation of a recvq document in which nothing is recorded yet."""
     nothing: Document = {"n": 0, "applied": [], "outbox": {}, "at": datetime.now(UTC)}
-    return {**NEW, "kind": None, **named(document), **nothing}
+    return {**NEW, **named(document), **nothing}
 
 
 def n_of(conversation: Mapping[str, Any] | None) -> int:

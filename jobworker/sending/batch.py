@@ -83,13 +83,13 @@ class Batch(Caller):
         made: Moment,
         limits: SendLimits,
         granted: Callable[[Batch, Ticket], None],
-        was_tried: bool = False,
+        is_tried: bool = False,
     ) -> None:
         super().__init__(f"batch={ready.key}", limits, partial(granted, self))
         self.ready = ready
         self.messages = messages
-        call = Call(ready.at, SendMethod.MULTICAST, tuple(ready.members), key=ready.key)
-        self.call, self.noted_call = (call, None) if was_tried else (None, call)
+        self.call = Call(ready.at, SendMethod.MULTICAST, tuple(ready.members), key=ready.key)
+        self.is_tried = is_tried
         self.boxes: dict[str, ConversationOutbox] = {}
         """Its conversations that are in memory."""
         self._made = made
@@ -102,16 +102,11 @@ class Batch(Caller):
         self.boxes[box.id], box.batch = box, self
         return box.take_along()
 
-    def leave(self, *boxes: ConversationOutbox) -> None:
-        """Conversations leave it."""
+    def release(self, *boxes: ConversationOutbox) -> None:
+        """These conversations are no longer in it."""
         for box in boxes:
             del self.boxes[box.id]
             box.batch = None
-
-    @property
-    def users(self) -> list[str]:
-        """Its recipients at LINE."""
-        return [id_.partition("/")[2] for id_ in self.ready.members]
 
     def standing(self, now: float) -> Standing:
         """Return the best standing of its conversations when it was made. After a call it is at the
@@ -132,18 +127,18 @@ class Batch(Caller):
     def plan(
         self, boottime: float, held_seconds: Callable[[str], float], budget: Budget = NO_LIMIT
     ) -> MakeLetters | Rest | Go:
-        call = self.call or self.noted_call
-        assert call is not None, "it is in MongoDB"
+        call = self.call
+        assert call is not None, "it was stored with its claims"
         if cause := outlived(call.at, self._made.now(boottime)):
             return MakeLetters(cause, self.given_up_places())
         if seconds := held_seconds(call.way.path):
             return self.rest(seconds, next_try_words(RATE_LIMITED, seconds))
-        return Go(call, is_new=self.call is None, is_noted=True)
+        return Go(call, is_new=not self.is_tried)
 
-    def count_call(self) -> None:
-        super().count_call()
+    def begin_call(self) -> None:
+        super().begin_call()
         for box in self.boxes.values():
-            box.count_call()
+            box.calls += 1
 
     def request(self, call: Call) -> Request:
         """Its recipients are fixed, and so are its messages."""
@@ -153,23 +148,23 @@ class Batch(Caller):
             for one in box.sends
             if one.place in self.ready.members[box.id]
         ]
-        return Request({"to": self.users, "messages": self.messages}, sends)
+        users = [id_.partition("/")[2] for id_ in self.ready.members]
+        return Request({"to": users, "messages": self.messages}, sends)
 
-    def judged(self, boottime: float) -> CallOutcome:
+    def judged(self, go: Go, boottime: float) -> CallOutcome:
         """Return the meaning of LINE's last answer; `refused` names conversations.
 
         An error that may concern one of them does not give up all. If LINE does not name the cause,
         and for a month's limit, which their number may have reached, the next call carries half as
         many.
         """
-        assert self.call is not None, "LINE was called"
-        answer = self.answer
-        tried = Tried(self.call, (), was_tried=self.was_tried)
+        answer, was_tried = self.answer, not go.is_new
+        tried = Tried(go.call, (), was_tried=was_tried)
         outcome = judge(tried, answer, reply_unknown=ReplyUnknown.PUSH)
-        if self.was_tried and outcome.cause == QUOTA:
+        if was_tried and outcome.cause == QUOTA:
             # It may have arrived, and its key is valid for another day: the month may have room.
             return CallOutcome(SendVerdict.AGAIN, stands=True, cause=QUOTA)
-        if self.was_tried or not isinstance(answer, LineAnswer):
+        if was_tried or not isinstance(answer, LineAnswer):
             return outcome
         if outcome.ending is not SendVerdict.DEAD:
             return outcome

@@ -89,7 +89,7 @@ class SendLimits:
 
 LIMITS = SendLimits()
 # A call that is stored and not made is stored anew after that: its time counts as that of its try.
-NOTED_FOR = timedelta(minutes=1)
+STORED_FOR = timedelta(minutes=1)
 # The reason for operators why a call rests whose endpoint is held back.
 RATE_LIMITED = "LINE takes no more such calls for now (its rate limit)"
 
@@ -98,13 +98,11 @@ class CallState(Enum):
     """The state of the next call; see the table of `Caller`."""
 
     IDLE = "idle"
-    """There is nothing to send."""
     WAITING = "waiting"
     """Its ticket is at the gate, or entering it."""
     BUSY = "busy"
     """A thread has it, or returns to it: all writes and calls happen in this state."""
     RESTING = "resting"
-    """It waits for the clock."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +145,12 @@ class PutBack:
 
 @dataclass(frozen=True)
 class Go:
-    """Call LINE after storing the call; `is_new` means that it was not made yet."""
+    """Call LINE after storing the call, unless it is stored; `is_new` means that it was not made
+    yet.
+    """
 
     call: Call
     is_new: bool
-    is_noted: bool = False
-    """Whether a new call is stored already."""
     late_on: str = ""
     """The day for which it counts as a late reply, which costs a push."""
 
@@ -207,13 +205,13 @@ class Caller(ABC):
     | state | there is something to send | more urgent | its turn | given up |
     | --- | --- | --- | --- | --- |
     | IDLE | WAITING: `begin`, Enter | - | - | - |
-    | WAITING: at the gate | noted | Move | BUSY | BUSY: MakeLetters with its ticket |
-    | BUSY: with a thread | noted | noted | - | noted |
-    | RESTING: with the clock | noted | noted | - | BUSY: MakeLetters |
+    | WAITING: at the gate | - | Move | BUSY | BUSY: MakeLetters with its ticket |
+    | BUSY: with a thread | - | - | - | later |
+    | RESTING: with the clock | - | - | - | BUSY: MakeLetters |
 
     RESTING becomes WAITING by `wake` and, if it rests for the quota, by `month_closed`; BUSY does
-    by `again`. All Enter. `-`: nothing changes. A noted give-up applies when it would become
-    WAITING or RESTING: it stays BUSY instead, with MakeLetters. Once LINE has the message it has no
+    by `again`. All Enter. `-`: the state stays. `later`: it applies when BUSY would become WAITING
+    or RESTING, which stays BUSY instead, with MakeLetters. Once LINE has the message it has no
     effect.
 
     | the thread finds | the caller becomes |
@@ -230,6 +228,15 @@ class Caller(ABC):
 
     As below: WAITING with the remaining sends, else IDLE. While MongoDB does not confirm a write it
     stays BUSY, and no other thread takes it.
+
+    | `call` in MongoDB | `is_tried` | the next call |
+    | --- | --- | --- |
+    | none | no | is stored first |
+    | stored and not made | no | is this one; a new one if it is old or would carry others by now |
+    | LINE may have it | yes | is the same again, whatever waits |
+
+    A call that is stored with its record, or whose turn is called off, is stored and not made. LINE
+    may have it as soon as it is made. A verdict unsets it, and so does the end of its sends.
     """
 
     def __init__(self, name: str, limits: SendLimits, granted: Callable[[Ticket], None]) -> None:
@@ -239,13 +246,11 @@ class Caller(ABC):
         self.reason: str | None = None
         """Why it rests, as a text for operators; None while it waits for a turn or is called."""
         self.call: Call | None = None
-        """The call that is stored in MongoDB, and made or about to be made."""
-        self.noted_call: Call | None = None
-        """A call that is stored in MongoDB as well, and was not made yet."""
+        """The call that is stored in MongoDB."""
+        self.is_tried = False
+        """Whether it was made, and its outcome is unknown."""
         self.calls = 0
         """How many times LINE was called since a send left."""
-        self.was_tried = False
-        """Whether a try before the present one is of unknown outcome."""
         self.given_up_for: str | None = None
         """Why it was given up, if it was and a thread still has it."""
         self.answer: LineAnswer | LineError = OutcomeUnknown("not called")
@@ -279,18 +284,19 @@ class Caller(ABC):
         """Return the content of a call of it."""
 
     @abstractmethod
-    def judged(self, boottime: float) -> CallOutcome:
-        """Return the meaning of LINE's last answer, which has come now."""
+    def judged(self, go: Go, boottime: float) -> CallOutcome:
+        """Return the meaning of LINE's answer to that call, which has come now."""
+
+    @property
+    def unknown_call(self) -> Call | None:
+        """The call that LINE may have."""
+        return self.call if self.is_tried else None
 
     # Called by any thread.
 
     def begin(self, now: float) -> Enter | None:
         """There is something to send."""
         return self._wait(now) if self.state is CallState.IDLE else None
-
-    def take_turn(self, ticket: Ticket) -> None:
-        """There is something to send, and a turn for it at once."""
-        self.state, self._ticket = CallState.WAITING, ticket
 
     def wake(self, rest: Rest, now: float) -> Enter | None:
         """End that rest; ignored if it was given up meanwhile, even if it rests again."""
@@ -339,25 +345,16 @@ class Caller(ABC):
 
     # Called by the thread that has it, in BUSY.
 
-    def count_call(self) -> None:
+    def begin_call(self) -> None:
         """LINE is called now."""
         self.calls += 1
+        self.is_tried = True
 
-    def noted(self, go: Go) -> None:
-        """The call is stored in MongoDB."""
-        self.call, self.was_tried = go.call, not go.is_new
-        self.noted_call = None
-
-    def not_noted(self, error: StoreUnavailable) -> Rest | MakeLetters:
+    def not_stored(self, error: StoreUnavailable) -> Rest | MakeLetters:
         """The call could not be stored in time; it may be stored in place of another one."""
-        self.noted_call = None
+        self.call = None
         seconds = self.not_confirmed(error)
         return self.rest(seconds, _reason(error))
-
-    def called_off(self, go: Go) -> None:
-        """LINE was not called, so a call that was stored for this turn does not count."""
-        if go.is_new:
-            self.call, self.noted_call = None, go.call
 
     def again(self, now: float) -> Enter | MakeLetters:
         """Wait for another turn at once."""
@@ -556,7 +553,7 @@ class ConversationOutbox(Caller):
             return None
         return Move(self._ticket, self._placed(one.standing))
 
-    def left(self, places: Sequence[str]) -> None:
+    def remove(self, places: Sequence[str]) -> None:
         """These sends have left the outbox: the counts of the others begin again."""
         gone = set(places)
         self.size -= sum(one.size for one in self.sends if one.place in gone)
@@ -565,7 +562,7 @@ class ConversationOutbox(Caller):
         self._body = None
         self._is_unanswered = False
         self._most_together, self.most_users = MOST_MESSAGES, MOST_USERS
-        self.call, self.noted_call, self.calls, self.was_tried = None, None, 0, False
+        self.call, self.is_tried, self.calls = None, False, 0
         self.given_up_for = None
         self._failures, self._unanswered, self._over_quota = 0, 0, 0
         self.state = CallState.IDLE
@@ -586,7 +583,8 @@ class ConversationOutbox(Caller):
 
     def given_up_places(self) -> Sequence[str]:
         """The first send; in a call of unknown outcome, all of its members."""
-        return self.call.members if self.call is not None else (self.sends[0].place,)
+        unknown = self.unknown_call
+        return (self.sends[0].place,) if unknown is None else unknown.members
 
     def waits_for(self, at_gate: Callable[[TurnClass], str]) -> str:
         return super().waits_for(at_gate) if self.batch is None else self.batch.waits_for(at_gate)
@@ -596,15 +594,15 @@ class ConversationOutbox(Caller):
     def plan(
         self, boottime: float, held_seconds: Callable[[str], float], budget: Budget = NO_LIMIT
     ) -> MakeLetters | PutBack | Rest | Go:
-        first = self.sends[0]
+        first, unknown = self.sends[0], self.unknown_call
         now = first.made.now(boottime)
-        if self.call is None:
+        if unknown is None:
             cause = self.given_up_for or expired(first.send, now)
             go = self._new_call(boottime, now)
         else:
-            cause = self.given_up_for or outlived(self.call.at, now)
+            cause = self.given_up_for or outlived(unknown.at, now)
             # guard: same-key-again -> go = self._new_call(boottime, now)
-            go = Go(self.call, is_new=False)
+            go = Go(unknown, is_new=False)
         if cause:
             return MakeLetters(cause, self.given_up_places())
         if go.is_new and go.call.way is not SendMethod.REPLY:
@@ -658,7 +656,6 @@ class ConversationOutbox(Caller):
         """
         return (
             self.call is None
-            and self.noted_call is None
             and self.chat.startswith(USER)
             and self.sends[0].travels_to(self.chat)
             and not any(one.is_alone(boottime) for one in self.together())
@@ -668,11 +665,10 @@ class ConversationOutbox(Caller):
 
     def _new_call(self, boottime: float, now: datetime) -> Go:
         """The next call: the one that is stored already, if it would be the same."""
-        call, noted = self._next_call(boottime, now), self.noted_call
-        if noted is None or now - noted.at > NOTED_FOR:
-            return Go(call, is_new=True)
-        is_same = noted.is_same(replace(call, key=noted.key))
-        return Go(noted, is_new=True, is_noted=True) if is_same else Go(call, is_new=True)
+        call, stored = self._next_call(boottime, now), self.call
+        if stored is not None and now - stored.at <= STORED_FOR:
+            call = stored if stored.is_same(replace(call, key=stored.key)) else call
+        return Go(call, is_new=True)
 
     def _next_call(self, boottime: float, now: datetime) -> Call:
         run = self.together(boottime)
@@ -700,19 +696,19 @@ class ConversationOutbox(Caller):
             body["to"] = sends[0].to
         return Request(body, [(self.chat, send) for send in sends])
 
-    def judged(self, boottime: float) -> CallOutcome:
-        assert self.call is not None, "LINE was called"
-        tried = self.tried(self.call, boottime)
-        return judge(tried, self.answer, reply_unknown=self._limits.reply_unknown)
+    def judged(self, go: Go, boottime: float) -> CallOutcome:
+        reply_unknown = self._limits.reply_unknown
+        return judge(self.tried(go, boottime), self.answer, reply_unknown=reply_unknown)
 
-    def tried(self, call: Call, boottime: float) -> Tried:
+    def tried(self, go: Go, boottime: float) -> Tried:
         """Return the known facts of a call that is answered now."""
+        call = go.call
         members = self.members(call)
         to = members[0].send.to
         return Tried(
             call,
             [len(one.send.messages) for one in members],
-            was_tried=self.was_tried or members[0].send.tried_at is not None,
+            was_tried=not go.is_new or members[0].send.tried_at is not None,
             to_user=call.way is SendMethod.PUSH and str(to).startswith(USER),
             token_was_good=any(
                 one.send.token == call.token and one.token_lives(boottime + PROOF_SECONDS)
@@ -724,8 +720,9 @@ class ConversationOutbox(Caller):
         """The places of the sends whose token a call has."""
         return [one.place for one in self.sends if call.token and one.send.token == call.token]
 
-    def settle(self, call: Call, outcome: CallOutcome) -> None:
+    def apply(self, call: Call, outcome: CallOutcome) -> None:
         """The answer's changes are durable, and the call has to be tried again."""
+        self.is_tried = outcome.stands
         if not outcome.stands:
             self.call = None
         if outcome.narrower:

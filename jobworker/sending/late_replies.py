@@ -7,6 +7,8 @@ up: otherwise a user who writes 1,500 messages at once could use up a small plan
 
 from __future__ import annotations
 
+from collections import Counter
+
 # The limit of calls a day, and the share of the rest of the month.
 A_DAY = 20
 SHARE_A_DAY = 10
@@ -23,34 +25,26 @@ def allowed(left: int | None, paid: int) -> int | None:
 
 
 class LateReplies:
-    """The cost of late answers today. Not locked: the outbox's lock guards it.
+    """The cost of late answers by day. Not locked: the outbox's lock guards it.
 
     The count of all together begins again with each process; those of the conversations, which are
     in their documents, do not.
     """
 
-    def __init__(self, *, a_day: int = A_DAY) -> None:
-        self.a_day = a_day
-        self._day = ""
-        self._paid = 0
+    def __init__(self) -> None:
+        self._paid: Counter[str] = Counter()
 
     def may_cost(self, day: str, left: int | None, people: int = 1) -> bool:
         """Whether one more may be called, which reaches so many people. `left` is the rest of the
         month, None if unknown.
         """
-        self._turn(day)
-        more = allowed(left, self._paid)
+        more = allowed(left, self.paid_on(day))
         return more is None or people <= more
 
     def paid_on(self, day: str) -> int:
-        """Return how many people all conversations have reached on that day, which is today."""
-        return self._paid if day == self._day else 0
+        """Return how many people all conversations have reached on that day."""
+        return self._paid[day]
 
     def paid(self, day: str, people: int = 1) -> None:
         """Count one more call."""
-        self._turn(day)
-        self._paid += people
-
-    def _turn(self, day: str) -> None:
-        if day != self._day:
-            self._day, self._paid = day, 0
+        self._paid[day] += people

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,17 +17,14 @@ from typing import Any
 
 from dispatcher.conversations.conversations import Conversation
 from jobworker.effects import is_timer, of_effect
-from jobworker.line.gate_order import TurnClass
 from jobworker.line.side_call import Action
 from jobworker.record.conversations import Outbound, Placed
 from jobworker.record.schedule import Schedule
 from jobworker.sending.conversation_outbox import CallState, ConversationOutbox, Moment
-from jobworker.sending.outboxes import arrived_at
 from jobworker.sending.sender import Sender
 from linedesk.runtime.clock import boottime
 from linedesk.store.documents import Document
-from linedesk.store.records.effects import EFFECT_ID, SEND
-from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.effects import SEND
 from linedesk.store.records.letters import DEADLETTER
 
 log = logging.getLogger(__name__)
@@ -44,62 +41,48 @@ class Outbox:
         self._outcomes = sender.outcomes
         self._conversations = sender.outcomes.conversations
         self._schedule = schedule
-        self._boxes = sender.outcomes.boxes
-        self._lock = self._boxes.lock
-
-    @property
-    def has_room(self) -> bool:
-        """Whether reading may continue."""
-        return self._boxes.has_room
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether all effects of predecessors are known here."""
-        return not self._boxes.left
-
-    def __len__(self) -> int:
-        """The number of waiting effects; an outbox that is not loaded yet counts as one."""
-        return len(self._boxes)
+        self.boxes = sender.outcomes.boxes
+        self._lock = self.boxes.lock
 
     def take_over(self) -> None:
         """Find every outbox that a predecessor left, and load them beside the first decisions.
         Raises StoreUnavailable.
         """
-        left = self._conversations.with_outbox()
+        ids = self._conversations.with_outbox()
         with self._lock:
-            self._boxes.set_left(left, True)
-        self.sender.take_over()
-        self._outcomes.by_step(partial(self._load, left), "outboxes not loaded")
+            self.boxes.set_unloaded(ids, True)
+        self.sender.repeat_batches()
+        self._outcomes.by_step(partial(self._load, ids), "outboxes not loaded")
 
     def know(self, id_: str) -> None:
         """Load the outbox of a conversation before its next record, if that was not done yet: its
         sends keep their order. Raises StoreUnavailable.
         """
         with self._lock:
-            is_left = self._boxes.known.get(id_).is_left
+            is_unloaded = self.boxes.known.get(id_).is_unloaded
         # guard: whole-outbox-first
-        if is_left:
+        if is_unloaded:
             self._read([id_])
 
     def waits_for_room(self, id_: str, resume: Action) -> bool:
         """Whether the conversation's outbox is full; then `resume` is called once it is not."""
         with self._lock:
-            box = self._boxes.find(id_)
+            box = self.boxes.find(id_)
             if box is None or not box.is_full:
                 return False
             box.waiters.append(resume)
             return True
 
-    def add(self, id_: str, outbound: Outbound, *, left: bool = False) -> None:
-        """Carry out recorded effects. Those that a predecessor `left` are skipped if the outbox of
-        the conversation was loaded before.
+    def add(self, id_: str, outbound: Outbound, *, of_predecessor: bool = False) -> None:
+        """Carry out recorded effects; those of a predecessor only if the outbox of the conversation
+        was not loaded before.
         """
         follow: list[Action] = []
         timers: list[Placed] = []
         outcomes = self._outcomes
         with self._lock:
-            conversation = self._boxes.known.get(id_)
-            if left and not conversation.is_left:
+            conversation = self.boxes.known.get(id_)
+            if of_predecessor and not conversation.is_unloaded:
                 return
             for place, effect in outbound.effects:
                 try:
@@ -120,34 +103,19 @@ class Outbox:
                     log.exception("broken effect left in the outbox conversation=%s", id_)
             follow.append(self._begin(conversation, outbound))
             follow.append(self._take_timers(conversation, timers))
-            self._boxes.set_left([id_], False)
+            self.boxes.set_unloaded([id_], False)
         for action in follow:
             action()
 
-    def waiting(self, limit: int, *, at_gate: Callable[[TurnClass], str]) -> list[Document]:
-        """The longest waiting sends, one for each conversation, with the reason for operators.
-
-        `at_gate` returns the reason for a class at the gate. Quick, from any thread.
-        """
-        with self._lock:
-            return [_told(box, box.waits_for(at_gate)) for box in self._boxes.oldest(limit)]
-
-    def oldest_seconds(self) -> float:
-        """Seconds since the event of the longest waiting send; 0 without one. Quick, from any
-        thread.
-        """
-        with self._lock:
-            return self._boxes.oldest_seconds()
-
     # Outboxes of predecessors.
 
-    def _load(self, left: Sequence[str]) -> None:
+    def _load(self, ids: Sequence[str]) -> None:
         """Load the first of them, and have the others loaded."""
-        if not left:
-            log.info("outboxes loaded effects=%d", len(self))
+        if not ids:
+            log.info("outboxes loaded effects=%d", len(self.boxes))
             return
-        self._read(left[:LOADED_AT_ONCE])
-        others = left[LOADED_AT_ONCE:]
+        self._read(ids[:LOADED_AT_ONCE])
+        others = ids[LOADED_AT_ONCE:]
         self._outcomes.by_step(partial(self._load, others), "outboxes not loaded")
 
     def _read(self, ids: Sequence[str]) -> None:
@@ -155,9 +123,9 @@ class Outbox:
         # The oldest first, in the order in which they were found.
         for id_ in ids:
             if id_ in found:
-                self.add(id_, Outbound.of(found[id_]), left=True)
+                self.add(id_, Outbound.of(found[id_]), of_predecessor=True)
         with self._lock:
-            self._boxes.set_left(ids, False)
+            self.boxes.set_unloaded(ids, False)
 
     # Under the lock; returned actions are carried out without it.
 
@@ -166,22 +134,25 @@ class Outbox:
         if place in conversation.gone or place in box.places:
             return lambda: None
         one = box.pending(place, effect, Moment(datetime.now(UTC), boottime()))
-        return partial(self._outcomes.do, box, self._boxes.append(box, one))
+        return partial(self._outcomes.do, box, self.boxes.append(box, one))
 
     def _begin(self, conversation: Conversation, outbound: Outbound) -> Action:
         """Let the conversation wait for its turn if it has sends and does not wait yet."""
         box: ConversationOutbox | None = conversation.outbox
         if box is None:
             return lambda: None
-        if box.state is CallState.IDLE and outbound.noted is not None:
-            box.noted_call = outbound.noted
-        elif box.state is CallState.IDLE and outbound.batch is not None:
-            if self.sender.claimed(box, outbound.batch):
+        if box.state is CallState.IDLE and outbound.batch is not None:
+            # Without its batch the next call's note replaces the claim.
+            batch = self.boxes.batches.get(outbound.batch)
+            if batch is not None and box.id in batch.ready.members:
+                batch.join(box)
                 return lambda: None
         elif box.state is CallState.IDLE and outbound.call is not None:
             # Sends of it may have been removed by hand.
             members = tuple(one.place for one in box.members(outbound.call))
-            box.call = replace(outbound.call, members=members) if members else None
+            if members:
+                box.call = replace(outbound.call, members=members)
+                box.is_tried = outbound.is_tried
         return partial(self._outcomes.do, box, box.begin(time.monotonic()))
 
     def _take_timers(self, conversation: Conversation, timers: Iterable[Placed]) -> Action:
@@ -194,14 +165,14 @@ class Outbox:
             return lambda: None
         places = [place for place, _ in fresh]
         conversation.timers |= frozenset(places)
-        self._boxes.effects += len(fresh)
+        self.boxes.effects += len(fresh)
         entered = partial(self._enter_timers, conversation.id, deque(fresh), places, {})
         return partial(self._outcomes.by_step, entered, "timers not entered")
 
     # Timers: without the gate, at once.
 
     def _enter_timers(
-        self, id_: str, left: deque[Placed], places: Sequence[str], letters: dict[str, Document]
+        self, id_: str, timers: deque[Placed], places: Sequence[str], letters: dict[str, Document]
     ) -> None:
         """Write timers to their rows. All of it may be repeated, also by a successor.
 
@@ -209,15 +180,15 @@ class Outbox:
         """
         # guard: row-before-it-leaves ->
         #     self._conversations.remove(id_, *places)
-        #     while left:
-        #         self._enter_timer(id_, *left.popleft(), letters)
-        while left:
-            self._enter_timer(id_, *left[0], letters)
-            left.popleft()
+        #     while timers:
+        #         self._enter_timer(id_, *timers.popleft(), letters)
+        while timers:
+            self._enter_timer(id_, *timers[0], letters)
+            timers.popleft()
         self._conversations.remove(id_, *places)
         with self._lock:
-            self._boxes.known.get(id_).timers -= frozenset(places)
-            self._boxes.effects -= len(places)
+            self.boxes.known.get(id_).timers -= frozenset(places)
+            self.boxes.effects -= len(places)
         log.debug("timers entered conversation=%s count=%d", id_, len(places))
 
     def _enter_timer(
@@ -232,17 +203,3 @@ class Outbox:
             letter = of_effect(effect, id_, cause=refused, attempts=1)
             letters[place] = letter
         self._outcomes.write_letters(id_, {place: letter}, ends_call=False)
-
-
-def _told(box: ConversationOutbox, why: str) -> Document:
-    channel, _, key = box.id.partition("/")
-    first = box.sends[0].send
-    return {
-        "channel": channel,
-        "key": key,
-        EVENT_ID: first.event_id,
-        EFFECT_ID: first.id,
-        "sends": len(box.sends),
-        "since": arrived_at(first),
-        "why": f"a send {why}",
-    }

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
 from dispatcher.conversations.conversations import Conversation, Conversations
 from jobworker.effects import Send
+from jobworker.line.gate_order import TurnClass
 from jobworker.sending.batch import Batch
 from jobworker.sending.conversation_outbox import ConversationOutbox, Move, PendingSend, SendLimits
+from linedesk.store.documents import Document
+from linedesk.store.records.effects import EFFECT_ID
+from linedesk.store.records.events import EVENT_ID
 
 # The longest waiting sends are searched among the first sends of this many conversations.
 LOOKED_AT = 500
 
 
 class Outboxes:
-    """All outboxes of the process. Each method is called under `lock`, that of all conversations.
+    """All outboxes of the process. Each method is called under `lock`, that of all conversations,
+    except for the quick views: any thread may ask for these.
 
-    A conversation is `left` if a predecessor's sends of it are not loaded yet, and `reserved` from
-    a record with a call to the turn of that call.
+    A conversation is `unloaded` until a predecessor's sends of it are loaded, and `reserved` from a
+    record with a call to the turn of that call.
     """
 
     def __init__(self, known: Conversations, limits: SendLimits) -> None:
@@ -27,7 +32,7 @@ class Outboxes:
         self.lock = known.lock
         self.effects = 0
         """How many effects wait, with timers on their way."""
-        self.left = 0
+        self.unloaded = 0
         self.reserved = 0
         self.batches: dict[str, Batch] = {}
         """Those on their way, by key."""
@@ -41,39 +46,26 @@ class Outboxes:
 
     def __len__(self) -> int:
         """The number of waiting effects; an outbox that is not loaded yet counts as one."""
-        return self.effects + self.left
-
-    @property
-    def has_room(self) -> bool:
-        """Whether reading may continue."""
-        return len(self) < self._limits.most_in_all and self._bytes < self._limits.most_bytes_in_all
+        return self.effects + self.unloaded
 
     def find(self, id_: str) -> ConversationOutbox | None:
         """Return the outbox of a conversation; None if it is empty."""
         found = self.known.find(id_)
         return None if found is None else found.outbox
 
-    def enter(self, box: ConversationOutbox) -> None:
-        """A conversation has sends, and had none."""
-        self._boxes[box] = None
-        box.conversation.outbox = box
-        self.effects += len(box.sends)
-        self._bytes += box.size
-
     def append(self, box: ConversationOutbox, one: PendingSend) -> Move | None:
         """Add a send behind the others of its outbox; returns what follows at the gate."""
-        move = box.append(one)
-        if box in self._boxes:
-            self.effects += 1
-            self._bytes += one.size
-        else:
-            self.enter(box)
-        return move
+        if box not in self._boxes:
+            self._boxes[box] = None
+            box.conversation.outbox = box
+        self.effects += 1
+        self._bytes += one.size
+        return box.append(one)
 
-    def leave(self, box: ConversationOutbox, places: Sequence[str]) -> None:
+    def remove(self, box: ConversationOutbox, places: Sequence[str]) -> None:
         """These sends have left the outbox."""
         count, size = len(box.sends), box.size
-        box.left(places)
+        box.remove(places)
         self.effects -= count - len(box.sends)
         self._bytes -= size - box.size
         self.set_reserved(box.conversation, False)
@@ -81,12 +73,12 @@ class Outboxes:
             del self._boxes[box]
             box.conversation.outbox = None
 
-    def set_left(self, ids: Iterable[str], is_left: bool) -> None:
+    def set_unloaded(self, ids: Iterable[str], is_unloaded: bool) -> None:
         """Whether these outboxes are yet to be loaded."""
         for conversation in map(self.known.get, ids):
-            self.left += is_left - conversation.is_left
-            conversation.is_left = is_left
-            if not is_left:
+            self.unloaded += is_unloaded - conversation.is_unloaded
+            conversation.is_unloaded = is_unloaded
+            if not is_unloaded:
                 conversation.gone = frozenset()
 
     def set_reserved(self, conversation: Conversation, is_reserved: bool) -> None:
@@ -94,24 +86,55 @@ class Outboxes:
         self.reserved += is_reserved - conversation.is_reserved
         conversation.is_reserved = is_reserved
 
-    def oldest(self, limit: int) -> list[ConversationOutbox]:
-        """Return the outboxes whose first sends wait longest."""
-        # Empty ones are removed, so the oldest come first.
-        boxes = list(islice(self._boxes, LOOKED_AT))
-        boxes.sort(key=lambda box: box.sends[0].send.at)
-        return boxes[:limit]
+    # Views.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether reading may continue."""
+        return len(self) < self._limits.most_in_all and self._bytes < self._limits.most_bytes_in_all
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether all effects of predecessors are known here."""
+        return not self.unloaded
+
+    def waiting(self, limit: int, *, at_gate: Callable[[TurnClass], str]) -> list[Document]:
+        """The longest waiting sends, one for each conversation, with the reason for operators.
+
+        `at_gate` returns the reason for a class at the gate.
+        """
+        with self.lock:
+            # Empty ones are removed, so the oldest come first.
+            boxes = list(islice(self._boxes, LOOKED_AT))
+            boxes.sort(key=lambda box: box.sends[0].send.at)
+            return [_told(box, box.waits_for(at_gate)) for box in boxes[:limit]]
 
     def oldest_seconds(self) -> float:
         """Seconds since the event of the longest waiting send; 0 without one."""
-        boxes = islice(self._boxes, LOOKED_AT)
-        oldest = min((arrived_at(box.sends[0].send) for box in boxes), default=None)
+        with self.lock:
+            boxes = islice(self._boxes, LOOKED_AT)
+            oldest = min((_arrived_at(box.sends[0].send) for box in boxes), default=None)
         if oldest is None:
             return 0.0
         return round(max(0.0, (datetime.now(UTC) - oldest).total_seconds()), 3)
 
 
-def arrived_at(send: Send) -> datetime:
+def _arrived_at(send: Send) -> datetime:
     """When the event of a reply arrived; for other sends only the time of the decision is
     stored.
     """
     return send.at if send.token_from is None else min(send.at, send.token_from)
+
+
+def _told(box: ConversationOutbox, why: str) -> Document:
+    channel, _, key = box.id.partition("/")
+    first = box.sends[0].send
+    return {
+        "channel": channel,
+        "key": key,
+        EVENT_ID: first.event_id,
+        EFFECT_ID: first.id,
+        "sends": len(box.sends),
+        "since": _arrived_at(first),
+        "why": f"a send {why}",
+    }

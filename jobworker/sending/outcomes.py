@@ -135,9 +135,9 @@ class Outcomes:
             unknown = call if outcome.stands else None
             self._make_letters(box, outcome.refused, outcome.cause, unknown=unknown)
         elif outcome.ending is SendVerdict.SENT and self.conversations.end_later(box.id, call):
-            self.leave(box, call.members)
+            self.remove(box, call.members)
         else:
-            self._confirm(box, partial(self._remove, box, call), "send not removed")
+            self._confirm(box, partial(self._end_sent, box, call), "send not removed")
 
     def _end_refused(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> Action:
         """Make the answer's changes durable before another try."""
@@ -147,9 +147,9 @@ class Outcomes:
         self.conversations.end_call(box.id, used_up=used_up)
         return partial(self._try_again, box, call, outcome)
 
-    def _remove(self, box: ConversationOutbox, call: Call) -> Action:
+    def _end_sent(self, box: ConversationOutbox, call: Call) -> Action:
         self.conversations.end_call(box.id, done=call.members)
-        return partial(self.leave, box, call.members)
+        return partial(self.remove, box, call.members)
 
     def _try_again(self, caller: Caller, call: Call, outcome: CallOutcome) -> None:
         """The answer's changes are durable. A call of unknown outcome is the same one again."""
@@ -160,7 +160,7 @@ class Outcomes:
                 given_up = [box for box in caller.boxes.values() if box.given_up_for]
             elif isinstance(caller, ConversationOutbox):
                 # One on which LINE always fails must not be the breaker's probe each time.
-                caller.settle(call, outcome)
+                caller.apply(call, outcome)
                 caller.called(now, unanswered=outcome.unanswered)
             step: NextStep = caller.failed(outcome, now)
             # The reading may have ended before the rest that it would end.
@@ -181,13 +181,13 @@ class Outcomes:
             )
         self.do(caller, step)
 
-    def leave(self, box: ConversationOutbox, places: Sequence[str]) -> None:
-        """Sends have left the outbox: those behind them follow."""
+    def remove(self, box: ConversationOutbox, places: Sequence[str]) -> None:
+        """Sends have left the outbox in MongoDB: those behind them follow."""
         now = time.monotonic()
         with self._lock:
             if box.calls:
                 box.called(now)
-            self.boxes.leave(box, places)
+            self.boxes.remove(box, places)
             step = box.begin(now) if box.sends else None
             waiters, box.waiters = box.waiters, []
         self.do(box, step)
@@ -202,7 +202,7 @@ class Outcomes:
             name, entry = send.answer_to or "", waiting_again(send)
             if self.conversations.put_back(box.id, place, name, entry):
                 log.info("answer waits for another tap event_id=%s", send.event_id)
-                return partial(self.leave, box, [place])
+                return partial(self.remove, box, [place])
             return partial(self._make_letters, box, [place], NOT_FETCHED)
 
         self._confirm(box, put_back, "answer not put back")
@@ -232,11 +232,11 @@ class Outcomes:
             boxes = self._forget(batch)
             for id_ in members.keys() - {box.id for box in boxes}:
                 conversation = self.boxes.known.get(id_)
-                if conversation.is_left:
+                if conversation.is_unloaded:
                     # Its outbox may have been read before they left, and be loaded later.
                     conversation.gone |= frozenset(members[id_])
         for box in boxes:
-            self.leave(box, members[box.id])
+            self.remove(box, members[box.id])
 
     def _refused(self, batch: Batch, outcome: CallOutcome) -> None:
         """None of it has reached LINE, and its conversations are free."""
@@ -267,7 +267,7 @@ class Outcomes:
         """Under the lock: it has ended; returns its conversations."""
         self.boxes.batches.pop(batch.ready.key, None)
         boxes = list(batch.boxes.values())
-        batch.leave(*boxes)
+        batch.release(*boxes)
         return boxes
 
     # Sends that are given up.
@@ -283,7 +283,7 @@ class Outcomes:
             box = self.boxes.find(id_)
             if box is None or box.sends[0].send.id != effect_id:
                 # guard: under-way-until-loaded -> return False
-                return self.boxes.known.get(id_).is_left
+                return self.boxes.known.get(id_).is_unloaded
             step = box.give_up(cause)
             if box.batch is not None and box.batch.state is not CallState.BUSY:
                 follow = self._drop(box)
@@ -296,14 +296,14 @@ class Outcomes:
         """Under the lock: it leaves its batch; LINE may have its sends all the same."""
         batch = box.batch
         assert isinstance(batch, Batch), "it is in one"
-        batch.leave(box)
+        batch.release(box)
         return partial(self._letters, batch, box, box.given_up_for or "")
 
     def _give_up(self, caller: Caller, step: MakeLetters) -> None:
         if isinstance(caller, Batch):
             self._give_up_batch(caller, step.cause)
         elif isinstance(caller, ConversationOutbox):
-            self._make_letters(caller, step.places, step.cause, unknown=caller.call)
+            self._make_letters(caller, step.places, step.cause, unknown=caller.unknown_call)
 
     def _give_up_batch(self, batch: Batch, cause: str) -> None:
         """Its outcome is unknown, and it is not repeated any more."""
@@ -311,7 +311,7 @@ class Outcomes:
         def give_up() -> Action:
             with self._lock:
                 boxes = list(batch.boxes.values())
-                batch.leave(*boxes)
+                batch.release(*boxes)
             for box in boxes:
                 self._letters(batch, box, cause)
             if self._rows.messages(batch.ready) is not None:
@@ -323,7 +323,7 @@ class Outcomes:
 
     def _letters(self, batch: Batch, box: ConversationOutbox, cause: str) -> None:
         box.answer = batch.answer
-        self._make_letters(box, batch.ready.members[box.id], cause, unknown=batch.call)
+        self._make_letters(box, batch.ready.members[box.id], cause, unknown=batch.unknown_call)
 
     def _make_letters(
         self,
@@ -345,7 +345,7 @@ class Outcomes:
 
         def give_up() -> Action:
             self.write_letters(box.id, letters, ends_call=True)
-            return partial(self.leave, box, list(letters))
+            return partial(self.remove, box, list(letters))
 
         self._confirm(box, give_up, "dead letter not written")
 
@@ -366,29 +366,26 @@ class Outcomes:
         self._line.step(partial(self.until_confirmed, act, failed))
 
     def _confirm(self, box: ConversationOutbox, act: Callable[[], Action], failed: str) -> None:
-        """Run it for a box of this thread until MongoDB has confirmed; then what follows."""
-
-        def pause(error: StoreUnavailable) -> float:
-            with self._lock:
-                return box.not_confirmed(error)
-
-        self.until_confirmed(act, f"{failed} {box.name}", pause)
+        """Run it for a box of this thread, which says meanwhile why it waits."""
+        self.until_confirmed(act, f"{failed} {box.name}", box)
 
     def until_confirmed(
         self,
         act: Callable[[], Action | None],
         failed: str,
-        pause: Callable[[StoreUnavailable], float] | None = None,
+        box: ConversationOutbox | None = None,
         failures: int = 1,
     ) -> None:
-        """`pause` returns the pause before the next try; by default it grows."""
+        """Run it, repeatedly with growing pauses until MongoDB has confirmed; then what follows."""
         try:
             follow = act()
         except StoreUnavailable as error:
             log.warning("%s, trying again error=%s", failed, error)
-            most = self._limits.store_pause_seconds
-            seconds = pause_seconds(failures, most=most) if pause is None else pause(error)
-            again = partial(self.until_confirmed, act, failed, pause, failures + 1)
+            seconds = pause_seconds(failures, most=self._limits.store_pause_seconds)
+            if box is not None:
+                with self._lock:
+                    seconds = box.not_confirmed(error)
+            again = partial(self.until_confirmed, act, failed, box, failures + 1)
             self._line.later(seconds, partial(self._line.step, again))
             return
         if follow is not None:

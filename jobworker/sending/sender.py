@@ -1,12 +1,11 @@
 """Calls LINE with the sends of conversations, one call at a time for each.
 
 The turn of a conversation takes along others that wait with the same sends: then the call is a
-batch, a multicast. Each call is stored in MongoDB before it is made, and its outcome is
-stored before anything that depends on it.
+batch, a multicast. Each call is stored in MongoDB before it is made. After a crash the successor
+continues by the rules of `jobworker.sending.verdict`.
 
 A send that waits for a turn or for its next try is a ticket at the gate or with the clock, never a
-blocked thread. After a crash the successor finds the effects in the conversation's `outbox` and
-`call`, and batches in `batches`. It continues by the rules of `jobworker.sending.verdict`.
+blocked thread.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from jobworker.effects import SendMethod
+from jobworker.effects import Call, SendMethod
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import Ticket
 from jobworker.line.group_sizes import GroupSizes
@@ -30,12 +29,13 @@ from jobworker.line.quota import Quota
 from jobworker.line.side_call import Action, Line
 from jobworker.metrics import since_ms
 from jobworker.record.batches import Batches, ReadyBatch
-from jobworker.record.conversations import LateCall, Noted, NotedCall, Placed
+from jobworker.record.conversations import LateCall, Noted, Placed
 from jobworker.sending.batch import Batch, company_of
 from jobworker.sending.conversation_outbox import (
     NO_LIMIT,
     Budget,
     Caller,
+    CallState,
     ConversationOutbox,
     Go,
     MakeLetters,
@@ -57,17 +57,6 @@ MULTICAST = SendMethod.MULTICAST.path
 # Conversations whose first sends are the same, as they were when the turn of the first one came:
 # later records are sent later.
 Company = Mapping[ConversationOutbox, Sequence[PendingSend]]
-
-
-@dataclass(eq=False)
-class AtOnce:
-    """A call that can follow the record of its sends at once."""
-
-    box: ConversationOutbox
-    noted: NotedCall
-    ticket: Ticket | None
-    """With a turn at the gate; None if one is reserved."""
-    is_begun: bool = False
 
 
 class Sender:
@@ -95,9 +84,9 @@ class Sender:
         self._rows = batches
         self._quota = quota
         self._groups = groups
-        self._limits = limits
-        self._late = LateReplies(a_day=limits.late_replies_a_day)
-        line.figures.set("late_replies_a_day", self._late.a_day)
+        self.limits = limits
+        self._late = LateReplies()
+        line.figures.set("late_replies_a_day", limits.late_replies_a_day)
         line.figures.set(
             "late_replies_today",
             lambda: self._late.paid_on(day_of(datetime.now(UTC)).isoformat()),
@@ -107,21 +96,21 @@ class Sender:
     # A call that follows its record at once.
 
     @contextmanager
-    def at_once(self, id_: str, effects: Sequence[Placed]) -> Iterator[AtOnce | None]:
+    def at_once(self, id_: str, effects: Sequence[Placed]) -> Iterator[Call | None]:
         """The call for these effects if it can follow their record at once, else None: nothing else
-        waits for the conversation, and a turn is free or one of the few reserved ones.
+        waits for the conversation, and one of the few turns to reserve is left. `Outbox.add` has to
+        follow the record here.
         """
-        found = self._at_once(id_, effects)
+        call = self._at_once(id_, effects)
         try:
-            yield found
+            yield call
         finally:
-            if found is not None and not found.is_begun:
-                with self._lock:
-                    self._boxes.set_reserved(found.box.conversation, False)
-                if found.ticket is not None:
-                    self._line.gate.give_back(found.ticket)
+            with self._lock:
+                if call is not None and self._boxes.find(id_) is None:
+                    # It is not recorded, or not surely: it needs no turn yet.
+                    self._boxes.set_reserved(self._boxes.known.get(id_), False)
 
-    def _at_once(self, id_: str, effects: Sequence[Placed]) -> AtOnce | None:
+    def _at_once(self, id_: str, effects: Sequence[Placed]) -> Call | None:
         gate = self._line.gate
         if not effects or gate.is_away:
             return None
@@ -130,7 +119,7 @@ class Sender:
         with self._lock:
             if self._boxes.find(id_) is not None:
                 return None
-            if not gate.interval_seconds and self._boxes.reserved >= 2 * gate.concurrency:
+            if self._boxes.reserved >= 2 * gate.concurrency:
                 return None
             box, made = self.outbox_of(id_), Moment(datetime.now(UTC), boottime())
             for place, effect in effects:
@@ -138,41 +127,26 @@ class Sender:
             plan = box.plan(made.boottime, self._line.rate_limits.seconds, self._budget(box))
             if not isinstance(plan, Go) or plan.late_on:
                 return None
-            if plan.call.way is not SendMethod.REPLY and (
-                # It may find company at the gate.
-                not gate.is_idle or self._groups.is_due(box.sends[0].send.to)
-            ):
+            is_push = plan.call.way is not SendMethod.REPLY
+            # With an interval the turns are too few to wait for one; a push may find company at the
+            # gate.
+            if (gate.interval_seconds or is_push) and not gate.is_idle:
                 return None
-            ticket = None
-            if gate.interval_seconds:
-                ticket = Ticket(box.standing(time.monotonic()))
-                if not gate.take(ticket):
-                    return None
-            else:
-                self._boxes.set_reserved(box.conversation, True)
-        noted = NotedCall(effects, plan.call, self._limits.note_seconds)
-        return AtOnce(box, noted, ticket)
-
-    def begin(self, now: AtOnce) -> None:
-        """Its record is durable, with the call: call LINE."""
-        now.is_begun = True
-        box, ticket = now.box, now.ticket
-        box.noted_call = now.noted.call
-        with self._lock:
-            self._boxes.enter(box)
-            if ticket is not None:
-                box.take_turn(ticket)
-            enter = box.begin(time.monotonic()) if ticket is None else None
-        self.outcomes.do(box, enter)
-        if ticket is not None:
-            self._line.step(partial(self._take_turn, box, ticket))
+            if is_push and self._groups.is_due(box.sends[0].send.to):
+                return None
+            self._boxes.set_reserved(box.conversation, True)
+        return plan.call
 
     def finish(self) -> None:
         """At a clean stop: write which calls were not made."""
         with self._lock:
-            noted = [box.id for box in self._boxes if box.noted_call]
+            ids = [
+                box.id
+                for box in self._boxes
+                if box.call and not box.is_tried and box.state is not CallState.BUSY
+            ]
         # guard: stop-strikes-out -> never
-        for id_ in noted:
+        for id_ in ids:
             try:
                 self._conversations.end_call(id_)
             except QueueError as error:
@@ -185,7 +159,7 @@ class Sender:
         """Return the outbox of a conversation; one that was empty is not entered yet."""
         conversation = self._boxes.known.get(id_)
         box: ConversationOutbox | None = conversation.outbox
-        return box or ConversationOutbox(conversation, self._limits, self._take_turn)
+        return box or ConversationOutbox(conversation, self.limits, self._take_turn)
 
     def _budget(self, caller: Caller) -> Budget:
         if not isinstance(caller, ConversationOutbox):
@@ -193,16 +167,6 @@ class Sender:
         found = self._quota.month
         people = self._groups.people(caller.chat) or 1
         return Budget(self._late, found.is_closed, found.left, people)
-
-    def claimed(self, box: ConversationOutbox, key: str) -> bool:
-        """Under the lock: whether the first sends of a conversation, which a predecessor claimed,
-        are in a batch. Without one the next call's note replaces the claim.
-        """
-        batch = self._boxes.batches.get(key)
-        if batch is None or box.id not in batch.ready.members:
-            return False
-        batch.join(box)
-        return True
 
     # A turn at the gate.
 
@@ -238,31 +202,30 @@ class Sender:
             self._line.gate.begin(ticket)
             self._groups.ask(to, key=request.sends[0][0])
             return partial(self.outcomes.release, [caller])
-        # guard: note-before-the-call -> hindrance = caller.noted(go)
+        # guard: note-before-the-call -> caller.call, hindrance = go.call, None
         hindrance = self._note(caller, go)
         if hindrance is not None:
             return hindrance
         if not self._line.gate.may_call(ticket):
             return partial(self._called_off, caller, go)
-        caller.count_call()
+        caller.begin_call()
         path = go.call.way.path
         caller.answer = self._line.call(ticket, path, partial(self._post, caller, request, ticket))
         # After the call: a process that froze before it sent may have sent an expired token.
         with self._lock:
-            outcome = caller.judged(boottime())
+            outcome = caller.judged(go, boottime())
         people = len(to) if isinstance(to, list) else self._groups.people(to) or 1
         return partial(self.outcomes.settle, caller, outcome, people)
 
     def _note(self, caller: Caller, go: Go) -> Action | None:
         """Store the call before LINE is called; returns what follows if that fails."""
-        if not go.is_new or go.is_noted or not isinstance(caller, ConversationOutbox):
-            # A batch was stored with its claims (`_claim`).
-            caller.noted(go)
+        if go.call is caller.call:
             return None
+        assert isinstance(caller, ConversationOutbox), "a batch was stored with its claims"
         box = caller
-        late = LateCall(go.late_on, self._late.a_day) if go.late_on else None
+        late = LateCall(go.late_on, self.limits.late_replies_a_day) if go.late_on else None
         try:
-            seconds = self._limits.note_seconds
+            seconds = self.limits.note_seconds
             noted = self._conversations.note_call(box.id, go.call, late, seconds=seconds)
         except WriteRefused as error:
             # No call without its note; as a dead letter it makes room for those behind it.
@@ -272,11 +235,11 @@ class Sender:
             # LINE was not called, so the call is new again here. A successor may see it as tried,
             # and is then unnecessarily careful.
             with self._lock:
-                step = box.not_noted(error)
+                step = box.not_stored(error)
             return partial(self.outcomes.do, box, step)
         if noted is Noted.GONE:
             log.info("send has left the outbox conversation=%s", box.id)
-            return partial(self.outcomes.leave, box, go.call.members[:1])
+            return partial(self.outcomes.remove, box, go.call.members[:1])
         if noted is Noted.TOO_MANY_LATE:
             with self._lock:
                 box.conversation.late_on = go.late_on
@@ -284,7 +247,7 @@ class Sender:
         if late is not None:
             with self._lock:
                 self._late.paid(go.late_on, self._groups.people(box.chat) or 1)
-        box.noted(go)
+        box.call = go.call
         return None
 
     def _called_off(self, caller: Caller, go: Go) -> None:
@@ -293,7 +256,6 @@ class Sender:
             # A successor would treat it as a call of unknown outcome.
             self.outcomes.end_batch(caller.ready, partial(self.outcomes.freed, caller))
             return
-        caller.called_off(go)
         self.outcomes.release([caller])
 
     def _post(self, caller: Caller, request: Request, ticket: Ticket) -> LineAnswer:
@@ -322,7 +284,7 @@ class Sender:
         if (
             not isinstance(plan, Go)
             or not plan.is_new
-            or plan.is_noted
+            or plan.call is box.call
             or plan.call.way is not SendMethod.PUSH
             or self._line.rate_limits.seconds(MULTICAST)
         ):
@@ -341,7 +303,7 @@ class Sender:
         try:
             friends = self._rows.friends(places)
             ready = replace(ready, members={id_: places[id_] for id_ in places if id_ in friends})
-            seconds = self._limits.note_seconds
+            seconds = self.limits.note_seconds
             is_ready = len(ready.members) > 1 and self._rows.make(ready, seconds=seconds)
         except StoreUnavailable as error:
             log.warning("batch not recorded, waiting error=%s", error)
@@ -371,7 +333,7 @@ class Sender:
         messages: Sequence[Mapping[str, Any]],
         boxes: Sequence[ConversationOutbox],
         *,
-        was_tried: bool = False,
+        is_tried: bool = False,
     ) -> Batch:
         """Under the lock."""
         batch = self._boxes.batches[ready.key] = Batch(
@@ -380,17 +342,17 @@ class Sender:
             boxes,
             now=time.monotonic(),
             made=Moment(datetime.now(UTC), boottime()),
-            limits=self._limits,
+            limits=self.limits,
             granted=self._take_turn,
-            was_tried=was_tried,
+            is_tried=is_tried,
         )
         return batch
 
-    def take_over(self) -> None:
+    def repeat_batches(self) -> None:
         """Repeat the batches that a predecessor left, before any outbox is loaded. Raises
         StoreUnavailable.
         """
-        for ready in self._rows.left():
+        for ready in self._rows.unfinished():
             if ready.key in self._boxes.batches:
                 # The take-over failed behind it, and is made again.
                 continue
@@ -400,7 +362,7 @@ class Sender:
                 self._rows.remove(ready.key)
                 continue
             with self._lock:
-                batch = self._batch(ready, messages, (), was_tried=True)
+                batch = self._batch(ready, messages, (), is_tried=True)
                 step = batch.begin(time.monotonic())
             log.info("batch of a predecessor is repeated batch=%s", ready.key)
             self.outcomes.do(batch, step)

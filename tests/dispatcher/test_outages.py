@@ -17,8 +17,7 @@ from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 
 from dispatcher.commit.committer import Change, Committer
-from dispatcher.commit.held import HeldStore
-from dispatcher.commit.progress import Progress
+from dispatcher.commit.progress import HeldStore, Progress
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.feed.rescan import Rescan
 from dispatcher.pool.mailboxes import Mailboxes

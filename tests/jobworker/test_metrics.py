@@ -315,13 +315,13 @@ def test_a_send_at_the_gate_reports_its_class_and_what_goes_first(room: Rooms, s
             desk.says(user, "?")
         eventually(lambda: {row["key"]: row["why"] for row in desk.desk.waiting()} == told)
         # Since the arrival of the first event, and not since an answer was decided.
-        oldest = desk.desk.outbox.oldest_seconds()
+        oldest = desk.desk.outbox.boxes.oldest_seconds()
         since = min(row["since"] for row in desk.desk.waiting())
         assert 0 < oldest <= (datetime.now(UTC) - since).total_seconds() + 0.001
         assert {row["sends"] for row in desk.desk.waiting()} == {1}
     desk.until_quiet()
     assert desk.desk.waiting() == []
-    assert desk.desk.outbox.oldest_seconds() == 0
+    assert desk.desk.outbox.boxes.oldest_seconds() == 0
 
 
 def test_a_send_in_a_multicast_reports_how_many_it_travels_with(room: Rooms, sim: Sim) -> None:
@@ -400,4 +400,4 @@ def test_those_that_wait_longest_are_reported_first(room: Rooms, sim: Sim) -> No
         desk.until_decided()
     keys = [user.user_id for user in users]
     eventually(lambda: [row["key"] for row in desk.desk.waiting()] == keys)
-    assert [row["key"] for row in desk.desk.outbox.waiting(1, at_gate=str)] == keys[:1]
+    assert [row["key"] for row in desk.desk.outbox.boxes.waiting(1, at_gate=str)] == keys[:1]

@@ -79,7 +79,8 @@ def leading(database: Database[Any], epoch: int) -> ConversationStore:
 
 def record(mine: ConversationStore, document: Document, *effects: Document) -> Recorded:
     decision = Decision({}, list(effects))
-    return mine.recorded(mine.enter_record(document, decision, message_id=None))
+    placed = mine.placed(effects)
+    return mine.recorded(mine.enter_record(document, decision, placed, message_id=None))
 
 
 def a_message(user: Any, sim: Sim, text: str = "?") -> Document:
@@ -184,7 +185,7 @@ def test_a_record_in_a_conversation_that_is_not_loaded_yet_is_carried_out_after_
             desk.put_document(first, again=True)
             desk.put_document(second, again=True)
             desk.until_decided()
-            assert len(desk.desk.outbox) == 2
+            assert len(desk.desk.outbox.boxes) == 2
             may_load.set()
         desk.until_quiet()
     assert texts(sim, user) == ["一", "二"]
@@ -588,7 +589,8 @@ def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_cou
     mine = leading(database, 2)
     record(mine, documents[0], a_timer(documents[0], 10))
     late = Decision({}, [a_timer(documents[2], 30)])
-    recording = mine.enter_record(documents[2], late, message_id=None)
+    placed = mine.placed(late.effects)
+    recording = mine.enter_record(documents[2], late, placed, message_id=None)
     database[CONVERSATIONS].update_one({}, {"$inc": {"n": 1}})
     with pytest.raises(StoreUnavailable):
         mine.recorded(recording)
@@ -629,7 +631,8 @@ def test_a_conversation_deleted_between_read_and_write_continues_its_count(
     mine = leading(database, 2)
     record(mine, first, a_timer(first, 10))
     decision = Decision({}, [a_timer(second, 10)])
-    recording = mine.enter_record(second, decision, message_id=None)
+    placed = mine.placed(decision.effects)
+    recording = mine.enter_record(second, decision, placed, message_id=None)
     database[CONVERSATIONS].delete_many({})
     ((_, effect),) = mine.recorded(recording).effects
     assert (effect["n"], the_one(database)["n"]) == (2, 2)

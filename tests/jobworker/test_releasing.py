@@ -100,7 +100,7 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
         # The rest ends, and changes nothing any more: the next one still waits for its turn.
         one.desk.outcomes._wake(box, rest)
         until_stepped(one)
-        assert len(one.desk.outbox) == 1
+        assert len(one.desk.outbox.boxes) == 1
         assert box.state is CallState.WAITING
     one.until_quiet()
     # The same is true once its outbox is empty.

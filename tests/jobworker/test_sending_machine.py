@@ -346,13 +346,9 @@ class Machine(RuleBasedStateMachine):
             recorded.append((place, effect))
             self.known[effect["id"]] = id_
         outbox = self.world.outbox
-        with outbox.sender.at_once(id_, recorded) as at_once:
-            call = None if at_once is None else at_once.noted.call
+        with outbox.sender.at_once(id_, recorded) as call:
             self.world.record(id_, recorded, call)
-            if at_once is not None:
-                outbox.sender.begin(at_once)
-        if at_once is None:
-            outbox.add(id_, Outbound(recorded))
+            outbox.add(id_, Outbound(recorded, call, is_tried=False))
 
     def _record(self, id_: str, age: int | None, count: int) -> None:
         world = self.world
@@ -529,7 +525,7 @@ class Machine(RuleBasedStateMachine):
             left_out = {name for name in left if not name.startswith("E")}
         else:
             left_out = left
-            assert len(world.outbox) == 0
+            assert len(world.outbox.boxes) == 0
         assert not left_out, "left in its outbox"
         for name in self.known.keys() - left:
             places = (name in world.arrived, name in world.deadletters, name in world.rows)

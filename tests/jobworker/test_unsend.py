@@ -427,4 +427,4 @@ def unsends_of(database: Database[Any], *, epoch: int = 1) -> Unsends:
 def record(committer: Committer, document: Document) -> Recorded:
     mine, message_id = ConversationStore(committer), document["event"]["message"]["id"]
     decision = Decision({"state": "x"}, [])
-    return mine.recorded(mine.enter_record(document, decision, message_id=message_id))
+    return mine.recorded(mine.enter_record(document, decision, [], message_id=message_id))

@@ -284,7 +284,7 @@ def test_a_long_transaction_of_another_delays_only_the_writes_of_its_document(
         assert leader.ends(*others) == [True] * 4
         # It stays behind the first one of its document.
         behind = leader.committer.enter(after_ten)
-        assert leader.committer.leave(one_more(7))
+        assert leader.committer.commit_later(one_more(7))
         assert leader.committer.commit(one_more(6))
         eventually(lambda: numbers(leader.database, 7) == [1])
         assert (delayed.is_ended, behind.is_ended) == (False, False)
@@ -453,7 +453,7 @@ def test_a_replaced_leader_s_writes_are_refused_and_its_thread_ends(
     assert [type(one) for one in deaths] == [Replaced]
     with pytest.raises(Replaced):
         leader.adds(3)
-    assert not leader.committer.leave(one_more(4))
+    assert not leader.committer.commit_later(one_more(4))
     assert numbers(leader.database, *range(5)) == [0] * 5
 
 
@@ -533,34 +533,36 @@ def test_a_dropped_progress_is_made_again_and_nothing_is_lost(leader: Leader) ->
 
 
 def test_writes_that_are_left_are_made_soon_without_another(leader: Leader) -> None:
-    assert all(leader.committer.leave(one_more(n)) for n in range(5))
+    assert all(leader.committer.commit_later(one_more(n)) for n in range(5))
     eventually(lambda: numbers(leader.database, *range(5)) == [1] * 5, seconds=5)
     assert leader.fence.groups < 5
 
 
 def test_a_write_that_is_left_is_made_before_a_later_one_of_its_document(leader: Leader) -> None:
     for n in range(20):
-        assert leader.committer.leave(Change(THINGS, {"_id": 1}, {"$set": {"n": n}}))
+        assert leader.committer.commit_later(Change(THINGS, {"_id": 1}, {"$set": {"n": n}}))
         later = Change(THINGS, {"_id": 1, "n": n}, {"$set": {"n": -1}})
         assert leader.committer.commit(later)
 
 
 def test_one_that_is_left_and_does_not_match_is_dropped(leader: Leader) -> None:
     with under_way(leader):
-        leader.committer.leave(one_more("none"))
-        leader.committer.leave(Change(THINGS, {"_id": 1}, {"$inc": {"text": 1}}))
-        leader.committer.leave(one_more(2))
+        leader.committer.commit_later(one_more("none"))
+        leader.committer.commit_later(Change(THINGS, {"_id": 1}, {"$inc": {"text": 1}}))
+        leader.committer.commit_later(one_more(2))
         write = leader.adds(3)
     assert leader.ends(write) == [True]
     eventually(lambda: numbers(leader.database, 2) == [1])
 
 
 def test_only_so_many_are_left(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_LEFT", 3)
+    monkeypatch.setattr(module, "MOST_LATER", 3)
     with under_way(leader):
-        assert [leader.committer.leave(one_more(1)) for _ in range(5)] == [True] * 3 + [False] * 2
+        assert [leader.committer.commit_later(one_more(1)) for _ in range(5)] == [True] * 3 + [
+            False
+        ] * 2
     eventually(lambda: numbers(leader.database, 1) == [3])
-    assert leader.committer.leave(one_more(1))
+    assert leader.committer.commit_later(one_more(1))
 
 
 # Time that is over, and the stop.
@@ -593,7 +595,7 @@ def test_the_end_of_a_write_whose_time_was_over_in_its_group_can_be_asked_for_ag
 def test_a_stop_commits_what_waits(leader: Leader) -> None:
     with under_way(leader):
         write = leader.adds(1)
-        leader.committer.leave(one_more(2))
+        leader.committer.commit_later(one_more(2))
         leader.committer.stop()
     assert leader.committer.join()
     assert leader.committer.result(write)
@@ -710,7 +712,7 @@ def test_many_writes_that_are_put_off_leave_room_to_others(leader: Leader, clien
             {"_id": {"$gte": 10}}, {"$inc": {"n": 10}}, session=session
         )
         for n in range(10, 100):
-            assert leader.committer.leave(one_more(n))
+            assert leader.committer.commit_later(one_more(n))
         for _ in range(20):
             assert leader.committer.commit(one_more(1), seconds=5)
         session.abort_transaction()

@@ -32,7 +32,7 @@ def test_those_used_last_remain() -> None:
     [
         {"mailbox": object()},
         {"outbox": object()},
-        {"is_left": True},
+        {"is_unloaded": True},
         {"is_reserved": True},
         {"timers": frozenset({"1-0"})},
     ],
@@ -66,7 +66,7 @@ def test_what_is_read_of_a_conversation_that_was_forgotten_meanwhile_counts_for_
 def test_more_in_use_than_there_is_room_for_all_remain() -> None:
     known = Conversations()
     for n in range(100):
-        known.get(f"U{n}").is_left = True
+        known.get(f"U{n}").is_unloaded = True
     assert all(known.find(f"U{n}") is not None for n in range(100))
 
 

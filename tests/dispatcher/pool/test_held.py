@@ -15,7 +15,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.commit.committer import Change, Committer
-from dispatcher.commit.held import HeldStore
+from dispatcher.commit.progress import HeldStore
 from dispatcher.commit.tracker import ProgressSnapshot
 from dispatcher.conversations.mailbox import MANY, Job, JobResult, Wait
 from dispatcher.pool.moves import MOST_MOVED

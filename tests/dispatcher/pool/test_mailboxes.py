@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dispatcher.commit.held import HeldKey
+from dispatcher.commit.progress import HeldKey
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import KeyState, Load, ReadyLine, Run
 from dispatcher.pool.mailboxes import Mailboxes

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
-from dispatcher.commit.held import HeldKey, HeldStore
-from dispatcher.commit.progress import Progress, Start, Trying
+from dispatcher.commit.progress import HeldKey, HeldStore, Progress, Start, Trying
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import MANY, Job, JobResult, Mailbox, Wait
 from dispatcher.pool.mailboxes import Mailboxes

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.commit.held import HeldStore
+from dispatcher.commit.progress import HeldStore
 from dispatcher.conversations.mailbox import HandlerCall, Job, JobResult, Run, Wait
 from dispatcher.pool.threads import Thread
 from dispatcher.process import ExitReason

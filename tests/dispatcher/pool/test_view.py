@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from dispatcher.commit.held import HeldKey
+from dispatcher.commit.progress import HeldKey
 from dispatcher.commit.tracker import ProgressTracker, Slot
 from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
 from dispatcher.pool.mailboxes import Mailboxes

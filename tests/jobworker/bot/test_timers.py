@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, STATE_TIMER, Timers, checked_name
-from jobworker.record.conversations import ConversationStore, Decision, Outbound
+from jobworker.record.conversations import ConversationStore, Outbound, numbered
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
@@ -175,8 +175,8 @@ def test_the_number_of_a_record_goes_to_its_timers_alone(timers: Timers) -> None
     timers.cancel("egg")
     (effect,) = timers.effects()
     send = {"id": "E1/0", "type": "send"}
-    decided = Decision({}, [send, effect]).as_record(7)
-    assert decided.effects == [send, {**effect, "n": 7}]
+    recorded = numbered([("a", send), ("b", effect)], 7)
+    assert recorded == [("a", send), ("b", {**effect, "n": 7})]
     assert effect["n"] is None
 
 
@@ -408,7 +408,7 @@ def test_timers_do_not_wait_behind_a_send_that_is_stuck(
     desk.says(user, "say, egg 180")
     eventually(lambda: database[SCHEDULE].find_one({"name": "egg"}))
     eventually(lambda: [one["type"] for one in desk.effects()] == ["send"])
-    eventually(lambda: len(desk.desk.outbox) == 1)
+    eventually(lambda: len(desk.desk.outbox.boxes) == 1)
 
 
 def test_a_standby_event_sets_no_timers(
@@ -584,10 +584,10 @@ def test_effects_on_their_way_are_counted_and_taken_once(
     id_, outbox = f"{CHANNEL}/{user.user_id}", desk.desk.outbox
     waiting = Outbound.of(desk.conversation(user.user_id))
     outbox.add(id_, waiting)
-    assert len(outbox) == 2
+    assert len(outbox.boxes) == 2
     go_on.set()
     desk.until_quiet()
-    assert len(outbox) == 0
+    assert len(outbox.boxes) == 0
     assert len(entered) == 2
     # Read before they left it, and taken after: their numbers make it harmless.
     before = list(database[SCHEDULE].find())

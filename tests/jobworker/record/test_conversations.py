@@ -29,8 +29,8 @@ from jobworker.record.conversations import (
     Decision,
     LateCall,
     Noted,
-    NotedCall,
     Outbound,
+    Placed,
     Recorded,
     StoredConversation,
 )
@@ -91,8 +91,9 @@ def mine(of_epoch: Callable[[int], ConversationStore]) -> ConversationStore:
 def record(
     conversations: ConversationStore, doc: Document, decision: Decision, **more: Any
 ) -> Recorded:
-    recording = conversations.enter_record(doc, decision, **{"message_id": None, **more})
-    return conversations.recorded(recording)
+    effects = more.pop("effects", None) or conversations.placed(decision.to_carry_out)
+    more = {"message_id": None, **more}
+    return conversations.recorded(conversations.enter_record(doc, decision, effects, **more))
 
 
 def is_made(recorded: Recorded) -> bool:
@@ -666,11 +667,11 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
         room.until_decided()
         assert room.conversation(user.user_id)["state"] == "heard"
         # They are counted all the same, and an operator's release waits for them.
-        assert len(room.desk.outbox) == LEFT
+        assert len(room.desk.outbox.boxes) == LEFT
         assert room.desk.give_up_send("main", "U7", "U7/0")
         loads.go_on.set()
         eventually(lambda: f"outboxes loaded effects={LEFT}" in caplog.text)
-        assert len(room.desk.outbox) == LEFT
+        assert len(room.desk.outbox.boxes) == LEFT
         eventually(lambda: not room.desk.give_up_send("main", "U7", "U7/0"))
         assert [letter["_id"] for letter in room.letters()] == ["U7/0"]
         assert not room.desk.give_up_send("main", "U8", "U8/1")
@@ -684,7 +685,7 @@ def test_outboxes_not_loaded_yet_count_as_waiting(
     LateLoads(monkeypatch)
     database.conversations.insert_many([unsent_row(f"U{n}") for n in (1, 2)])
     with Room(database, sim, Bot(), epoch=2, send_limits=limits) as room:
-        assert len(room.desk.outbox) == 2
+        assert len(room.desk.outbox.boxes) == 2
         assert room.desk.has_room()
         room.desk.outbox.add("main/U3", outbound(effect("U3/0")))
         assert not room.desk.has_room()
@@ -779,20 +780,20 @@ def test_of_two_overlapping_records_at_once_one_is_kept(
 # A call that is stored with its record, and the end of the last one.
 
 
-def noted(conversations: ConversationStore, *names: str, **fields: Any) -> NotedCall:
-    placed = conversations.placed([effect(name) for name in names])
-    members = [place for place, _ in placed]
-    return NotedCall(placed, a_call(*members, **fields), seconds=20.0)
+def with_call(conversations: ConversationStore, name: str) -> tuple[list[Placed], Call]:
+    """A send in its place, and its call."""
+    [(place, send)] = conversations.placed([effect(name)])
+    return [(place, send)], a_call(place)
 
 
 def test_a_record_is_stored_with_its_call(database: Db, mine: ConversationStore) -> None:
-    first = noted(mine, "E1/0")
-    recorded = record(mine, document(), deciding("E1/0"), noted=first)
-    assert (recorded.call, recorded.effects) == (first.call, first.effects)
-    assert tuple(stored(database)["call"]["members"]) == first.call.members
-    other = noted(mine, "E1/0")
-    assert record(mine, document(), deciding("E1/0"), noted=other).call is None
-    assert tuple(stored(database)["call"]["members"]) == first.call.members
+    effects, call = with_call(mine, "E1/0")
+    recorded = record(mine, document(), deciding("E1/0"), effects=effects, call=call)
+    assert (recorded.call, recorded.effects) == (call, effects)
+    assert tuple(stored(database)["call"]["members"]) == call.members
+    effects, other = with_call(mine, "E1/0")
+    assert record(mine, document(), deciding("E1/0"), effects=effects, call=other).call is None
+    assert tuple(stored(database)["call"]["members"]) == call.members
 
 
 @pytest.mark.parametrize("by", ["a record", "a note"])
@@ -800,15 +801,17 @@ def test_a_later_call_does_not_lose_its_place_to_the_end_of_the_last_one(
     database: Db, mine: ConversationStore, by: str
 ) -> None:
     """LINE has accepted the call of E1, and its end is made with the next group."""
-    first = noted(mine, "E1/0")
-    record(mine, document("E1"), deciding("E1/0"), noted=first)
+    effects, first = with_call(mine, "E1/0")
+    record(mine, document("E1"), deciding("E1/0"), effects=effects, call=first)
     more = places(record(mine, document("E2"), deciding("E2/0")))
-    assert mine.end_later("main/U1", first.call)
+    assert mine.end_later("main/U1", first)
     assert ids_in(stored(database)) == ["E1/0", "E2/0"]
     if by == "a record":
-        third = noted(mine, "E3/0")
-        assert record(mine, document("E3"), deciding("E3/0"), noted=third).call is third.call
-        more = list(third.call.members)
+        effects, third = with_call(mine, "E3/0")
+        decision = deciding("E3/0")
+        recorded = record(mine, document("E3"), decision, effects=effects, call=third)
+        assert recorded.call is third
+        more = list(third.members)
     else:
         assert mine.note_call("main/U1", a_call(*more), seconds=5) is Noted.NOTED
     found = stored(database)

@@ -155,8 +155,9 @@ def record(mine: ConversationStore, document: dict[str, Any], to: str) -> str:
 
 
 def confirmed(mine: ConversationStore, document: Document, decision: Decision) -> Recorded | None:
+    effects = mine.placed(decision.effects)
     try:
-        return mine.recorded(mine.enter_record(document, decision, message_id=None))
+        return mine.recorded(mine.enter_record(document, decision, effects, message_id=None))
     except StoreUnavailable:
         return None
 

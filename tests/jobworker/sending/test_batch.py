@@ -44,10 +44,9 @@ def judged(batch: Batch, answer: LineAnswer | LineError) -> CallOutcome:
     """The meaning of this answer to its call."""
     plan = batch.plan(5.0, lambda path: 0.0)
     assert isinstance(plan, Go)
-    batch.noted(plan)
-    batch.count_call()
+    batch.begin_call()
     batch.answer = answer
-    return batch.judged(5.0)
+    return batch.judged(plan, 5.0)
 
 
 def test_a_batch_has_the_best_standing_of_its_conversations() -> None:

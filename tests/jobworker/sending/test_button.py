@@ -34,7 +34,7 @@ from jobworker.sending.button import (
     message_of,
     shown_after,
 )
-from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, Go, MakeLetters, PutBack
+from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, MakeLetters, PutBack
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
@@ -290,10 +290,10 @@ def test_an_answer_is_no_part_of_a_push_that_goes_before_it() -> None:
 def test_an_answer_of_unknown_outcome_is_put_back_once_line_refuses_its_token() -> None:
     box = box_of(an_answer())
     call = planned(box)
-    box.noted(Go(call, is_new=True))
-    box.settle(call, CallOutcome(AGAIN, stands=True))
+    box.call = call
+    box.apply(call, CallOutcome(AGAIN, stands=True))
     assert planned(box, boottime=90.0) == call
-    box.settle(call, CallOutcome(AGAIN, token_used_up=True))
+    box.apply(call, CallOutcome(AGAIN, token_used_up=True))
     assert box.plan(90.0, lambda path: 0.0) == PutBack("place 0")
 
 
@@ -785,7 +785,8 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
     soon = long_ago + timedelta(seconds=1)
     decision = fetched(document, lambda: conversations.load(document), now=soon)
     assert decision is not None
-    recording = conversations.enter_record(document, decision, message_id=None)
+    effects = conversations.placed(decision.effects)
+    recording = conversations.enter_record(document, decision, effects, message_id=None)
     assert conversations.recorded(recording).effects
     second = room(slow.bot, epoch=2, line=BUTTON_SOON)
     second.until_quiet()

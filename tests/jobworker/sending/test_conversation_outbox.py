@@ -136,7 +136,7 @@ def test_a_rest_that_a_give_up_ended_ends_no_later_one() -> None:
     box, _ = box_in(RESTING, a_push(["U1"]), a_push())
     earlier = rest_of(box)
     box.give_up("why")
-    box.left(["place 0"])
+    box.remove(["place 0"])
     enter = box.begin(0.0)
     assert enter is not None
     assert box.turn(enter.ticket)
@@ -202,7 +202,7 @@ def test_a_given_up_caller_does_not_wait_wake_or_take_a_turn() -> None:
     [
         lambda box: box.again(0.0),
         lambda box: box.rest(1.0, "why"),
-        lambda box: box.not_noted(StoreUnavailable("x")),
+        lambda box: box.not_stored(StoreUnavailable("x")),
         lambda box: box.failed(again(), 0.0),
         lambda box: box.failed(again(wait_seconds=0), 0.0),
         lambda box: box.plan(0.0, nothing_held),
@@ -221,7 +221,7 @@ def test_a_give_up_is_remembered_by_what_a_thread_has(
 def test_a_give_up_has_no_effect_once_line_has_the_message() -> None:
     box, _ = box_in(BUSY, a_push(["U1"]), a_push())
     box.give_up("why")
-    box.left(["place 0"])
+    box.remove(["place 0"])
     assert box.state is IDLE
     assert isinstance(box.begin(0.0), Enter)
 
@@ -229,53 +229,55 @@ def test_a_give_up_has_no_effect_once_line_has_the_message() -> None:
 def test_only_the_first_send_is_given_up_unless_others_travel_with_it_already() -> None:
     box, _ = box_in(BUSY, a_push(), a_push(), a_push(["U1"]))
     assert box.given_up_places() == ("place 0",)
-    box.noted(Go(planned(box), is_new=True))
+    box.call = planned(box)
+    assert box.given_up_places() == ("place 0",)
+    box.begin_call()
     assert box.given_up_places() == ("place 0", "place 1")
 
 
 # The findings of its thread.
 
 
-def test_a_call_is_new_until_it_is_written_down() -> None:
+def test_a_call_is_new_until_it_is_made() -> None:
     box, _ = box_in(BUSY, a_reply())
     go = box.plan(0.0, nothing_held)
     assert isinstance(go, Go)
     assert go == Go(Call(NOW, REPLY, ("place 0",), token="t"), is_new=True)
     assert box.call is None
-    box.noted(go)
-    assert (box.call, box.tried(go.call, 0.0).was_tried) == (go.call, False)
+    assert not box.tried(go, 0.0).was_tried
+    box.call = go.call
+    assert box.plan(0.0, nothing_held) == go
+    box.begin_call()
+    assert box.plan(0.0, nothing_held) == Go(go.call, is_new=False)
 
 
 def test_a_call_of_unknown_outcome_is_repeated_as_it_was_and_no_send_joins_it() -> None:
     box, _ = box_in(BUSY, a_push(id="a"), a_push(id="b"))
     first = planned(box)
-    box.noted(Go(first, is_new=True))
-    box.settle(first, again(stands=True))
+    box.call = first
+    box.apply(first, again(stands=True))
     box.failed(again(stands=True, wait_seconds=0), 0.0)
     box.append(in_place(2, a_reply()))
     go = box.plan(5.0, nothing_held)
     assert go == Go(first, is_new=False)
-    box.noted(Go(first, is_new=False))
-    assert box.tried(first, 5.0).was_tried
+    assert box.tried(go, 5.0).was_tried
 
 
-def test_a_call_that_was_called_off_is_none_unless_it_was_tried_before() -> None:
+def test_a_call_that_was_called_off_is_made_unless_another_one_is_due_by_now() -> None:
     box, _ = box_in(BUSY, a_push())
-    go = Go(planned(box), is_new=True)
-    box.noted(go)
-    box.called_off(go)
-    assert box.call is None
-    go = Go(planned(box), is_new=False)
-    box.noted(go)
-    box.called_off(go)
-    assert box.call == go.call
+    box.call = planned(box)
+    box.again(0.0)
+    assert planned(box, 60.0) is box.call
+    assert planned(box, 61.0) is not box.call
+    box.append(in_place(1, a_push()))
+    assert planned(box).members == ("place 0", "place 1")
 
 
 def test_a_call_that_line_refused_is_followed_by_another_one_with_all_that_waits() -> None:
     box, _ = box_in(BUSY, a_reply(id="a"))
     first = planned(box)
-    box.noted(Go(first, is_new=True))
-    box.settle(first, again())
+    box.call = first
+    box.apply(first, again())
     box.append(in_place(1, a_reply(id="b", token="u", token_from=NOW + timedelta(seconds=9))))
     call = planned(box)
     assert (call.members, call.token) == (("place 0", "place 1"), "u")
@@ -289,7 +291,7 @@ def test_a_send_that_is_too_old_is_given_up_alone() -> None:
 
 def test_a_call_whose_key_line_forgets_is_given_up_with_all_its_members() -> None:
     box, _ = box_in(BUSY, a_push(), a_push(), a_push(["U1"]))
-    box.noted(Go(planned(box), is_new=True))
+    box.call, box.is_tried = planned(box), True
     life = RETRY_KEY_LIFE.total_seconds()
     assert isinstance(box.plan(life - 1, nothing_held), Go)
     told = MakeLetters("outcome unknown for 23 hours", ("place 0", "place 1"))
@@ -323,7 +325,7 @@ def test_a_reply_waits_for_its_endpoint_until_it_becomes_a_push() -> None:
 
 def test_a_reply_of_unknown_outcome_waits_for_its_endpoint_as_long_as_it_takes() -> None:
     box, _ = box_in(BUSY, a_reply())
-    box.noted(Go(planned(box), is_new=True))
+    box.call, box.is_tried = planned(box), True
     assert box.plan(TOKEN_LIFE.total_seconds() - 2, lambda path: 30.0) == Rest(30.0)
 
 
@@ -352,8 +354,8 @@ def test_an_outcome_that_names_a_pause_gets_it() -> None:
 
 def test_tries_without_a_verdict_end_some_time() -> None:
     box, _ = box_in(BUSY, a_push(), a_push(), a_push(["U1"]))
-    call = planned(box)
-    box.noted(Go(call, is_new=True))
+    box.call = call = planned(box)
+    box.is_tried = True
     for _ in range(3):
         box.failed(again(stands=True, unanswered=True), 0.0)
         box.failed(again(stands=True), 0.0)
@@ -367,7 +369,7 @@ def test_a_send_that_left_leaves_no_failed_tries_behind() -> None:
     for _ in range(3):
         box.calls += 1
         box.failed(again(unanswered=True), 0.0)
-    box.left(["place 0"])
+    box.remove(["place 0"])
     assert (box.calls, box.call) == (0, None)
     assert isinstance(box.failed(again(unanswered=True), 0.0), Rest)
 
@@ -434,9 +436,9 @@ def test_a_token_that_line_refused_is_not_used_again() -> None:
     call = planned(box)
     assert call.token == "t"
     assert box.used_up(call) == ["place 1", "place 2"]
-    box.settle(call, again(token_used_up=True, wait_seconds=0))
+    box.apply(call, again(token_used_up=True, wait_seconds=0))
     assert planned(box).token == "older"
-    box.settle(planned(box), again(token_used_up=True, wait_seconds=0))
+    box.apply(planned(box), again(token_used_up=True, wait_seconds=0))
     assert planned(box).way is PUSH
 
 
@@ -462,7 +464,7 @@ def test_a_send_to_another_chat_is_sent_alone_and_keeps_its_place(alone: Send) -
     while box.sends:
         call = planned(box)
         ways.append((call.way, len(call.members)))
-        box.left(call.members)
+        box.remove(call.members)
     assert ways == [(REPLY, 2), (alone.way, 1), (REPLY, 2)]
 
 
@@ -471,12 +473,10 @@ def test_a_replay_of_a_try_of_unknown_outcome_is_that_call_again() -> None:
     box = box_of(a_push(tried_at=tried_at, tried_as=PUSH), a_push())
     call = planned(box)
     assert call == Call(tried_at, PUSH, ("place 0",), key=a_push().retry_key)
-    box.noted(Go(call, is_new=True))
-    assert box.tried(call, 0.0).was_tried
+    box.call = call
+    assert box.tried(Go(call, is_new=True), 0.0).was_tried
     three_hours = timedelta(hours=3).total_seconds()
     told = MakeLetters("outcome unknown for 23 hours", ("place 0",))
-    assert box.plan(three_hours, nothing_held) == told
-    box.called_off(Go(call, is_new=True))
     assert box.plan(three_hours, nothing_held) == told
 
 
@@ -495,7 +495,7 @@ def test_as_many_travel_together_as_line_takes_messages(
 ) -> None:
     box = box_of(*(a_reply(messages=texts(count)) for count in messages))
     assert places_of(box) == first
-    box.left(planned(box).members)
+    box.remove(planned(box).members)
     assert places_of(box) == then
 
 
@@ -510,16 +510,16 @@ def test_without_a_name_of_the_one_that_is_refused_fewer_travel_until_one_has_le
     for count in (5, 2, 1):
         call = planned(box)
         assert len(call.members) == count
-        box.settle(call, again(narrower=True, wait_seconds=0))
+        box.apply(call, again(narrower=True, wait_seconds=0))
     assert len(planned(box).members) == 1
-    box.left(["place 0"])
+    box.remove(["place 0"])
     assert places_of(box) == [1, 2, 3, 4, 5]
 
 
 def test_a_call_whose_first_member_was_given_up_by_name_continues_with_the_others() -> None:
     box = box_of(a_reply(), a_reply(), a_reply())
-    box.noted(Go(planned(box), is_new=True))
-    box.left(["place 1"])
+    box.call, box.is_tried = planned(box), True
+    box.remove(["place 1"])
     call = planned(box)
     assert (call.members, box.call) == (("place 0", "place 2"), None)
 
@@ -527,13 +527,13 @@ def test_a_call_whose_first_member_was_given_up_by_name_continues_with_the_other
 def test_the_facts_of_a_call_that_is_answered_now() -> None:
     box = box_of(a_push(messages=texts(2)), a_reply())
     call = planned(box)
-    assert box.tried(call, 0.0) == Tried(call, [2, 1], token_was_good=True)
+    assert box.tried(Go(call, is_new=True), 0.0) == Tried(call, [2, 1], token_was_good=True)
     end = TOKEN_LIFE.total_seconds() - 1
-    assert box.tried(call, end - 0.1).token_was_good
-    assert box.tried(call, end) == Tried(call, [2, 1], token_was_good=False)
+    assert box.tried(Go(call, is_new=True), end - 0.1).token_was_good
+    assert box.tried(Go(call, is_new=True), end) == Tried(call, [2, 1], token_was_good=False)
     # A token that LINE refused proves nothing.
-    box.settle(call, again(token_used_up=True))
-    assert not box.tried(call, 0.0).token_was_good
+    box.apply(call, again(token_used_up=True))
+    assert not box.tried(Go(call, is_new=True), 0.0).token_was_good
 
 
 def test_sends_are_read_while_others_come_behind_them() -> None:
@@ -549,7 +549,7 @@ def test_sends_are_read_while_others_come_behind_them() -> None:
 def test_memory_is_measured_by_what_is_left() -> None:
     box = box_of(a_push(), a_push(), a_push())
     assert (box.size, box.places) == (300, {"place 0", "place 1", "place 2"})
-    box.left(["place 0", "place 2"])
+    box.remove(["place 0", "place 2"])
     assert (box.size, box.places) == (100, {"place 1"})
 
 
@@ -608,14 +608,14 @@ def test_a_conversation_has_the_best_standing_of_its_sends() -> None:
 def test_after_a_call_the_rest_goes_to_the_end_as_if_its_token_began_now() -> None:
     box = box_of(*(a_reply() for _ in range(7)))
     box.called(7.0)
-    box.left(planned(box).members)
+    box.remove(planned(box).members)
     standing = box.standing(7.0)
     assert (standing.live_place, standing.live_until) == (67.0, 60.0 - LIMITS.token_reserve_seconds)
 
 
 def test_a_reply_whose_token_line_refused_is_worth_none() -> None:
     box, _ = box_in(BUSY, a_reply(), a_push(["U1"]))
-    box.settle(planned(box), again(token_used_up=True, wait_seconds=0))
+    box.apply(planned(box), again(token_used_up=True, wait_seconds=0))
     told = box.failed(again(token_used_up=True, wait_seconds=0), 0.0)
     assert isinstance(told, Enter)
     assert told.ticket.standing.class_at(0.0) is TurnClass.OTHER
@@ -637,7 +637,7 @@ def test_a_send_without_a_verdict_is_worth_no_more_than_another_push_until_it_ha
     box.called(1.0, unanswered=True)
     box.called(2.0)
     assert box.standing(2.0).turn_class is TurnClass.OTHER
-    box.left(["place 0"])
+    box.remove(["place 0"])
     assert box.standing(1.0).turn_class is TurnClass.CHAT
 
 
@@ -800,7 +800,7 @@ class Machine(RuleBasedStateMachine):
             case MakeLetters(_, places, ticket):
                 if ticket is not None:
                     self.order.cancel(ticket)
-                self.make_letters(box, places, unknown=box.call)
+                self.make_letters(box, places, unknown=box.unknown_call)
         self.threads_called += self.order.arm()
 
     def make_letters(
@@ -819,7 +819,7 @@ class Machine(RuleBasedStateMachine):
         self.writes.append((box, write))
 
     def leave_outbox(self, box: ConversationOutbox, places: Any) -> None:
-        box.left(places)
+        box.remove(places)
         if box.sends:
             self.do(box, box.begin(0.0))
 
@@ -851,21 +851,20 @@ class Machine(RuleBasedStateMachine):
         if isinstance(plan, Go) and plan.is_new and noted != "yes":
             if noted == "late":
                 self.stored[box.id] = plan.call
-            plan = box.not_noted(StoreUnavailable("x"))
+            plan = box.not_stored(StoreUnavailable("x"))
         if not isinstance(plan, Go):
             self.do(box, plan)
             self.leave(ticket)
             return
         if plan.is_new:
             self.stored[box.id] = plan.call
-        box.noted(plan)
+        box.call = plan.call
         self.turn = Turn(box, ticket, plan)
 
     @precondition(lambda self: self.turn is not None)
     @rule()
     def the_lease_is_stale(self) -> None:
         turn = self.taken()
-        turn.box.called_off(turn.go)
         self.leave(turn.ticket)
         self.do(turn.box, turn.box.again(0.0))
 
@@ -874,13 +873,13 @@ class Machine(RuleBasedStateMachine):
     def line_answers(self, end: str) -> None:
         turn = self.taken()
         box, call = turn.box, turn.go.call
-        box.calls += 1
+        box.begin_call()
         members = box.members(call)
         assert self.stored[box.id] == call, "called before it was written down"
         assert [one.place for one in members] == list(call.members), "a member has left"
         assert members == list(box.sends)[: len(members)], "what stands before it was passed by"
         assert not any(one.send.id in self.letters for one in members), "called after its letter"
-        tried = box.tried(call, 0.0)
+        tried = box.tried(turn.go, 0.0)
         names = tuple(one.send.id for one in members)
         box.answer = self.line.answer(call, names, end)
         self.leave(turn.ticket)
@@ -896,7 +895,7 @@ class Machine(RuleBasedStateMachine):
     def try_again(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> None:
         if not outcome.stands:
             self.stored[box.id] = None
-        box.settle(call, outcome)
+        box.apply(call, outcome)
         self.do(box, box.failed(outcome, 0.0))
 
     def sent(self, box: ConversationOutbox, call: Call) -> None:

@@ -658,8 +658,8 @@ def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
     desk.until_quiet()
     before = len(sim.calls)
     stale = a_send(id=f"{document['eventId']}/0", to=user.user_id).as_document()
-    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale), left=True)
-    assert len(desk.desk.outbox) == 0
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale), of_predecessor=True)
+    assert len(desk.desk.outbox.boxes) == 0
     # It leaves nothing behind in memory either.
     assert desk.desk.outcomes.boxes.find(f"{CHANNEL}/{user.user_id}") is None
     desk.says(user, "?")
@@ -748,13 +748,13 @@ def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     box.add(f"{CHANNEL}/U1", effects)
     # One by one through the existing ones it would take long.
     assert time.monotonic() - started < 8
-    assert len(box) == 10_000
+    assert len(box.boxes) == 10_000
 
 
 # Calls and writes that MongoDB or LINE never confirms.
 
 
-@pytest.mark.parametrize("interval_seconds", [0.0, 0.01], ids=["reserved", "held"])
+@pytest.mark.parametrize("interval_seconds", [0.0, 0.01], ids=["without", "with"])
 def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
     room: Rooms,
     sim: Sim,
@@ -783,7 +783,7 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
 
     def entered(self: ConversationStore, document: Any, *args: Any, **more: Any) -> Any:
         if document["key"] == slow.user_id and not locked.is_set():
-            assert more["noted"] is not None
+            assert more["call"] is not None
             holder.start()
             assert locked.wait(5)
         return enter_record(self, document, *args, **more)
@@ -822,11 +822,11 @@ def test_a_stop_writes_the_ends_of_calls_that_are_left(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = sim.add_user("花子")
-    monkeypatch.setattr(committer, "LEFT_SECONDS", 3600.0)
+    monkeypatch.setattr(committer, "LATER_SECONDS", 3600.0)
     desk = room(sending_bot("reply"))
     desk.says(user, "?")
     sim.wait_for(lambda: texts(sim, user) == ["はい"])
-    eventually(lambda: not len(desk.desk.outbox))
+    eventually(lambda: not len(desk.desk.outbox.boxes))
     assert (len(desk.effects()), len(desk.calls_noted())) == (1, 1)
     desk.__exit__()
     assert (desk.effects(), desk.calls_noted()) == ([], [])

@@ -96,7 +96,7 @@ def test_reading_pauses_while_all_outboxes_together_have_many_bytes(room: Rooms,
     sim.answer_next("reply", 500, times=1_000)
     for name in ("花子", "太郎", "次郎"):
         desk.says(sim.add_user(name), "?")
-    eventually(lambda: not desk.desk.outbox.has_room)
+    eventually(lambda: not desk.desk.outbox.boxes.has_room)
     sim.clear_faults()
     desk.until_quiet(seconds=60)
-    assert desk.desk.outbox.has_room
+    assert desk.desk.outbox.boxes.has_room

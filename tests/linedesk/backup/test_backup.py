@@ -519,8 +519,9 @@ def test_a_process_of_the_database_that_is_gone_is_refused(
     document = make_document(
         {"type": "message", "source": {"userId": KEY}}, channel="main", accept_time=now()
     )
+    decision = Decision({"state": "?"}, [])
     with pytest.raises(Replaced):
-        ghost.recorded(ghost.enter_record(document, Decision({"state": "?"}, []), message_id=None))
+        ghost.recorded(ghost.enter_record(document, decision, [], message_id=None))
     with pytest.raises(Replaced):
         committer.commit()
 
