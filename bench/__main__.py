@@ -19,30 +19,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench import guard, packages
+from bench import guard
 from bench.compare import compared
 from bench.report import BenchFailed, Report, table_of, write_json
 
-BENCHES = (
-    "accept",
-    "latency",
-    "field",
-    "handout",
-    "record",
-    "slow",
-    "backlog",
-    "recovery",
-    "growth",
-    "model",
-    "oplog",
-    "gate",
-    "turns",
-    "timers",
-    "readings",
-    "pages",
-    "names",
-    "workers",
-)
+BENCHES = ("accept", "latency", "handout", "record", "oplog")
 """Modules of this package. Each has `add_options(parser)` and `run(options, console)`, which
 returns its reports; the list shows the first line of its docstring.
 """
@@ -77,8 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(bench: ModuleType, options: argparse.Namespace, console: Console) -> None:
-    """One bench: its tables and its files."""
-    ensure_plot(options)
+    """One bench: its tables and its file."""
     reports = list(bench.run(options, console))
     for report in reports:
         console.print(table_of(report))
@@ -87,8 +67,7 @@ def run(bench: ModuleType, options: argparse.Namespace, console: Console) -> Non
 
 
 def compare(options: argparse.Namespace, others: Sequence[str], console: Console) -> None:
-    """One bench with two products: its tables and its files."""
-    ensure_plot(options)
+    """One bench with two products: its tables and its file."""
     comparison = compared(
         options.bench, options.commit, others, rounds=options.rounds, console=console
     )
@@ -96,17 +75,7 @@ def compare(options: argparse.Namespace, others: Sequence[str], console: Console
         console.print(table)
     chosen = {"with": comparison.commit, "rounds": options.rounds, "options": list(others)}
     options.bench = f"{options.bench}-compared"
-    write(comparison.reports(), options, console, chosen, comparison.rows())
-
-
-def ensure_plot(options: argparse.Namespace) -> None:
-    """Install the plot's package before the run. Raises BenchFailed."""
-    if options.no_plot:
-        return
-    try:
-        packages.ensure("matplotlib")
-    except BenchFailed as error:
-        raise BenchFailed(f"{error}\n--no-plot needs no matplotlib") from error
+    write([], options, console, chosen, comparison.rows())
 
 
 def write(
@@ -116,19 +85,12 @@ def write(
     chosen: Mapping[str, object],
     compared_rows: Sequence[Mapping[str, object]] | None = None,
 ) -> None:
-    """The files beside the tables."""
+    """The file beside the tables."""
     folder: Path = options.output
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{options.bench}.json"
     write_json(reports, path, chosen, compared=compared_rows)
     console.print(f"written: {path}")
-    if options.no_plot:
-        return
-    # Here, since only plots need matplotlib.
-    from bench.plot import write_svg
-
-    write_svg(reports, path.with_suffix(".svg"))
-    console.print(f"written: {path.with_suffix('.svg')}")
 
 
 def list_of(benches: dict[str, ModuleType]) -> Table:
@@ -170,7 +132,6 @@ def parser_of(benches: dict[str, ModuleType]) -> argparse.ArgumentParser:
 def _add_common(parser: argparse.ArgumentParser, *, rounds: int) -> None:
     parser.add_argument("--rounds", type=int, default=rounds, help="by turns (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("bench-results"), help="a folder")
-    parser.add_argument("--no-plot", action="store_true", help="needs no matplotlib")
 
 
 if __name__ == "__main__":

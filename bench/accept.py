@@ -20,10 +20,8 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench import desks
-from bench.desks import BARE, CHECKING, FASTAPI, INSERT, NAIVE, STORED, UNSTORED, Desk
+from bench.desks import CHECKING, INSERT, NAIVE, STORED, Desk
 from bench.load import send_as_answered
-from bench.peers import measure as peers_measure
-from bench.peers.servers import versions as peers_versions
 from bench.report import BenchFailed, Figures, Report, by_turns
 from bench.stack import DATABASE
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
@@ -32,8 +30,7 @@ from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ
 
-VARIANTS = (CHECKING, STORED, BARE, INSERT)
-INSIDE = (UNSTORED, FASTAPI)
+VARIANTS = (CHECKING, STORED, INSERT)
 COUNTED = {STORED: RECVQ, INSERT: NAIVE}
 # No dispatcher reads here, and the front desk overwrites nothing that is unread.
 RECVQ_BYTES = 8_192 * MEGABYTE
@@ -48,26 +45,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", nargs="+", choices=VARIANTS, default=VARIANTS, help="of linedesk and the routes"
     )
-    parser.add_argument(
-        "--inside",
-        action="store_true",
-        help="also the front desk with nothing in the store's place",
-    )
-    parser.add_argument("--no-peers", action="store_true", help="needs none of them")
 
 
 def run(options: argparse.Namespace, console: Console) -> list[Report]:
     """One report for each number of processes."""
-    variants = (*options.only, *(INSIDE if options.inside else ()))
     return [
         measured(
-            variants,
+            options.only,
             processes,
             options.connections,
             seconds=options.seconds,
             rounds=options.rounds,
             console=console,
-            peers=not options.no_peers,
         )
         for processes in options.desks
     ]
@@ -81,7 +70,6 @@ def measured(
     seconds: float,
     rounds: int,
     console: Console,
-    peers: bool,
 ) -> Report:
     """All variants by turns at each number of connections."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
@@ -95,9 +83,6 @@ def measured(
             )
             for variant in variants
         }
-        # Each of theirs is one process.
-        if peers and processes == 1:
-            started |= stack.enter_context(peers_measure.enqueue_routes(folder))
         for one in started.values():
             send_as_answered(one.port, connections=8, seconds=WARM_UP_SECONDS)
         rows = [
@@ -114,8 +99,6 @@ def measured(
             )
         ]
         versions = {"MongoDB": server_version(mongod.uri)}
-        if peers:
-            versions |= peers_versions()
     said = "1 process" if processes == 1 else f"{processes} processes on one port"
     return Report(
         f"accepted webhooks, {said}",

@@ -42,22 +42,6 @@ class Comparison:
         for before, now in zip(self.before, self.now, strict=True):
             yield now, list(zip(before.rows, now.rows, strict=True))
 
-    def reports(self) -> list[Report]:
-        """For the files: each row twice."""
-        return [
-            replace(
-                report,
-                rows=[
-                    replace(row, variant=f"{row.variant}, {side}")
-                    for pair in pairs
-                    for row, side in zip(pair, (self.commit, NOW), strict=True)
-                ],
-                baseline="",
-                lacks={},
-            )
-            for report, pairs in self.pairs()
-        ]
-
     def rows(self) -> list[dict[str, object]]:
         """For the file: every figure of every row, and its ratios, now by before, in each round."""
         return [
@@ -163,17 +147,13 @@ class _Product:
         shutil.copytree(
             ROOT / "bench", folder / "bench", ignore=shutil.ignore_patterns("__pycache__")
         )
-        # Some benches use parts of the tests: a temporary RabbitMQ, and waiting.
-        (folder / "tests").mkdir()
-        for module in (ROOT / "tests").glob("*.py"):
-            shutil.copy(module, folder / "tests")
         path = os.pathsep.join((str(folder), str(root)))
         self._environ = {**os.environ, "PYTHONPATH": path}
         self._require_product()
 
     def run(self, bench: str, arguments: Sequence[str]) -> list[Report]:
         """One round, in a process of its own."""
-        words = ["run", bench, *arguments, "--rounds", "1", "--no-plot", "--output", "."]
+        words = ["run", bench, *arguments, "--rounds", "1", "--output", "."]
         done = self._python("-m", "bench", *words)
         if done.returncode:
             raise BenchFailed(f"python -m bench {' '.join(words)}:\n{done.stdout}{done.stderr}")

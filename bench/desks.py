@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, c
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
@@ -25,12 +24,10 @@ from pymongo.errors import DuplicateKeyError
 from bench.processes import child
 from bench.stack import DATABASE
 from bench.webhooks import SECRET
-from frontdesk.app import FrontDesk, WebhookSettings
-from frontdesk.group_commit import GroupCommit
+from frontdesk.app import WebhookSettings
 from frontdesk.parsing import HEADER, verify
 from frontdesk.process import SpoolAt, serve
 from frontdesk.server import Address
-from frontdesk.store_choice import Documents
 from linedesk.compose.private_mongod import free_port
 from linedesk.compose.process.logging import configure_logging
 from linedesk.store.collections import MEGABYTE
@@ -39,10 +36,7 @@ KEY = SECRET.encode()
 NAIVE = "naive"
 
 STORED = "linedesk, stored durably"
-UNSTORED = "linedesk, nothing stored"
-FASTAPI = "linedesk, nothing stored, FastAPI's own way"
 CHECKING = "checking route"
-BARE = "bare route"
 INSERT = "naive insert"
 
 
@@ -58,46 +52,21 @@ class Desk:
 
 LACKS = {
     STORED: "",
-    UNSTORED: "any storing",
-    FASTAPI: "any storing",
     CHECKING: "any storing",
-    BARE: "any check, any storing",
     INSERT: "order by key, an outage of MongoDB",
 }
 
 
-def run_linedesk(name: str, port: int, uri: str, folder: Path) -> int:
-    """The front desk as it is, or with nothing in place of the store. Serves until SIGTERM."""
+def run_linedesk(port: int, uri: str, folder: Path) -> int:
+    """The front desk as it is, until SIGTERM."""
     configure_logging(secrets=[SECRET])
-    with ExitStack() as stack:
-        if name != STORED:
-            stack.enter_context(mock.patch.object(GroupCommit, "store", store_nothing))
-        if name == FASTAPI:
-            stack.enter_context(mock.patch.object(FrontDesk, "__call__", FastAPI.__call__))
-        return serve(
-            WebhookSettings(secrets=(KEY,)),
-            Address(port=port, reuse_port=True),
-            mongodb_uri=uri,
-            database=DATABASE,
-            spool=SpoolAt(folder / f"{name}-spool.db", 256 * MEGABYTE),
-        )
-
-
-async def store_nothing(self: GroupCommit, documents: Documents, *, deadline: float) -> int:
-    """In place of the queue, the thread and the insert."""
-    return 0
-
-
-def bare_app(uri: str) -> FastAPI:
-    """Reads the body."""
-    app = FastAPI(openapi_url=None)
-
-    @app.post("/callback")
-    async def callback(request: Request) -> dict[str, str]:
-        await request.body()
-        return {}
-
-    return app
+    return serve(
+        WebhookSettings(secrets=(KEY,)),
+        Address(port=port, reuse_port=True),
+        mongodb_uri=uri,
+        database=DATABASE,
+        spool=SpoolAt(folder / "spool.db", 256 * MEGABYTE),
+    )
 
 
 async def checked(request: Request) -> dict[str, Any]:
@@ -150,7 +119,6 @@ def inserting_app(uri: str) -> FastAPI:
 
 APPS: dict[str, Callable[[str], FastAPI]] = {
     CHECKING: checking_app,
-    BARE: bare_app,
     INSERT: inserting_app,
 }
 
@@ -196,7 +164,7 @@ def main(arguments: Sequence[str]) -> int:
     name, port, uri, folder = arguments
     if name in APPS:
         return run_app(APPS[name](uri), int(port))
-    return run_linedesk(name, int(port), uri, Path(folder))
+    return run_linedesk(int(port), uri, Path(folder))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ from typing import IO, cast
 
 import uvloop
 
-from bench.processes import child
-from bench.waiting import listens
+from bench.processes import child, listens
 from linedesk.compose.private_mongod import free_port
 
 SENT = {"sentMessages": [{"id": "1", "quoteToken": "q"}]}

@@ -45,7 +45,6 @@ def accepted(console: Console) -> Report:
         seconds=SECONDS,
         rounds=ROUNDS,
         console=console,
-        peers=False,
     )
 
 

@@ -15,7 +15,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,22 +24,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pymongo.collection import Collection
+from pymongo.collection import Collection as Stored
 from rich.console import Console
 
 from bench.free_line import free_line
 from bench.load import SteadySender
-from bench.peers import measure as peers_measure
-from bench.peers.names import LACKS
-from bench.peers.servers import versions as peers_versions
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, percentiles
 from bench.stack import Running, running
-from bench.started import LOG_NAME, Started, started_log
 from bench.webhooks import SENTENCE, USERS, ids_of, request_of, text_event
 from linedesk.setup.collections import create_collections
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.insert import insert_documents
 
+LOG_NAME = "STARTED_LOG"
 BARE = "bare insert to change stream"
 HANDLER = "linedesk: POST to handler start"
 CALL = "linedesk: POST to the call's arrival at LINE"
@@ -61,16 +58,53 @@ def stopwatch_bot() -> object:
 
     from linedesk import Bot, Talk
 
-    bot, started = Bot(), started_log()
+    bot = Bot()
+    log = Path(os.environ[LOG_NAME]).open("a", buffering=1)  # noqa: SIM115  # open as long as the bot
 
     @bot.add(MessageEvent)
     def note(event: MessageEvent, talk: Talk) -> None:
         if talk.raw["message"]["text"] == ANSWER:
             talk.reply(talk.event_id)
         else:
-            started(talk.event_id)
+            # In one write, since handlers of several threads share the log.
+            log.write(f"{talk.event_id} {time.monotonic()}\n")
 
     return bot
+
+
+class Arrivals:
+    """Reads a log of lines, each of an event id and a time; the first line of each event counts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+        self._at: dict[str, float] = {}
+        self._offset = 0
+
+    def of(self, ids: Collection[str]) -> Mapping[str, float]:
+        """Once all of these have arrived; raises BenchFailed after STILL_SECONDS without another
+        one.
+        """
+        pause, deadline = threading.Event(), time.monotonic() + STILL_SECONDS
+        while missing := len(set(ids) - self._at.keys()):
+            if self._read():
+                deadline = time.monotonic() + STILL_SECONDS
+            elif time.monotonic() > deadline:
+                raise BenchFailed(f"{missing} events did not arrive")
+            else:
+                pause.wait(0.1)
+        return self._at
+
+    def _read(self) -> int:
+        with self.path.open() as log:
+            log.seek(self._offset)
+            text = log.read()
+        whole = text[: text.rfind("\n") + 1]
+        self._offset += len(whole.encode())
+        for line in whole.splitlines():
+            event_id, at = line.split()
+            self._at.setdefault(event_id, float(at))
+        return len(whole)
 
 
 @dataclass(frozen=True)
@@ -78,8 +112,8 @@ class Desk:
     """The processes, and the log of arrival times."""
 
     stack: Running
-    handled: Started
-    called: Started
+    handled: Arrivals
+    called: Arrivals
     numbers: Iterator[int]
 
     def milliseconds(self, text: str, rate: float, events: int) -> list[float]:
@@ -91,11 +125,11 @@ class Desk:
         log = self.called if text == ANSWER else self.handled
         due = SteadySender(port).send(requests, rate)
         ids = ids_of(made)
-        arrived = log.wait_for(ids, seconds=STILL_SECONDS)
+        arrived = log.of(ids)
         return [(arrived[id_] - at) * 1000 for id_, at in zip(ids, due, strict=True)]
 
 
-def bare_milliseconds(recvq: Collection[Any], rate: float, events: int) -> list[float]:
+def bare_milliseconds(recvq: Stored[Any], rate: float, events: int) -> list[float]:
     """From the time that each insert was due until a change stream has it."""
     due: dict[str, float] = {}
     waited: list[float] = []
@@ -141,7 +175,7 @@ def bare_milliseconds(recvq: Collection[Any], rate: float, events: int) -> list[
 @contextmanager
 def started(folder: Path) -> Iterator[Desk]:
     """The processes, warm: each user has written."""
-    handled, called = Started(folder / "handled.log"), Started(folder / "called.log")
+    handled, called = Arrivals(folder / "handled.log"), Arrivals(folder / "called.log")
     with ExitStack() as stack:
         settings = {
             "BOT": "bench.latency:bot",
@@ -167,7 +201,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=10.0,
         help=f"at each rate (%(default)s), with {FEWEST_EVENTS} events at least",
     )
-    parser.add_argument("--no-peers", action="store_true", help="needs none of them")
 
 
 def run(options: argparse.Namespace, console: Console) -> list[Report]:
@@ -184,16 +217,12 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
             CALL: partial(desk.milliseconds, ANSWER),
         }
         versions = {"MongoDB": desk.stack.version}
-        if not options.no_peers:
-            measures |= stack.enter_context(peers_measure.latency(folder))
-            versions |= peers_versions()
         rows = [row for rate in options.rates for row in at_rate(measures, rate, options, console)]
     return [
         Report(
             "from the time that an event is due",
             rows,
             BARE,
-            lacks={name: LACKS[name] for name in measures if name in LACKS},
             versions=versions,
             settings={"LINE_ACCESS_INTERVAL_MS": 0},
         )

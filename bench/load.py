@@ -1,15 +1,13 @@
-"""Three ways to send webhooks: as fast as they are answered, at a steady rate, or at given times.
+"""Two ways to send webhooks: as fast as they are answered, and at a steady rate.
 
-The first is also a process of its own, `python -m bench.load PORT CONNECTIONS SECONDS`, which
-shares no lock with anything measured. The last can post a webhook again until it is taken. Times
-are of CLOCK_MONOTONIC, which all processes of a machine share.
+The first is a process of its own, `python -m bench.load PORT CONNECTIONS SECONDS`, which shares no
+lock with anything measured. Times are of CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import selectors
 import socket
 import statistics
@@ -18,25 +16,20 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import cast
 
 import uvloop
-from requests import RequestException, Session
 
 from bench.report import BenchFailed, Figures
-from bench.webhooks import SENTENCE, USERS, ids_of, request_of, signed, text_event
-from linesim.model.deliveries import Event
+from bench.webhooks import SENTENCE, USERS, request_of, text_event
 
 # More than any server here answers, so that the requests of a run do not run out.
 MOST_PER_SECOND = 14_000
 ANSWER_SECONDS = 30.0
-SENDERS = 16
-POST_SECONDS = 2.0
 
 # --- as fast as they are answered -------------------------------------------------------------
 
@@ -127,13 +120,6 @@ async def _load(
         p99_ms=cuts[98] * 1000,
         failed=sum(protocol.failed for _, protocol in made),
     )
-
-
-def send_all(
-    port: int, requests: Sequence[bytes], *, connections: int, seconds: float = math.inf
-) -> Answered:
-    """Send these from this process, over `connections`, for at most `seconds`."""
-    return uvloop.run(_load(port, requests, connections=connections, seconds=seconds))
 
 
 def send_as_answered(port: int, *, connections: int, seconds: float) -> Answered:
@@ -229,101 +215,12 @@ class SteadySender:
                         self._selector.unregister(one)
 
 
-# --- at given times ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Post:
-    """One webhook: its events, and when it is due, in seconds from the start."""
-
-    at: float
-    events: Sequence[Event]
-
-
-@dataclass
-class Posted:
-    """How the posts went; of each event."""
-
-    sent: dict[str, float] = field(default_factory=dict)
-    """When the POST that was accepted began."""
-    first: dict[str, float] = field(default_factory=dict)
-    """When the first POST began."""
-    answered: dict[str, float] = field(default_factory=dict)
-    """When the 2xx came."""
-
-
-def post_all(url: str, posts: Iterable[Post], *, redeliver: bool = False) -> Posted:
-    """Post all at their times, from several threads; returns once all are answered.
-
-    With `redeliver` one without a 2xx is posted again, a second later; otherwise it raises
-    BenchFailed.
-    """
-    posted, lock = Posted(), threading.Lock()
-    waiting = iter(posts)
-    began = time.monotonic()
-
-    def send() -> None:
-        with Session() as session:
-            session.trust_env = False
-            while True:
-                with lock:
-                    post = next(waiting, None)
-                if post is None:
-                    return
-                _pause(began + post.at - time.monotonic())
-                _post(session, url, post.events, posted, redeliver=redeliver)
-
-    with ThreadPoolExecutor(SENDERS) as pool:
-        for future in [pool.submit(send) for _ in range(SENDERS)]:
-            future.result()
-    return posted
-
-
-def _post(
-    session: Session,
-    url: str,
-    events: Sequence[Event],
-    posted: Posted,
-    *,
-    redeliver: bool,
-) -> None:
-    headers, body = signed(*events)
-    ids = ids_of(events)
-    while True:
-        began = time.monotonic()
-        for id_ in ids:
-            posted.first.setdefault(id_, began)
-        status: object
-        try:
-            status = session.post(url, body, headers=headers, timeout=POST_SECONDS).status_code
-        except RequestException as error:
-            status = type(error).__name__
-        if status == 200:
-            answered = time.monotonic()
-            posted.sent |= dict.fromkeys(ids, began)
-            posted.answered |= dict.fromkeys(ids, answered)
-            return
-        if not redeliver:
-            raise BenchFailed(f"a webhook was answered {status}")
-        _pause(1.0)
-
-
-def steady(events: Iterable[Event], *, rate: float) -> list[Post]:
-    """One event in each POST, `rate` a second."""
-    return [Post(number / rate, [event]) for number, event in enumerate(events)]
-
-
-def _pause(seconds: float) -> None:
-    if seconds > 0:
-        threading.Event().wait(seconds)
-
-
 def main(arguments: Sequence[str]) -> int:
     """The load process: makes all requests first, then sends them and prints the result."""
     port, connections, seconds = int(arguments[0]), int(arguments[1]), float(arguments[2])
     count = int(seconds * MOST_PER_SECOND)
     requests = [request_of(text_event(number % USERS, SENTENCE)) for number in range(count)]
-    answered = send_all(port, requests, connections=connections, seconds=seconds)
+    answered = uvloop.run(_load(port, requests, connections=connections, seconds=seconds))
     print(json.dumps(asdict(answered)))
     return 0
 

@@ -1,9 +1,9 @@
-"""The costs of an answered message: bytes in recvq, on the disk and in the oplog, processor.
+"""The costs of an answered message: bytes in the oplog, processor.
 
 The front desk and the dispatcher run as the real processes on a real mongod, the parrot bot answers
 every message, and LINE_ACCESS_INTERVAL_MS is 0. First each user writes more often than the
 conversation remembers events, then the costs are measured at several steady rates. Writes without
-any events are subtracted. The last table computes how many hours recvq and oplog cover.
+any events are subtracted.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ import bson
 from bson.raw_bson import RawBSONDocument
 from rich.console import Console
 
-from bench.processes import cpu_seconds
-from bench.report import BenchFailed, Figures, Report, Row, by_turns
+from bench.processes import cpu_seconds, until
+from bench.report import BenchFailed, Figures, Report, by_turns
 from bench.stack import DATABASE, running
-from bench.waiting import until
 from linedesk.store.client import Client
 from linedesk.store.documents import CONVERSATIONS, PROGRESS, RECVQ
 from linedesk.store.records.effects import WITH_OUTBOX
@@ -38,11 +37,6 @@ TO_FILL = 110
 FILL_RATE = 50.0
 TEXT = "明日の朝七時半に、駅前のいつもの店で待っています。遅れるときは連絡します。"
 SETTLE_SECONDS = 120.0
-GIGABYTE = 1024**3
-# For which the last table reckons how many hours they reach.
-RATES = (1, 5, 10, 50, 100)
-RECVQ_GIGABYTES = (1, 4, 16)
-OPLOG_GIGABYTES = (3, 10, 30)
 # The collections that an answered message writes; the rest of the oplog is in the sum only.
 NAMED = (CONVERSATIONS, RECVQ, PROGRESS, "calls", "jobs", "status", "other")
 AS_STORED: bson.CodecOptions[RawBSONDocument] = bson.CodecOptions(document_class=RawBSONDocument)
@@ -99,11 +93,6 @@ class House:
         )
         threading.Event().wait(1.0)
 
-    def stats(self, database: str, name: str) -> Mapping[str, Any]:
-        """collStats, once all is on the disk."""
-        self.client.admin.command("fsync")
-        return self.client[database].command("collStats", name)
-
     def _send(self, count: int, rate: float) -> int:
         pause, began = threading.Event(), time.monotonic()
         for number in range(count):
@@ -154,30 +143,6 @@ def _per_event(cost: Cost, quiet: float) -> float:
     return (sum(cost.oplog.values()) - quiet * cost.seconds) / max(cost.events, 1)
 
 
-def on_disk(stats: Mapping[str, Any]) -> Figures:
-    """Bytes of a document."""
-    count = stats["count"] or 1
-    return {
-        "bytes a document": stats["size"] / count,
-        "on the disk": stats["storageSize"] / count,
-        "of indexes": stats["totalIndexSize"] / count,
-    }
-
-
-def hours(oplog_bytes: float, quiet: float, recvq_bytes: float) -> list[Row]:
-    """How long recvq and oplog reach back, computed from the costs of one event."""
-    rows = []
-    for rate in RATES:
-        spans = {
-            f"recvq {size} GB": size * GIGABYTE / (rate * recvq_bytes) for size in RECVQ_GIGABYTES
-        }
-        for size in OPLOG_GIGABYTES:
-            spans[f"oplog {size} GB"] = size * GIGABYTE / (rate * oplog_bytes + quiet)
-        reach = {name: seconds / 3600 for name, seconds in spans.items()}
-        rows.append(Row("hours", [reach], {"events/s": rate}))
-    return rows
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """This bench's own."""
     parser.set_defaults(rounds=1)
@@ -186,7 +151,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> list[Report]:
-    """The costs at each rate, the stored sizes, and the hours that follow from both."""
+    """The costs at each rate."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         house = House(Path(folder), stack)
         house.cost(FILL_RATE, USERS * TO_FILL / FILL_RATE)
@@ -206,14 +171,6 @@ def run(options: argparse.Namespace, console: Console) -> list[Report]:
                 case={"events/s": rate},
             )
         ]
-        sizes = {name: house.stats(DATABASE, name) for name in (RECVQ, CONVERSATIONS)}
-        sizes["oplog"] = house.stats("local", "oplog.rs")
         versions = {"MongoDB": house.version}
-    stored = [Row(name, [on_disk(stats)]) for name, stats in sizes.items()]
-    reach = hours(rows[-1].median("oplog bytes"), quiet, sizes[RECVQ]["avgObjSize"])
     title = f"with no events {quiet:,.0f} oplog bytes a second"
-    return [
-        Report(f"what an answered message takes; {title}", rows, versions=versions),
-        Report("what is stored", stored, versions=versions),
-        Report("how many hours recvq and oplog reach", reach, versions=versions),
-    ]
+    return [Report(f"what an answered message takes; {title}", rows, versions=versions)]

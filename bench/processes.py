@@ -1,19 +1,21 @@
-"""Processes of a measurement: each runs until the end of a block, and its use of resources can be
-read.
+"""Processes of a measurement: each runs until the end of a block. Waits for what they do, and their
+use of the processor.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bench.report import BenchFailed
-from bench.waiting import until
 from linedesk.compose import children
 
 START_SECONDS = 60.0
@@ -56,9 +58,37 @@ def _end(process: subprocess.Popen[bytes], stop: signal.Signals) -> None:
     children.stop(process, timeout_seconds=1)
 
 
-def to_its_end(command: Sequence[str], step: str, *, env: Mapping[str, str] | None = None) -> None:
+def until(
+    happened: Callable[[], object],
+    words: str,
+    *,
+    seconds: float,
+    every: float = 0.02,
+    process: subprocess.Popen[bytes] | None = None,
+) -> None:
+    """Check every `every` seconds until the condition is true.
+
+    Raises BenchFailed, with the missing condition, after a time-out or the end of `process`.
+    """
+    deadline, pause = time.monotonic() + seconds, threading.Event()
+    while not happened():
+        if process is not None and process.poll() is not None:
+            raise BenchFailed(f"the process ended with {process.returncode} before: {words}")
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"not within {seconds:.0f} s: {words}")
+        pause.wait(every)
+
+
+def listens(port: int) -> bool:
+    """Whether something takes connections on this port of loopback."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def to_its_end(command: Sequence[str], step: str, **options: Any) -> None:
     """Run a command; raises BenchFailed, which names the step, with the end of the output."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     if done.returncode:
         raise BenchFailed(f"{step}: {(done.stderr or done.stdout)[-1000:]}")
 
@@ -78,9 +108,3 @@ def cpu_seconds(pid: int, *, children: bool = False) -> float:
 
 def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def memory_mb(pid: int, *, peak: bool = False) -> float:
-    """Its resident memory (proc(5): VmRSS), or the most that it has had (VmHWM)."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:" if peak else "VmRSS:")[2].split()[0]) / 1024

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import tempfile
 import threading
 import time
@@ -29,12 +28,11 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench.free_line import free_line
-from bench.peers import measure, names, servers
+from bench.peers import drain
 from bench.peers.jobs import ANSWER, reply
-from bench.processes import cpu_seconds
+from bench.processes import cpu_seconds, until
 from bench.report import BenchFailed, Figures, Report, by_turns
-from bench.stack import environ_of, mongod_and_database, process, store
-from bench.waiting import until
+from bench.stack import environ_of, frozen, mongod_and_database, process, store
 from bench.webhooks import SENTENCE, text_event
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import server_version
@@ -75,7 +73,7 @@ class Stack:
         self._dispatcher, self._mongod = dispatcher, mongod
         self._http = urllib3.PoolManager(maxsize=THREADS)
 
-    def figures(self, way: measure.Drain, events: int, conversations: int) -> Figures:
+    def figures(self, way: drain.Drain, events: int, conversations: int) -> Figures:
         """One variant's of an event. Raises BenchFailed unless LINE got one message for each."""
         before, used = self.sent(), dict(way(events, conversations))
         if (sent := self.sent() - before) != events:
@@ -87,7 +85,7 @@ class Stack:
     def recorded(self, events: int, conversations: int) -> Mapping[str, float]:
         """Through linedesk: from the stored events until nothing waits."""
         outboxes, wanted = self._database[CONVERSATIONS], self.sent() + events
-        with self._without_dispatcher():
+        with frozen(self._dispatcher):
             self._store(RECVQ, events, conversations)
             before = self._used(self._dispatcher)
         until(
@@ -120,7 +118,7 @@ class Stack:
                     raise BenchFailed(f"LINE answered {answer.status}")
 
         # The dispatcher's change stream would have mongod look at each of these writes.
-        with self._without_dispatcher(), ThreadPoolExecutor(THREADS) as pool:
+        with frozen(self._dispatcher), ThreadPoolExecutor(THREADS) as pool:
             waiting.drop()
             self._store(waiting.name, events, conversations)
             before = self._used(os.getpid())
@@ -133,15 +131,6 @@ class Stack:
         """How many messages LINE has got: a line of its log each."""
         self._sent += self._log.read().count(b"\n")
         return self._sent
-
-    @contextmanager
-    def _without_dispatcher(self) -> Iterator[None]:
-        """It stands still meanwhile, and keeps its lease, since no other takes it."""
-        os.kill(self._dispatcher, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(self._dispatcher, signal.SIGCONT)
 
     def _store(self, name: str, events: int, conversations: int) -> None:
         made = [text_event(n % conversations, SENTENCE) for n in range(events)]
@@ -220,15 +209,15 @@ def measured(
         folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
         stack, found = ends.enter_context(running(folder))
         stack.recorded(conversations, conversations)
-        ways: dict[str, measure.Drain] = {NAIVE: stack.naive, LINEDESK: stack.recorded}
+        ways: dict[str, drain.Drain] = {NAIVE: stack.naive, LINEDESK: stack.recorded}
         lacks = dict(LACKS)
         if peers:
-            drains = measure.completions(folder, work="state", url=stack.url)
-            ways |= ends.enter_context(drains)
-            for name in ways.keys() - lacks:
-                others = [lack for lack in names.PEERS[name].lacks if lack != names.AT_LEAST_ONCE]
-                lacks[name] = "; ".join([*others, CALLS])
-            found |= servers.versions()
+            ways |= ends.enter_context(drain.completions(folder, url=stack.url))
+            lacks |= {
+                name: "; ".join(filter(None, (peer.lacks, CALLS)))
+                for name, peer in drain.PEERS.items()
+            }
+            found |= drain.versions()
         variants = {
             name: partial(stack.figures, way, events, conversations) for name, way in ways.items()
         }

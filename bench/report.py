@@ -1,4 +1,4 @@
-"""The results of a bench, and their output: a table, a JSON file and a plot.
+"""The results of a bench, and their output: a table and a JSON file.
 
 All variants run by turns, once a round, so that other load slows all of them. A ratio is taken
 within a round; its median and its spread show how reliable a figure is.
@@ -164,7 +164,7 @@ def write_json(
     *,
     compared: Sequence[Mapping[str, object]] | None = None,
 ) -> None:
-    """All data to judge the figures or to draw them again."""
+    """All data to judge the figures or to draw them."""
     content = {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),

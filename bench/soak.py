@@ -2,8 +2,10 @@
 
 The load: messages with replies, pushes and timers, messages in groups, postbacks, users who block
 the bot and come back, and webhooks with a wrong signature. The front desk and the dispatcher are
-the real processes, linesim is LINE. In the first part of the run both processes are restarted by
-turns, by SIGTERM and by kill -9. Growth is judged in the second half, without restarts.
+the real processes, linesim is LINE. The run has three phases. First both processes are restarted by
+turns, by SIGTERM and by kill -9; measured are the seconds until the next answer. Then the
+dispatcher is stopped for a while; measured is the time until it has caught up. Growth is judged in
+the second half, without restarts.
 
 Collections and the oplog are made small, so that the disk reaches its final size within the run.
 """
@@ -39,10 +41,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import linesim
-from bench import packages
+from bench.processes import until
 from bench.report import machine
 from bench.stack import DATABASE, environ_of, simulated_line
-from bench.waiting import until
 from linedesk import Bot, Talk, TimerEvent
 from linedesk.compose import children
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
@@ -88,11 +89,16 @@ RETRY_SECONDS = 0.5
 READY_SECONDS = 60.0
 STOP_SECONDS = 40.0
 SETTLE_SECONDS = 90.0
+NEARLY_NOTHING = 3
+"""Answers owed, which a steady load always has."""
 RESTARTS = 12
-RESTARTS_UNTIL = 0.4
+RESTARTS_UNTIL = 0.3
 """Of the run."""
+BACKLOG_FROM = 0.35
+"""The same: from then the dispatcher stands still for BACKLOG_SECONDS, or a tenth of the run."""
+BACKLOG_SECONDS = 120.0
 SETTLED_FROM = 0.5
-"""The same; between the two the processes warm up."""
+"""The same; the processes warm up before."""
 
 bot = Bot()
 
@@ -160,10 +166,13 @@ class Kept:
         """The PID of the current process."""
         return self._process.pid
 
-    def restart(self, number: int) -> None:
-        """End it by this signal and start it at once, as systemd would."""
+    def end(self, number: int) -> None:
+        """End it by this signal."""
         self._process.send_signal(number)
         self._process.wait(STOP_SECONDS)
+
+    def start(self) -> None:
+        """Start it again, as systemd would."""
         self._process = self._start()
 
     def require_alive(self) -> None:
@@ -283,6 +292,10 @@ class Answers:
         self._asked: dict[Place, float] = {}
         self._said: dict[Place, float] = {}
         self._deliveries = self._calls = 0
+
+    def first_after(self, moment: float) -> float | None:
+        """Seconds from this moment of time.monotonic() to the first answer after it."""
+        return min((at - moment for at in self._said.values() if at > moment), default=None)
 
     def look(self) -> tuple[list[float], int]:
         """Milliseconds from the POST to each answer that came since, and how many are owed."""
@@ -470,7 +483,7 @@ class Soak:
             stack.callback(self.kept[-1].stop)
         self.load = Load(self.sim, rate=rate, seed=seed)
         self.load.until_taken()
-        self._answers = Answers(self.sim)
+        self.answers = Answers(self.sim)
         self._began = time.monotonic()
 
     @property
@@ -486,7 +499,7 @@ class Soak:
             kept.require_alive()
         pids = {"mongod": self.mongod.pid or 0, NOT_JUDGED: os.getpid()}
         pids |= {kept.name: kept.pid for kept in self.kept}
-        times, owed = self._answers.look()
+        times, owed = self.answers.look()
         cuts = statistics.quantiles(times, n=100) if len(times) > 1 else None
         oplog = self.database.client.local["oplog.rs"]
         ends = [
@@ -512,7 +525,7 @@ class Soak:
         self.load.stop()
         deadline, pause = time.monotonic() + SETTLE_SECONDS, threading.Event()
         while time.monotonic() < deadline:
-            _, owed = self._answers.look()
+            _, owed = self.answers.look()
             if not owed and not self.database[SCHEDULE].find_one({"runAt": {"$ne": None}}):
                 return
             pause.wait(1.0)
@@ -559,6 +572,23 @@ def restarts_in(seconds: float) -> Iterator[tuple[float, int, int]]:
         yield at, number % 2, signal.SIGKILL if number // 2 % 2 else signal.SIGTERM
 
 
+def caught_up(soaked: Soak, seconds: float) -> Mapping[str, float]:
+    """Stop the dispatcher for so long, and start it: what it owed then, and when it owed no more.
+
+    Raises RuntimeError if it does not catch up in SETTLE_SECONDS.
+    """
+    dispatcher, pause = soaked.kept[1], threading.Event()
+    dispatcher.end(signal.SIGTERM)
+    pause.wait(seconds)
+    dispatcher.start()
+    began, (_, owed) = soaked.seconds, soaked.answers.look()
+    while soaked.answers.look()[1] > NEARLY_NOTHING:
+        if soaked.seconds > began + SETTLE_SECONDS:
+            raise RuntimeError("the dispatcher did not catch up")
+        pause.wait(0.2)
+    return {"stopped": seconds, "owed": owed, "caught up": round(soaked.seconds - began, 1)}
+
+
 Tell = Callable[[float, str], None]
 
 
@@ -566,66 +596,37 @@ def soak(soaked: Soak, seconds: float, output: IO[str], tell: Tell) -> list[Samp
     """Load for `seconds`; each sample and each restart is a line of `output` at once."""
     samples: list[Sample] = []
     restarts = deque(restarts_in(seconds))
+    struck: list[tuple[str, float]] = []
+    backlog: Mapping[str, float] = {}
     pause = threading.Event()
+
+    def write(row: Mapping[str, object]) -> None:
+        print(json.dumps({"seconds": round(soaked.seconds, 1), **row}), file=output, flush=True)
+
     soaked.load.start()
     while (now := soaked.seconds) < seconds:
         if restarts and restarts[0][0] <= now:
             _, place, number = restarts.popleft()
             kept = soaked.kept[place]
-            kept.restart(number)
-            words = {"restarted": kept.name, "by": signal.Signals(number).name}
-            print(json.dumps({"seconds": round(now, 1), **words}), file=output, flush=True)
+            words = f"{kept.name}, {signal.Signals(number).name}"
+            struck.append((words, time.monotonic()))
+            kept.end(number)
+            kept.start()
         if now >= len(samples) * SAMPLE_SECONDS:
             samples.append(soaked.sample())
-            print(json.dumps(asdict(samples[-1])), file=output, flush=True)
+            write(asdict(samples[-1]))
+        if now >= seconds * BACKLOG_FROM and not backlog:
+            tell(now, "the dispatcher stands still, then catches up")
+            backlog = caught_up(soaked, min(BACKLOG_SECONDS, seconds / 10))
+            for words, moment in struck:
+                write({"restarted": words, "next answer": soaked.answers.first_after(moment)})
+            write(backlog)
         said = f"{len(restarts)} restarts left" if restarts else "watching for growth"
         tell(now, said)
         pause.wait(0.5)
     tell(seconds, "settling")
     soaked.settle()
     return samples
-
-
-def write_plot(samples: Sequence[Sample], path: Path, *, restarts: Sequence[float]) -> None:
-    """A picture for each kind of figure, over the minutes of the run."""
-    # Here, since only the plot needs matplotlib.
-    from matplotlib import pyplot as plt
-
-    from bench.plot import SETTINGS
-
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for sample in samples:
-        for name, value in sample.series():
-            lines.setdefault(name, []).append((sample.seconds / 60, value))
-    kinds = {end: [name for name in lines if name.endswith(end)] for end in PICTURES}
-    settings: dict[Any, Any] = {**SETTINGS}
-    with plt.rc_context(settings):
-        figure, axes = plt.subplots(
-            len(kinds), 1, figsize=(9, 2.4 * len(kinds)), sharex=True, layout="constrained"
-        )
-        for axis, (end, names) in zip(axes, kinds.items(), strict=True):
-            for name in names:
-                x, y = zip(*lines[name], strict=True)
-                axis.plot(x, y, label=name.removesuffix(end).strip() or name, linewidth=1)
-            for at in restarts:
-                axis.axvline(at / 60, color="0.85", linewidth=0.8, zorder=0)
-            axis.set_title(PICTURES[end], loc="left")
-            axis.set_ylim(bottom=0)
-            axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-        axes[-1].set_xlabel("minutes; grey lines are restarts")
-        figure.savefig(path, metadata={"Date": None, "Creator": None})
-        plt.close(figure)
-
-
-PICTURES = {
-    "RSS MB": "Memory (RSS), MB",
-    "threads": "Threads",
-    "descriptors": "File descriptors",
-    "disk MB": "mongod's disk, MB",
-    "spool MB": "Spool, MB",
-    " ms": "POST to answer, ms",
-    "owed": "Answers owed",
-}
 
 
 def table_of(trends: Sequence[Trend], title: str) -> Table:
@@ -641,7 +642,7 @@ def table_of(trends: Sequence[Trend], title: str) -> Table:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, judge and draw; 1 if something grew or was lost."""
+    """Run and judge; 1 if something grew or was lost."""
     options = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
     options.add_argument("--hours", type=float, default=2.0)
     options.add_argument("--rate", type=float, default=8.0, help="webhooks a second")
@@ -651,8 +652,6 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.hours * 3600 < 300:
         options.error("--hours: less than 5 minutes (0.084) show nothing")
     console = Console()
-    # For the plot, before the hours and not after them.
-    packages.ensure("matplotlib")
     results: Path = chosen.output
     results.mkdir(parents=True, exist_ok=True)
     seconds = chosen.hours * 3600
@@ -674,13 +673,11 @@ def main(arguments: Sequence[str]) -> int:
         problems = [f"{trend.name} grew" for trend in trends if trend.grew] + soaked.problems()
         verdict = {"trends": [asdict(trend) for trend in trends], "problems": problems}
         print(json.dumps({"verdict": verdict}, ensure_ascii=False), file=output, flush=True)
-    restarts = [at for at, _, _ in restarts_in(seconds)]
-    write_plot(samples, results / "soak.svg", restarts=restarts)
     console.print(table_of(trends, f"{chosen.hours:g} hours at {chosen.rate:g} webhooks/s"))
     for problem in problems:
         console.print(f"PROBLEM {problem}", style="red", highlight=False)
     console.print("nothing grew, every answer came once" if not problems else "not as promised")
-    console.print(f"written: {results}/soak.jsonl and soak.svg")
+    console.print(f"written: {results}/soak.jsonl")
     return 1 if problems else 0
 
 

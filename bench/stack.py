@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,15 +19,13 @@ from rich.console import Console
 from rich.progress import track
 
 import linesim
-from bench.processes import START_SECONDS, child
-from bench.waiting import until
+from bench.processes import START_SECONDS, child, until
 from bench.webhooks import SECRET
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
-from linedesk.store.documents import RECVQ, SCHEDULE, Document, make_document
+from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.insert import insert_documents
-from linedesk.store.timers import timer_id
 from linesim.model.deliveries import Event
 from linesim.model.world import User
 
@@ -58,13 +56,6 @@ class Running:
             seconds=START_SECONDS,
             every=0.1,
         )
-
-    def set_timers(self, due_ones: Iterable[tuple[User, Document]]) -> float:
-        """A timer "tea" of each user with its data, all due in a second; when, monotonic."""
-        run_at, moment = datetime.now(UTC) + timedelta(seconds=1), time.monotonic() + 1
-        rows = [timer_row(user.user_id, run_at, name="tea", data=data) for user, data in due_ones]
-        self.database[SCHEDULE].insert_many(rows)
-        return moment
 
 
 def python_path() -> str:
@@ -98,22 +89,14 @@ def store(
     return batch[-1]["_id"]
 
 
-def timer_row(
-    key: str, run_at: datetime, *, name: str = "bench", data: Document | None = None
-) -> Document:
-    """A timer of a user, as the dispatcher stores it."""
-    return {
-        "_id": timer_id("main", key, name),
-        "channel": "main",
-        "key": key,
-        "name": name,
-        "n": 1,
-        "runAt": run_at,
-        "every": None,
-        "data": data or {},
-        "source": {"type": "user", "userId": key},
-        "setBy": "E",
-    }
+@contextmanager
+def frozen(dispatcher: int) -> Iterator[None]:
+    """It stands still until the end of the block, and keeps its lease, since no other takes it."""
+    os.kill(dispatcher, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(dispatcher, signal.SIGCONT)
 
 
 def environ_of(mongodb_uri: str, *, line: str = NOWHERE, **settings: str) -> dict[str, str]:

@@ -21,17 +21,14 @@ _run = secrets.token_hex(4).upper()
 _numbers = count(1)
 
 
-def text_event(user: int, text: str = "はい", *, group: int | None = None) -> Event:
-    """A text message of a user, or of this member of a group, under an event id of its own."""
+def text_event(user: int, text: str = "はい") -> Event:
+    """A text message of a user, under an event id of its own."""
     number = next(_numbers)
-    source = {"type": "user", "userId": f"U{user:032x}"}
-    if group is not None:
-        source |= {"type": "group", "groupId": f"C{group:032x}"}
     return {
         "type": "message",
         "mode": "active",
         "timestamp": int(time.time() * 1000),
-        "source": source,
+        "source": {"type": "user", "userId": f"U{user:032x}"},
         "webhookEventId": f"01{_run}{number:016d}",
         "deliveryContext": {"isRedelivery": False},
         "replyToken": f"{_run}{number:024d}",
@@ -49,20 +46,15 @@ def ids_of(events: Iterable[Mapping[str, Any]]) -> list[str]:
     return [event["webhookEventId"] for event in events]
 
 
-def signed(*events: Event) -> tuple[dict[str, str], bytes]:
-    """The headers and the body of a webhook with these events."""
+def request_of(*events: Event) -> bytes:
+    """The bytes of a signed POST of a webhook with these events to /callback."""
     body = encode(DESTINATION, events)
     headers = {
         "User-Agent": "LineBotWebhook/2.0",
         "Content-Type": "application/json; charset=utf-8",
         HEADER: sign(SECRET, body),
+        "Host": "127.0.0.1",
+        "Content-Length": str(len(body)),
     }
-    return headers, body
-
-
-def request_of(*events: Event) -> bytes:
-    """The same as the bytes of a POST to /callback."""
-    headers, body = signed(*events)
-    headers |= {"Host": "127.0.0.1", "Content-Length": str(len(body))}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"POST /callback HTTP/1.1\r\n{lines}\r\n".encode() + body

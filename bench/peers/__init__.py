@@ -1,1 +1,1 @@
-"""Other Python task queues and their servers, set up as their own documentation advises."""
+"""Other task queues in `bench record`, each set up as its own documentation advises."""

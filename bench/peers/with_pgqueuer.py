@@ -21,8 +21,7 @@ from pgqueuer import PgQueuer, Queries, run
 from pgqueuer.db import AsyncpgDriver, AsyncpgPoolDriver
 
 from bench.peers import jobs
-from bench.peers.jobs import STORE
-from bench.peers.names import Enqueue, Event
+from bench.peers.jobs import STORE, Event
 from bench.peers.postgresql import new_database, number_in
 
 UPSERT = """
@@ -68,9 +67,11 @@ def fill(events: Sequence[Event]) -> None:
     """In bulk."""
 
     async def store() -> None:
-        async with enqueuer() as enqueue:
+        async with asyncpg.create_pool(STORE, min_size=5, max_size=20) as pool:
+            queries = Queries(AsyncpgPoolDriver(pool))
             for first in range(0, len(events), 1_000):
-                await enqueue(events[first : first + 1_000])
+                payloads = [json.dumps(one).encode() for one in events[first : first + 1_000]]
+                await queries.enqueue(["do"] * len(payloads), payloads, [0] * len(payloads))
 
     asyncio.run(store())
 
@@ -83,20 +84,6 @@ def left(jobs: int) -> int:
 def worker() -> list[str]:
     """This module as a script, as in https://pgqueuer.readthedocs.io/en/latest/guides/programmatic-run/"""
     return [sys.executable, "-m", "bench.peers.with_pgqueuer"]
-
-
-@asynccontextmanager
-async def enqueuer() -> AsyncIterator[Enqueue]:
-    """A pool of connections."""
-    async with asyncpg.create_pool(STORE, min_size=5, max_size=20) as pool:
-        queries = Queries(AsyncpgPoolDriver(pool))
-
-        async def enqueue(events: Sequence[Event]) -> None:
-            payloads = [json.dumps(event).encode() for event in events]
-            number = len(events)
-            await queries.enqueue(["do"] * number, payloads, [0] * number)
-
-        yield enqueue
 
 
 if __name__ == "__main__":

@@ -11,16 +11,16 @@ again by the periodic task that the documentation has for it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import psycopg
 from procrastinate import App, PsycopgConnector
 
 from bench.peers import jobs
-from bench.peers.jobs import STORE
-from bench.peers.names import Enqueue, Event
+from bench.peers.jobs import STORE, Event
 from bench.peers.postgresql import new_database, number_in
 
 UPSERT = """
@@ -48,7 +48,7 @@ async def retry_stalled_jobs(context: Any, timestamp: int) -> None:
         await app.job_manager.retry_job(job)
 
 
-task = app.task(name="do")(do)
+app.task(name="do")(do)
 app.periodic(cron="*/10 * * * *")(
     app.task(queueing_lock="retry_stalled_jobs", pass_context=True)(retry_stalled_jobs)
 )
@@ -66,12 +66,6 @@ def reset() -> None:
     asyncio.run(apply())
 
 
-def described(event: Event) -> Any:
-    """The task, with the lock if wanted."""
-    lock = event["source"]["userId"] if jobs.OPTION == "lock" else None
-    return task.configure(lock=lock)
-
-
 def fill(events: Sequence[Event]) -> None:
     """In bulk: by SQL, since its call for several jobs gives all the same lock."""
     with psycopg.connect(STORE) as connection, connection.cursor() as cursor:
@@ -79,7 +73,10 @@ def fill(events: Sequence[Event]) -> None:
             "SELECT procrastinate_defer_jobs_v1(ARRAY[ROW("
             "'default', 'do', 0, %s, NULL, %s, NULL)::procrastinate_job_to_defer_v1])",
             [
-                (described(event).job.lock, psycopg.types.json.Jsonb({"event": event}))
+                (
+                    event["source"]["userId"] if jobs.OPTION == "lock" else None,
+                    psycopg.types.json.Jsonb({"event": event}),
+                )
                 for event in events
             ],
         )
@@ -95,22 +92,10 @@ def left(jobs: int) -> int:
 def worker() -> list[str]:
     """https://procrastinate.readthedocs.io/en/stable/howto/basics/worker.html"""
     command = [
-        jobs.script("procrastinate"),
+        str(Path(sys.executable).parent / "procrastinate"),
         "--app",
         "bench.peers.with_procrastinate.app",
         "--log-level",
         "warning",
     ]
     return [*command, "worker", "--concurrency", str(jobs.CONCURRENCY)]
-
-
-@asynccontextmanager
-async def enqueuer() -> AsyncIterator[Enqueue]:
-    """A pool of connections."""
-
-    async def enqueue(events: Sequence[Event]) -> None:
-        for event in events:
-            await described(event).defer_async(event=event)
-
-    async with app.open_async():
-        yield enqueue

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bench.processes import child, cpu_seconds, memory_mb
+from bench.processes import child, cpu_seconds, until
 from bench.report import BenchFailed
-from bench.waiting import until
 
 
 def test_a_process_that_ends_at_once_is_an_error_with_its_last_output(tmp_path: Path) -> None:
@@ -48,9 +46,3 @@ def test_the_processor_time_of_children_counts_while_they_run_and_afterwards() -
         until(lambda: command.read_bytes().startswith(b"sleep"), "it has ended", seconds=60.0)
         assert used() > 0.05
         assert cpu_seconds(process.pid) < 0.05
-
-
-def test_what_a_process_uses_is_read_from_the_system() -> None:
-    pid = os.getpid()
-    assert cpu_seconds(pid) > 0
-    assert 0 < memory_mb(pid) <= memory_mb(pid, peak=True)

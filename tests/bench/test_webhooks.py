@@ -9,7 +9,7 @@ from frontdesk.parsing import verify
 
 
 def test_a_request_is_whole_and_signed() -> None:
-    event = text_event(7, group=3)
+    event = text_event(7)
 
     head, _, body = request_of(event).partition(b"\r\n\r\n")
 
