@@ -21,7 +21,7 @@ from pymongo.database import Database
 from linedesk.console import processes
 from linedesk.console.dead_letters import Replaying
 from linedesk.console.errors import NotDone, Phrase
-from linedesk.console.facts import present_leader
+from linedesk.console.event_rows import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.health import WAIT_WARN_SECONDS
 from linedesk.console.orders.control import OperatorControl

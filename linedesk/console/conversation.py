@@ -18,9 +18,18 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from jobworker.bot.timers import STATE_TIMER
+from linedesk.console.dead_letters import LISTED
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.reading import outbox_of
-from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, SCHEDULE, Document
+from linedesk.store.control import DONE_AT, RELEASE, Release
+from linedesk.store.documents import (
+    CONTROL,
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    SCHEDULE,
+    Document,
+)
 from linedesk.store.errors import UNAUTHORIZED, translated
 from linedesk.store.records.answers import waiting_in
 from linedesk.store.records.conversations import (
@@ -34,7 +43,7 @@ from linedesk.store.records.conversations import (
 )
 from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
-from linedesk.store.records.timers import RUN_AT
+from linedesk.store.records.timers import RUN_AT, SET_BY
 
 # At most so many matches are named.
 MOST_NAMED = 20
@@ -69,8 +78,21 @@ class ConversationView:
     """Its waiting rows of `schedule`, the next one first."""
     held: list[Document]
     """Time and reason of its documents in `held`, in order."""
-    letters: int
-    """Its dead letters that were not replayed, among the newest MOST_LETTERS."""
+    letters: list[Document]
+    """Its dead letters among the newest MOST_LETTERS, without their contents; the newest first."""
+    release: OrderedRelease | None = None
+
+
+@dataclass(frozen=True)
+class OrderedRelease:
+    """The last release of a conversation that was ordered within a day."""
+
+    by: str
+    at: datetime
+    what: str
+    """The id of the event or send."""
+    outcome: str | None
+    """None until a dispatcher confirms it."""
 
 
 def find_conversation(
@@ -117,18 +139,28 @@ def read_conversation(database: Database[Any], id_: str) -> ConversationView:
             timers=sorted(database[SCHEDULE].find(waiting), key=lambda row: row[RUN_AT]),
             held=list(database[HELD].find(whose, {"since": 1, "why": 1}).sort("n", 1)),
             letters=_letters(database, whose),
+            release=_release(database, id_),
         )
 
 
-def _letters(database: Database[Any], whose: Mapping[str, str]) -> int:
-    """Return how many of the newest letters are its: they have no index by conversation."""
+def _letters(database: Database[Any], whose: Mapping[str, str]) -> list[Document]:
+    """Return its letters among the newest ones: they have no index by conversation."""
     stages: list[Mapping[str, Any]] = [
         {"$sort": {LAST_AT: -1}},
         {"$limit": MOST_LETTERS},
-        {"$match": {**whose, REPLAYED_AT: None}},
-        {"$count": "letters"},
+        {"$match": whose},
+        {"$project": dict.fromkeys(LISTED, 1)},
     ]
-    return next((int(row["letters"]) for row in database[DEADLETTERS].aggregate(stages)), 0)
+    return list(database[DEADLETTERS].aggregate(stages))
+
+
+def _release(database: Database[Any], id_: str) -> OrderedRelease | None:
+    row = database[CONTROL].find_one({"_id": f"{RELEASE}/{id_}"})
+    release = Release.from_row(row) if row else None
+    if row is None or release is None:
+        return None
+    outcome = str(row.get("came")) if row.get(DONE_AT) is not None else None
+    return OrderedRelease(release.by, release.at, release.name, outcome)
 
 
 def conversation_summary(view: ConversationView) -> Document:
@@ -154,7 +186,7 @@ def conversation_summary(view: ConversationView) -> Document:
             "since": min((row["since"] for row in view.held), default=None),
             "why": view.held[0]["why"] if view.held else None,
         },
-        "deadLetters": view.letters,
+        "deadLetters": sum(row.get(REPLAYED_AT) is None for row in view.letters),
         "records": found.get("n", 0),
         "at": found.get("at"),
     }
@@ -176,6 +208,7 @@ def _timer(row: Mapping[str, Any], conversation: Mapping[str, Any]) -> Document:
         "member": member_names(conversation).get(member, member) if member else None,
         "at": row[RUN_AT],
         "every": f"{every['at']} {every['tz']}" if every else None,
+        "setBy": row.get(SET_BY),
         "data": row.get("data") or {},
     }
 

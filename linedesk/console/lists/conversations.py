@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from linedesk.console import processes
 from linedesk.console.conversation import known_channels, names_of
-from linedesk.console.facts import present_leader
+from linedesk.console.event_rows import present_leader
 from linedesk.console.known import known
 from linedesk.console.lists.events import NEWEST_DOCUMENTS
 from linedesk.console.reading import reported

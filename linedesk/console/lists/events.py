@@ -1,34 +1,34 @@
-"""Events and their results: the newest of the queue, or the events of one conversation.
+"""Events and their results: the newest of the queue, or of one conversation, with the answers.
 
 Without a period only the newest documents of recvq are read. The index of `_id`, whose values begin
-with the time, finds a period. recvq has no index by conversation. `linedesk.console.story` has the
-whole story of one event; this module judges many events at once.
+with the time, finds a period. recvq has no index by conversation. Rows of `calls` have no texts, so
+an answer that LINE took is shown without its text; that of a send that waits or was given up is
+known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Literal, get_args
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 import pymongo
 from pymongo.database import Database
 
 from linedesk.console import dead_letters
-from linedesk.console.format import brief
-from linedesk.console.known import known
-from linedesk.console.lists.traces import Traces, read_traces
+from linedesk.console.calls import reason_words
+from linedesk.console.event_rows import Present, Rows, named, read_present, read_rows
 from linedesk.console.reading import made_between, reported
-from linedesk.console.story import DECIDED
+from linedesk.console.verdict import RESULTS, Result, Verdict, explained, verdict
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark, ngettext
-from linedesk.store.documents import DEADLETTERS, HELD, RECVQ, Document, name_of, text_of
+from linedesk.runtime.language import mark
+from linedesk.store.documents import DEADLETTERS, HELD, RECVQ, Document, text_of
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import CallRecord
+from linedesk.store.records.calls import SENDS, is_taken
+from linedesk.store.records.effects import SEND, TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.letters import REPLAYED_AT
-from linedesk.store.records.runs import GATHERED_WITH
+from linedesk.store.records.letters import LAST_AT
 
 # The events of one list; some 2 MB with their runs, calls and letters.
 MOST_EVENTS = 1_000
@@ -36,37 +36,38 @@ MOST_EVENTS = 1_000
 NEWEST_DOCUMENTS = 5_000
 MOST_OF_ONE = 50
 READ_SECONDS = 10.0
-SHOWN = (EVENT_ID, "channel", "key", ACCEPT_TIME, "unsent", "event.type", "event.message.type")
+SHOWN = (
+    *(EVENT_ID, "channel", "key", ACCEPT_TIME, "unsent", "event.type", "event.message.type"),
+    *("event.message.id", "event.mode", "event.source.userId"),
+)
 TEXTS = ("event.message.text", "event.postback.data")
 
-Result = Literal["answered", "waiting", "failed", "replayed", "no reply", "unknown"]
-RESULTS: tuple[Result, ...] = get_args(Result)
-RESULT_NAMES: dict[Result, str] = {
-    "answered": mark("answered"),
+AnswerIs = Literal["sent", "refused", "no answer", "waiting", "failed"]
+ANSWER_NAMES: dict[AnswerIs, str] = {
+    "sent": mark("sent"),
+    "refused": mark("refused"),
+    "no answer": mark("no answer"),
     "waiting": mark("waiting"),
     "failed": mark("failed"),
-    "replayed": mark("replayed"),
-    "no reply": mark("no reply"),
-    "unknown": mark("unknown"),
 }
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The result of one event."""
+class Answer:
+    """One send of the bot, which LINE took or refused, or which waits or was given up."""
 
-    result: Result
-    words: str = ""
-    """More about it, in a few words of the context's language."""
+    at: datetime | None
+    way: str
+    """reply, push, and so on."""
+    result: AnswerIs
+    words: str
+    text: str | None = None
     letter: str | None = None
-    """The id of its dead letter, or of the dead letter of one of its sends."""
-    see: str | None = None
-    """The event whose story has the rest."""
 
     @property
-    def name(self) -> str:
+    def result_name(self) -> str:
         """The result, translated."""
-        return _(RESULT_NAMES[self.result])
+        return _(ANSWER_NAMES[self.result])
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,13 @@ class EventLine:
     at: datetime | None
     """The arrival of the webhook."""
     what: str
+    sender: str | None
+    """The id of the user who wrote, also in a group."""
     text: str | None
     """The user's text; None where it is hidden, or there is none."""
-    outcome: Outcome
+    outcome: Verdict
+    answers: Sequence[Answer] = ()
+    """Its sends, in the order of time; only in the list of a conversation."""
     replay_of: str | None = None
     """The id of the first dead letter behind a replay."""
     replay_of_at: datetime | None = None
@@ -134,10 +139,15 @@ def events_named(database: Database[Any], names: Sequence[str]) -> list[EventLin
 def events_of(
     database: Database[Any], channel: str, key: str, *, text: bool = False
 ) -> list[EventLine]:
-    """Return the newest events of a conversation, the newest first; `text` includes their texts.
+    """Return the newest events of a conversation with their answers, the newest first.
 
-    Raises the errors of the driver.
+    `text` includes the texts. Raises StoreUnavailable.
     """
+    with translated(), pymongo.timeout(READ_SECONDS):
+        return _read_lines(database, _of_one(database, channel, key, text), text=text, whole=True)
+
+
+def _of_one(database: Database[Any], channel: str, key: str, text: bool) -> list[Document]:
     whose = {"channel": channel, "key": key}
     fields = (*SHOWN, *(TEXTS if text else ()))
     stages: list[Mapping[str, Any]] = [
@@ -154,14 +164,18 @@ def events_of(
         for row in held
         if row["_id"] not in known and isinstance(row.get("document"), Mapping)
     ]
-    documents = [*stored, *waiting]
-    return _read_lines(database, documents, text=text)
+    return [*stored, *waiting]
 
 
 def _read_lines(
-    database: Database[Any], documents: Sequence[Document], *, text: bool = False
+    database: Database[Any],
+    documents: Sequence[Document],
+    *,
+    text: bool = False,
+    whole: bool = False,
 ) -> list[EventLine]:
-    lines = lines_of(documents, read_traces(database, documents), text=text)
+    rows = read_rows(database, named(documents), whole=whole)
+    lines = lines_of(rows.values(), read_present(database), text=text, with_answers=whole)
     return _with_origins(database, lines)
 
 
@@ -183,23 +197,86 @@ def _happened(letter: Mapping[str, Any]) -> datetime | None:
 
 
 def lines_of(
-    documents: Iterable[Document], traces: Traces, *, text: bool = False
+    found: Iterable[Rows], present: Present, *, text: bool = False, with_answers: bool = False
 ) -> list[EventLine]:
-    """Return documents as lines of a list, the newest first. Pure."""
-    found = [
+    """Return events as lines of a list, the newest first. Pure."""
+    now = datetime.now(UTC)
+    lines = [
         EventLine(
-            event_id=name_of(document),
+            event_id=rows.name,
             channel=document.get("channel"),
             key=document.get("key"),
-            at=at if isinstance(at := document.get(ACCEPT_TIME), datetime) else None,
-            what=dead_letters.what({"document": document}),
+            at=_moment(document.get(ACCEPT_TIME)),
+            what=dead_letters.what({"document": {**document, "unsent": rows.was_unsent}}),
+            sender=text_of(document, "event", "source", "userId"),
             text=_text(document) if text else None,
-            outcome=outcome_of(document, traces),
-            replay_of=dead_letters.first_letter(name_of(document)),
+            outcome=verdict(rows, present, now=now),
+            answers=answers_of(rows, text=text) if with_answers else (),
+            replay_of=dead_letters.first_letter(rows.name),
         )
-        for document in documents
+        for rows in found
+        for document in [rows.document or {}]
     ]
-    return sorted(found, key=lambda one: one.at.timestamp() if one.at else 0.0, reverse=True)
+    return sorted(lines, key=_when, reverse=True)
+
+
+def answers_of(rows: Rows, *, text: bool = False) -> list[Answer]:
+    """Return the sends of an event, in the order of time; `text` includes their texts. Pure."""
+    found = [*_called(rows), *_waiting(rows, text=text), *_failed(rows, text=text)]
+    return sorted(found, key=_when)
+
+
+def _called(rows: Rows) -> Iterator[Answer]:
+    for row in rows.calls:
+        endpoint, status, tried = row.get("endpoint"), row.get("status"), row.get("attempt") or 1
+        if endpoint not in SENDS:
+            continue
+        words = _("it is unknown whether LINE has it")
+        if status == 409:
+            words = _("LINE answered 409 (it had it already)")
+        elif status:
+            words = _("LINE answered {status}").format(status=status)
+        if (reason := reason_words(row)) is not None:
+            words = _("{step} ({reason})").format(step=words, reason=reason)
+        if tried > 1:
+            words = _("{step}, try {number}").format(step=words, number=tried)
+        result: AnswerIs = "sent" if is_taken(status) else "refused" if status else "no answer"
+        yield Answer(_moment(row.get("at")), str(endpoint).rpartition("/")[2], result, words)
+
+
+def _waiting(rows: Rows, *, text: bool) -> Iterator[Answer]:
+    for effect in rows.effects:
+        if effect.get("type") == SEND:
+            tried = effect.get(TRIED_AT) is not None
+            words = _("a try is of unknown outcome") if tried else _("LINE has not taken it yet")
+            way, at = str(effect.get("way", SEND)), _moment(effect.get("at"))
+            yield Answer(at, way, "waiting", words, _texts(effect) if text else None)
+
+
+def _failed(rows: Rows, *, text: bool) -> Iterator[Answer]:
+    for row in rows.letters:
+        effect = row.get("effect")
+        if isinstance(effect, Mapping) and effect.get("type") != "timer":
+            words = _("given up: {cause}").format(cause=explained(row))
+            way, at, id_ = str(effect.get("way", SEND)), _moment(row.get(LAST_AT)), str(row["_id"])
+            yield Answer(at, way, "failed", words, _texts(effect) if text else None, id_)
+
+
+def _texts(effect: Mapping[str, Any]) -> str | None:
+    """Return the texts of a send; of a message without text its type."""
+    messages = effect.get("messages")
+    if not isinstance(messages, list):
+        return None
+    shown = [one for one in messages if isinstance(one, Mapping)]
+    return "\n".join(str(one.get("text") or one.get("type") or "-") for one in shown) or None
+
+
+def _when(line: EventLine | Answer) -> float:
+    return line.at.timestamp() if line.at else 0.0
+
+
+def _moment(value: Any) -> datetime | None:
+    return value if isinstance(value, datetime) else None
 
 
 def counted(lines: Sequence[EventLine]) -> dict[Result, int]:
@@ -213,71 +290,3 @@ def _text(document: Document) -> str | None:
     if not isinstance(event, Mapping):
         return None
     return text_of(event, "message", "text") or text_of(event, "postback", "data")
-
-
-def outcome_of(document: Mapping[str, Any], traces: Traces) -> Outcome:
-    """Return the result of an event, judged in the same order as in its story. Pure."""
-    name = name_of(document)
-    letter = traces.letters.get(name)
-    if letter is not None:
-        return _given_up(letter)
-    last = traces.runs.get(name, {})
-    outcome = last.get("outcome")
-    is_held = document["_id"] in traces.held
-    is_finished = document["_id"] in traces.finished and not is_held
-    if outcome in DECIDED or name in traces.applied or is_finished:
-        return _decided(name, last, traces, document.get(ACCEPT_TIME))
-    return Outcome("waiting", _why_undecided(document, last, traces))
-
-
-def _given_up(letter: Mapping[str, Any]) -> Outcome:
-    cause, id_ = dead_letters.explained(letter.get("cause")), str(letter["_id"])
-    if letter.get(REPLAYED_AT):
-        return Outcome("replayed", cause, id_, dead_letters.last_replay(letter))
-    return Outcome("failed", cause, id_)
-
-
-def _decided(name: str, run: Mapping[str, Any], traces: Traces, came: Any) -> Outcome:
-    given_up = traces.letters_of_effects.get(name, [])
-    if failed := [one for one in given_up if not one.get(REPLAYED_AT)]:
-        return _given_up(failed[0])
-    if count := traces.waiting_sends.get(name, 0):
-        words = ngettext("a send waits for LINE", "{count} sends wait for LINE", count)
-        return Outcome("waiting", words.format(count=count))
-    if name in traces.buttons:
-        return Outcome("waiting", _("a button is shown; its answer waits for a tap"))
-    sent = [row for row in traces.calls.get(name, ()) if CallRecord.from_document(row).is_sent]
-    if given_up and not sent:
-        return _given_up(given_up[0])
-    if sent:
-        return Outcome("answered", _after(came, sent[0]))
-    if run.get("outcome") == "gathered":
-        return Outcome("answered", _("handled with another message"), see=str(run[GATHERED_WITH]))
-    if run.get("outcome") == "unheard":
-        return Outcome("no reply", _("taken back, or a timer that was set again"))
-    return Outcome("no reply")
-
-
-def _after(came: Any, call: Mapping[str, Any]) -> str:
-    at, ms = call.get("at"), call.get("ms")
-    if not (isinstance(came, datetime) and isinstance(at, datetime)):
-        return ""
-    took = (at - came).total_seconds() + (ms if isinstance(ms, (int, float)) else 0.0) / 1000
-    return _("after {time}").format(time=brief(max(0.0, took)))
-
-
-def _why_undecided(document: Mapping[str, Any], last: Mapping[str, Any], traces: Traces) -> str:
-    name = name_of(document)
-    if name in traces.running:
-        return _("its handler runs")
-    error, attempt = last.get("error"), last.get("attempt") or 1
-    if last.get("outcome") == "timeout":
-        return _("try {number} did not return in time").format(number=attempt)
-    if last.get("outcome") == "failed":
-        told = known(str(error)) if error else _("an error")
-        return _("try {number} failed: {error}").format(number=attempt, error=told)
-    if why := traces.reasons.get(name) or traces.held.get(document["_id"]):
-        return known(why)
-    if error:
-        return known(str(error))
-    return _("not handled yet") if traces.is_led else _("no running dispatcher holds the lease")

@@ -11,7 +11,8 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console.dead_letters import last_replay
-from linedesk.console.lists.events import EventLine, Result, counted, events_named
+from linedesk.console.lists.events import EventLine, counted, events_named
+from linedesk.console.verdict import Result
 from linedesk.store.documents import DEADLETTERS
 from linedesk.store.errors import translated
 from linedesk.store.records.letters import REPLAYED_AT

@@ -11,10 +11,9 @@ import pymongo
 from pymongo.database import Database
 
 from jobworker.bot.timers import STATE_TIMER
-from linedesk.console.conversation import starting
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.documents import SCHEDULE, Document
+from linedesk.store.documents import SCHEDULE
 from linedesk.store.errors import translated
 from linedesk.store.records.timers import RUN_AT, SET_BY
 
@@ -40,16 +39,9 @@ class TimerLine:
     """The event that set it."""
 
 
-def timers_due(
-    database: Database[Any], *, conversation: str | None = None, limit: int = MOST_TIMERS
-) -> list[TimerLine]:
-    """Return the waiting timers, all or of one conversation. Raises StoreUnavailable.
-
-    `conversation` is `<channel>/<key>`.
-    """
-    waiting: Document = {RUN_AT: {"$type": "date"}}
-    if conversation is not None:
-        waiting |= starting(f"{conversation}/")
+def timers_due(database: Database[Any], *, limit: int = MOST_TIMERS) -> list[TimerLine]:
+    """Return the waiting timers. Raises StoreUnavailable."""
+    waiting = {RUN_AT: {"$type": "date"}}
     with translated(), pymongo.timeout(READ_SECONDS):
         rows = database[SCHEDULE].find(waiting, {"data": 0, "source": 0})
         return [_line(row) for row in rows.sort(RUN_AT, 1).limit(limit)]

@@ -18,7 +18,7 @@ from starlette.datastructures import FormData, UploadFile
 from linedesk.console.acts import Acts, Head, Kind, heads
 from linedesk.console.conversation import names_of
 from linedesk.console.errors import ConsoleError, Phrase
-from linedesk.console.facts import present_leader
+from linedesk.console.event_rows import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import channels_of

@@ -22,7 +22,7 @@ from linedesk.console.errors import (
     NotReplayed,
     Phrase,
 )
-from linedesk.console.facts import present_leader
+from linedesk.console.event_rows import present_leader
 from linedesk.console.format import as_json
 from linedesk.console.lists.letter_groups import (
     NEWEST_LETTERS,

@@ -24,9 +24,9 @@ from linedesk.console.format import UNITS
 from linedesk.console.health import sent_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
-from linedesk.console.lists.events import RESULT_NAMES
 from linedesk.console.lists.mass_act import MassAct
 from linedesk.console.lists.waiting import COST_OF_PAUSE
+from linedesk.console.verdict import RESULT_NAMES
 from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
 from linedesk.console.web.format import FILTERS, number, plain, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback

@@ -23,11 +23,12 @@ from linedesk.console.conversation import (
     names_of,
     read_conversation,
 )
+from linedesk.console.dead_letters import summary
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.format import as_json
 from linedesk.console.health import overview_as_json
 from linedesk.console.history import read_history, read_marks
-from linedesk.console.lists.transcript import read_transcript
+from linedesk.console.lists.events import EventLine, events_of
 from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.console.overview import read_overview
 from linedesk.console.search import MOST_FOUND
@@ -41,6 +42,7 @@ from linedesk.console.web.view_models import choices_of, labelled, seen, targets
 from linedesk.runtime.language import DEFAULT, LANGUAGES, language, speaking
 from linedesk.store.control import Scope
 from linedesk.store.documents import CONTROL, Document
+from linedesk.store.records.conversations import member_names
 
 # All viewers together; each page fetches itself as often.
 OVERVIEW_SECONDS = 1.0
@@ -52,6 +54,7 @@ EVERY_SECONDS = 2
 CALLS_SECONDS = 5
 LONGEST_WORD = 200
 MOST_CALLS = 100
+MOST_LETTERS = 10
 LOOK_MS = 2_000
 
 
@@ -108,12 +111,12 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
             if not told["is_known"]:
                 raise NotOneConversation(f"{channel}/{key}", [])
             return JSONResponse(as_json(told["told"] if text else without_text(told["told"])))
-        transcript = await context.read(
-            lambda database: read_transcript(database, channel, key, text=text)
+        lines: list[EventLine] = await context.read(
+            lambda database: events_of(database, channel, key, text=text)
         )
-        if not told["is_known"] and not transcript.lines:
+        if not told["is_known"] and not lines:
             raise NotOneConversation(f"{channel}/{key}", [])
-        told |= {"every": EVERY_SECONDS, "word": key, "transcript": transcript}
+        told |= {"every": EVERY_SECONDS, "word": key, "lines": lines}
         return context.page(request, "conversation.html", told)
 
     @router.get("/event/{id_:path}")
@@ -207,13 +210,16 @@ def _conversation(database: Database[Any], channel: str, key: str) -> Document:
         view, is_known = read_conversation(database, id_), True
     except NotOneConversation:
         # A conversation without a record: its events all wait, or were given up.
-        view, is_known = ConversationView({"_id": id_, **whose}, [], [], [], letters=0), False
+        view, is_known = ConversationView({"_id": id_, **whose}, [], [], [], letters=[]), False
     found = conversation_summary(view)
     about = {name: {"$in": [None, value]} for name, value in whose.items()}
     pauses = list(database[CONTROL].find({"act": "pause", **about}, max_time_ms=LOOK_MS))
     return {
         "told": found,
         "is_known": is_known,
+        "letters": [summary(row) for row in view.letters[:MOST_LETTERS]],
+        "release": view.release,
+        "people": member_names(view.conversation) | {key: found["name"]},
         "whose": whose,
         "heads": choices_of(heads(database, channel, key)),
         "pauses": pauses,

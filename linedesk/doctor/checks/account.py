@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pymongo.errors import PyMongoError
 
 from linedesk.console import health, processes
-from linedesk.console.facts import leader
+from linedesk.console.event_rows import leader
 from linedesk.console.overview import closed_since
 from linedesk.doctor.context import TOKEN, DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn

@@ -235,7 +235,7 @@ def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
 
 def test_trace_tells_the_story_and_no_text(run: Run) -> None:
     shown = run("trace", "req-1").stdout
-    assert re.search(r"^result +answered 2.1 s after it came: LINE took one send$", shown, re.M)
+    assert re.search(r"^result +answered: LINE took one send after 2.1 s$", shown, re.M)
     assert "POST /v2/bot/message/reply: LINE answered 200 in 90 ms  requestId=req-1" in shown
     assert "found by" in shown
     assert TEXT not in shown

@@ -12,14 +12,15 @@ from pymongo.database import Database
 
 from linedesk.console.acts import Head, heads
 from linedesk.console.calls import Wanted, newest_calls
+from linedesk.console.conversation import read_conversation
 from linedesk.console.lists.conversations import channels_of, latest, waiting
-from linedesk.console.lists.events import Result, counted, events_between, newest_events
+from linedesk.console.lists.events import counted, events_between, events_of, newest_events
 from linedesk.console.lists.letter_groups import ids_in, letter_groups, where_failed
 from linedesk.console.lists.timers import END_OF_STATE, timers_due
-from linedesk.console.lists.transcript import BotLine, read_transcript
 from linedesk.console.lists.waiting import Waiting, read_waiting
 from linedesk.console.orders.control import OperatorControl
 from linedesk.console.story import tell
+from linedesk.console.verdict import Result
 from linedesk.console.web.view_models import targets
 from linedesk.store.client import Client
 from linedesk.store.control import Pauses, Scope
@@ -217,7 +218,7 @@ def test_a_dispatcher_that_is_gone_runs_no_handler(database: Database[Any]) -> N
     busy = {"eventId": "01A", "channel": "main", "key": HANAKO, "doing": "handler", "name": "w"}
     database.status.insert_one(a_dispatcher(now=now(), threads=[{**busy, "since": ago(30)}]))
     (line,) = newest_events(database, since=ago(3600))
-    assert line.outcome.words == "its handler runs"
+    assert line.outcome.words.startswith("handler on w for ")
     database.status.update_one({}, {"$set": {"at": ago(60)}})
     (line,) = newest_events(database, since=ago(3600))
     assert line.outcome.words == "no running dispatcher holds the lease"
@@ -297,8 +298,6 @@ def test_timers_are_listed_by_their_due_time(database: Database[Any]) -> None:
         ("egg", TARO, "07:30 Asia/Tokyo", "01A"),
         (END_OF_STATE, None, None, "01A"),
     ]
-    own = timers_due(database, conversation=f"main/{HANAKO}")
-    assert [one.name for one in own] == ["late", END_OF_STATE]
 
 
 def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[Any]) -> None:
@@ -327,60 +326,48 @@ def test_letters_without_a_cause_are_a_group_that_can_be_replayed(database: Data
     assert sorted(ids_in(database, group.cause, group.where, until=now())) == ["01A", "01B"]
 
 
-# A conversation as a chat.
+# The events of a conversation.
 
 
-def test_a_transcript_has_both_sides_in_the_order_of_time(database: Database[Any]) -> None:
+def test_a_conversations_events_have_their_answers_below_them(database: Database[Any]) -> None:
     for name in ("01ANSWERED", "01OUTBOX", "01SENDFAILED"):
         a_case(database, name)
     database.calls.insert_one(a_call("01OUTBOX", at=ago(25), status=429, attempt=2))
-    database.calls.insert_one(a_call("01LONGAGO", at=ago(9_000)))
-    found = read_transcript(database, "main", HANAKO, text=True)
-    told = [
-        (one.way, one.result, one.words, one.text)
-        for one in found.lines
-        if isinstance(one, BotLine)
-    ]
-    assert told == [
-        ("reply", "sent", "LINE answered 200", None),
-        ("reply", "waiting", "LINE has not taken it yet", "こんにちは"),
-        ("reply", "refused", "LINE answered 429, try 2", None),
-        ("reply", "failed", "given up: quota: the month's messages are used up", "こんにちは"),
-    ]
-    events = [one for one in found.lines if not isinstance(one, BotLine)]
-    assert {one.text for one in events} == {TEXT}
-    assert [row["id"] for row in found.letters] == ["01SENDFAILED/0"]
-    hidden = read_transcript(database, "main", HANAKO)
-    assert {one.text for one in hidden.lines} == {None}
+    found = {one.event_id: one for one in events_of(database, "main", HANAKO, text=True)}
+    told = {
+        name: [(answer.way, answer.result, answer.words, answer.text) for answer in one.answers]
+        for name, one in found.items()
+    }
+    cause = "quota: the month's messages are used up"
+    assert told == {
+        "01ANSWERED": [("reply", "sent", "LINE answered 200", None)],
+        "01OUTBOX": [
+            ("reply", "waiting", "LINE has not taken it yet", "こんにちは"),
+            ("reply", "refused", "LINE answered 429, try 2", None),
+        ],
+        "01SENDFAILED": [("reply", "failed", f"given up: {cause}", "こんにちは")],
+    }
+    assert {(one.sender, one.text) for one in found.values()} == {(HANAKO, TEXT)}
+    view = read_conversation(database, f"main/{HANAKO}")
+    assert [row["_id"] for row in view.letters] == ["01SENDFAILED/0"]
+    for one in events_of(database, "main", HANAKO):
+        assert {one.text, *(answer.text for answer in one.answers)} == {None}
 
 
-def test_a_transcript_marks_replays_with_the_time_of_what_they_repeat(
-    database: Database[Any],
-) -> None:
+def test_a_replay_is_marked_with_the_time_of_what_it_repeats(database: Database[Any]) -> None:
     first = an_event("01A", at=ago(900))
     again = an_event("replay:01A:1", at=ago(60))
     twice = an_event("replay:replay:01A:1:1", at=ago(30))
     database.recvq.insert_many([first, again, twice])
     database.deadletters.insert_one(a_letter("01A", document=first, replays=1))
-    lines = read_transcript(database, "main", HANAKO).lines
-    marks = [(one.replay_of, one.replay_of_at) for one in lines if not isinstance(one, BotLine)]
+    lines = events_of(database, "main", HANAKO)[::-1]
+    marks = [(one.replay_of, one.replay_of_at) for one in lines]
     at = first["acceptTime"]
     assert [(id_, known and abs(known - at).total_seconds() < 1) for id_, known in marks] == [
         (None, None),
         ("01A", True),
         ("01A", True),
     ]
-
-
-def test_a_transcript_has_no_calls_of_another_channel(database: Database[Any]) -> None:
-    database.recvq.insert_many(
-        [an_event("01MAIN", at=ago(90)), {**an_event("01SHOP", at=ago(80)), "channel": "shop"}]
-    )
-    calls = [a_call(name, at=ago(50)) for name in ("01MAIN", "01SHOP")]
-    database.calls.insert_many(calls)
-    for channel, event in (("main", "01MAIN"), ("shop", "01SHOP")):
-        lines = read_transcript(database, channel, HANAKO).lines
-        assert [one.event_id for one in lines if isinstance(one, BotLine)] == [event]
 
 
 def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) -> None:
@@ -394,14 +381,15 @@ def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) 
     assert not head.is_stuck(now())
 
 
-def test_a_transcript_shows_the_last_release(database: Database[Any]) -> None:
+def test_a_conversation_has_its_last_release(database: Database[Any]) -> None:
+    database.conversations.insert_one(a_conversation())
     control = OperatorControl(database)
     release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
-    found = read_transcript(database, "main", HANAKO).release
+    found = read_conversation(database, f"main/{HANAKO}").release
     assert found is not None
     assert (found.by, found.what, found.outcome) == ("hanako", "01A", None)
     control.finish(release, "the event 01A is a dead letter")
-    found = read_transcript(database, "main", HANAKO).release
+    found = read_conversation(database, f"main/{HANAKO}").release
     assert found is not None
     assert found.outcome == "the event 01A is a dead letter"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +13,7 @@ from pymongo.database import Database
 
 from linedesk.cli.trace import page
 from linedesk.console.errors import NoSuchEvent, NotOneConversation
-from linedesk.console.facts import Facts
+from linedesk.console.event_rows import Present, Rows
 from linedesk.console.search import key_of, recent, scope_of, search
 from linedesk.console.story import Story, story_of, tell
 from linedesk.console.tracing import event_of
@@ -34,31 +33,20 @@ from tests.linedesk.console.hand import (
     one_for_all,
 )
 
-KNOWN = Facts(
-    name="01E",
-    document=an_event(),
-    in_recvq=True,
-    held=None,
-    before=0,
-    runs=[],
-    calls=[],
-    was_applied=False,
-    was_unsent=False,
-    effects=[],
-    timers=[],
-    answer=None,
-    letter=None,
-    letters=[],
-    replayed=None,
-    row=a_dispatcher(),
-    pauses=Pauses(),
-    is_finished=False,
-)
 LATER = NOW + timedelta(milliseconds=20)
 
 
-def story(*, text: bool = False, **known: Any) -> Story:
-    return story_of(replace(KNOWN, **known), asked="01E", now=NOW, text=text)
+def story(
+    *,
+    text: bool = False,
+    leader: Document | None = None,
+    pauses: Pauses | None = None,
+    **known: Any,
+) -> Story:
+    rows = Rows(**{"name": "01E", "document": an_event(), **known})
+    row = a_dispatcher() if leader is None else leader
+    present = Present(row, pauses or Pauses())
+    return story_of(rows, present, asked="01E", now=NOW, text=text)
 
 
 def a_letter(id_: str = "01E", **more: Any) -> Document:
@@ -76,7 +64,7 @@ def kinds(told: Story) -> list[str]:
 def test_an_answered_event_is_told_from_the_webhook_to_the_request_id() -> None:
     told = story(runs=[a_run(at=NOW + timedelta(milliseconds=3))], calls=[a_call(at=LATER)])
     assert (told.stands, told.channel, told.key) == ("answered", "main", HANAKO)
-    assert told.verdict == "answered 110 ms after it came: LINE took one send"
+    assert told.verdict == "answered: LINE took one send after 110 ms"
     assert kinds(told) == ["received", "run", "call"]
     assert told.steps[2].facts["requestId"] == "req-1"
     assert told.gaps == []
@@ -87,7 +75,7 @@ def test_an_answer_that_waits_for_a_tap_is_not_answered_yet() -> None:
     decided = {"calls": [a_call(at=LATER)], "was_applied": True}
     told = story(**decided, answer={"state": "waiting", "at": LATER})
     assert told.stands == "sending"
-    assert told.verdict == "decided; a button is shown, and the answer waits for a tap on it"
+    assert told.verdict == "sending: a button is shown, and the answer waits for a tap on it"
     assert "the answer waits for a tap on its button, for a day at most" in words_of(told)
     told = story(**decided, answer={"state": "taken", "at": LATER, "by": "01T"})
     assert told.stands == "answered"
@@ -100,7 +88,7 @@ def words_of(told: Story) -> list[str]:
 
 def test_a_handler_that_returned_nothing_is_the_reason_for_no_answer() -> None:
     told = story(runs=[a_run(outcome="finished", effects=0)])
-    assert told.verdict == "handled; no message was sent"
+    assert told.verdict == "done: no message was sent"
     assert told.gaps == ["no call was made: the handler returned nothing"]
 
 
@@ -124,7 +112,7 @@ def test_each_failed_try_is_told_and_what_it_came_to() -> None:
 def test_a_replayed_letter_says_so_and_names_its_replays() -> None:
     told = story(letter=a_letter(replays=2, replayedAt=LATER))
     assert told.stands == "replayed"
-    assert told.verdict == "given up (handler: ValueError), and replayed since as replay:01E:2"
+    assert told.verdict == "replayed: handler: ValueError"
     assert advice(told) == "`linedesk trace replay:01E:2` shows its result"
     assert told.related == ["replay:01E:1", "replay:01E:2"]
     assert "replayed as replay:01E:2" in [step.words for step in told.steps]
@@ -172,12 +160,12 @@ def test_an_effect_that_was_given_up_is_told_beside_what_went_out() -> None:
     told = story(
         runs=[a_run(effects=2)], calls=[a_call()], letters=[a_letter("01E/1", cause="400")]
     )
-    assert told.verdict == "decided, but one of its sends or timers was given up: 400"
+    assert told.verdict == "given up: 400 (one of its sends or timers)"
 
 
 def test_a_message_that_was_taken_back_ends_without_its_handler() -> None:
     told = story(runs=[a_run(outcome="unheard", effects=0)], was_unsent=True)
-    assert told.verdict.startswith("skipped")
+    assert told.verdict.startswith("done: its message was taken back")
     assert "unsend" in kinds(told)
     assert told.what == "message text (unsent)"
 
@@ -185,7 +173,7 @@ def test_a_message_that_was_taken_back_ends_without_its_handler() -> None:
 def test_a_message_that_was_handled_with_another_names_that_one() -> None:
     told = story(runs=[a_run(outcome="gathered", effects=0, gatheredWith="01D")])
     assert (told.stands, told.related, told.gaps) == ("done", ["01D"], [])
-    assert told.verdict == "handled together with 01D; its story has the sends"
+    assert told.verdict == "done: handled together with 01D"
     assert "handled together with 01D" in told.steps[-1].words
 
 
@@ -255,7 +243,7 @@ def test_a_call_that_line_did_not_take_has_no_cost() -> None:
 def test_an_event_whose_sends_travelled_in_one_call_was_answered_with_all_of_them() -> None:
     together = a_call(event_id="01D", at=LATER, also=company("01E", "01E", "01F"), paid=0)
     told = story(runs=[a_run(effects=2)], calls=[together])
-    assert told.verdict == "answered 110 ms after it came: LINE took 2 sends"
+    assert told.verdict == "answered: LINE took 2 sends after 110 ms"
     call = told.steps[-1]
     assert (call.kind, call.facts["sends"]) == ("call", 4)
     # The others are events of other people.
@@ -265,7 +253,7 @@ def test_an_event_whose_sends_travelled_in_one_call_was_answered_with_all_of_the
 def test_a_call_that_fetched_a_photo_is_no_answer() -> None:
     content = "/v2/bot/message/{messageId}/content"
     told = story(runs=[a_run(effects=0)], calls=[a_call(method="GET", endpoint=content)])
-    assert told.verdict == "handled; no message was sent"
+    assert told.verdict == "done: no message was sent"
 
 
 @pytest.mark.parametrize(
@@ -278,9 +266,7 @@ def test_a_call_that_fetched_a_photo_is_no_answer() -> None:
 )
 def test_a_cause_that_is_a_word_is_explained(cause: str, meaning: str) -> None:
     told = story(runs=[a_run()], letters=[a_letter("01E/0", cause=cause, effect={"way": "push"})])
-    assert (
-        told.verdict == f"decided, but one of its sends or timers was given up: {cause}: {meaning}"
-    )
+    assert told.verdict == f"given up: {cause}: {meaning} (one of its sends or timers)"
     assert told.steps[-1].words == f"send push given up after 3 tries: {cause}: {meaning}"
     assert told.steps[-1].facts["cause"] == cause
 
@@ -289,13 +275,10 @@ def test_a_waiting_send_shows_the_dispatchers_reason() -> None:
     why = "a send waits for its turn, class chat: 12 answers with live reply tokens go first"
     waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": why}
     effects = [{"id": "01E/0", "type": "send", "way": "push", "at": LATER}]
-    row = a_dispatcher(waiting=[waiting])
-    told = story(runs=[a_run()], effects=effects, row=row)
-    assert told.verdict == f"decided; one of its sends waits in the outbox: {why}"
-    told = story(
-        runs=[a_run()], effects=effects * 2, row=a_dispatcher(waiting=[waiting], silent=11)
-    )
-    assert told.verdict == "decided; 2 of its sends wait in the outbox"
+    told = story(runs=[a_run()], effects=effects, leader=a_dispatcher(waiting=[waiting]))
+    assert told.verdict == f"sending: one of its sends waits in the outbox: {why}"
+    told = story(runs=[a_run()], effects=effects * 2, leader={})
+    assert told.verdict == "sending: 2 of its sends wait in the outbox"
 
 
 # The reasons of a wait.
@@ -305,7 +288,7 @@ def test_a_pause_is_the_reason_before_any_other() -> None:
     pause = Pause(Scope("main"), by="taro", why="too loud", at=ago(90))
     held = {"_id": 1, "n": 3, "why": "paused", "since": NOW, "channel": "main", "key": HANAKO}
     told = story(pauses=Pauses((pause,)), held=held, before=2)
-    assert told.verdict == "waits: main is paused for 1 min 30 s by taro (too loud)"
+    assert told.verdict == "waiting: main is paused for 1 min 30 s by taro (too loud)"
     assert told.steps[-1].words == "waits in held, behind 2 of its conversation: paused"
 
 
@@ -316,19 +299,18 @@ def test_a_pause_of_another_is_none_of_its() -> None:
 
 def test_in_hand_says_since_when_and_on_which_thread() -> None:
     doing = {"name": "worker-03", "doing": "handler", "eventId": "01E", "since": ago(5)}
-    told = story(row=a_dispatcher(threads=[doing]))
-    assert told.verdict == "in progress for 5 s: handler on worker-03"
+    told = story(leader=a_dispatcher(threads=[doing]))
+    assert told.verdict == "in progress: handler on worker-03 for 5 s"
 
 
 def test_what_waits_behind_another_names_it() -> None:
     first = {"channel": "main", "key": HANAKO, "eventId": "01D", "why": "its outbox is full"}
-    told = story(row=a_dispatcher(waiting=[first]))
-    assert told.verdict == "waits: behind 01D of its conversation: its outbox is full"
+    told = story(leader=a_dispatcher(waiting=[first]))
+    assert told.verdict == "waiting: behind 01D of its conversation: its outbox is full"
 
 
-@pytest.mark.parametrize("row", [None, a_dispatcher(silent=11)])
-def test_without_a_dispatcher_that_is_the_reason(row: Document | None) -> None:
-    assert story(row=row).verdict == "waits: no running dispatcher holds the lease"
+def test_without_a_dispatcher_that_is_the_reason() -> None:
+    assert story(leader={}).verdict == "waiting: no running dispatcher holds the lease"
 
 
 def test_a_predecessors_letter_in_the_outbox_is_told() -> None:
@@ -433,8 +415,8 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     assert sorted(kinds(told)) == [
         *("call", "letter", "received", "run", "send", "send", "timer"),
     ]
-    given_up = "one of its sends or timers was given up: quota: the month's messages are used up"
-    assert told.verdict == f"decided, but {given_up}"
+    cause = "quota: the month's messages are used up"
+    assert told.verdict == f"given up: {cause} (one of its sends or timers)"
     tapped, waiting = sorted(step.words for step in told.steps if step.kind == "send")[::-1]
     assert tapped == "a tap brought the answer to the outbox: 01T"
     assert waiting == "a push waits in the outbox: a try is of unknown outcome"
@@ -467,7 +449,7 @@ def test_progress_shows_what_is_finished_without_a_trace(told_of: Database[Any])
     told_of.progress.insert_one(
         {"_id": "dispatcher", "finished": [ids["01G"]], "after": ids["01E"]}
     )
-    assert tell(told_of, "01G").verdict == "handled; no message was sent"
+    assert tell(told_of, "01G").verdict == "done: no message was sent"
 
 
 def test_a_word_is_looked_up_whatever_it_is(told_of: Database[Any]) -> None:

@@ -276,7 +276,7 @@ def test_json_and_the_audit_are_english_for_a_japanese_reader(database: Rows) ->
     with served(database) as url:
         story = requests.get(f"{url}/event/{EVENT}", headers=headers, timeout=20).json()
         unknown = requests.get(f"{url}/event/zzzz", headers=headers, timeout=20).json()
-    assert story["verdict"].startswith("decided; one of its sends waits")
+    assert story["verdict"].startswith("sending: one of its sends waits")
     assert unknown["error"][0].startswith("nothing is known by 'zzzz'")
     with speaking("ja"):
         with pytest.raises(NotReplayed, match="その間に破棄されました"):
