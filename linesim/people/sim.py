@@ -10,8 +10,7 @@ from typing import Any
 
 from linesim.model import events
 from linesim.model.deliveries import Delivery, Event
-from linesim.model.endpoints import BY_NAME
-from linesim.model.faults import ANY, Close, Cut, Drip, Late, Outcome, Rule, Status
+from linesim.model.faults import Close, Late, Rule, Status
 from linesim.model.media import Medium, medium
 from linesim.model.options import Options
 from linesim.model.platform import Platform
@@ -205,13 +204,14 @@ class Sim(Records):
 
         With `accept` LINE has carried them out nevertheless.
         """
-        self._plan(endpoint, Status(status, body, headers or {}), times=times, accept=accept)
+        outcome = Status(status, body, headers or {})
+        self._add(Rule(outcome=outcome, endpoint=endpoint, accept=accept, count=times))
 
     def close_next(self, endpoint: str, *, times: int = 1, accept: bool = False) -> None:
         """The next calls find their connection closed without an answer, before or (`accept`) after
         acceptance.
         """
-        self._plan(endpoint, Close(), times=times, accept=accept)
+        self._add(Rule(outcome=Close(), endpoint=endpoint, accept=accept, count=times))
 
     def delay_next(
         self, endpoint: str, seconds: float, *, times: int = 1, accept: bool = True
@@ -219,45 +219,27 @@ class Sim(Records):
         """The next calls are answered late; with `accept` they are carried out before the wait,
         otherwise after it.
         """
-        self._plan(endpoint, Late(seconds), times=times, accept=accept)
-
-    def cut_next(self, endpoint: str, after_bytes: int, *, times: int = 1) -> None:
-        """The next calls are answered, but their connection breaks after that many bytes of the
-        body.
-        """
-        self._plan(endpoint, Cut(after_bytes), times=times, accept=True)
-
-    def drip_next(
-        self, endpoint: str, seconds: float, *, piece_bytes: int = 1, times: int = 1
-    ) -> None:
-        """The next calls get the body in pieces of this size, with a pause after each."""
-        self._plan(endpoint, Drip(piece_bytes, seconds), times=times, accept=True)
-
-    def clear_faults(self) -> None:
-        """Forgets the faults planned for the next calls; rules stay."""
-        with self.platform.watch.changing():
-            self.platform.faults.clear()
+        self._add(Rule(outcome=Late(seconds), endpoint=endpoint, accept=accept, count=times))
 
     def misbehave(self, *rules: Rule, seed: int = 0) -> None:
-        """Adds faults by rule, and restarts the draws of all rules from this seed.
-
-        A fault planned for the next call has priority.
-        """
+        """Adds faults by rule, and restarts the draws of all rules from this seed."""
         with self.platform.watch.changing():
-            self.platform.rules.add(rules, seed=seed)
+            self.platform.rules.add(*rules)
+            self.platform.rules.draw_anew(seed)
 
-    def behave(self) -> None:
-        """Ends all misbehaviour: faults by rule, planned faults and unruly webhooks."""
-        self.unruly()
+    def clear_faults(self) -> None:
+        """Ends all faults."""
         with self.platform.watch.changing():
             self.platform.rules.clear()
-            self.platform.faults.clear()
 
-    def _plan(self, endpoint: str, outcome: Outcome, *, times: int, accept: bool) -> None:
-        if endpoint != ANY and endpoint not in BY_NAME:
-            raise ValueError(f"no endpoint {endpoint!r}; there are {', '.join(BY_NAME)}")
+    def behave(self) -> None:
+        """Ends all misbehaviour: faults and unruly webhooks."""
+        self.unruly()
+        self.clear_faults()
+
+    def _add(self, rule: Rule) -> None:
         with self.platform.watch.changing():
-            self.platform.faults.plan(endpoint, outcome, accept=accept, times=times)
+            self.platform.rules.add(rule)
 
     # LINE's console.
 
