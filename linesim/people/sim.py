@@ -1,8 +1,8 @@
 """The simulator's interface: users' actions, faults, its clock, and, by linesim.people.records, its
 records.
 
-Actions of users are sent to the bot server at once, from the calling thread; each such method
-returns the Delivery.
+Some actions of users are methods: each is sent to the bot server at once, from the calling thread,
+and returns the Delivery. `deliver` sends the drafts of all others.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,6 @@ from typing import Any
 from linesim.model import events
 from linesim.model.deliveries import Delivery, Event
 from linesim.model.faults import Close, Late, Rule, Status
-from linesim.model.media import Medium, medium
 from linesim.model.options import Options
 from linesim.model.platform import Platform
 from linesim.model.world import Group, GroupKind, User
@@ -85,53 +84,8 @@ class Sim(Records):
 
     # Users' actions.
 
-    def say(
-        self, user: Who, text: str, *, chat: Where = None, quoted_message_id: str | None = None
-    ) -> Delivery:
-        event = self.drafts.text(user, text, chat=chat, quoted_message_id=quoted_message_id)
-        return self.deliver(event)
-
-    def send_sticker(self, user: Who, *, chat: Where = None, **sticker: Any) -> Delivery:
-        return self.deliver(self.drafts.sticker(user, chat=chat, **sticker))
-
-    def send_location(self, user: Who, *, chat: Where = None, **location: Any) -> Delivery:
-        return self.deliver(self.drafts.location(user, chat=chat, **location))
-
-    def send_image(
-        self, user: Who, data: bytes | None = None, *, name: str = "photo.jpg", chat: Where = None
-    ) -> Delivery:
-        return self.deliver(self.drafts.medium("image", user, _medium(data, name), chat=chat))
-
-    def send_video(
-        self,
-        user: Who,
-        data: bytes | None = None,
-        *,
-        name: str = "video.mp4",
-        chat: Where = None,
-        **more: Any,
-    ) -> Delivery:
-        return self.deliver(
-            self.drafts.medium("video", user, _medium(data, name), chat=chat, **more)
-        )
-
-    def send_audio(
-        self,
-        user: Who,
-        data: bytes | None = None,
-        *,
-        name: str = "voice.m4a",
-        chat: Where = None,
-        **more: Any,
-    ) -> Delivery:
-        return self.deliver(
-            self.drafts.medium("audio", user, _medium(data, name), chat=chat, **more)
-        )
-
-    def send_file(
-        self, user: Who, data: bytes | None = None, *, name: str = "notes.txt", chat: Where = None
-    ) -> Delivery:
-        return self.deliver(self.drafts.medium("file", user, _medium(data, name), chat=chat))
+    def say(self, user: Who, text: str, *, chat: Where = None) -> Delivery:
+        return self.deliver(self.drafts.text(user, text, chat=chat))
 
     def unsend(self, user: Who, message_id: str, *, chat: Where = None) -> Delivery:
         return self.deliver(self.drafts.unsend(message_id, user, chat=chat))
@@ -147,18 +101,6 @@ class Sim(Records):
 
     def block(self, user: Who) -> Delivery:
         return self.deliver(self.drafts.unfollow(user))
-
-    def join(self, group: Group | str) -> Delivery:
-        return self.deliver(self.drafts.join(group))
-
-    def leave(self, group: Group | str) -> Delivery:
-        return self.deliver(self.drafts.leave(group))
-
-    def member_joined(self, group: Group | str, *users: Who) -> Delivery:
-        return self.deliver(self.drafts.member_joined(group, *users))
-
-    def member_left(self, group: Group | str, *users: Who) -> Delivery:
-        return self.deliver(self.drafts.member_left(group, *users))
 
     # Webhooks.
 
@@ -270,7 +212,3 @@ class Sim(Records):
 
     def close(self) -> None:
         self._webhooks.close()
-
-
-def _medium(data: bytes | None, name: str) -> Medium | None:
-    return None if data is None else medium(data, name=name)
