@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+
+from pydantic import SecretStr
 
 from dispatcher.commit.tracker import Slot
 from dispatcher.conversations.mailbox import Job, Mailbox, Wait
@@ -32,6 +34,7 @@ from jobworker.record.conversations import Decision
 from jobworker.record.waiting_answers import ButtonShown, kept
 from jobworker.runs import JobMemo
 from jobworker.sending.button import BEFORE_END_SECONDS, SlowAnswers, may_be_offered, message_of
+from linedesk.compose.bot import read_bot_secrets, read_bot_settings
 from linedesk.store.documents import Document, conversation_id, make_document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import KEPT_FOR
@@ -42,7 +45,7 @@ from linedesk.testing.answers import Sent
 from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
 from linedesk.testing.files import SentContents
 from linedesk.testing.memory import Memory, as_stored
-from linedesk.testing.people import CHANNEL, People
+from linedesk.testing.people import CHANNEL, People, told_by_operator
 from linedesk.testing.webhooks import Webhooks
 
 START = datetime(2027, 1, 4, 0, 0, tzinfo=UTC)
@@ -60,8 +63,9 @@ REFUSED = "In production the event becomes a dead letter at once: each further t
 class BotTest(People):
     """A simulated environment for one bot.
 
-    `settings` overrides the bot's own settings, `secrets` has its declared secrets. An exception of
-    a handler reaches the test, and its decisions have no effect. `api` is the value of `talk.api`:
+    `settings` overrides the bot's own settings, `secrets` has its declared secrets; SettingsError
+    is raised as at the dispatcher's start. An exception of a handler reaches the test, and its
+    decisions have no effect. `api` is the value of `talk.api`:
     the test's stand-in for LINE's MessagingApi. `slow_answers` is the operator's setting
     SLOW_ANSWERS.
     """
@@ -87,8 +91,10 @@ class BotTest(People):
             raise ValueError("start has no time zone")
         super().__init__(bot, Webhooks())
         self.bot = bot
-        self.settings = _settings_of(bot, settings or {})
-        self.secrets = _secrets_of(bot, secrets or {})
+        given = {name: told_by_operator(value) for name, value in (settings or {}).items()}
+        self.settings = read_bot_settings(bot, given)
+        hidden = {name: SecretStr(value) for name, value in (secrets or {}).items()}
+        self.secrets = read_bot_secrets(bot, hidden)
         self.quota = MonthlyQuota()
         self._now = start.astimezone(UTC)
         self._api = api
@@ -293,25 +299,6 @@ class BotTest(People):
         if self._api is None:
             raise NotHere("talk.api: there is no LINE here; give BotTest(bot, api=...) a stand-in")
         return self._api
-
-
-def _settings_of(bot: Bot, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values with which the dispatcher would start. Raises ValueError if it would not start."""
-    unknown = given.keys() - bot.settings.keys()
-    if unknown:
-        raise ValueError(f"the bot has no setting {', '.join(sorted(unknown))}")
-    settings = {**bot.settings, **given}
-    if bot.check_settings is not None:
-        bot.check_settings(settings)
-    return MappingProxyType(settings)
-
-
-def _secrets_of(bot: Bot, given: Mapping[str, str]) -> Mapping[str, str]:
-    """The values with which the dispatcher would start. Raises ValueError if it would not start."""
-    missing = [name for name in bot.secrets if name not in given]
-    if missing:
-        raise ValueError(f"the bot needs BotTest(..., secrets={{{missing[0]!r}: ...}})")
-    return MappingProxyType({name: given[name] for name in bot.secrets})
 
 
 def _sent(effect: Document, *, is_late: bool) -> Sent:

@@ -32,7 +32,7 @@ from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import Daily
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import HandlerFailed, KitError
-from linedesk.testing.people import CHANNEL, People
+from linedesk.testing.people import CHANNEL, People, told_by_operator
 from linedesk.testing.webhooks import Webhooks
 from linesim.model.calls import Call
 from linesim.model.media import medium
@@ -130,11 +130,6 @@ def real_stack() -> Iterator[RealStack]:
         yield stack
 
 
-def _told(value: Any) -> str:
-    """A bot's setting in the operator's form."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 WAYS = frozenset({"reply", "push", "multicast"})
 # As in memory, every test begins at nine in the morning in Tokyo.
 START = Daily(time(9), ZoneInfo("Asia/Tokyo"))
@@ -157,7 +152,7 @@ class RealBotTest(People):
         secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         named = bot if isinstance(bot, str) else name_of_bot(bot)
-        told = ", ".join(f"{name}={_told(value)}" for name, value in settings.items())
+        told = ", ".join(f"{name}={told_by_operator(value)}" for name, value in settings.items())
         hidden = "\n".join(f"{name}={value}" for name, value in secrets.items())
         stack.play(named, BOT_SETTINGS=told, BOT_SECRETS=hidden)
         self._bot = load_bot(named)
