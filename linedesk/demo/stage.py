@@ -11,6 +11,7 @@ import queue
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -26,6 +27,7 @@ from linedesk.settings.settings import Settings
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linesim import Sim
+from linesim.model.deliveries import Delivery, Event
 
 DATABASE = "line_bot"
 START_SECONDS = 30.0
@@ -128,6 +130,18 @@ class Stage:
         self.wait_for(self._takes_webhooks, "frontdesk")
         self.wait_for(lambda: DISPATCHER_READY in self.log_of("dispatcher"), "dispatcher")
         self._playing = wanted
+
+    def deliver(self, *events: Event) -> Delivery:
+        """Send the events as LINE in one webhook; raises DemoFailed if they are not stored."""
+        delivery = self.sim.deliver(*events)
+        if delivery.status != 200:
+            said = delivery.status or delivery.error
+            raise DemoFailed(self.with_log(f"a webhook was not stored: {said}", "frontdesk"))
+        return delivery
+
+    def now(self) -> datetime:
+        """The time of LINE and of the bot."""
+        return datetime.fromtimestamp(self.sim.platform.read(lambda p: p.clock.time()), UTC)
 
     @property
     def database(self) -> Database[Any]:

@@ -53,7 +53,7 @@ def print_summary(console: Console, play: Play, report: Report, *, mongod_versio
     events = play.events
     answered = [event.answered_ms(call) for event in events for call in event.answers]
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row("events", f"{len(events)} in {play.webhooks} webhooks, all stored")
+    table.add_row("events", f"{len(events)} in {len(play.sim.deliveries)} webhooks, all stored")
     table.add_row("answers", f"{len(answered)}, none missing")
     table.add_row("double answers", str(len(report.answered_twice)))
     stored = [event.delivery.milliseconds or 0.0 for event in events]

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from os import pathsep
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +24,6 @@ import linesim
 from jobworker.bot.events import model_of
 from linedesk.compose.bot import load_bot
 from linedesk.demo.stage import Stage
-from linedesk.settings.errors import DemoFailed
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import Document, key_of, text_of
 from linedesk.store.records.effects import WITH_OUTBOX
@@ -56,20 +55,9 @@ class RealStack(Stage):
         path = pathsep.join(sorted(sys.path, key=_is_of_tests))
         super().play(bot, PYTHONPATH=path, **settings)
 
-    def deliver(self, event: Document) -> None:
-        """Send an event as LINE; returns when it is stored."""
-        delivery = self.sim.deliver(event)
-        if delivery.status != 200:
-            said = delivery.status or delivery.error
-            raise DemoFailed(self.with_log(f"a webhook was not stored: {said}", "frontdesk"))
-
     def wait_until_quiet(self) -> None:
         """Wait until no work is under way; raises DemoFailed after a time-out."""
         self.wait_for(self.is_quiet, "dispatcher")
-
-    def now(self) -> datetime:
-        """Bot time."""
-        return datetime.fromtimestamp(self.sim.platform.read(lambda p: p.clock.time()), UTC)
 
     def move_to(self, moment: datetime) -> None:
         """Move the clock ahead to a moment; no effect if that is past."""

@@ -26,6 +26,12 @@ class Stage:
         self.rows: list[dict[str, Any]] = []
         self.bot: Callable[[], None] = lambda: None
 
+    def deliver(self, *events: Any) -> Any:
+        return self.sim.deliver(*events)
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.sim.platform.clock.time(), UTC)
+
     @property
     def database(self) -> Any:
         return {"schedule": self}

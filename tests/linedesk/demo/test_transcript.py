@@ -39,7 +39,8 @@ def written(console: Console) -> str:
 
 
 def summary(console: Console, events: list[Event], rings: list[Ring], **found: Any) -> None:
-    play: Any = SimpleNamespace(events=events, rings=rings, webhooks=2)
+    sim = SimpleNamespace(deliveries=[one.delivery for one in events])
+    play: Any = SimpleNamespace(events=events, rings=rings, sim=sim)
     report = Report(
         events_sent=2, accepted=2, refused=0, answered_once=2, answered_unaccepted=0, **found
     )

@@ -58,31 +58,27 @@ def parsed(sim, received):
 
 
 MESSAGES = {
-    "text": (lambda sim, user, chat: sim.say(user, "やあ😀", chat=chat), TextMessageContent),
+    "text": (lambda drafts, user, chat: drafts.text(user, "やあ😀", chat=chat), TextMessageContent),
     "sticker": (
-        lambda sim, user, chat: sim.deliver(sim.drafts.sticker(user, chat=chat)),
+        lambda drafts, user, chat: drafts.sticker(user, chat=chat),
         StickerMessageContent,
     ),
-    "image": (
-        lambda sim, user, chat: sim.deliver(sim.drafts.medium("image", user, chat=chat)),
-        ImageMessageContent,
-    ),
-    "video": (
-        lambda sim, user, chat: sim.deliver(sim.drafts.medium("video", user, chat=chat)),
-        VideoMessageContent,
-    ),
-    "audio": (
-        lambda sim, user, chat: sim.deliver(sim.drafts.medium("audio", user, chat=chat)),
-        AudioMessageContent,
-    ),
-    "file": (
-        lambda sim, user, chat: sim.deliver(sim.drafts.medium("file", user, chat=chat)),
-        FileMessageContent,
-    ),
     "location": (
-        lambda sim, user, chat: sim.deliver(sim.drafts.location(user, chat=chat)),
+        lambda drafts, user, chat: drafts.location(user, chat=chat),
         LocationMessageContent,
     ),
+    **{
+        kind: (
+            lambda drafts, user, chat, kind=kind: drafts.medium(kind, user, chat=chat),
+            content_class,
+        )
+        for kind, content_class in {
+            "image": ImageMessageContent,
+            "video": VideoMessageContent,
+            "audio": AudioMessageContent,
+            "file": FileMessageContent,
+        }.items()
+    },
 }
 
 
@@ -90,8 +86,8 @@ MESSAGES = {
 @pytest.mark.parametrize("place", ["user", "group", "room"])
 def test_every_kind_of_message_is_lines_own(sim, bot, taro, kind, place):
     chat = None if place == "user" else sim.add_group("皆", [taro], kind=place)
-    act, content_class = MESSAGES[kind]
-    delivery = act(sim, taro, chat)
+    draft, content_class = MESSAGES[kind]
+    delivery = sim.deliver(draft(sim.drafts, taro, chat))
     (event,) = parsed(sim, bot.last)
     assert type(event) is MessageEvent
     assert type(event.message) is content_class
