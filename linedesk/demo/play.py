@@ -1,4 +1,4 @@
-"""The demo's conversations: what users do in each scene, and what the bot has to say to it.
+"""The demo's conversations: the acts of users in each scene, and the answers that they need.
 
 linesim's judge compares each scene with LINE's record of it.
 """

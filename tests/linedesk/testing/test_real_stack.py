@@ -114,7 +114,7 @@ def an_act(chance: Random) -> Act:
 
 
 def what_came_of(act: Act, test: People) -> Any:
-    """What the users of a test see after an act, and what the bot keeps of them."""
+    """The sends that users of a test see after an act, and the data that the bot keeps of them."""
     try:
         # The order between different users is not promised.
         sent = sorted(
