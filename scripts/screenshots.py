@@ -19,9 +19,10 @@ from playwright.sync_api import sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import linesim  # noqa: E402
 from linedesk.compose.private_mongod import EmbeddedMongod  # noqa: E402
 from linedesk.compose.supervisor import Signals, signals_on  # noqa: E402
-from linedesk.demo.environment import DATABASE, DemoEnvironment  # noqa: E402
+from linedesk.demo.stage import DATABASE, Stage  # noqa: E402
 from linedesk.setup.collections import create_collections  # noqa: E402
 from linedesk.store.client import connect  # noqa: E402
 from tests.conftest import CHROMIUM_ARGUMENTS  # noqa: E402
@@ -50,12 +51,12 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-def chat(browser: Any, stage: DemoEnvironment, says: tuple[str, ...]) -> Any:
+def chat(browser: Any, stage: Stage, says: tuple[str, ...]) -> Any:
     """The chat page after 佐藤花子 said these, each answered by the bot."""
     for name in ("佐藤花子", "田中太郎"):
-        stage.post("/sim/users", {"name": name, "friend": True})
+        stage.sim.add_user(name)
     page = browser.new_page(viewport=CHAT, locale="ja-JP", timezone_id="Asia/Tokyo")
-    page.goto(stage.linesim_url)
+    page.goto(stage.sim.url)
     page.get_by_role("button", name="佐藤花子").click()
     for count, text in enumerate(says, 1):
         page.fill("#text", text)
@@ -65,16 +66,17 @@ def chat(browser: Any, stage: DemoEnvironment, says: tuple[str, ...]) -> Any:
 
 
 @contextmanager
-def stage_of(bot: str) -> Iterator[DemoEnvironment]:
+def stage_of(bot: str) -> Iterator[Stage]:
     """Every process of the demo with this bot."""
     signals = Signals()
     with (
         signals_on(signals),
         TemporaryDirectory(prefix="linedesk-screenshots-") as folder,
-        DemoEnvironment(Path(folder), bot=f"linedesk.bots.{bot}:bot", signals=signals) as stage,
+        linesim.running() as sim,
+        Stage(Path(folder), sim, signals=signals) as stage,
     ):
         stage.start_mongod()
-        stage.start_rooms()
+        stage.play(f"linedesk.bots.{bot}:bot")
         yield stage
 
 

@@ -42,10 +42,13 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk.console": BASE | {"jobworker"},
     "linedesk.setup": BASE | {"linedesk.settings", "linedesk.console", "jobworker"},
     "linedesk.compose": PARTS | {"linedesk.setup", "linesim"},
-    "linedesk.demo": COMPOSED,
+    "linedesk.demo": BASE
+    | {"linedesk.settings", "linedesk.setup", "linedesk.bots", "linesim", "linedesk.compose"},
     "linedesk.doctor": COMPOSED,
     "linedesk.backup": COMPOSED,
-    "linedesk.testing": COMPOSED | {"linedesk.demo"},
+    "linedesk.testing": BASE
+    | CONVERSATIONS
+    | {"jobworker", "linedesk.settings", "linesim", "linedesk.compose", "linedesk.demo"},
     "linedesk.cli": COMPOSED
     | {"linedesk.demo", "linedesk.doctor", "linedesk.backup", "linedesk.testing"},
 }

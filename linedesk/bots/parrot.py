@@ -19,6 +19,15 @@ from linedesk import Bot, Talk
 
 bot = Bot(profiles=True)
 
+NAMES = {
+    ImageMessageContent: "写真ですね...",
+    VideoMessageContent: "動画ですね...",
+    AudioMessageContent: "ボイスメッセージですね...",
+    FileMessageContent: "ファイルですね...",
+    LocationMessageContent: "位置情報ですね...",
+    StickerMessageContent: "スタンプですね",
+}
+
 
 def named(talk: Talk, words: str) -> str:
     """The words after the sender's name; without it if LINE did not return it in time."""
@@ -30,34 +39,9 @@ def text(event: MessageEvent, talk: Talk) -> None:
     talk.reply(named(talk, f"はい、{event.message.text}、ですね。"))
 
 
-@bot.add(MessageEvent, message=ImageMessageContent)
-def image(event: MessageEvent, talk: Talk) -> None:
-    talk.reply(named(talk, "写真ですね..."))
-
-
-@bot.add(MessageEvent, message=VideoMessageContent)
-def video(event: MessageEvent, talk: Talk) -> None:
-    talk.reply(named(talk, "動画ですね..."))
-
-
-@bot.add(MessageEvent, message=AudioMessageContent)
-def audio(event: MessageEvent, talk: Talk) -> None:
-    talk.reply(named(talk, "ボイスメッセージですね..."))
-
-
-@bot.add(MessageEvent, message=FileMessageContent)
-def file(event: MessageEvent, talk: Talk) -> None:
-    talk.reply(named(talk, "ファイルですね..."))
-
-
-@bot.add(MessageEvent, message=LocationMessageContent)
-def location(event: MessageEvent, talk: Talk) -> None:
-    talk.reply(named(talk, "位置情報ですね..."))
-
-
-@bot.add(MessageEvent, message=StickerMessageContent)
-def sticker(event: MessageEvent, talk: Talk) -> None:
-    talk.reply(named(talk, "スタンプですね"))
+@bot.add(MessageEvent, message=list(NAMES))
+def no_text(event: MessageEvent, talk: Talk) -> None:
+    talk.reply(named(talk, NAMES[type(event.message)]))
 
 
 @bot.add(FollowEvent)

@@ -72,7 +72,7 @@ def goodbye(event: UnfollowEvent | LeaveEvent, talk: Talk) -> None:
 
 @bot.timer("ring")
 def ring(event: TimerEvent, talk: Talk) -> None:
-    keep([name for name in waiting(talk) if name != event.name], talk)
+    talk.data["waiting"] = [name for name in waiting(talk) if name != event.name]
     talk.push(f"{event.data['seconds']}秒経ちました")
 
 
@@ -86,7 +86,7 @@ def start(seconds: int | None, talk: Talk) -> None:
         # Named by its event: two timers of the same length have different names.
         name = f"ring:{talk.event_id}"
         talk.after(seconds, name, seconds=seconds)
-        keep([*waiting(talk), name], talk)
+        talk.data["waiting"] = [*waiting(talk), name]
         talk.reply(f"{seconds}秒後にお知らせします")
 
 
@@ -101,7 +101,7 @@ def stop_all(talk: Talk) -> int:
     names = waiting(talk)
     for name in names:
         talk.cancel(name)
-    keep([], talk)
+    talk.data.pop("waiting", None)
     return len(names)
 
 
@@ -109,13 +109,6 @@ def waiting(talk: Talk) -> list[str]:
     """The names of the timers that have not fired yet."""
     names: list[str] = talk.data.get("waiting", [])
     return names
-
-
-def keep(names: list[str], talk: Talk) -> None:
-    if names:
-        talk.data["waiting"] = names
-    else:
-        talk.data.pop("waiting", None)
 
 
 def seconds_of(number: re.Match[str]) -> int | None:

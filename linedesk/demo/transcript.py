@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from statistics import median
 from zoneinfo import ZoneInfo
 
@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from linedesk.demo.conversation import BotAnswer, Event
-from linedesk.demo.scenarios import Scene
-from linedesk.demo.timed_events import DemoTimer
+from linedesk.demo.play import Event, Play, Scene
+from linesim import Report
 
 TOKYO = ZoneInfo("Asia/Tokyo")
 # The width for a file or a pipe.
@@ -44,57 +43,46 @@ def print_scene(console: Console, scene: Scene, *, bot: str) -> None:
     """Print a scene as a table: each event with its answers below it, or the messages of timers."""
     console.print()
     console.print(Text(scene.title, style="bold"))
-    console.print(_by_the_clock(scene, bot) if scene.timers else _conversation(scene, bot))
+    console.print(_by_the_clock(scene, bot) if scene.rings else _conversation(scene, bot))
     if scene.remark:
         console.print(scene.remark, style="dim")
 
 
-def print_summary(
-    console: Console,
-    events: Sequence[Event],
-    *,
-    webhooks: int,
-    timers: Sequence[DemoTimer],
-    closest_seconds: float | None,
-    mongod_version: str,
-) -> None:
+def print_summary(console: Console, play: Play, report: Report, *, mongod_version: str) -> None:
     """The figures of the whole conversation."""
-    answers = [answer for event in events for answer in event.answers]
+    events = play.events
+    answered = [event.answered_ms(call) for event in events for call in event.answers]
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row("events", f"{len(events)} in {webhooks} webhooks, all stored")
-    table.add_row("answers", f"{len(answers)}, none missing")
-    table.add_row("double answers", str(doubles(events)))
-    table.add_row("200 to webhooks", _spread([event.stored_ms for event in events]))
-    table.add_row("answered", _spread([answer.milliseconds for answer in answers]))
-    if timers:
-        table.add_row("by the clock", _punctuality([timer.late_ms for timer in timers]))
-    table.add_row("closest two calls", _closest(closest_seconds))
+    table.add_row("events", f"{len(events)} in {len(play.sim.deliveries)} webhooks, all stored")
+    table.add_row("answers", f"{len(answered)}, none missing")
+    table.add_row("double answers", str(len(report.answered_twice)))
+    stored = [event.delivery.milliseconds or 0.0 for event in events]
+    table.add_row("200 to webhooks", _spread(stored))
+    table.add_row("answered", _spread(answered))
+    if play.rings:
+        table.add_row("by the clock", _punctuality([ring.late_ms for ring in play.rings]))
+    table.add_row("closest two calls", _closest(min(report.closest_starts.values(), default=None)))
     table.add_row("MongoDB", mongod_version)
     console.print()
     console.print(Text("summary", style="bold"))
     console.print(table)
 
 
-def doubles(events: Sequence[Event]) -> int:
-    """How many events were answered more than once."""
-    return sum(len(event.answers) > 1 for event in events)
-
-
 def _conversation(scene: Scene, bot: str) -> Table:
     table = _table({"200": 8, "started": 8, "answered": 8})
     for event in scene.events:
-        table.add_row(_who(event), *_cells(event))
-        for answer in event.answers:
-            table.add_row(*_said(bot, answer.text))
+        table.add_row(Text(event.deed.who), *_cells(event))
+        for _ in event.answers:
+            table.add_row(*_said(bot, event.deed.answer or ""))
     return table
 
 
 def _by_the_clock(scene: Scene, bot: str) -> Table:
     table = _table({"due in Tokyo": 17, "ms late": 8})
     table.add_row(Text(f"⏰ +{timedelta(seconds=round(scene.advanced))}"))
-    for timer in scene.timers:
-        due = f"{timer.due.astimezone(TOKYO):%d %b %H:%M:%S}"
-        table.add_row(*_said(f"{bot} to {timer.who.name}", timer.text), due, f"{timer.late_ms:.0f}")
+    for ring in scene.rings:
+        due = f"{datetime.fromtimestamp(ring.due, TOKYO):%d %b %H:%M:%S}"
+        table.add_row(*_said(f"{bot} to {ring.who}", ring.text), due, f"{ring.late_ms:.0f}")
     return table
 
 
@@ -112,18 +100,10 @@ def _said(bot: str, text: str) -> tuple[Text, Text]:
     return Text(f"  {bot}", style="green"), Text(text, style="green")
 
 
-def _who(event: Event) -> Text:
-    where = f" @{event.deed.where}" if event.deed.where else ""
-    return Text(event.deed.who.name + where)
-
-
 def _cells(event: Event) -> tuple[Text, str, str, str]:
     started = f"{event.started_ms:.1f}" if event.started_ms is not None else ""
-    return (Text(event.deed.shown), f"{event.stored_ms:.1f}", started, _first(event.answers))
-
-
-def _first(answers: Sequence[BotAnswer]) -> str:
-    return f"{answers[0].milliseconds:.1f}" if answers else "-"
+    answered = f"{event.answered_ms(event.answers[0]):.1f}" if event.answers else "-"
+    return Text(event.deed.shown), f"{event.delivery.milliseconds:.1f}", started, answered
 
 
 def _spread(milliseconds: Sequence[float]) -> str:

@@ -27,21 +27,10 @@ __all__ = [
     "Waiting",
 ]
 
-_MODULES = {
-    "linedesk.testing.answers": (
-        "Answers",
-        "Sent",
-        "Waiting",
-    ),
-    "linedesk.testing.bot_test": ("BotTest",),
-    "linedesk.testing.errors": (
-        "BotWarning",
-        "EndlessTimers",
-        "HandlerFailed",
-        "KitError",
-        "NotHere",
-    ),
-    "linedesk.testing.people": ("People",),
+_ELSEWHERE = {
+    **dict.fromkeys(("Answers", "Sent", "Waiting"), "answers"),
+    "BotTest": "bot_test",
+    "People": "people",
 }
 
 
@@ -52,7 +41,7 @@ if not TYPE_CHECKING:
         """A name of the kit, imported at its first use."""
         from importlib import import_module
 
-        for module, names in _MODULES.items():
-            if name in names:
-                return getattr(import_module(module), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = _ELSEWHERE.get(name, "errors")
+        return getattr(import_module(f"linedesk.testing.{module}"), name)

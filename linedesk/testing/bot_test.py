@@ -1,68 +1,57 @@
 """`BotTest`: a bot in a conversation within one process, in milliseconds.
 
-Rules, talk, decisions and timers are those of production; only the services behind them are
-replaced: MongoDB by `memory`, LINE by the list of sends, the thread that fires timers by `advance`.
+The core's pure step (`jobworker.decide`) decides each event, with the rules, talk and timers of
+production. Only the services behind them are replaced: MongoDB by `memory`, LINE by the list of
+sends, the thread that fires timers by `advance`.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from types import MappingProxyType
+from types import SimpleNamespace
 from typing import Any
 
-from dispatcher.conversations.mailbox import Following
+from pydantic import SecretStr
+
+from dispatcher.commit.tracker import Slot
+from dispatcher.conversations.mailbox import Job, Mailbox, Wait
 from jobworker.bot.bot import Bot, Rule
-from jobworker.bot.events import model_of
-from jobworker.bot.gather import MOST_TOGETHER, Gathering, answered
+from jobworker.bot.gather import answered
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.bot.timers import STATE_TIMER
+from jobworker.decide import Case, Decided, decide
 from jobworker.effects import is_timer
 from jobworker.errors import NoTimerHandler, PermanentError
+from jobworker.handler_runner import LocalRunner
 from jobworker.line.month import MonthlyQuota
-from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision
-from jobworker.record.waiting_answers import ButtonShown, fetched, kept
+from jobworker.record.waiting_answers import ButtonShown, kept
+from jobworker.runs import JobMemo
 from jobworker.sending.button import BEFORE_END_SECONDS, SlowAnswers, may_be_offered, message_of
+from linedesk.compose.bot import read_bot_secrets, read_bot_settings
 from linedesk.store.documents import Document, conversation_id, make_document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import KEPT_FOR
 from linedesk.store.records.timers import RUN_AT
-from linedesk.store.redaction import message_id_of, unsent_id_of
+from linedesk.store.records.waits import Why
 from linedesk.store.timers import make_timer_document
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
 from linedesk.testing.files import SentContents
 from linedesk.testing.memory import Memory, as_stored
-from linedesk.testing.people import CHANNEL, People
-from linedesk.testing.remote import RemoteBot
+from linedesk.testing.people import CHANNEL, People, told_by_operator
 from linedesk.testing.webhooks import Webhooks
-
-
-@dataclass
-class Line:
-    """The queue of one conversation: messages being gathered, and later documents."""
-
-    documents: deque[Document] = field(default_factory=deque)
-    gathering: Gathering | None = None
-    """The time of the first of them."""
-    until: datetime | None = None
-    """When gathering ends unless more messages come; None for an empty queue."""
-
-    def due(self) -> datetime:
-        """`until` of a queue that is not empty."""
-        assert self.until is not None, "nothing waits there"
-        return self.until
-
 
 START = datetime(2027, 1, 4, 0, 0, tzinfo=UTC)
 """A Monday, nine in the morning in Tokyo."""
+ALONE: Any = SimpleNamespace(lock=nullcontext(), is_reading=False)
+"""The owner of all mailboxes: a test has one thread."""
 MOST_FIRINGS = 1_000
 FAILED = (
     "In production the handler is tried HANDLER_TRIES times in all, without any effects in "
@@ -74,11 +63,11 @@ REFUSED = "In production the event becomes a dead letter at once: each further t
 class BotTest(People):
     """A simulated environment for one bot.
 
-    `settings` overrides the bot's own settings, `secrets` has its declared secrets. An exception of
-    a handler reaches the test, and its decisions have no effect. `api` is the value of `talk.api`:
+    `settings` overrides the bot's own settings, `secrets` has its declared secrets; SettingsError
+    is raised as at the dispatcher's start. An exception of a handler reaches the test, and its
+    decisions have no effect. `api` is the value of `talk.api`:
     the test's stand-in for LINE's MessagingApi. `slow_answers` is the operator's setting
-    SLOW_ANSWERS. With `remote` events and decisions pass through JSON, as with worker processes
-    (DISPATCHER_WORKERS=amqp), and values that JSON cannot hold are refused.
+    SLOW_ANSWERS.
     """
 
     quota: MonthlyQuota
@@ -93,7 +82,6 @@ class BotTest(People):
         start: datetime = START,
         api: Any = None,
         slow_answers: str = "push",
-        remote: bool = False,
     ) -> None:
         if not isinstance(bot, Bot):
             raise NotHere(
@@ -103,18 +91,19 @@ class BotTest(People):
             raise ValueError("start has no time zone")
         super().__init__(bot, Webhooks())
         self.bot = bot
-        self.settings = _settings_of(bot, settings or {})
-        self.secrets = _secrets_of(bot, secrets or {})
-        given = {"settings": self.settings, "secrets": self.secrets}
-        self._remote = RemoteBot(bot, **given) if remote else None
-        self._rules = self._remote.rules if self._remote is not None else bot
+        given = {name: told_by_operator(value) for name, value in (settings or {}).items()}
+        self.settings = read_bot_settings(bot, given)
+        hidden = {name: SecretStr(value) for name, value in (secrets or {}).items()}
+        self.secrets = read_bot_secrets(bot, hidden)
         self.quota = MonthlyQuota()
         self._now = start.astimezone(UTC)
         self._api = api
         self._slow_answers = SlowAnswers(slow_answers)
-        self._takes = timedelta(0)
+        self._takes = 0.0
         self._memory = Memory()
-        self._lines: dict[str, Line] = {}
+        self._mailboxes: dict[str, Mailbox] = {}
+        # When the messages that a conversation gathers are looked at again.
+        self._gathers_until: dict[str, datetime] = {}
         self._handled: set[str] = set()
         self._names: dict[str, str] = {}
         self._contents = SentContents()
@@ -135,7 +124,7 @@ class BotTest(People):
         A reply token is valid for 60 s. With SLOW_ANSWERS=button the user gets a button if a
         handler still runs ten seconds before its end; `taps` then delivers the answer.
         """
-        self._takes = timedelta(seconds=seconds)
+        self._takes = seconds
 
     def _rows(self) -> list[Document]:
         return self._memory.rows()
@@ -161,42 +150,31 @@ class BotTest(People):
         return (*self._put(as_stored(document)), *self._fire_until(self._now))
 
     def _put(self, document: Document) -> tuple[Sent, ...]:
-        """Append a document to its conversation's queue."""
-        line = self._lines.setdefault(conversation_id(document), Line())
-        line.documents.append(document)
-        return self._work_off(line)
+        """Append a document to the mailbox of its conversation."""
+        id_ = conversation_id(document)
+        mailbox = self._mailboxes.setdefault(id_, Mailbox(id_))
+        slot = Slot(document["_id"], token=None)
+        mailbox.jobs.append(Job(mailbox, document, slot, again=False, owner=ALONE))
+        return self._work_off(id_)
 
-    def _work_off(self, line: Line) -> tuple[Sent, ...]:
-        """Process the queue of a conversation, up to messages that are still gathered."""
-        sent: list[Sent] = []
-        while line.documents:
-            count = self._gathered(line)
-            if not count:
+    def _work_off(self, id_: str) -> tuple[Sent, ...]:
+        """Decide the documents of a conversation, up to messages that are still gathered."""
+        mailbox, sent = self._mailboxes[id_], list[Sent]()
+        self._gathers_until.pop(id_, None)
+        while mailbox.jobs:
+            result: tuple[Sent, ...] | Wait = ()
+            try:
+                result = self._result(mailbox.jobs[0])
+            finally:
+                if not isinstance(result, Wait):
+                    for _ in range(1 + mailbox.along):
+                        mailbox.jobs.popleft()
+                    mailbox.along = 0
+            if isinstance(result, Wait):
+                self._gathers_until[id_] = self._now + timedelta(seconds=result.seconds or 0.0)
                 break
-            together = [line.documents.popleft() for _ in range(count)]
-            line.gathering, line.until = None, None
-            sent.extend(self._decide(together, behind=line.documents))
+            sent.extend(result)
         return tuple(sent)
-
-    def _gathered(self, line: Line) -> int:
-        """The number of documents at the head to process together now; 0 if they wait."""
-        first, *behind = line.documents
-        talk = Talk(first, self._around(first))
-        if talk.raw.get("type") != "message" or talk.user_id is None:
-            return 1
-        rule = self._rules.rule_in(talk, model_of(first["event"]))
-        if rule is None or rule.gather is None:
-            return 1
-        clock = (self._now - START).total_seconds()
-        line.gathering = line.gathering or Gathering(rule.gather, first, is_old=False, clock=clock)
-        count, wait_seconds = line.gathering.look(
-            Following(behind, MOST_TOGETHER - 1, is_cut=False, is_reading=False),
-            belongs=partial(self._rules.gathers, rule, talk),
-            now=self._now,
-            clock=clock,
-        )
-        line.until = self._now + timedelta(seconds=wait_seconds)
-        return 0 if wait_seconds else 1 + count
 
     def _go_to(self, moment: datetime) -> tuple[Sent, ...]:
         sent = self._fire_until(moment.astimezone(UTC))
@@ -206,15 +184,14 @@ class BotTest(People):
     def _fire_until(self, moment: datetime) -> tuple[Sent, ...]:
         """Fire timers and process gathered messages up to `moment`, each at its time."""
         sent: list[Sent] = []
-        waiting = [line for line in self._lines.values() if line.until is not None]
-        while line := min(waiting, key=Line.due, default=None):
-            if line.due() > moment:
+        while self._gathers_until:
+            id_, due = min(self._gathers_until.items(), key=lambda one: one[1])
+            if due > moment:
                 break
-            sent.extend(self._ring_until(line.due()))
-            if line.until is not None:
-                self._now = max(self._now, line.due())
-                sent.extend(self._work_off(line))
-            waiting = [line for line in self._lines.values() if line.until is not None]
+            sent.extend(self._ring_until(due))
+            if id_ in self._gathers_until:
+                self._now = max(self._now, due)
+                sent.extend(self._work_off(id_))
         return (*sent, *self._ring_until(moment))
 
     def _ring_until(self, moment: datetime) -> tuple[Sent, ...]:
@@ -229,78 +206,70 @@ class BotTest(People):
             sent.extend(self._put(as_stored(document)))
         return tuple(sent)
 
-    def _decide(
-        self, documents: Sequence[Document], *, behind: Iterable[Document]
+    def _result(self, job: Job) -> tuple[Sent, ...] | Wait:
+        """Decide a document; returns the sends, or the wait for more messages."""
+        memo = job.memo = job.memo or JobMemo()
+        if self._memory.overtook(job.document):
+            return ()
+        case = self._case(job, memo)
+        with _explained():
+            decided = decide(case)
+        if isinstance(decided, Wait) and decided.why["code"] == Why.FETCHING_PROFILE:
+            user_id = str(case.talk.user_id)
+            name = self._names.get(user_id, user_id)
+            memo.profile = {"displayName": name, "at": self._now}
+            return self._result(job)
+        if not isinstance(decided, Decided):
+            assert isinstance(decided, Wait), "a handler's failure is raised here"
+            return decided
+        self._check_timers(decided.decision)
+        return self._carried_out(job.document, memo, decided.decision)
+
+    def _case(self, job: Job, memo: JobMemo) -> Case:
+        document = job.document
+        return Case(
+            job,
+            memo,
+            LocalRunner(self.bot),
+            make_talk=lambda: Talk(document, self._around(document)),
+            load=partial(self._memory.load, document),
+            # An unsend comes after its message: in the same mailbox, or when that is decided.
+            taken_back=lambda document: False,
+            call=partial(self._call, memo),
+            handler_seconds=math.inf,
+            now=self._now,
+            clock=(self._now - START).total_seconds(),
+        )
+
+    def _carried_out(
+        self, document: Document, memo: JobMemo, decision: Decision
     ) -> tuple[Sent, ...]:
-        """Decide documents like `jobworker.turn.Turns`."""
-        document = documents[0]
-        tap = fetched(document, lambda: self._memory.load(document), now=self._now)
-        if tap is not None:
-            return self._record(document, tap)
-        heard, decision, took = self._decision(documents, behind)
+        """Record the decision; returns the sends, with late replies as pushes."""
+        heard = memo.heard_with(document)
         if not heard:
             return ()
+        took = timedelta(seconds=memo.run.handler_seconds or 0.0)
         self._now += took
-        by_token = answered(heard)
-        is_shown = (
+        by_token, button = answered(heard), tuple[Sent, ...]()
+        if (
             self._slow_answers is SlowAnswers.BUTTON
             and may_be_offered(by_token)
             and took >= TOKEN_LIFE - timedelta(seconds=BEFORE_END_SECONDS)
-        )
-        if not is_shown:
-            return self._record(document, decision, is_late=took >= TOKEN_LIFE)
-        button = Sent(document["key"], "reply", (message_of(name_of(by_token)),))
-        waits = kept(decision, by_token, ButtonShown.YES, now=self._now)
-        return (button, *self._record(document, waits))
-
-    def _record(
-        self, document: Document, decision: Decision, *, is_late: bool = False
-    ) -> tuple[Sent, ...]:
-        """Record the decision; returns the sends, with late replies as pushes."""
+        ):
+            button = (Sent(document["key"], "reply", (message_of(name_of(by_token)),)),)
+            decision = kept(decision, by_token, ButtonShown.YES, now=self._now)
         if document["event"].get("mode") == "standby":
             decision = decision.given_up
-        with _explained():
-            sends = self._memory.record(document, decision)
-        way = {"way": "push"} if is_late else {}
-        return tuple(_sent({**one, **(way if one["way"] == "reply" else {})}) for one in sends)
+        is_late = took >= TOKEN_LIFE
+        recorded = self._memory.record(document, decision)
+        return (*button, *(_sent(one, is_late=is_late) for one in recorded))
 
-    def _decision(
-        self, documents: Sequence[Document], behind: Iterable[Document]
-    ) -> tuple[Sequence[Document], Decision, timedelta]:
-        """Run the handler; returns its decision and its duration."""
-        document, took = documents[0], timedelta(0)
-        heard: Sequence[Document] = [document]
-        event = model_of(document["event"])
-        talk = Talk(document, self._around(document))
-        with _explained():
-            rule = self._rules.rule_in(talk, event)
-            if rule is not None and rule.gather is not None:
-                taken_back = {unsent_id_of(one) for one in behind} - {None}
-                heard = [one for one in documents if message_id_of(one) not in taken_back]
-                if not heard:
-                    return heard, talk.decision(), took
-                event = [model_of(one["event"]) for one in heard]
-                talk.gathered(heard)
-            if rule is not None and rule.profile is True:
-                self._tell_profile(talk)
-            if document["event"].get("type") in ("follow", "unfollow"):
-                talk.know_friend(document["event"]["type"] == "follow")
-            if rule is not None:
-                took, self._takes = self._takes, took
-                self._call(rule, event, talk)
-            decision = talk.decision()
-        self._check_timers(decision)
-        return heard, decision, took
-
-    def _call(self, rule: Rule, event: Any, talk: Talk) -> None:
+    def _call(self, memo: JobMemo, rule: Rule, event: Any, talk: Talk) -> None:
+        memo.run.handler_seconds, self._takes = self._takes, 0.0
         # Its return type is None, but a bot without type hints may return a message.
         handler: Callable[..., object] = rule.handler
         with self._contents.while_handling():
-            if self._remote is not None:
-                handler = self._remote.handler_of(rule)
-                answer = self._remote.call(rule, talk)
-            else:
-                answer = handler(event, talk)
+            answer = handler(event, talk)
         if isinstance(answer, str) or hasattr(answer, "to_dict"):
             _warn_of_unsent(handler)
 
@@ -308,19 +277,11 @@ class BotTest(People):
         """Warn now of timers without a handler."""
         for one in filter(is_timer, decision.effects):
             waits = one[RUN_AT] is not None and one["name"] != STATE_TIMER
-            if waits and not self._rules.has_timer(one["name"]):
+            if waits and not self.bot.has_timer(one["name"]):
                 raise NoTimerHandler(
                     f"no handler for the timer {one['name']!r}: it becomes a dead letter when it "
                     f"fires"
                 )
-
-    def _tell_profile(self, talk: Talk) -> None:
-        """Simulate LINE's profile of a user who can be answered, once a day."""
-        if talk.user_id is None or talk.reply_token is None:
-            return
-        if not is_fresh(talk.profile, self._now):
-            name = self._names.get(talk.user_id, talk.user_id)
-            talk.know_profile({"displayName": name, "at": self._now})
 
     def _around(self, document: Document) -> TalkContext:
         return TalkContext(
@@ -329,7 +290,7 @@ class BotTest(People):
             content=self._contents.fetch,
             quota=lambda: self.quota,
             now=lambda: self._now,
-            per_member=self._rules.per_member,
+            per_member=self.bot.per_member,
             settings=self.settings,
             secrets=self.secrets,
         )
@@ -340,28 +301,10 @@ class BotTest(People):
         return self._api
 
 
-def _settings_of(bot: Bot, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values with which the dispatcher would start. Raises ValueError if it would not start."""
-    unknown = given.keys() - bot.settings.keys()
-    if unknown:
-        raise ValueError(f"the bot has no setting {', '.join(sorted(unknown))}")
-    settings = {**bot.settings, **given}
-    if bot.check_settings is not None:
-        bot.check_settings(settings)
-    return MappingProxyType(settings)
-
-
-def _secrets_of(bot: Bot, given: Mapping[str, str]) -> Mapping[str, str]:
-    """The values with which the dispatcher would start. Raises ValueError if it would not start."""
-    missing = [name for name in bot.secrets if name not in given]
-    if missing:
-        raise ValueError(f"the bot needs BotTest(..., secrets={{{missing[0]!r}: ...}})")
-    return MappingProxyType({name: given[name] for name in bot.secrets})
-
-
-def _sent(effect: Document) -> Sent:
-    to = effect["to"]
-    return Sent(tuple(to) if isinstance(to, list) else to, effect["way"], tuple(effect["messages"]))
+def _sent(effect: Document, *, is_late: bool) -> Sent:
+    to, way = effect["to"], effect["way"]
+    way = "push" if is_late and way == "reply" else way
+    return Sent(tuple(to) if isinstance(to, list) else to, way, tuple(effect["messages"]))
 
 
 def _warn_of_unsent(handler: Callable[..., object]) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import bson
 
-from jobworker.record.conversations import Decision, StoredConversation, checked
+from jobworker.record.conversations import Decision, StoredConversation
 from jobworker.record.record import named
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.timers import RUN_AT, SET_BY
-from linedesk.store.timers import Daily
+from linedesk.store.timers import TIMER, Daily
 
 
 def as_stored(document: Mapping[str, Any]) -> Document:
@@ -37,6 +37,8 @@ class Memory:
     def __init__(self) -> None:
         self._conversations: dict[str, bytes] = {}
         self._schedule: dict[str, Document] = {}
+        # By timer, the number of the last record that set or cancelled it.
+        self._orders: dict[str, int] = {}
 
     def load(self, document: Mapping[str, Any]) -> StoredConversation:
         """The conversation of a document, in the form for handlers."""
@@ -48,11 +50,8 @@ class Memory:
         return _decoded(self._conversations[id_]) if id_ in self._conversations else {}
 
     def record(self, document: Mapping[str, Any], decision: Decision) -> list[Document]:
-        """Write a handler's decision, all or nothing; returns the sends in order.
-
-        Raises BotError for values that MongoDB could not store.
-        """
-        if checked(decision).is_empty:
+        """Write a checked decision, all or nothing; returns the sends in order."""
+        if decision.is_empty:
             return []
         id_ = conversation_id(document)
         before = self.stored(id_)
@@ -80,6 +79,11 @@ class Memory:
             if left != answers:
                 self._conversations[id_] = bson.encode({**stored, ANSWERS: left})
 
+    def overtook(self, document: Mapping[str, Any]) -> bool:
+        """Whether a timer that fired was set again or cancelled by a later record."""
+        timer = document["event"].get(TIMER)
+        return timer is not None and timer["n"] < self._orders.get(timer["id"], 0)
+
     def rows(self) -> list[Document]:
         """The timers that wait, as rows of `schedule`, in the order in which they were set."""
         return list(self._schedule.values())
@@ -98,6 +102,7 @@ class Memory:
 
     def _set(self, effect: Document, event_id: str, n: int) -> None:
         self._schedule.pop(effect["timer"], None)
+        self._orders[effect["timer"]] = n
         if effect[RUN_AT] is None:
             return
         kept = {name: effect[name] for name in KEPT}

@@ -19,6 +19,11 @@ CHANNEL = "main"
 MESSAGES = frozenset({"text", "image", "video", "audio", "file", "location", "sticker"})
 
 
+def told_by_operator(value: Any) -> str:
+    """A value of the bot's own settings in the form of BOT_SETTINGS."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class People(ABC):
     """A bot in conversations with users ("U1"), groups ("C1") and rooms ("R1").
 

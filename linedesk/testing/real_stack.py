@@ -8,11 +8,12 @@ They start once for any number of tests; the dispatcher is restarted for another
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from os import pathsep
 from pathlib import Path
 from types import MappingProxyType
@@ -21,11 +22,8 @@ from zoneinfo import ZoneInfo
 
 import linesim
 from jobworker.bot.events import model_of
-from linedesk.compose import children
 from linedesk.compose.bot import load_bot
-from linedesk.compose.supervisor import Signals
-from linedesk.demo.environment import DATABASE, DISPATCHER_READY, STOP_SECONDS, DemoEnvironment
-from linedesk.settings.errors import DemoFailed
+from linedesk.demo.stage import Stage
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import Document, key_of, text_of
 from linedesk.store.records.effects import WITH_OUTBOX
@@ -33,66 +31,33 @@ from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import Daily
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import HandlerFailed, KitError
-from linedesk.testing.people import CHANNEL, People
+from linedesk.testing.people import CHANNEL, People, told_by_operator
 from linedesk.testing.webhooks import Webhooks
-from linesim import Sim
 from linesim.model.calls import Call
 from linesim.model.media import medium
 
 # The number of newest documents that are checked for completion; `progress` lists a thousand.
 NEWEST = 500
-# A replaced dispatcher has no documents under way.
-DRAIN_SECONDS = 2
+WAITING: Mapping[str, Any] = {RUN_AT: {"$ne": None}}
+SETTINGS = {
+    "LINE_ACCESS_INTERVAL_MS": "0",
+    "HANDLER_TRIES": "1",
+    # A replaced dispatcher has no documents under way.
+    "DRAIN_SECONDS": "2",
+}
 
 
-class RealStack(DemoEnvironment):
-    """A context manager that runs from `start` to its end; for one test at a time."""
+class RealStack(Stage):
+    """A stage for one test at a time."""
 
-    def __init__(self, folder: Path, sim: Sim) -> None:
-        super().__init__(folder, bot="", signals=Signals())
-        self.sim = sim
-        self.linesim_url = sim.url
-        sim.webhook_url = f"{self.frontdesk_url}/callback"
-        self._playing: tuple[str, str, str] | None = None
-        self._tests = 0
-
-    def start(self) -> None:
-        """Start all processes except the dispatcher, which `play` starts; raises DemoFailed."""
-        self.start_mongod()
-        self._start("frontdesk", ["--verbose"], self._environ())
-
-    def play(self, bot: str, settings: Mapping[str, Any], secrets: Mapping[str, str]) -> int:
-        """Run this bot (`module:name`) in the dispatcher; returns the number of the test."""
-        told = ", ".join(f"{name}={_told(value)}" for name, value in settings.items())
-        hidden = "\n".join(f"{name}={value}" for name, value in secrets.items())
-        if self._playing != (bot, told, hidden):
-            self._playing = None
-            if "dispatcher" in self._processes:
-                process = self._processes.pop("dispatcher")
-                children.stop(process, timeout_seconds=STOP_SECONDS["dispatcher"])
-            environ = {**self._environ(), "BOT": bot, "BOT_SETTINGS": told}
-            environ["BOT_SECRETS"] = hidden
-            self._start("dispatcher", ["--verbose"], environ)
-            self.wait_for(lambda: self._answers(f"{self.frontdesk_url}/readyz"), "frontdesk")
-            self.wait_for(lambda: DISPATCHER_READY in self.log_of("dispatcher"), "dispatcher")
-            self._playing = bot, told, hidden
-        self._tests += 1
-        return self._tests
-
-    def deliver(self, event: Document) -> None:
-        """Send an event as LINE; returns when it is stored."""
-        delivery = self.sim.deliver(event)
-        if delivery.status != 200:
-            said = delivery.status or delivery.error
-            raise DemoFailed(self._with_log(f"a webhook was not stored: {said}", "frontdesk"))
+    def play(self, bot: str, **settings: str) -> None:
+        # Bots are found as in pytest, after all installed packages.
+        path = pathsep.join(sorted(sys.path, key=_is_of_tests))
+        super().play(bot, PYTHONPATH=path, **settings)
 
     def wait_until_quiet(self) -> None:
         """Wait until no work is under way; raises DemoFailed after a time-out."""
         self.wait_for(self.is_quiet, "dispatcher")
-
-    def now(self) -> datetime:
-        """Bot time."""
-        return datetime.fromtimestamp(self.sim.platform.read(lambda p: p.clock.time()), UTC)
 
     def move_to(self, moment: datetime) -> None:
         """Move the clock ahead to a moment; no effect if that is past."""
@@ -103,54 +68,36 @@ class RealStack(DemoEnvironment):
 
     def next_due(self) -> datetime | None:
         """The time of the next timer; None if none waits."""
-        rows = self.collection("schedule").find(WAITING).sort(RUN_AT, 1).limit(1)
+        rows = self.database["schedule"].find(WAITING).sort(RUN_AT, 1).limit(1)
         return next((row[RUN_AT] for row in rows), None)
 
     def forget_timers(self) -> None:
         """Delete the timers of a finished test."""
-        self.collection("schedule").delete_many({})
+        self.database["schedule"].delete_many({})
 
     def take_letters(self) -> list[Document]:
         """Return and delete the new dead letters."""
-        letters = list(self.collection("deadletters").find())
-        self.collection("deadletters").delete_many(
-            {"_id": {"$in": [one["_id"] for one in letters]}}
-        )
+        letters = list(self.database["deadletters"].find())
+        self.database["deadletters"].delete_many({"_id": {"$in": [one["_id"] for one in letters]}})
         return letters
-
-    def collection(self, name: str) -> Any:
-        """A collection of the database."""
-        assert self._client is not None
-        return self._client[DATABASE][name]
 
     def is_quiet(self) -> bool:
         """Whether all that was stored is finished, every outbox is empty, and no timer is due."""
         # Work moves from recvq to the outboxes, from there to `schedule`, and back to recvq, so
         # recvq is checked once more at the end.
         stored = self._stored()
-        progress = self.collection("progress").find_one({"_id": DISPATCHER}) or {}
+        progress = self.database["progress"].find_one({"_id": DISPATCHER}) or {}
         return (
             stored <= {*progress.get("ring", ()), *progress.get("finished", ())}
-            and self.collection("conversations").find_one(WITH_OUTBOX) is None
-            and self.collection("schedule").find_one({RUN_AT: {"$lte": self.now()}}) is None
+            and self.database["conversations"].find_one(WITH_OUTBOX) is None
+            and self.database["schedule"].find_one({RUN_AT: {"$lte": self.now()}}) is None
             and self._stored() == stored
         )
 
     def _stored(self) -> set[Any]:
         """The newest documents of recvq."""
-        recvq = self.collection("recvq").find({"heartbeat": None}, {"_id": 1})
+        recvq = self.database["recvq"].find({"heartbeat": None}, {"_id": 1})
         return {document["_id"] for document in recvq.sort("$natural", -1).limit(NEWEST)}
-
-    def _environ(self) -> dict[str, str]:
-        return super()._environ() | {
-            "LINE_CHANNEL_SECRET": self.sim.secret,
-            "LINE_CHANNEL_ACCESS_TOKEN": self.sim.token,
-            "LINE_ACCESS_INTERVAL_MS": "0",
-            "HANDLER_TRIES": "1",
-            "DRAIN_SECONDS": str(DRAIN_SECONDS),
-            # Bots are found as in pytest, after all installed packages.
-            "PYTHONPATH": pathsep.join(sorted(sys.path, key=_is_of_tests)),
-        }
 
 
 def _is_of_tests(folder: str) -> bool:
@@ -159,30 +106,23 @@ def _is_of_tests(folder: str) -> bool:
     return not any(Path(folder).is_relative_to(other) for other in others)
 
 
-WAITING: Mapping[str, Any] = {RUN_AT: {"$ne": None}}
-
-
 @contextmanager
 def real_stack() -> Iterator[RealStack]:
     """Run the stack and remove all traces afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="linedesk-tests-") as folder,
         linesim.running(rate_limits=False) as sim,
+        RealStack(Path(folder), sim, settings=SETTINGS) as stack,
     ):
-        stack = RealStack(Path(folder), sim)
-        with stack:
-            stack.start()
-            yield stack
-
-
-def _told(value: Any) -> str:
-    """A bot's setting in the operator's form."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        stack.start_mongod()
+        yield stack
 
 
 WAYS = frozenset({"reply", "push", "multicast"})
 # As in memory, every test begins at nine in the morning in Tokyo.
 START = Daily(time(9), ZoneInfo("Asia/Tokyo"))
+# Of the tests of this process: their events have different ids.
+NUMBERS = itertools.count(1)
 
 
 class RealBotTest(People):
@@ -200,9 +140,11 @@ class RealBotTest(People):
         secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         named = bot if isinstance(bot, str) else name_of_bot(bot)
-        number = stack.play(named, settings, secrets)
+        told = ", ".join(f"{name}={told_by_operator(value)}" for name, value in settings.items())
+        hidden = "\n".join(f"{name}={value}" for name, value in secrets.items())
+        stack.play(named, BOT_SETTINGS=told, BOT_SECRETS=hidden)
         self._bot = load_bot(named)
-        super().__init__(self._bot, Webhooks(f"{number:06d}"))
+        super().__init__(self._bot, Webhooks(f"{next(NUMBERS):06d}"))
         self._stack = stack
         self._ids: dict[str, str] = {}
         # Whether messages may still be gathered.
@@ -233,10 +175,10 @@ class RealBotTest(People):
             platform.world.user(self.id(user)).name = name
 
     def _rows(self) -> list[Document]:
-        return list(self._stack.collection("schedule").find(WAITING))
+        return list(self._stack.database["schedule"].find(WAITING))
 
     def _stored(self, id_: str) -> Document:
-        found: Document | None = self._stack.collection("conversations").find_one({"_id": id_})
+        found: Document | None = self._stack.database["conversations"].find_one({"_id": id_})
         return found or {}
 
     def _meet(self, user: str | None, group: str | None) -> None:

@@ -51,8 +51,8 @@ def refusal(error: LineError) -> Answer:
     return Answer(error.status, content, headers=error.headers, message=error.message)
 
 
-def planned(outcome: Status) -> Answer:
-    """The answer of a planned fault; a body of bytes is sent unchanged."""
+def faulty(outcome: Status) -> Answer:
+    """The answer of a fault; a body of bytes is sent unchanged."""
     body = {"message": "Internal server error"} if outcome.body is None else outcome.body
     content = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
     message = body.get("message") if isinstance(body, dict) else None

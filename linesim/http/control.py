@@ -4,26 +4,24 @@ It has no password: serve it on loopback. Pages of other sites cannot use it: ev
 content type that browsers send across sites only after a preflight request, and no route answers
 that.
 
-/sim/clock reads the simulator's clock and moves it ahead.
-
-Further routes let other processes make LINE misbehave, and read the verdict.
+Other processes read its clock and move it ahead, make LINE misbehave, and read the verdict.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from linesim.http.answers import Body
 from linesim.http.stopping import Stopped, Stopping
 from linesim.judge.checker import check
 from linesim.model import faults, ids, views
-from linesim.model.deliveries import Delivery, Event
+from linesim.model.deliveries import Event
 from linesim.model.errors import LineError, NotPossible, UnknownChat
 from linesim.model.faults import BadMember, Close, Late, Outcome, Rule, Status
 from linesim.model.media import Medium, medium
@@ -31,54 +29,98 @@ from linesim.model.recent import Recent
 from linesim.model.stream import Subscriber
 from linesim.model.views import View, clock_view
 from linesim.model.world import GroupKind
-from linesim.people.acts import Act, draft
+from linesim.people.acts import Act, Strict, draft
 from linesim.people.sim import Sim
 
 MOST_UPLOAD_BYTES = 20 * 1024 * 1024
 MOST_UPLOADS = 20
 MOST_ROWS = 10_000
+MOST_WAIT_SECONDS = 25.0
 
 
-class NewUser(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class NewUser(Strict):
     name: str = Field(min_length=1, max_length=100)
     friend: bool = True
 
 
-class NewGroup(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class NewGroup(Strict):
     name: str = Field(min_length=1, max_length=100)
     members: list[str] = Field(default_factory=list, max_length=500)
     kind: GroupKind = "group"
     present: bool = True
 
 
-class NewDelivery(BaseModel):
+class NewDelivery(Strict):
     """One webhook POST: the events of these acts; none at all is LINE's connectivity check."""
-
-    model_config = ConfigDict(extra="forbid")
 
     acts: list[Act] = Field(default_factory=list, max_length=1_000)
 
 
+class Advance(Strict):
+    """The seconds by which to move the clock ahead."""
+
+    advance: float
+
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class NewRule(Strict):
+    """A rule of linesim.model.faults. `seconds` applies to late answers, `retryAfter` to rate
+    limits, `status` to HTML pages and garbage, `property` to the 400 for a message.
+    """
+
+    outcome: str
+    endpoint: str = "*"
+    user: str | None = None
+    probability: Probability = 1.0
+    count: int | None = Field(default=None, ge=1)
+    accept: bool = False
+    seconds: float = Field(default=1.0, ge=0, le=3_600)
+    retryAfter: int | None = Field(default=None, ge=0)  # noqa: N815 (as LINE writes its JSON)
+    status: int | None = Field(default=None, ge=200, le=599)
+    property: str = Field(default="messages[0].text", min_length=1, max_length=200)
+
+
+class Misbehaviour(Strict):
+    rules: list[NewRule] = Field(min_length=1, max_length=100)
+    seed: int = 0
+
+
+class NewUnruly(Strict):
+    """Like linesim.people.webhooks.Unruly; `delay` is a probability and seconds."""
+
+    redeliver: Probability = 0.0
+    double: Probability = 0.0
+    shuffle: Probability = 0.0
+    delay: tuple[Probability, Annotated[float, Field(ge=0, le=60)]] = (0.0, 0.0)
+    seed: int = 0
+
+
 def control_routes(sim: Sim, stopping: Stopping) -> APIRouter:
     control = Control(sim, stopping)
-    router = APIRouter(prefix="/sim")
-    router.add_api_route("/state", control.state, methods=["GET"])
-    router.add_api_route("/users", control.add_user, methods=["POST"])
-    router.add_api_route("/groups", control.add_group, methods=["POST"])
-    router.add_api_route("/media", control.upload, methods=["POST"])
-    router.add_api_route("/deliveries", control.deliver, methods=["POST"])
-    router.add_api_route("/deliveries", control.deliveries, methods=["GET"])
-    router.add_api_route("/deliveries/{number}/redeliver", control.redeliver, methods=["POST"])
-    router.add_api_route("/chats/{chat_id}", control.chat, methods=["GET"])
-    router.add_api_route("/calls", control.calls, methods=["GET"])
-    router.add_api_route("/contents/{message_id}", control.content, methods=["GET"])
-    router.add_api_route(
-        "/stream", control.stream, methods=["GET"], response_class=EventSourceResponse
+    routes: Sequence[tuple[str, str, Callable[..., Any]]] = (
+        ("GET", "/state", control.state),
+        ("POST", "/users", control.add_user),
+        ("POST", "/groups", control.add_group),
+        ("POST", "/media", control.upload),
+        ("POST", "/deliveries", control.deliver),
+        ("GET", "/deliveries", control.deliveries),
+        ("POST", "/deliveries/{number}/redeliver", control.redeliver),
+        ("GET", "/chats/{chat_id}", control.chat),
+        ("GET", "/calls", control.calls),
+        ("GET", "/contents/{message_id}", control.content),
+        ("GET", "/clock", control.clock),
+        ("POST", "/clock", control.advance),
+        ("POST", "/misbehave", control.misbehave),
+        ("DELETE", "/misbehave", control.behave),
+        ("POST", "/unruly", control.unruly),
+        ("GET", "/verdict", control.verdict),
     )
+    router = APIRouter(prefix="/sim")
+    for method, path, answer in routes:
+        router.add_api_route(path, answer, methods=[method])
+    router.add_api_route("/stream", control.stream, response_class=EventSourceResponse)
     return router
 
 
@@ -136,7 +178,8 @@ class Control:
     async def deliver(self, new: NewDelivery) -> View:
         """Sends the webhook and returns its result."""
         drafted = [self._draft(act) for act in new.acts]
-        return await self._posted(drafted)
+        delivery = await self._stopping.in_thread(lambda: self._sim.deliver(*drafted))
+        return views.delivery_view(delivery)
 
     def _draft(self, act: Act) -> Event:
         if act.medium is not None and act.medium not in self._uploads:
@@ -150,12 +193,6 @@ class Control:
             raise UnknownChat(f"no delivery {number}")
         delivery = await self._stopping.in_thread(lambda: self._sim.redeliver(known[0]))
         return views.delivery_view(delivery)
-
-    async def _posted(self, drafted: list[Event]) -> View:
-        def post() -> Delivery:
-            return self._sim.deliver(*drafted)
-
-        return views.delivery_view(await self._stopping.in_thread(post))
 
     async def deliveries(self, after: int = 0) -> list[View]:
         found = [each for each in self._sim.deliveries if each.number > after]
@@ -192,43 +229,7 @@ class Control:
             with platform.watch.reading():
                 platform.stream.unsubscribe(subscriber)
 
-
-async def refused(request: Request, error: Exception) -> Response:
-    """The answer for this interface's own errors."""
-    statuses: dict[type[Exception], int] = {UnknownChat: 404, NotPossible: 409, Stopped: 503}
-    status = error.status if isinstance(error, LineError) else statuses[type(error)]
-    return JSONResponse({"error": _words(error)}, status)
-
-
-def _words(error: Exception) -> Any:
-    return "the simulator is stopping" if isinstance(error, Stopped) else str(error.args[0])
-
-
-REFUSALS: tuple[type[Exception], ...] = (UnknownChat, NotPossible, Stopped, LineError)
-
-
-MOST_WAIT_SECONDS = 25.0
-
-
-class Advance(BaseModel):
-    """The seconds by which to move the clock ahead."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    advance: float
-
-
-def clock_routes(sim: Sim) -> APIRouter:
-    timekeeping = Timekeeping(sim)
-    router = APIRouter(prefix="/sim")
-    router.add_api_route("/clock", timekeeping.clock, methods=["GET"])
-    router.add_api_route("/clock", timekeeping.advance, methods=["POST"])
-    return router
-
-
-class Timekeeping:
-    def __init__(self, sim: Sim) -> None:
-        self._sim = sim
+    # Its clock.
 
     async def clock(
         self,
@@ -262,82 +263,7 @@ class Timekeeping:
             with platform.watch.reading():
                 platform.stream.unsubscribe(subscriber)
 
-
-async def _moved(subscriber: Subscriber) -> None:
-    """Returns when the clock was moved, or the simulator stops."""
-    async for change in subscriber.changes():
-        if change.kind == "clock":
-            return
-
-
-Probability = Annotated[float, Field(ge=0, le=1)]
-
-
-class NewRule(BaseModel):
-    """A rule of linesim.model.faults. `seconds` applies to late answers, `retryAfter` to rate
-    limits, `status` to HTML pages and garbage, `property` to the 400 for a message.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    outcome: Literal[
-        "server_error",
-        "html_error",
-        "garbage",
-        "too_many",
-        "monthly_limit",
-        "too_many_to_one",
-        "too_many_at_once",
-        "unauthorized",
-        "bad_request",
-        "bad_member",
-        "close",
-        "late",
-    ]
-    endpoint: str = "*"
-    user: str | None = None
-    probability: Probability = 1.0
-    count: int | None = Field(default=None, ge=1)
-    accept: bool = False
-    seconds: float = Field(default=1.0, ge=0, le=3_600)
-    retryAfter: int | None = Field(default=None, ge=0)  # noqa: N815 (as LINE writes its JSON)
-    status: int | None = Field(default=None, ge=200, le=599)
-    property: str = Field(default="messages[0].text", min_length=1, max_length=200)
-
-
-class Misbehaviour(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    rules: list[NewRule] = Field(min_length=1, max_length=100)
-    seed: int = 0
-
-
-class NewUnruly(BaseModel):
-    """Like linesim.people.webhooks.Unruly; `delay` is a probability and seconds."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    redeliver: Probability = 0.0
-    double: Probability = 0.0
-    shuffle: Probability = 0.0
-    delay: tuple[Probability, Annotated[float, Field(ge=0, le=60)]] = (0.0, 0.0)
-    seed: int = 0
-
-
-def trouble_routes(sim: Sim, stopping: Stopping) -> APIRouter:
-    trouble = Trouble(sim, stopping)
-    router = APIRouter(prefix="/sim")
-    router.add_api_route("/misbehave", trouble.misbehave, methods=["POST"])
-    router.add_api_route("/misbehave", trouble.behave, methods=["DELETE"])
-    router.add_api_route("/unruly", trouble.unruly, methods=["POST"])
-    router.add_api_route("/verdict", trouble.verdict, methods=["GET"])
-    return router
-
-
-class Trouble:
-    def __init__(self, sim: Sim, stopping: Stopping) -> None:
-        self._sim = sim
-        self._stopping = stopping
+    # LINE's misbehaviour, and the verdict.
 
     async def misbehave(self, new: Misbehaviour) -> View:
         try:
@@ -361,11 +287,30 @@ class Trouble:
         least_interval_ms: Annotated[float, Query(ge=0)] = 0.0,
     ) -> dict[str, Any]:
         """The checker's report on an echo bot, from a thread: a long run takes a moment."""
-        seconds = least_interval_ms / 1000
-        report = await self._stopping.in_thread(
-            lambda: check(self._sim, since=since, least_interval_seconds=seconds)
-        )
+        how = {"since": since, "least_interval_seconds": least_interval_ms / 1000}
+        report = await self._stopping.in_thread(lambda: check(self._sim, **how))
         return report.as_document()
+
+
+async def _moved(subscriber: Subscriber) -> None:
+    """Returns when the clock was moved, or the simulator stops."""
+    async for change in subscriber.changes():
+        if change.kind == "clock":
+            return
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """The answer for this interface's own errors."""
+    statuses: dict[type[Exception], int] = {UnknownChat: 404, NotPossible: 409, Stopped: 503}
+    status = error.status if isinstance(error, LineError) else statuses[type(error)]
+    return JSONResponse({"error": _words(error)}, status)
+
+
+def _words(error: Exception) -> Any:
+    return "the simulator is stopping" if isinstance(error, Stopped) else str(error.args[0])
+
+
+REFUSALS: tuple[type[Exception], ...] = (UnknownChat, NotPossible, Stopped, LineError)
 
 
 _OUTCOMES: dict[str, Callable[[NewRule], Outcome | BadMember]] = {
@@ -389,6 +334,8 @@ def _status(make: Callable[..., Status], new: NewRule) -> Status:
 
 
 def _rule(new: NewRule) -> Rule:
+    if new.outcome not in _OUTCOMES:
+        raise ValueError(f"no outcome {new.outcome!r}; there are {', '.join(_OUTCOMES)}")
     return Rule(
         outcome=_OUTCOMES[new.outcome](new),
         endpoint=new.endpoint,

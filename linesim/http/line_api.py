@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from linesim.http import reading, sending, webhook_settings
-from linesim.http.answers import Answer, Body, NoAnswer, planned, refusal
+from linesim.http.answers import Answer, Body, NoAnswer, faulty, refusal
 from linesim.http.stopping import Stopped, Stopping
 from linesim.http.webhook_settings import Errand
 from linesim.model import errors, ids
@@ -41,11 +41,11 @@ ACTS: dict[str, Act] = {
     "preview": reading.preview,
     "transcoding": reading.transcoding,
     "profile": reading.profile,
-    "group_member": reading.group_member,
-    "room_member": reading.room_member,
+    "group_member": reading.member,
+    "room_member": reading.member,
     "group_summary": reading.group_summary,
-    "group_size": reading.group_size,
-    "room_size": reading.room_size,
+    "group_size": reading.size,
+    "room_size": reading.size,
     "info": reading.info,
     "loading": reading.loading,
     "webhook": webhook_settings.endpoint,
@@ -131,8 +131,7 @@ class LineApi:
                 self._admit(endpoint, request)
             except LineError as error:
                 return refusal(error)
-            planned_fault = self._platform.faults.take(endpoint.name)
-            fault = planned_fault or self._platform.rules.take(call)
+            fault = self._platform.rules.take(call)
             if fault is not None and fault.invites_retry and endpoint.takes_retry_key:
                 sending.note_failure(self._platform, call)
         return await self._through(fault, call, act)
@@ -157,7 +156,7 @@ class LineApi:
             return replace(await act(), spoilt=fault.outcome)
         if fault.accept:
             await act()
-        return planned(fault.outcome) if isinstance(fault.outcome, Status) else None
+        return faulty(fault.outcome) if isinstance(fault.outcome, Status) else None
 
     async def _late(
         self, seconds: float, act: Callable[[], Awaitable[Answer]], *, first: bool

@@ -13,7 +13,7 @@ from linesim.model.calls import Call
 from linesim.model.media import Content, sample
 from linesim.model.platform import Platform
 from linesim.model.stream import Change
-from linesim.model.world import Group, GroupKind, User
+from linesim.model.world import Group, User
 
 
 def profile(platform: Platform, call: Call, user_id: str) -> Answer:
@@ -28,20 +28,10 @@ def profile(platform: Platform, call: Call, user_id: str) -> Answer:
     return json_answer(shown)
 
 
-def group_member(platform: Platform, call: Call, group_id: str, user_id: str) -> Answer:
-    return _member_profile(platform, call, group_id, user_id, kind="group")
-
-
-def room_member(platform: Platform, call: Call, room_id: str, user_id: str) -> Answer:
-    return _member_profile(platform, call, room_id, user_id, kind="room")
-
-
-def _member_profile(
-    platform: Platform, call: Call, chat_id: str, user_id: str, *, kind: GroupKind
-) -> Answer:
+def member(platform: Platform, call: Call, user_id: str, **chat: str) -> Answer:
     """Also for members who are not friends or have blocked the bot."""
     call.user_id = user_id
-    if user_id not in _chat(platform, call, chat_id, kind=kind).members:
+    if user_id not in _chat(platform, call, **chat).members:
         raise errors.not_found()
     return json_answer(_member(platform.world.user(user_id)))
 
@@ -51,24 +41,20 @@ def _member(user: User) -> dict[str, Any]:
 
 
 def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
-    group = _chat(platform, call, group_id, kind="group")
+    group = _chat(platform, call, group_id=group_id)
     return json_answer(
         {"groupId": group.chat_id, "groupName": group.name, "pictureUrl": group.picture_url}
     )
 
 
-def group_size(platform: Platform, call: Call, group_id: str) -> Answer:
+def size(platform: Platform, call: Call, **chat: str) -> Answer:
     """Without the bot itself."""
-    return json_answer({"count": len(_chat(platform, call, group_id, kind="group").members)})
+    return json_answer({"count": len(_chat(platform, call, **chat).members)})
 
 
-def room_size(platform: Platform, call: Call, room_id: str) -> Answer:
-    """Without the bot itself."""
-    return json_answer({"count": len(_chat(platform, call, room_id, kind="room").members)})
-
-
-def _chat(platform: Platform, call: Call, chat_id: str, *, kind: GroupKind) -> Group:
-    """Return a chat of this kind that the bot is in."""
+def _chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str = "") -> Group:
+    """Return the group or the room of this id, if the bot is in it."""
+    chat_id, kind = group_id or room_id, "group" if group_id else "room"
     call.chat_id = chat_id
     group = platform.world.groups.get(chat_id)
     if group is None or group.kind != kind or not group.present:

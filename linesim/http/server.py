@@ -21,7 +21,7 @@ import uvicorn
 from fastapi import APIRouter, FastAPI, Response
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from linesim.http.control import REFUSALS, clock_routes, control_routes, refused, trouble_routes
+from linesim.http.control import REFUSALS, control_routes, refused
 from linesim.http.line_api import line_routes
 from linesim.http.stopping import Stopping
 from linesim.model.options import Options
@@ -81,8 +81,6 @@ def create_app(sim: Sim, stopping: Stopping) -> FastAPI:
     )
     app.include_router(line_routes(sim, stopping))
     app.include_router(control_routes(sim, stopping))
-    app.include_router(trouble_routes(sim, stopping))
-    app.include_router(clock_routes(sim))
     app.include_router(page_routes())
     for kind in REFUSALS:
         app.add_exception_handler(kind, refused)

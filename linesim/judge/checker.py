@@ -6,13 +6,14 @@ count in their present state.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from linesim.judge import conduct, timers
 from linesim.judge.conduct import Repeats
 from linesim.judge.history import Asked, Expect, asked_in, attribute, said_in, text_of
 from linesim.judge.report import Disorder, Finding, Report, TimerFinding
 from linesim.judge.timers import Timer
-from linesim.model.calls import Call
+from linesim.model.calls import Call, by_host, closest_of
 from linesim.model.deliveries import Delivery
 from linesim.model.platform import Platform
 from linesim.people.sim import Sim
@@ -22,41 +23,16 @@ __all__ = ["Timer", "check", "judge", "text_of"]
 TOKEN_SECONDS = 60.0
 
 
-def check(
-    sim: Sim | Platform,
-    *,
-    expect: Expect = text_of,
-    since: int = 0,
-    expect_timers: Sequence[Timer] = (),
-    least_interval_seconds: float = 0.0,
-    token_seconds: float = TOKEN_SECONDS,
-) -> Report:
-    """Judges the events first sent after the delivery of the number `since`, and the calls after
-    it.
-
-    `expect` returns the texts that the bot has to send for an event, in its chat and once each; two
-    events of a chat should not expect the same. `least_interval_seconds`: calls of one host that
-    started closer together are a problem. `token_seconds`: the life of a reply token by which the
-    one exception is judged.
-    """
+def check(sim: Sim | Platform, **how: Any) -> Report:
+    """Judges what the simulator has recorded; `how` are the options of `judge`."""
     platform = sim.platform if isinstance(sim, Sim) else sim
     with platform.watch.reading():
-        life_seconds = platform.options.reply_token_seconds
         deliveries, calls = list(platform.deliveries), platform.calls.since()
         forgotten = platform.calls.count - len(calls)
     if deliveries:
         forgotten += deliveries[-1].number - len(deliveries)
-    return judge(
-        deliveries,
-        calls,
-        expect=expect,
-        since=since,
-        expect_timers=expect_timers,
-        least_interval_seconds=least_interval_seconds,
-        token_seconds=token_seconds,
-        token_life_seconds=life_seconds,
-        forgotten=forgotten,
-    )
+    life_seconds = platform.options.reply_token_seconds
+    return judge(deliveries, calls, token_life_seconds=life_seconds, forgotten=forgotten, **how)
 
 
 def judge(
@@ -71,9 +47,14 @@ def judge(
     token_life_seconds: float = TOKEN_SECONDS,
     forgotten: int = 0,
 ) -> Report:
-    """Like `check`, for records in order of their numbers.
+    """Judges the events first sent after the delivery of the number `since`, and the calls after
+    it, from records in order of their numbers.
 
-    `token_life_seconds`: how long LINE accepted each token; only counts depend on it.
+    `expect` returns the texts that the bot has to send for an event, in its chat and once each; two
+    events of a chat should not expect the same. `least_interval_seconds`: calls of one host that
+    started closer together are a problem. `token_seconds`: the life of a reply token by which the
+    one exception is judged. `token_life_seconds`: how long LINE accepted each token; only counts
+    depend on it.
     """
     asked, begin = _asked_since(deliveries, since, expect)
     calls = [call for call in calls if call.started >= begin]
@@ -81,7 +62,7 @@ def judge(
     attribute(asked, said)
     repeats = conduct.Repeats(calls)
     answers = _answers(asked, repeats, token_seconds)
-    hosts = conduct.by_host(calls)
+    hosts = by_host(calls)
     reach = conduct.Reach(calls)
     timing = timers.judge(expect_timers, said)
     return Report(
@@ -94,7 +75,7 @@ def judge(
         unanswered=tuple(answers.none),
         excepted=tuple(answers.excepted),
         order_violations=tuple(_disorders(asked)),
-        closest_starts=conduct.closest(hosts),
+        closest_starts=closest_of(hosts),
         too_close=tuple(
             each
             for starts in hosts.values()

@@ -20,23 +20,6 @@ ANSWER_SECONDS = 10.0
 CLOSED_BY_USER = frozenset({"blocked", "left"})
 
 
-def by_host(calls: Iterable[Call]) -> dict[str, list[Call]]:
-    """The calls to each of LINE's hosts, in order of their starts."""
-    hosts: defaultdict[str, list[Call]] = defaultdict(list)
-    for call in sorted(calls, key=lambda call: (call.started, call.number)):
-        hosts[call.host].append(call)
-    return hosts
-
-
-def closest(hosts: Mapping[str, Sequence[Call]]) -> dict[str, float]:
-    """Seconds between the two calls that started closest together, by host with at least two."""
-    return {
-        host: min(later.started - first.started for first, later in pairwise(calls))
-        for host, calls in hosts.items()
-        if len(calls) > 1
-    }
-
-
 def too_close(calls: Sequence[Call], least_seconds: float) -> Iterable[Pair]:
     return (
         pair(first, later)

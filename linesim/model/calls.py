@@ -3,7 +3,8 @@
 Kept are the newest million calls, fewer where their bodies together pass 256 MB.
 """
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -103,8 +104,22 @@ class Calls:
 
         None with fewer than two after the call of that number.
         """
-        hosts: dict[str, list[float]] = {API_HOST: [], DATA_HOST: []}
-        for call in self.since(after):
-            hosts[call.host].append(call.started)
-        gaps = (b - a for starts in hosts.values() for a, b in pairwise(sorted(starts)))
-        return min(gaps, default=None)
+        hosts = by_host(self.since(after))
+        return min(closest_of(hosts).values(), default=None)
+
+
+def by_host(calls: Iterable[Call]) -> dict[str, list[Call]]:
+    """The calls to each of LINE's hosts, in order of their starts."""
+    hosts: defaultdict[str, list[Call]] = defaultdict(list)
+    for call in sorted(calls, key=lambda call: (call.started, call.number)):
+        hosts[call.host].append(call)
+    return hosts
+
+
+def closest_of(hosts: Mapping[str, Sequence[Call]]) -> dict[str, float]:
+    """Seconds between the two calls that started closest together, by host with at least two."""
+    return {
+        host: min(later.started - first.started for first, later in pairwise(calls))
+        for host, calls in hosts.items()
+        if len(calls) > 1
+    }

@@ -3,7 +3,7 @@ handed in.
 """
 
 import copy
-from typing import Any, Literal
+from typing import Any
 
 from linesim.model import ids
 from linesim.model.deliveries import Event
@@ -13,6 +13,7 @@ Source = dict[str, str]
 Content = dict[str, Any]
 
 REPLYABLE = frozenset({"message", "follow", "join", "memberJoined", "postback"})
+UNQUOTABLE = frozenset({"audio", "file", "location"})
 
 
 def event(kind: str, *, now: float, source: Source, **details: Any) -> Event:
@@ -64,65 +65,12 @@ def standby(event: Event) -> Event:
     return waiting
 
 
-def text_content(message_id: str, text: str, *, quoted_message_id: str | None = None) -> Content:
-    content = {"type": "text", "id": message_id, **_tokens(), "text": text}
-    if quoted_message_id is not None:
-        content["quotedMessageId"] = quoted_message_id
-    return content
-
-
-def medium_content(
-    kind: Literal["image", "video", "audio"], message_id: str, *, duration_ms: int | None = None
-) -> Content:
-    content: Content = {"type": kind, "id": message_id, **_tokens(quotable=kind != "audio")}
-    if duration_ms is not None:
-        content["duration"] = duration_ms
-    content["contentProvider"] = {"type": "line"}
-    return content
-
-
-def file_content(message_id: str, *, name: str, size: int) -> Content:
-    return {
-        "type": "file",
-        "id": message_id,
-        **_tokens(quotable=False),
-        "fileName": name,
-        "fileSize": size,
-    }
-
-
-def location_content(
-    message_id: str, *, latitude: float, longitude: float, title: str | None, address: str | None
-) -> Content:
-    content: Content = {"type": "location", "id": message_id, **_tokens(quotable=False)}
-    if title is not None:
-        content["title"] = title
-    if address is not None:
-        content["address"] = address
-    return {**content, "latitude": latitude, "longitude": longitude}
-
-
-def sticker_content(
-    message_id: str, *, package_id: str, sticker_id: str, keywords: list[str]
-) -> Content:
-    content: Content = {
-        "type": "sticker",
-        "id": message_id,
-        **_tokens(),
-        "stickerId": sticker_id,
-        "packageId": package_id,
-        "stickerResourceType": "STATIC",
-    }
-    if keywords:
-        content["keywords"] = keywords
-    return content
-
-
-def _tokens(*, quotable: bool = True) -> dict[str, str]:
-    tokens = {"markAsReadToken": ids.read_token()}
-    if quotable:
-        tokens["quoteToken"] = ids.quote_token()
-    return tokens
+def content(kind: str, message_id: str, **fields: Any) -> Content:
+    """A message's content with LINE's tokens and these fields, without those that are None."""
+    made: Content = {"type": kind, "id": message_id, "markAsReadToken": ids.read_token()}
+    if kind not in UNQUOTABLE:
+        made["quoteToken"] = ids.quote_token()
+    return made | {name: value for name, value in fields.items() if value is not None}
 
 
 def chat_id_of(event: Event) -> str | None:

@@ -1,15 +1,12 @@
-"""Planned faults and faults by rule: LINE's misbehaviour.
+"""LINE's misbehaviour, by rules.
 
-A planned fault replaces the usual answer of the next calls of an endpoint. It also states whether
-the call is accepted nevertheless, which makes the outcome unknown to the caller.
-
-A rule states the calls that fail, how often, and how. It is drawn for each matching call from one
-seeded generator, so that a run can be repeated. Error bodies are those of LINE's refusals
-(linesim.model.errors), or those of a proxy on the way.
+A rule states the calls that fail, how often, and how. It also states whether the call is accepted
+nevertheless, which makes the outcome unknown to the caller. A rule with a probability is drawn for
+each matching call from one seeded generator, so that a run can be repeated. Error bodies are those
+of LINE's refusals (linesim.model.errors), or those of a proxy on the way.
 """
 
 import random
-from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,7 +68,7 @@ class BadMember:
 Outcome = Status | Close | Late | Cut | Drip
 
 
-@dataclass
+@dataclass(frozen=True)
 class Fault:
     """`accept`: LINE carries out the call before the outcome; otherwise only the outcome happens.
 
@@ -81,7 +78,6 @@ class Fault:
 
     outcome: Outcome
     accept: bool
-    times: int
 
     @property
     def invites_retry(self) -> bool:
@@ -90,35 +86,6 @@ class Fault:
         """
         broken = isinstance(self.outcome, Status) and self.outcome.status >= 500
         return broken or isinstance(self.outcome, Close)
-
-
-class Faults:
-    """The plan per endpoint name (`*` for all of them), in order. Callers hold the simulator's
-    lock.
-    """
-
-    def __init__(self) -> None:
-        self._plans: dict[str, deque[Fault]] = defaultdict(deque)
-
-    def plan(self, endpoint: str, outcome: Outcome, *, accept: bool, times: int) -> None:
-        if times > 0:
-            self._plans[endpoint].append(Fault(outcome, accept, times))
-
-    def take(self, endpoint: str) -> Fault | None:
-        """Return the fault for this call and use it up by one; a plan for the endpoint has priority
-        over one for all.
-        """
-        for name in (endpoint, ANY):
-            if plan := self._plans[name]:
-                fault = plan[0]
-                fault.times -= 1
-                if fault.times == 0:
-                    plan.popleft()
-                return fault
-        return None
-
-    def clear(self) -> None:
-        self._plans.clear()
 
 
 HTML = b"<html><head><title>502 Bad Gateway</title></head>\xff\xfe<body>\x83\x47</body></html>"
@@ -200,7 +167,8 @@ class Rule:
             raise ValueError(f"a count is at least 1, not {self.count}")
         status = self.outcome.status if isinstance(self.outcome, Status) else None
         status = 400 if isinstance(self.outcome, BadMember) else status
-        if self.accept and status is not None and 400 <= status < 500:
+        # But 409, by which it says that it did.
+        if self.accept and status is not None and 400 <= status < 500 and status != 409:
             raise ValueError(f"LINE does not answer {status} to a call that it carried out")
 
     @property
@@ -240,22 +208,29 @@ class Rules:
         self._standing: list[_Standing] = []
         self._random = random.Random(0)
 
-    def add(self, rules: Iterable[Rule], *, seed: int) -> None:
-        """Adds the rules, and restarts the draws of all rules from this seed."""
-        self._random = random.Random(seed)
+    def add(self, *rules: Rule) -> None:
         self._standing += [_Standing(rule, rule.count) for rule in rules]
+
+    def draw_anew(self, seed: int) -> None:
+        """Restarts the draws of all rules from this seed."""
+        self._random = random.Random(seed)
 
     def take(self, call: Call) -> Fault | None:
         """The fault of the first matching rule whose draw succeeds; uses it up by one."""
         for standing in self._standing:
             rule = standing.rule
-            if standing.left == 0 or not rule.is_about(call):
+            if not rule.is_about(call) or not self._falls(rule):
                 continue
-            if self._random.random() < rule.probability:
-                if standing.left is not None:
-                    standing.left -= 1
-                return Fault(rule.outcome_of(call), rule.accepts, times=1)
+            if standing.left is not None:
+                standing.left -= 1
+                if standing.left == 0:
+                    self._standing.remove(standing)
+            return Fault(rule.outcome_of(call), rule.accepts)
         return None
+
+    def _falls(self, rule: Rule) -> bool:
+        # A rule for every call draws none, so that it does not shift the draws of others.
+        return rule.probability == 1 or self._random.random() < rule.probability
 
     def clear(self) -> None:
         self._standing.clear()

@@ -1,5 +1,4 @@
-"""The state of LINE's side under one lock: users, chats, tokens, keys, limits, faults, rules and
-records.
+"""The state of LINE's side under one lock: users, chats, tokens, keys, limits, rules and records.
 
 Also that lock, with waits for a condition of the protected state.
 """
@@ -16,7 +15,7 @@ from linesim.model import ids
 from linesim.model.calls import Calls
 from linesim.model.deliveries import Delivery
 from linesim.model.endpoints import Quota, RateLimits
-from linesim.model.faults import Faults, Rules
+from linesim.model.faults import Rules
 from linesim.model.media import Contents
 from linesim.model.options import Options
 from linesim.model.stream import Change, Stream
@@ -93,7 +92,6 @@ class Platform:
         self.retry_keys = RetryKeys(self.clock)
         self.rate_limits = RateLimits(options.rate_limits, self.clock, to_one=options.pushes_to_one)
         self.quota = Quota(options.quota, self.clock)
-        self.faults = Faults()
         self.rules = Rules()
         self.calls = Calls(options.most_calls)
         self.deliveries: deque[Delivery] = deque(maxlen=options.most_deliveries)

@@ -5,6 +5,7 @@ Chat and user are named by object or id. NotPossible is raised for actions that 
 allow.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from linesim.model import events
@@ -26,31 +27,21 @@ class Drafts:
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
 
-    def text(
-        self, user: Who, text: str, *, chat: Where = None, quoted_message_id: str | None = None
-    ) -> Event:
-        with self._platform.watch.changing():
-            message_id = self._platform.message_ids.take()
-            content = events.text_content(message_id, text, quoted_message_id=quoted_message_id)
-            return self._message(user, chat, content)
+    def text(self, user: Who, text: str, *, chat: Where = None, quoted: str | None = None) -> Event:
+        """`quoted` is the id of the message that it quotes."""
+        return self._message("text", user, chat, text=text, quotedMessageId=quoted)
 
     def sticker(
         self,
         user: Who,
         *,
         chat: Where = None,
-        package_id: str = "446",
-        sticker_id: str = "1988",
-        keywords: list[str] | None = None,
+        package: str = "446",
+        sticker: str = "1988",
+        keywords: Sequence[str] = (),
     ) -> Event:
-        with self._platform.watch.changing():
-            content = events.sticker_content(
-                self._platform.message_ids.take(),
-                package_id=package_id,
-                sticker_id=sticker_id,
-                keywords=keywords or [],
-            )
-            return self._message(user, chat, content)
+        ids = {"stickerId": sticker, "packageId": package, "stickerResourceType": "STATIC"}
+        return self._message("sticker", user, chat, **ids, keywords=list(keywords) or None)
 
     def location(
         self,
@@ -62,15 +53,8 @@ class Drafts:
         title: str | None = "東京タワー",
         address: str | None = "東京都港区芝公園4丁目2-8",
     ) -> Event:
-        with self._platform.watch.changing():
-            content = events.location_content(
-                self._platform.message_ids.take(),
-                latitude=latitude,
-                longitude=longitude,
-                title=title,
-                address=address,
-            )
-            return self._message(user, chat, content)
+        where = {"latitude": latitude, "longitude": longitude, "title": title, "address": address}
+        return self._message("location", user, chat, **where)
 
     def medium(
         self,
@@ -84,32 +68,31 @@ class Drafts:
     ) -> Event:
         """A photo, video, voice message or file: the built-in sample unless one is given."""
         kept = medium or sample(kind)
+        fields: dict[str, Any] = {"contentProvider": {"type": "line"}}
+        if kind == "file":
+            fields = {"fileName": kept.name, "fileSize": kept.size}
+        elif kind != "image":
+            fields["duration"] = duration_ms
         with self._platform.watch.changing():
-            message_id = self._platform.message_ids.take()
-            if kind == "file":
-                content = events.file_content(message_id, name=kept.name, size=kept.size)
-            elif kind == "image":
-                content = events.medium_content(kind, message_id)
-            else:
-                content = events.medium_content(kind, message_id, duration_ms=duration_ms)
-            event = self._message(user, chat, content)
+            event = self._message(kind, user, chat, **fields)
             self._platform.contents.keep(
-                message_id, kind, kept, preparing_seconds=preparing_seconds
+                event["message"]["id"], kind, kept, preparing_seconds=preparing_seconds
             )
             return event
 
-    def unsend(self, message_id: str, user: Who, *, chat: Where = None) -> Event:
+    def unsend(self, message: str, user: Who, *, chat: Where = None) -> Event:
+        """Takes back the message of this id."""
         with self._platform.watch.changing():
             author, group = self._author(user, chat)
             chat_id = group.chat_id if group else author.user_id
-            bubble = self._platform.chats.of_message(chat_id, message_id)
+            bubble = self._platform.chats.of_message(chat_id, message)
             if bubble is None or bubble.user_id != author.user_id or bubble.unsent:
-                raise UnknownChat(f"no message {message_id} of this user in this chat")
+                raise UnknownChat(f"no message {message} of this user in this chat")
             bubble.unsent = True
             bubble.message = {"type": bubble.message["type"]}
-            self._platform.contents.unsend(message_id)
+            self._platform.contents.unsend(message)
             self._platform.show(bubble)
-            return self._event("unsend", author, group, unsend={"messageId": message_id})
+            return self._event("unsend", author, group, unsend={"messageId": message})
 
     def postback(
         self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
@@ -139,11 +122,11 @@ class Drafts:
             self._platform.show_people()
             return self._noted(self._event("unfollow", author, None), author.user_id)
 
-    def join(self, group: Group | str) -> Event:
-        return self._presence("join", group, present=True)
+    def join(self, chat: Group | str) -> Event:
+        return self._presence("join", chat, present=True)
 
-    def leave(self, group: Group | str) -> Event:
-        return self._presence("leave", group, present=False)
+    def leave(self, chat: Group | str) -> Event:
+        return self._presence("leave", chat, present=False)
 
     def _presence(
         self, kind: Literal["join", "leave"], group: Group | str, *, present: bool
@@ -171,13 +154,15 @@ class Drafts:
             event = self._event("memberLeft", None, place, left=events.members(people))
             return self._noted(event, people[0].user_id if people else None)
 
-    def _message(self, user: Who, chat: Where, content: events.Content) -> Event:
-        author, group = self._author(user, chat)
-        event = self._event("message", author, group, message=content)
-        if group is None:
-            author.wrote_at = self._platform.clock.time()
-        shown = {name: value for name, value in content.items() if name not in HIDDEN}
-        return self._noted(event, author.user_id, shown)
+    def _message(self, kind: str, user: Who, chat: Where, **fields: Any) -> Event:
+        with self._platform.watch.changing():
+            content = events.content(kind, self._platform.message_ids.take(), **fields)
+            author, group = self._author(user, chat)
+            event = self._event("message", author, group, message=content)
+            if group is None:
+                author.wrote_at = self._platform.clock.time()
+            shown = {name: value for name, value in content.items() if name not in HIDDEN}
+            return self._noted(event, author.user_id, shown)
 
     def _event(self, kind: str, user: User | None, group: Group | None, **details: Any) -> Event:
         now = self._platform.clock.time()

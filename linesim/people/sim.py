@@ -1,8 +1,8 @@
 """The simulator's interface: users' actions, faults, its clock, and, by linesim.people.records, its
 records.
 
-Actions of users are sent to the bot server at once, from the calling thread; each such method
-returns the Delivery.
+Some actions of users are methods: each is sent to the bot server at once, from the calling thread,
+and returns the Delivery. `deliver` sends the drafts of all others.
 """
 
 from collections.abc import Iterable
@@ -10,9 +10,7 @@ from typing import Any
 
 from linesim.model import events
 from linesim.model.deliveries import Delivery, Event
-from linesim.model.endpoints import BY_NAME
-from linesim.model.faults import ANY, Close, Cut, Drip, Late, Outcome, Rule, Status
-from linesim.model.media import Medium, medium
+from linesim.model.faults import Close, Late, Rule, Status
 from linesim.model.options import Options
 from linesim.model.platform import Platform
 from linesim.model.world import Group, GroupKind, User
@@ -86,53 +84,8 @@ class Sim(Records):
 
     # Users' actions.
 
-    def say(
-        self, user: Who, text: str, *, chat: Where = None, quoted_message_id: str | None = None
-    ) -> Delivery:
-        event = self.drafts.text(user, text, chat=chat, quoted_message_id=quoted_message_id)
-        return self.deliver(event)
-
-    def send_sticker(self, user: Who, *, chat: Where = None, **sticker: Any) -> Delivery:
-        return self.deliver(self.drafts.sticker(user, chat=chat, **sticker))
-
-    def send_location(self, user: Who, *, chat: Where = None, **location: Any) -> Delivery:
-        return self.deliver(self.drafts.location(user, chat=chat, **location))
-
-    def send_image(
-        self, user: Who, data: bytes | None = None, *, name: str = "photo.jpg", chat: Where = None
-    ) -> Delivery:
-        return self.deliver(self.drafts.medium("image", user, _medium(data, name), chat=chat))
-
-    def send_video(
-        self,
-        user: Who,
-        data: bytes | None = None,
-        *,
-        name: str = "video.mp4",
-        chat: Where = None,
-        **more: Any,
-    ) -> Delivery:
-        return self.deliver(
-            self.drafts.medium("video", user, _medium(data, name), chat=chat, **more)
-        )
-
-    def send_audio(
-        self,
-        user: Who,
-        data: bytes | None = None,
-        *,
-        name: str = "voice.m4a",
-        chat: Where = None,
-        **more: Any,
-    ) -> Delivery:
-        return self.deliver(
-            self.drafts.medium("audio", user, _medium(data, name), chat=chat, **more)
-        )
-
-    def send_file(
-        self, user: Who, data: bytes | None = None, *, name: str = "notes.txt", chat: Where = None
-    ) -> Delivery:
-        return self.deliver(self.drafts.medium("file", user, _medium(data, name), chat=chat))
+    def say(self, user: Who, text: str, *, chat: Where = None) -> Delivery:
+        return self.deliver(self.drafts.text(user, text, chat=chat))
 
     def unsend(self, user: Who, message_id: str, *, chat: Where = None) -> Delivery:
         return self.deliver(self.drafts.unsend(message_id, user, chat=chat))
@@ -148,18 +101,6 @@ class Sim(Records):
 
     def block(self, user: Who) -> Delivery:
         return self.deliver(self.drafts.unfollow(user))
-
-    def join(self, group: Group | str) -> Delivery:
-        return self.deliver(self.drafts.join(group))
-
-    def leave(self, group: Group | str) -> Delivery:
-        return self.deliver(self.drafts.leave(group))
-
-    def member_joined(self, group: Group | str, *users: Who) -> Delivery:
-        return self.deliver(self.drafts.member_joined(group, *users))
-
-    def member_left(self, group: Group | str, *users: Who) -> Delivery:
-        return self.deliver(self.drafts.member_left(group, *users))
 
     # Webhooks.
 
@@ -205,13 +146,14 @@ class Sim(Records):
 
         With `accept` LINE has carried them out nevertheless.
         """
-        self._plan(endpoint, Status(status, body, headers or {}), times=times, accept=accept)
+        outcome = Status(status, body, headers or {})
+        self._add(Rule(outcome=outcome, endpoint=endpoint, accept=accept, count=times))
 
     def close_next(self, endpoint: str, *, times: int = 1, accept: bool = False) -> None:
         """The next calls find their connection closed without an answer, before or (`accept`) after
         acceptance.
         """
-        self._plan(endpoint, Close(), times=times, accept=accept)
+        self._add(Rule(outcome=Close(), endpoint=endpoint, accept=accept, count=times))
 
     def delay_next(
         self, endpoint: str, seconds: float, *, times: int = 1, accept: bool = True
@@ -219,45 +161,27 @@ class Sim(Records):
         """The next calls are answered late; with `accept` they are carried out before the wait,
         otherwise after it.
         """
-        self._plan(endpoint, Late(seconds), times=times, accept=accept)
-
-    def cut_next(self, endpoint: str, after_bytes: int, *, times: int = 1) -> None:
-        """The next calls are answered, but their connection breaks after that many bytes of the
-        body.
-        """
-        self._plan(endpoint, Cut(after_bytes), times=times, accept=True)
-
-    def drip_next(
-        self, endpoint: str, seconds: float, *, piece_bytes: int = 1, times: int = 1
-    ) -> None:
-        """The next calls get the body in pieces of this size, with a pause after each."""
-        self._plan(endpoint, Drip(piece_bytes, seconds), times=times, accept=True)
-
-    def clear_faults(self) -> None:
-        """Forgets the faults planned for the next calls; rules stay."""
-        with self.platform.watch.changing():
-            self.platform.faults.clear()
+        self._add(Rule(outcome=Late(seconds), endpoint=endpoint, accept=accept, count=times))
 
     def misbehave(self, *rules: Rule, seed: int = 0) -> None:
-        """Adds faults by rule, and restarts the draws of all rules from this seed.
-
-        A fault planned for the next call has priority.
-        """
+        """Adds faults by rule, and restarts the draws of all rules from this seed."""
         with self.platform.watch.changing():
-            self.platform.rules.add(rules, seed=seed)
+            self.platform.rules.add(*rules)
+            self.platform.rules.draw_anew(seed)
 
-    def behave(self) -> None:
-        """Ends all misbehaviour: faults by rule, planned faults and unruly webhooks."""
-        self.unruly()
+    def clear_faults(self) -> None:
+        """Ends all faults."""
         with self.platform.watch.changing():
             self.platform.rules.clear()
-            self.platform.faults.clear()
 
-    def _plan(self, endpoint: str, outcome: Outcome, *, times: int, accept: bool) -> None:
-        if endpoint != ANY and endpoint not in BY_NAME:
-            raise ValueError(f"no endpoint {endpoint!r}; there are {', '.join(BY_NAME)}")
+    def behave(self) -> None:
+        """Ends all misbehaviour: faults and unruly webhooks."""
+        self.unruly()
+        self.clear_faults()
+
+    def _add(self, rule: Rule) -> None:
         with self.platform.watch.changing():
-            self.platform.faults.plan(endpoint, outcome, accept=accept, times=times)
+            self.platform.rules.add(rule)
 
     # LINE's console.
 
@@ -288,7 +212,3 @@ class Sim(Records):
 
     def close(self) -> None:
         self._webhooks.close()
-
-
-def _medium(data: bytes | None, name: str) -> Medium | None:
-    return None if data is None else medium(data, name=name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from pymongo.errors import PyMongoError
 import linesim
 from linedesk.compose import children
 from linedesk.console.orders.control import OperatorControl
+from linedesk.demo.stage import environ_of
 from linedesk.store.documents import LEASES
 from linedesk.store.errors import StoreUnavailable
 from linesim.model.world import User
@@ -107,7 +107,7 @@ class City:
         self.url = f"http://127.0.0.1:{self._port}"
         sim.webhook_url = f"{self.url}/callback"
         self.broker = Broker(folder, workers=workers) if workers else None
-        environ = {**os.environ, **self._settings()}
+        environ = self._environ()
         self.frontdesk = Kept("frontdesk", ["frontdesk", "--verbose"], folder, environ)
         dispatcher = ["tests.chaos.dispatcher" if workers else "dispatcher", "--verbose"]
         self.dispatchers = [
@@ -134,8 +134,7 @@ class City:
         self.servers.start()
         if self.broker is not None:
             self.broker.start()
-        environ = {**os.environ, **self._settings()}
-        made = nursery.run("linedesk", "init", "--capped-mb", "256", env=environ)
+        made = nursery.run("linedesk", "init", "--capped-mb", "256", env=self._environ())
         assert made.returncode == 0, made.stderr
         for kept in self.kept:
             kept.start()
@@ -227,27 +226,26 @@ class City:
         ready = any("dispatcher ready " in log for log in self.logs("dispatcher"))
         return ready and self.readiness().get("status") == "ready"
 
-    def _settings(self) -> dict[str, str]:
-        root = Path(__file__).resolve().parents[2]
-        return {
-            "LINE_CHANNEL_SECRET": self.sim.secret,
-            "LINE_CHANNEL_ACCESS_TOKEN": self.sim.token,
-            "LINE_API_BASE": self.sim.url,
-            "LINE_API_DATA_BASE": self.sim.url,
+    def _environ(self) -> dict[str, str]:
+        settings = {
             "LINE_ACCESS_INTERVAL_MS": str(INTERVAL_MS),
             # Outages make many replies late, and none is to be given up for it.
             "LATE_REPLIES_A_DAY": "100000",
-            "MONGODB_URI": self.servers.uri,
             "MONGODB_DATABASE": DATABASE,
-            "FRONTDESK_PORT": str(self._port),
-            "SPOOL_PATH": str(self.spool / "spool.db"),
             "SPOOL_MAX_MB": "2",
             "DRAIN_SECONDS": "5",
             "BOT": "tests.chaos.chaos_bots:bot",
             **(self.broker.settings if self.broker is not None else {}),
             FOLDER: str(self.orders.folder),
-            "PYTHONPATH": str(root),
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
         }
+        return environ_of(
+            self.sim,
+            mongodb_uri=self.servers.uri,
+            frontdesk_port=self._port,
+            spool=self.spool / "spool.db",
+            **settings,
+        )
 
 
 def _mount(folder: Path) -> bool:

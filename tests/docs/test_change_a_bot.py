@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from linedesk.compose.private_mongod import MongodNotFound
-from linedesk.demo.environment import DATABASE
+from linedesk.demo.stage import DATABASE
 from linedesk.setup.views import create_views
 from linedesk.store.documents import Document
 from linedesk.store.records.timers import RUN_AT
@@ -77,7 +77,7 @@ class Desk:
         """Start the dispatcher with this version."""
         module = f"bot_{uuid.uuid4().hex}"
         (self._folder / f"{module}.py").write_text(bot, "utf-8")
-        self.stack.play(f"{module}:bot", {}, {})
+        self.stack.play(f"{module}:bot")
 
     def sends(self, text: str, group: Any = None) -> None:
         """Deliver a message of the user."""
@@ -101,21 +101,21 @@ class Desk:
         return [bubble.text for bubble in self.sim.answers(chat)]
 
     def conversation(self) -> Document:
-        found = self.stack.collection("conversations").find_one({"key": self.user.user_id})
+        found = self.stack.database["conversations"].find_one({"key": self.user.user_id})
         return found or {}
 
     def timers(self) -> list[str]:
-        rows = self.stack.collection("schedule").find({RUN_AT: {"$ne": None}}).sort("_id")
+        rows = self.stack.database["schedule"].find({RUN_AT: {"$ne": None}}).sort("_id")
         return [row["name"] for row in rows]
 
     def tries(self) -> list[int]:
         """The number of each try of a handler for the user, the oldest first."""
-        rows = rows_of(self.stack.collection("jobs"))
+        rows = rows_of(self.stack.database["jobs"])
         return [row["attempt"] for row in rows if row["key"] == self.user.user_id]
 
     def causes(self) -> list[str]:
         """The causes of the dead letters so far."""
-        letters = self.stack.collection("deadletters").find({"replayedAt": None}).sort("firstAt")
+        letters = self.stack.database["deadletters"].find({"replayedAt": None}).sort("firstAt")
         return [letter["cause"] for letter in letters]
 
     def command(self, *arguments: str) -> str:
@@ -148,7 +148,7 @@ def desk(
     monkeypatch.syspath_prepend(str(tmp_path))
     shared_stack.forget_timers()
     shared_stack.take_letters()
-    shared_stack.collection("conversations").delete_many({})
+    shared_stack.database["conversations"].delete_many({})
     yield Desk(shared_stack, tmp_path)
     shared_stack.forget_timers()
 
@@ -265,7 +265,7 @@ def test_the_pages_lines_of_the_shell_count_what_waits(desk: Desk) -> None:
     group = desk.sim.add_group("家族", members=[desk.user])
     desk.runs(OF_MEMBERS)
     desk.says("talk.state = 'asked'", group)
-    create_views(desk.stack.collection("schedule").database)
+    create_views(desk.stack.database)
     counted = [_counts(desk, line) for line in _lines_of_the_shell()]
     timers, states, members, versions = counted
     assert timers == {"soup": 2, "~state": 1}
@@ -291,5 +291,5 @@ def _counts(desk: Desk, line: str) -> dict[Any, int]:
     found = re.fullmatch(r"db\.(\w+)\.aggregate\((.*)\)", line)
     assert found is not None, line
     pipeline = json.loads(re.sub(r"([{,] )([$\w.]+):", r'\1"\2":', found[2]))
-    rows = desk.stack.collection(found[1]).aggregate(pipeline)
+    rows = desk.stack.database[found[1]].aggregate(pipeline)
     return {row["_id"]: row["count"] for row in rows}

@@ -46,7 +46,8 @@ from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from linedesk import Bot, Content
 from linedesk.store.documents import Document
-from linesim import Sim
+from linesim import Rule, Sim
+from linesim.model.faults import Cut, Drip
 from linesim.model.media import Medium
 from tests.jobworker.line.test_deadline import _tls
 from tests.jobworker.test_handler_context import abandon
@@ -258,7 +259,7 @@ def test_a_refused_token_stops_the_calls_and_is_no_fault_of_the_message(
 
 
 def broken_off(sim: Sim, times: int) -> None:
-    sim.cut_next("content", 5_000, times=times)
+    sim.misbehave(Rule(outcome=Cut(5_000), endpoint="content", count=times))
 
 
 def unanswered(sim: Sim, times: int) -> None:
@@ -301,7 +302,7 @@ def test_a_download_interrupted_each_time_leaves_nothing_behind(
 def test_nothing_is_left_of_what_broke_off_in_what_came_then(
     lone: Lone, sim: Sim, tmp_path: Path
 ) -> None:
-    sim.cut_next("content", 5_000)
+    sim.misbehave(Rule(outcome=Cut(5_000), endpoint="content", count=1))
     sim.answer_next("content", 200, b"short")
     assert lone.contents.fetch(sent(sim), tmp_path / "a").size == 5
     assert (tmp_path / "a").read_bytes() == b"short"
@@ -410,7 +411,7 @@ def test_a_silent_or_dripping_answer_ends_in_time(
     lone = Lone(sim.url, sim.token, database.calls)
     id_ = sent(sim)
     began = time.monotonic()
-    sim.drip_next("content", drips)
+    sim.misbehave(Rule(outcome=Drip(1, drips), endpoint="content", count=1))
     with pytest.raises(ContentFailed):
         lone.contents.fetch(id_, tmp_path / "a")
     assert time.monotonic() - began < 5
@@ -591,7 +592,7 @@ def test_a_queue_behind_a_slow_download_fails_no_waiting_handler(
 
 def test_a_stop_ends_a_download_and_loses_nothing(room: Rooms, sim: Sim, tmp_path: Path) -> None:
     user = sim.add_user("花子")
-    sim.drip_next("content", 0.02, piece_bytes=16)
+    sim.misbehave(Rule(outcome=Drip(16, 0.02), endpoint="content", count=1))
     first = room(saving_bot(tmp_path / "photo"))
     calls = len(sim.calls_to("content"))
     document = first.send(sim.drafts.medium("image", user))
@@ -610,7 +611,7 @@ def test_a_download_of_an_abandoned_handler_ends_and_frees_the_gate(
     room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     user, raised = sim.add_user("花子"), []
-    sim.drip_next("content", 0.02, piece_bytes=16)
+    sim.misbehave(Rule(outcome=Drip(16, 0.02), endpoint="content", count=1))
     bot = Bot()
 
     @bot.default()

@@ -18,7 +18,7 @@ from tests.fork_server import nursery
 from tests.linedesk.processes import child_of, is_alive
 from tests.waiting import eventually
 
-PARTS = ("mongod", "-m linesim", "-m frontdesk", "-m dispatcher")
+PARTS = ("mongod", "-m frontdesk", "-m dispatcher")
 OPERATORS_TOKEN = "the-token-of-the-real-channel"
 
 

@@ -16,6 +16,7 @@ from linebot.v3.messaging import TextMessage
 
 from jobworker.errors import NoTimerHandler
 from linedesk import Bot, BotError, ContentNotFound, MonthlyQuota, Talk, TimerEvent
+from linedesk.settings.errors import SettingsError
 from linedesk.testing import BotTest, BotWarning, EndlessTimers, NotHere, Sent
 from tests.linedesk.testing.kit_bot import bot as kit_bot
 
@@ -176,9 +177,9 @@ def test_settings_are_the_bot_s_unless_the_test_says_otherwise() -> None:
     bot.default()(lambda event, talk: talk.reply(str(talk.settings["times"])))
     assert BotTest(bot).says("U1", "やあ").replies == ["3"]
     assert BotTest(bot, settings={"times": 5}).says("U1", "やあ").replies == ["5"]
-    with pytest.raises(ValueError, match="no setting time"):
+    with pytest.raises(SettingsError, match="unknown name: time"):
         BotTest(bot, settings={"time": 5})
-    with pytest.raises(ValueError, match="0 or more"):
+    with pytest.raises(SettingsError, match="0 or more"):
         BotTest(bot, settings={"times": -1})
 
 

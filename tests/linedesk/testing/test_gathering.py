@@ -27,6 +27,8 @@ def a_bot(*, gather: float = 2.0, most: int | None = None, **options: Any) -> Bo
             raise RuntimeError("as planned")
         if "起こして" in words:
             talk.after(1.0, "wake")
+        if "もう起きた" in words:
+            talk.cancel("wake")
         talk.reply("、".join(words))
 
     @bot.add(MessageEvent, message=StickerMessageContent)
@@ -97,6 +99,15 @@ def test_a_timer_of_the_conversation_ends_the_wait() -> None:
     test.advance(2)
     test.says("U1", "あと5分")
     assert [one.messages[0]["text"] for one in test.advance(1).sent] == ["あと5分", "おはよう"]
+
+
+def test_a_timer_behind_the_messages_that_cancel_it_is_not_handled() -> None:
+    test = BotTest(a_bot())
+    test.says("U1", "起こして")
+    test.advance(2)
+    test.says("U1", "もう起きた")
+    assert test.advance(60).replies == ["もう起きた"]
+    assert test.timers("U1") == test.last.pushes == []
 
 
 def test_a_message_that_is_taken_back_meanwhile_is_left_out() -> None:

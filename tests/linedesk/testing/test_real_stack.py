@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
 
 from linedesk import Bot
-from linedesk.testing import HandlerFailed, KitError, People
-from linedesk.testing.real_stack import RealStack, name_of_bot
+from linedesk.testing import Answers, BotTest, HandlerFailed, KitError, People
+from linedesk.testing.real_stack import RealBotTest, RealStack, name_of_bot
 from tests.linedesk.testing.kit_bot import bot as kit_bot
 
 
@@ -86,6 +88,63 @@ def test_a_test_begins_at_nine_in_tokyo_with_nothing_left_of_the_one_before(talk
     assert talk.advance(48 * 3600).sent == ()
 
 
+Act = Callable[[People], Answers]
+TEXTS = ("やあ", "count", "name", "花子", "daily", "stop", "tell U1 U2", "fail")
+# Sums of these are no times of a timer, so none is due at the end of one.
+SPANS = (71.0, 131.0, 313.0, 86_417.0)
+
+
+def an_act(chance: Random) -> Act:
+    """Something that a user does, or time that passes."""
+    user, group = chance.choice(("U1", "U2")), chance.choice((None, "C1"))
+    text, seconds = chance.choice(TEXTS), chance.choice(SPANS)
+    others: tuple[Act, ...] = (
+        lambda test: test.follows(user),
+        lambda test: test.unfollows(user),
+        lambda test: test.image(user, b"JPEG", group=group),
+        lambda test: test.presses(user, "a=1", group=group),
+        lambda test: test.member_joins(user, group="C1"),
+        lambda test: test.sends(user, {"type": "follow", "mode": "standby"}),
+        lambda test: (test.sticker(user, group=group), test.advance(3))[1],
+        lambda test: (test.sticker(user, group=group), test.says(user, text, group=group))[1],
+        lambda test: test.advance(seconds),
+    )
+    says: Act = lambda test: test.says(user, text, group=group)  # noqa: E731
+    return chance.choice((*others, *[says] * len(others)))
+
+
+def what_came_of(act: Act, test: People) -> Any:
+    """The sends that users of a test see after an act, and the data that the bot keeps of them."""
+    try:
+        # The order between different users is not promised.
+        sent = sorted(
+            [(one.to, one.way, one.shown) for one in act(test).sent], key=lambda one: str(one[0])
+        )
+    except (RuntimeError, HandlerFailed) as error:
+        return "as planned" in str(error)
+    places = [("U1", None), ("U2", None), ("U1", "C1"), ("U2", "C1")]
+    kept = [
+        (
+            test.state(user, group=group),
+            test.data(user, group=group),
+            [(one.name, one.every, one.data) for one in test.timers(user, group=group)],
+        )
+        for user, group in places
+    ]
+    return sent, kept
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_the_kit_says_is_what_the_real_processes_do(
+    real_bot_test: RealBotTest, seed: int
+) -> None:
+    acts = [an_act(Random(f"{seed}/{number}")) for number in range(40)]
+    in_memory = BotTest(kit_bot)
+    for number, act in enumerate(acts):
+        expected = what_came_of(act, in_memory)
+        assert what_came_of(act, real_bot_test) == expected, number
+
+
 @pytest.mark.usefixtures("real_bot_test")
 @pytest.mark.parametrize(
     ("collection", "on_its_way"),
@@ -98,10 +157,10 @@ def test_what_is_on_its_way_is_waited_for(
     linedesk_stack: RealStack, collection: str, on_its_way: dict[str, Any]
 ) -> None:
     assert linedesk_stack.is_quiet()
-    linedesk_stack.collection(collection).insert_one({"_id": "test", **on_its_way})
+    linedesk_stack.database[collection].insert_one({"_id": "test", **on_its_way})
     assert not linedesk_stack.is_quiet()
     if collection != "recvq":
-        linedesk_stack.collection(collection).delete_one({"_id": "test"})
+        linedesk_stack.database[collection].delete_one({"_id": "test"})
     linedesk_stack.wait_until_quiet()
 
 
@@ -110,12 +169,12 @@ def test_a_timer_that_is_due_is_waited_for(
     linedesk_stack: RealStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     due = linedesk_stack.now() + timedelta(hours=1)
-    linedesk_stack.collection("schedule").insert_one({"_id": "test", "runAt": due})
+    linedesk_stack.database["schedule"].insert_one({"_id": "test", "runAt": due})
     assert linedesk_stack.is_quiet()
     # By the clock of the test alone, since the dispatcher would take the row out of the way.
     monkeypatch.setattr(linedesk_stack, "now", lambda: due)
     assert not linedesk_stack.is_quiet()
-    linedesk_stack.collection("schedule").delete_one({"_id": "test"})
+    linedesk_stack.database["schedule"].delete_one({"_id": "test"})
     assert linedesk_stack.is_quiet()
 
 

@@ -9,7 +9,8 @@ import pytest
 import requests
 
 import linesim
-from linesim import Sim
+from linesim import Rule, Sim
+from linesim.model.faults import Cut, Drip
 from linesim.model.media import Medium
 
 
@@ -37,7 +38,7 @@ def test_a_medium_is_sent_as_often_as_it_says(sim: Sim) -> None:
 @pytest.mark.parametrize("after", [0, 1, 3000, 5000])
 def test_a_body_breaks_off_at_the_planned_byte(sim: Sim, after: int) -> None:
     url, headers = content(sim, Medium(b"abc" * 1000, "text/plain", "a.txt", repeats=3))
-    sim.cut_next("content", after)
+    sim.misbehave(Rule(outcome=Cut(after), endpoint="content", count=1))
     with pytest.raises(requests.RequestException):
         requests.get(url, headers=headers, timeout=5)
     assert len(requests.get(url, headers=headers, timeout=5).content) == 9000
@@ -45,10 +46,10 @@ def test_a_body_breaks_off_at_the_planned_byte(sim: Sim, after: int) -> None:
 
 def test_a_body_drips_until_its_end_or_until_the_reader_is_gone(sim: Sim) -> None:
     url, headers = content(sim, Medium(b"abcdef", "text/plain", "a.txt"))
-    sim.drip_next("content", 0.02, piece_bytes=2)
+    sim.misbehave(Rule(outcome=Drip(2, 0.02), endpoint="content", count=1))
     began = time.monotonic()
     assert requests.get(url, headers=headers, timeout=5).content == b"abcdef"
     assert time.monotonic() - began >= 0.035, "a pause after each piece but the last"
-    sim.drip_next("content", 60.0, piece_bytes=1)
+    sim.misbehave(Rule(outcome=Drip(1, 60.0), endpoint="content", count=1))
     with pytest.raises(requests.RequestException):
         requests.get(url, headers=headers, timeout=0.1)

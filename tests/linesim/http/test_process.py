@@ -4,8 +4,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,28 +19,20 @@ SECRETS = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "t0ken"}
 
 
 @contextmanager
-def started(*arguments, environ=SECRETS, module="linesim"):
-    """The process from the fork server, and its standard error."""
+def serving(webhook="http://127.0.0.1:1/"):
+    """The process from the fork server and its address, read from the line that it logs."""
     with Written() as said, open(os.devnull, "wb") as nowhere:
         process = nursery.start(
-            *(module, *arguments),
-            env={**os.environ, **environ},
+            *("tests.linesim.patient", webhook),
+            env=os.environ,
             stdout=nowhere.fileno(),
             stderr=said.fd,
         )
         try:
-            yield process, said
+            yield process, address(process, lambda: said.text)
         finally:
             process.kill()
             process.wait(10)
-
-
-@contextmanager
-def serving(*arguments, module="linesim"):
-    """The process and its address, read from the line that it logs."""
-    arguments = arguments if module != "linesim" else ("--port", "0", *arguments)
-    with started(*arguments, module=module) as (process, said):
-        yield process, address(process, lambda: said.text)
 
 
 def address(process, log):
@@ -79,7 +69,7 @@ def test_a_signal_stops_it_though_a_page_is_open(number):
 def test_webhooks_that_hang_or_wait_do_not_hold_up_the_stop(unruly):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         webhook = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        with serving(webhook, module="tests.linesim.patient") as (process, url):
+        with serving(webhook) as (process, url):
             user = requests.post(f"{url}/sim/users", json={"name": "太郎"}, timeout=10).json()
             requests.post(f"{url}/sim/unruly", json=unruly, timeout=10)
             acts = {"acts": [{"act": "text", "user": user["userId"], "text": "やあ"}]}
@@ -98,43 +88,3 @@ def test_another_process_reads_the_verdict():
             )
         report = requests.get(f"{url}/sim/verdict", timeout=10).json()
     assert (report["ok"], report["calls"]) == (True, {"info": {"closed": 1}})
-
-
-def test_secret_and_token_come_from_the_environment_and_stay_out_of_the_log(tmp_path):
-    command = [sys.executable, "-m", "linesim", "--port", "0"]
-    options = ["--quota", "5", "--reply-token-seconds", "9"]
-    log = tmp_path / "log"
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            [*command, *options], cwd=ROOT, env={**os.environ, **SECRETS}, stderr=said, stdout=said
-        )
-    try:
-        url = address(process, log.read_text)
-        headers = {"authorization": "Bearer t0ken"}
-        answer = requests.get(f"{url}/v2/bot/message/quota", headers=headers, timeout=10)
-        assert answer.json() == {"type": "limited", "value": 5}
-        arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-        process.terminate()
-        assert process.wait(5) == 0
-    finally:
-        process.kill()
-        process.wait()
-    assert b"t0ken" not in arguments
-    assert "t0ken" not in log.read_text()
-    assert SECRET not in log.read_text()
-
-
-def test_missing_secrets_are_named():
-    with started("--port", "0", environ=dict.fromkeys(SECRETS, "")) as (process, said):
-        assert process.wait(20) == 2
-        assert "LINE_CHANNEL_SECRET" in said.text
-        assert "Traceback" not in said.text
-
-
-def test_a_taken_port_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        with started("--port", port) as (process, said):
-            assert process.wait(20) == 69
-            assert f"cannot serve on 127.0.0.1:{port}" in said.text
-            assert "Traceback" not in said.text

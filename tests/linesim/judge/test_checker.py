@@ -81,7 +81,7 @@ def test_an_empty_run_has_nothing_to_find(sim):
 
 
 def test_an_event_without_a_text_expects_no_answer(sim, taro):
-    sim.send_sticker(taro)
+    sim.deliver(sim.drafts.sticker(taro))
     sim.follow(taro)
     report = check(sim)
     assert report.ok
@@ -311,7 +311,7 @@ def test_calls_too_close_together_are_found(sim, line, taro):
 
 
 def test_calls_of_two_hosts_have_intervals_of_their_own(sim, line, taro):
-    message_id = sim.send_image(taro).events[0]["message"]["id"]
+    message_id = sim.deliver(sim.drafts.medium("image", taro)).events[0]["message"]["id"]
     line.get(f"/v2/bot/message/{message_id}/content")
     line.get("/v2/bot/info")
     report = check(sim, least_interval_seconds=10)

@@ -184,13 +184,7 @@ def test_the_first_rule_that_falls_on_a_call_is_the_one_it_meets(sim, line, taro
     assert statuses(line, taro, 2) == [429, 500]
 
 
-def test_a_planned_fault_goes_before_the_rules_and_uses_none_up(sim, line, taro):
-    sim.misbehave(Rule(outcome=faults.server_error(), count=1))
-    sim.answer_next("push", 503)
-    assert statuses(line, taro, 3) == [503, 500, 200]
-
-
-def test_behaving_ends_rules_and_planned_faults(sim, line, taro):
+def test_behaving_ends_rules_and_faults_of_the_next_calls(sim, line, taro):
     sim.misbehave(Rule(outcome=faults.server_error()))
     sim.answer_next("push", 503)
     sim.behave()

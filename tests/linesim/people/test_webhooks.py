@@ -58,16 +58,27 @@ def parsed(sim, received):
 
 
 MESSAGES = {
-    "text": (lambda sim, user, chat: sim.say(user, "やあ😀", chat=chat), TextMessageContent),
-    "sticker": (lambda sim, user, chat: sim.send_sticker(user, chat=chat), StickerMessageContent),
-    "image": (lambda sim, user, chat: sim.send_image(user, chat=chat), ImageMessageContent),
-    "video": (lambda sim, user, chat: sim.send_video(user, chat=chat), VideoMessageContent),
-    "audio": (lambda sim, user, chat: sim.send_audio(user, chat=chat), AudioMessageContent),
-    "file": (lambda sim, user, chat: sim.send_file(user, chat=chat), FileMessageContent),
+    "text": (lambda drafts, user, chat: drafts.text(user, "やあ😀", chat=chat), TextMessageContent),
+    "sticker": (
+        lambda drafts, user, chat: drafts.sticker(user, chat=chat),
+        StickerMessageContent,
+    ),
     "location": (
-        lambda sim, user, chat: sim.send_location(user, chat=chat),
+        lambda drafts, user, chat: drafts.location(user, chat=chat),
         LocationMessageContent,
     ),
+    **{
+        kind: (
+            lambda drafts, user, chat, kind=kind: drafts.medium(kind, user, chat=chat),
+            content_class,
+        )
+        for kind, content_class in {
+            "image": ImageMessageContent,
+            "video": VideoMessageContent,
+            "audio": AudioMessageContent,
+            "file": FileMessageContent,
+        }.items()
+    },
 }
 
 
@@ -75,8 +86,8 @@ MESSAGES = {
 @pytest.mark.parametrize("place", ["user", "group", "room"])
 def test_every_kind_of_message_is_lines_own(sim, bot, taro, kind, place):
     chat = None if place == "user" else sim.add_group("皆", [taro], kind=place)
-    act, content_class = MESSAGES[kind]
-    delivery = act(sim, taro, chat)
+    draft, content_class = MESSAGES[kind]
+    delivery = sim.deliver(draft(sim.drafts, taro, chat))
     (event,) = parsed(sim, bot.last)
     assert type(event) is MessageEvent
     assert type(event.message) is content_class
@@ -94,13 +105,16 @@ OTHERS = {
         lambda sim, user, group: sim.postback(user, "a", params={"date": "2026-11-21"}),
         PostbackEvent,
     ),
-    "join": (lambda sim, user, group: sim.join(group), JoinEvent),
-    "leave": (lambda sim, user, group: sim.leave(group), LeaveEvent),
+    "join": (lambda sim, user, group: sim.deliver(sim.drafts.join(group)), JoinEvent),
+    "leave": (lambda sim, user, group: sim.deliver(sim.drafts.leave(group)), LeaveEvent),
     "memberJoined": (
-        lambda sim, user, group: sim.member_joined(group, sim.add_user("健太")),
+        lambda sim, user, group: sim.deliver(sim.drafts.member_joined(group, sim.add_user("健太"))),
         MemberJoinedEvent,
     ),
-    "memberLeft": (lambda sim, user, group: sim.member_left(group, user), MemberLeftEvent),
+    "memberLeft": (
+        lambda sim, user, group: sim.deliver(sim.drafts.member_left(group, user)),
+        MemberLeftEvent,
+    ),
 }
 
 
@@ -115,7 +129,7 @@ def test_every_other_event_is_lines_own(sim, bot, taro, group, kind):
 
 
 def test_an_unsend_names_the_message_and_takes_its_content(sim, bot, line, taro):
-    sent = sim.send_image(taro)
+    sent = sim.deliver(sim.drafts.medium("image", taro))
     message_id = sent.events[0]["message"]["id"]
     sim.unsend(taro, message_id)
     (event,) = parsed(sim, bot.last)
@@ -243,7 +257,7 @@ def test_a_bot_server_that_does_not_answer_is_given_up():
 def test_what_line_would_not_let_a_user_do_is_refused(sim, taro, hanako, group):
     with pytest.raises(NotPossible, match="not a member"):
         sim.say(hanako, "やあ", chat=group)
-    sim.leave(group)
+    sim.deliver(sim.drafts.leave(group))
     with pytest.raises(NotPossible, match="not in this chat"):
         sim.say(taro, "やあ", chat=group)
     sim.block(taro)

@@ -1,4 +1,4 @@
-"""Planned faults: each outcome, before and after acceptance."""
+"""Faults of the next calls: each outcome, before and after acceptance."""
 
 import time
 
@@ -77,8 +77,8 @@ def test_a_late_answer_comes_after_the_caller_gave_up(sim, taro, accept):
 
 
 def test_times_and_the_wildcard(sim, line, taro):
-    sim.answer_next("*", 503, times=2)
     sim.answer_next("push", 500)
+    sim.answer_next("*", 503, times=2)
     statuses = [line.push(taro.user_id).status_code for _ in range(4)]
     assert statuses == [500, 503, 503, 200]
 
