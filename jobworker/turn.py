@@ -7,7 +7,7 @@
 | `_no_room` | the conversation's outbox is full | a wait |
 | `_condemned` | it killed a process, or an operator dropped it | dead letters |
 | `_replayed` | it replays a dead letter | the letter's effect |
-| `_handle` | the handler decides, fails, or has to wait (`Handling`) | its decision |
+| `_handle` | the handler decides, fails, or has to wait (`jobworker.decide`) | its decision |
 | `_commit` | always | the record |
 
 A job may need several turns and holds no thread in between. Once it is decided, only the record is
@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from bson.dbref import DBRef
@@ -30,9 +30,10 @@ from bson.dbref import DBRef
 from dispatcher.commit.committer import WAIT_SECONDS
 from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Wait
 from jobworker.bot.bot import Rule
-from jobworker.bot.events import is_event, is_fired_timer, model_of
-from jobworker.bot.gather import Gathering, answered
+from jobworker.bot.events import is_event, is_fired_timer
+from jobworker.bot.gather import answered
 from jobworker.bot.talk import Talk, TalkContext
+from jobworker.decide import Case, Decided, decide
 from jobworker.errors import NOT_ITS_FAULT, GateClosed, LineAway, WorkerAway
 from jobworker.handler_context import Abandoned, HandlerContext
 from jobworker.handler_retry import (
@@ -44,18 +45,12 @@ from jobworker.handler_retry import (
     raised,
 )
 from jobworker.handler_runner import HandlerRunner
-from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
+from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.metrics import since_ms
-from jobworker.record.conversations import (
-    ConversationStore,
-    Decision,
-    Outbound,
-    Recording,
-    checked,
-)
+from jobworker.record.conversations import ConversationStore, Decision, Outbound, Recording
 from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, change_of, refused
 from jobworker.record.schedule import Schedule
-from jobworker.record.waiting_answers import fetched, kept
+from jobworker.record.waiting_answers import kept
 from jobworker.runs import FAILED, UNHEARD, JobMemo, JobRun, Runs
 from jobworker.sending.button import OfferedButton
 from jobworker.sending.outbox import Outbox
@@ -67,7 +62,6 @@ from linedesk.store.records.answers import state_of
 from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.letters import asks_for_effect, under_replay
 from linedesk.store.records.waits import Why, reason
-from linedesk.store.redaction import message_id_of, unsent_id_of
 
 log = logging.getLogger(__name__)
 
@@ -170,11 +164,6 @@ class Turns:
         )
         return Wait.because(Why.HANDLER_FAILED, pause, failures=memo.failures)
 
-    def talk(self, document: Document) -> Talk:
-        """Return a new talk of an event."""
-        load = partial(self.conversations.load, document)
-        return Talk(document, self.around(load=load, per_member=self.runner.bot().per_member))
-
 
 class Turn:
     """One run of a job on one thread; `run` has its times and its outcome."""
@@ -187,6 +176,7 @@ class Turn:
         self._memo: JobMemo = job.memo
         self._id = conversation_id(job.document)
         self._turns = turns
+        self._load = partial(turns.conversations.load, job.document)
 
     def result(self) -> JobResult | Wait:
         """Return how the turn ends. Raises Abandoned, Replaced, AccessRefused."""
@@ -214,8 +204,8 @@ class Turn:
                 ended = _first(self._condemned, self._replayed, self._handle)
             if isinstance(ended, GiveUp):
                 memo.decision, ended = self._given_up(ended), None
-            elif isinstance(ended, Decision):
-                memo.decision, ended = ended, None
+            elif isinstance(ended, Decided):
+                memo.decision, self.run.outcome, ended = ended.decision, ended.outcome, None
             return ended or self._commit()
         except WriteRefused as error:
             return self._past_its_record(error)
@@ -294,22 +284,32 @@ class Turn:
             condemned = replace(condemned, cause=cause)
         return condemned
 
-    def _replayed(self) -> Decision | None:
+    def _replayed(self) -> Decided | None:
         """A replayed effect, or an event without a row or letter behind it, runs no handler."""
         document, letters = self._document, self._turns.unsends.deadletters
         if asks_for_effect(document):
             decision = carried_out(document, letters.replayed_by(document))
-            return decision or refused(document, NO_LETTER)
+            return Decided(decision or refused(document, NO_LETTER))
         if not is_fired_timer(document["event"]) or self._turns.schedule.stands_behind(document):
             return None
         # A given-up event is replayed with the event that its letter holds.
         again = letters.replayed_by(document, **{"document.event": {"$eq": document["event"]}})
-        return None if again is not None else refused(document, NO_ROW)
+        return None if again is not None else Decided(refused(document, NO_ROW))
 
-    def _handle(self) -> Decision | GiveUp | Wait:
+    def _handle(self) -> Decided | GiveUp | Wait:
         memo = self._memo
+        case = Case(
+            self._job,
+            memo,
+            self._turns.runner,
+            make_talk=self._talk,
+            load=self._load,
+            taken_back=self._turns.unsends.ends,
+            call=self._call,
+            handler_seconds=self._turns.handler_seconds,
+        )
         try:
-            decided = Handling(self._job, self._turns).result()
+            decided = decide(case)
         except Abandoned:
             raise
         except (Exception, SystemExit) as error:
@@ -321,14 +321,74 @@ class Turn:
             return self._failed(failure, type(error).__name__)
         if isinstance(decided, Failure):
             return self._failed(decided, decided.what)
-        if isinstance(decided, Decision) and memo.has_sent:
+        if isinstance(decided, Wait):
+            if decided.why["code"] == Why.FETCHING_PROFILE:
+                self._fetch_profile(str(case.talk.user_id))
+        elif memo.has_sent:
             # A message that was sent is not decided again, whatever state it was based on.
-            return replace(decided, read_n=None)
+            decided = replace(decided, decision=replace(decided.decision, read_n=None))
         return decided
 
     def _failed(self, failure: Failure, error: str) -> Wait | GiveUp:
         self.run.outcome, self.run.error = FAILED, error
         return self._turns.failed(self._job, failure)
+
+    def _talk(self) -> Talk:
+        per_member = self._turns.runner.bot().per_member
+        around = self._turns.around(load=self._load, per_member=per_member)
+        return Talk(self._document, around)
+
+    def _fetch_profile(self, user_id: str) -> None:
+        def done(profile: Document | None) -> None:
+            self._memo.profile = profile
+            self._job.resume()
+
+        self._turns.fetch(self._document, user_id, done=done).begin()
+
+    def _call(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
+        memo, run = self._memo, self.run
+        self._offer_button()
+        log.debug(
+            "started event_id=%s thread=%s since_accept_ms=%.1f",
+            *(self.name, run.thread, since_ms(self._document[ACCEPT_TIME])),
+        )
+        if memo.first_at is None:
+            memo.first_at = datetime.now(UTC)
+            self._turns.runs.waited(self._document, memo.first_at)
+        memo.tries += 1
+        memo.call = call = HandlerContext(
+            self._document,
+            answered=answered(memo.heard) if memo.heard else None,
+            number=memo.failed_tries + 1,
+            lost_by=memo.lost_by,
+        )
+        end_animation = self._turns.animate(self._document, call)
+        run.handler_began = time.monotonic()
+        runner = self._turns.runner
+        try:
+            with call.under(self._job.begin_handler(runner.limit_of(rule))):
+                return runner.run(rule, event, talk, call)
+        except WorkerAway as error:
+            memo.tries -= 1
+            if error.worker is None:
+                run.handler_began = None
+            raise
+        finally:
+            run.end_handler()
+            end_animation()
+
+    def _offer_button(self) -> None:
+        """Arrange a button for the handler's event, to be shown unless it is decided first."""
+        memo = self._memo
+        if memo.button is not None or self._turns.runner.bot().sends_by_itself:
+            return
+        heard = memo.heard_with(self._document)
+        # The notes of a predecessor.
+        noted = self._load().answers if self._job.again else {}
+        document = next((one for one in heard if name_of(one) in noted), answered(heard))
+        memo.button = self._turns.offer_button(
+            document, state_of(noted.get(name_of(document))), has_sent=lambda: memo.has_sent
+        )
 
     # Given up.
 
@@ -446,7 +506,7 @@ class Turn:
         # LINE's refusal has no name to search for.
         if profile is None or "displayName" not in profile or decision.given_up.is_empty:
             return decision
-        talk = self._turns.talk(self._document)
+        talk = self._talk()
         talk.know_profile(profile)
         told = talk.decision()
         return replace(
@@ -503,202 +563,6 @@ class Turn:
             give_up = failure.give_up(attempts=memo.tries, first_at=first_at)
             memo.decision = letters_of(memo.heard, give_up)
         return self._again(Why.MESSAGE_TAKEN_BACK)
-
-
-class Handling:
-    """The handler's part of a turn: its stages, from the event's rule to the handler's decision."""
-
-    def __init__(self, job: Job, turns: Turns) -> None:
-        self._job = job
-        self._document = job.document
-        self._memo: JobMemo = job.memo
-        self._turns = turns
-        self._now = datetime.now(UTC)
-        self._rule: Rule | None = None
-
-    def result(self) -> Decision | Failure | Wait:
-        """Return the result of the first stage that has one. Raises the handler's errors."""
-        result: Decision | Failure | Wait = _first(
-            self._tap,
-            self._find_rule,
-            self._profile,
-            self._slow_place,
-            self._gather,
-            self._handle,
-        )
-        return result
-
-    @cached_property
-    def _talk(self) -> Talk:
-        """The handler's talk."""
-        return self._turns.talk(self._document)
-
-    @cached_property
-    def _event(self) -> Any:
-        """The SDK's model of the event."""
-        return model_of(self._document["event"])
-
-    def _tap(self) -> Decision | None:
-        """A tap on the button of a slow answer is decided without a handler."""
-        load = partial(self._turns.conversations.load, self._document)
-        return fetched(self._document, load, now=self._now)
-
-    def _find_rule(self) -> None:
-        memo = self._memo
-        self._rule = rule = self._turns.runner.rule_in(self._talk, self._event)
-        # guard: gathered-for-this-rule -> never
-        if rule != memo.rule:
-            # The conversation was in an older state.
-            memo.disband(self._job)
-            memo.rule = rule
-        # Also if the handler fails: its changes are dropped, including a `talk.forget`.
-        memo.learns, memo.forgets = rule.profile if rule is not None else False, False
-
-    def _profile(self) -> Wait | None:
-        """The sender's profile is fetched first if the handler asks for it, once for an event."""
-        memo, talk = self._memo, self._talk
-        if self._rule is None or self._rule.profile is not True or memo.profile_asked:
-            return None
-        if talk.user_id is None or talk.reply_token is None:
-            return None
-        is_known = is_fresh(talk.profile, self._now)
-        # Only now: if reading the conversation failed, the profile is requested again.
-        memo.profile_asked = True
-        if is_known:
-            return None
-        self._fetch_profile(talk.user_id)
-        return Wait.because(Why.FETCHING_PROFILE)
-
-    def _slow_place(self) -> Wait | None:
-        limit = self._rule.limit if self._rule is not None else None
-        if limit is None or limit <= self._turns.handler_seconds or self._job.take_slow_place():
-            return None
-        return Wait.because(Why.NO_SLOW_PLACE)
-
-    def _gather(self) -> Wait | Decision | None:
-        """Gather the messages of one sender. A repeated handler gets the same, without later
-        ones.
-        """
-        rule, memo, job = self._rule, self._memo, self._job
-        if rule is None or rule.gather is None:
-            return None
-        if not memo.gathered:
-            along: Sequence[Document] = ()
-            if self._talk.user_id is not None:
-                clock = time.monotonic()
-                memo.gathering = memo.gathering or Gathering(
-                    rule.gather, job.document, is_old=job.again, clock=clock
-                )
-                following = job.following()
-                belongs = partial(self._belongs, rule)
-                count, wait_seconds = memo.gathering.look(
-                    following, belongs=belongs, now=self._now, clock=clock
-                )
-                if wait_seconds > 0:
-                    return Wait.because(Why.GATHERING, wait_seconds)
-                along = following.documents[:count]
-            memo.gathered = (job.document, *along[: job.take_along(len(along))])
-        memo.heard = self._heard()
-        if memo.heard:
-            return None
-        memo.run.outcome = UNHEARD
-        return Decision({}, [])
-
-    def _belongs(self, rule: Rule, document: Document) -> bool:
-        """Whether the document goes with the event, unless it is decided already."""
-        found = self._memo.found_applied
-        is_decided = bool(found) and name_of(document) in found
-        return not is_decided and self._turns.runner.bot().gathers(rule, self._talk, document)
-
-    def _heard(self) -> Sequence[Document]:
-        """Return the handler's messages: all except those taken back by an earlier or queued
-        unsend.
-
-        An event that is there twice, as it may be while recvq lacks its index, is passed once.
-        """
-        # guard: unsend-in-line -> in_line = set[str | None]()
-        in_line = {unsent_id_of(one) for one in self._job.following().documents} - {None}
-        once: dict[str, Document] = {}
-        for one in self._memo.gathered:
-            once.setdefault(name_of(one), one)
-        return [
-            one
-            for one in once.values()
-            if message_id_of(one) not in in_line and not self._turns.unsends.ends(one)
-        ]
-
-    def _handle(self) -> Decision | Failure:
-        rule, memo, talk = self._rule, self._memo, self._talk
-        event = self._event
-        if rule is not None and rule.gather is not None:
-            event = [model_of(one["event"]) for one in memo.heard]
-            talk.gathered(memo.heard)
-        if memo.profile is not None:
-            talk.know_profile(memo.profile)
-        kind = talk.raw.get("type")
-        if kind in ("follow", "unfollow"):
-            talk.know_friend(kind == "follow")
-        if rule is not None:
-            # A handler that is slow by design is worth a push after its token has expired.
-            talk.may_be_late = rule.limit is not None
-            if (failure := self._call(rule, event, talk)) is not None:
-                return failure
-        decision = checked(talk.decision())
-        if talk.forgot:
-            memo.learns, memo.forgets = False, True
-        return decision
-
-    def _fetch_profile(self, user_id: str) -> None:
-        def done(profile: Document | None) -> None:
-            self._memo.profile = profile
-            self._job.resume()
-
-        self._turns.fetch(self._document, user_id, done=done).begin()
-
-    def _call(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
-        memo, run = self._memo, self._memo.run
-        self._offer_button()
-        log.debug(
-            "started event_id=%s thread=%s since_accept_ms=%.1f",
-            *(name_of(self._document), run.thread, since_ms(self._document[ACCEPT_TIME])),
-        )
-        if memo.first_at is None:
-            memo.first_at = datetime.now(UTC)
-            self._turns.runs.waited(self._document, memo.first_at)
-        memo.tries += 1
-        memo.call = call = HandlerContext(
-            self._document,
-            answered=answered(memo.heard) if memo.heard else None,
-            number=memo.failed_tries + 1,
-            lost_by=memo.lost_by,
-        )
-        end_animation = self._turns.animate(self._document, call)
-        run.handler_began = time.monotonic()
-        runner = self._turns.runner
-        try:
-            with call.under(self._job.begin_handler(runner.limit_of(rule))):
-                return runner.run(rule, event, talk, call)
-        except WorkerAway as error:
-            memo.tries -= 1
-            if error.worker is None:
-                run.handler_began = None
-            raise
-        finally:
-            run.end_handler()
-            end_animation()
-
-    def _offer_button(self) -> None:
-        """Arrange a button for the handler's event, to be shown unless it is decided first."""
-        memo = self._memo
-        if memo.button is not None or self._turns.runner.bot().sends_by_itself:
-            return
-        heard = memo.heard_with(self._document)
-        # The notes of a predecessor.
-        noted = self._turns.conversations.load(self._document).answers if self._job.again else {}
-        document = next((one for one in heard if name_of(one) in noted), answered(heard))
-        memo.button = self._turns.offer_button(
-            document, state_of(noted.get(name_of(document))), has_sent=lambda: memo.has_sent
-        )
 
 
 def _first(*stages: Callable[[], Any]) -> Any:

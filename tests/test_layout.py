@@ -59,7 +59,7 @@ FLOORS = {
         ("line", "record"),
         ("bot", "sending"),
         ("sdk",),
-        ("runs", "handler_retry", "handler_runner", "unsend"),
+        ("runs", "handler_retry", "handler_runner", "unsend", "decide"),
         ("remote",),
         ("turn", "assembly"),
     ),

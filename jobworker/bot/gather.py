@@ -25,6 +25,15 @@ class Gather:
     most: int
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """The present result: `count` messages behind the first one belong to it."""
+
+    count: int
+    wait_seconds: float
+    """How long to wait for more; 0 if the handler has to run now."""
+
+
 class Gathering:
     """One first message, from its first run in this process.
 
@@ -59,10 +68,8 @@ class Gathering:
         belongs: Callable[[Document], bool],
         now: datetime,
         clock: float,
-    ) -> tuple[int, float]:
-        """Return how many of the following documents belong to it, and how many seconds it waits
-        for more; 0 if the handler has to run now.
-        """
+    ) -> Gathered:
+        """Return how many documents belong to it, and how long it waits for more."""
         most = min(self._gather.most - 1, following.room)
         # guard: nothing-is-passed-over ->
         #     found = list(islice(filter(belongs, following.documents), most))
@@ -73,16 +80,16 @@ class Gathering:
         is_full = len(found) == most
         is_followed = len(found) < len(following.documents) or following.is_cut
         if is_full or is_followed:
-            return len(found), 0.0
+            return Gathered(len(found), 0.0)
         if following.is_reading:
-            return len(found), max(0.0, self._began + self._gather.seconds - clock)
+            return Gathered(len(found), max(0.0, self._began + self._gather.seconds - clock))
         if self._is_old:
-            return len(found), 0.0
+            return Gathered(len(found), 0.0)
         left = min(
             self._gather.seconds - _age(self._newest, now, clock - self._newest_seen),
             MOST_SECONDS - _age(self._first, now, clock - self._began),
         )
-        return len(found), max(0.0, left)
+        return Gathered(len(found), max(0.0, left))
 
 
 def answered(documents: Sequence[Document]) -> Document:

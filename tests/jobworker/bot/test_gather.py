@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dispatcher.conversations.mailbox import Following
-from jobworker.bot.gather import Gather, Gathering, answered
+from jobworker.bot.gather import Gather, Gathered, Gathering, answered
 
 START = datetime(2027, 1, 4, tzinfo=UTC)
 OPEN = Following((), 98, is_cut=False, is_reading=False)
@@ -31,7 +31,7 @@ class Watched:
         self._skew = timedelta(seconds=skew)
         self._of = Gathering(gather, message(0), is_old=is_old, clock=began)
 
-    def look(self, at: float, *behind: dict[str, Any], **following: Any) -> tuple[int, float]:
+    def look(self, at: float, *behind: dict[str, Any], **following: Any) -> Gathered:
         return self._of.look(
             replace(OPEN, documents=behind, **following),
             belongs=lambda one: one["user"] == "U1",
@@ -42,66 +42,66 @@ class Watched:
 
 def test_one_message_waits_until_it_is_so_old() -> None:
     one = Watched()
-    assert one.look(0.0) == (0, 2.0)
-    assert one.look(1.5) == (0, 0.5)
-    assert one.look(2.0) == (0, 0.0)
+    assert one.look(0.0) == Gathered(0, 2.0)
+    assert one.look(1.5) == Gathered(0, 0.5)
+    assert one.look(2.0) == Gathered(0, 0.0)
 
 
 def test_each_further_message_restarts_the_wait() -> None:
     one = Watched()
-    assert one.look(1.5, message(1.5)) == (1, 2.0)
-    assert one.look(3.0, message(1.5), message(3.0)) == (2, 2.0)
-    assert one.look(5.0, message(1.5), message(3.0)) == (2, 0.0)
+    assert one.look(1.5, message(1.5)) == Gathered(1, 2.0)
+    assert one.look(3.0, message(1.5), message(3.0)) == Gathered(2, 2.0)
+    assert one.look(5.0, message(1.5), message(3.0)) == Gathered(2, 0.0)
 
 
 def test_a_message_that_waited_elsewhere_does_not_wait_again() -> None:
     """By the time of acceptance it has been waiting since then."""
-    assert Watched(began=20.0).look(20.0, message(19.0)) == (1, 1.0)
-    assert Watched(began=20.0).look(20.0) == (0, 0.0)
+    assert Watched(began=20.0).look(20.0, message(19.0)) == Gathered(1, 1.0)
+    assert Watched(began=20.0).look(20.0) == Gathered(0, 0.0)
 
 
 @pytest.mark.parametrize("most", [2, 5])
 def test_as_many_as_may_be_together_wait_no_more(most: int) -> None:
     behind = [message(n / 100) for n in range(1, 10)]
-    assert Watched(Gather(2.0, most)).look(0.1, *behind) == (most - 1, 0.0)
-    assert Watched().look(0.1, *behind, room=3) == (3, 0.0)
-    assert Watched().look(0.1, *behind, room=0) == (0, 0.0)
+    assert Watched(Gather(2.0, most)).look(0.1, *behind) == Gathered(most - 1, 0.0)
+    assert Watched().look(0.1, *behind, room=3) == Gathered(3, 0.0)
+    assert Watched().look(0.1, *behind, room=0) == Gathered(0, 0.0)
 
 
 @pytest.mark.parametrize("behind", [[], [message(1)]])
 def test_anything_else_behind_them_ends_the_wait(behind: Sequence[dict[str, Any]]) -> None:
     count = len(behind)
     other = message(1.1, user="U2")
-    assert Watched().look(1.1, *behind, other, message(1.1)) == (count, 0.0)
-    assert Watched().look(1.1, *behind, is_cut=True) == (count, 0.0)
-    assert Watched().look(1.1, *behind)[1] > 0
+    assert Watched().look(1.1, *behind, other, message(1.1)) == Gathered(count, 0.0)
+    assert Watched().look(1.1, *behind, is_cut=True) == Gathered(count, 0.0)
+    assert Watched().look(1.1, *behind).wait_seconds > 0
 
 
 def test_the_first_one_waits_for_thirty_seconds_at_most() -> None:
     one = Watched(Gather(2.0, 99))
     behind = [message(n) for n in range(1, 30)]
-    assert one.look(29.0, *behind) == (29, 1.0)
-    assert one.look(29.5, *behind, message(29.5)) == (30, 0.5)
-    assert one.look(30.0, *behind, message(29.5)) == (30, 0.0)
+    assert one.look(29.0, *behind) == Gathered(29, 1.0)
+    assert one.look(29.5, *behind, message(29.5)) == Gathered(30, 0.5)
+    assert one.look(30.0, *behind, message(29.5)) == Gathered(30, 0.0)
 
 
 def test_a_message_that_a_predecessor_may_have_begun_waits_until_all_is_read() -> None:
     one = Watched(is_old=True)
-    assert one.look(0.5, is_reading=True) == (0, 1.5)
-    assert one.look(0.6, message(0.1), is_reading=True) == (1, 1.4)
-    assert one.look(0.7, message(0.1), message(0.2)) == (2, 0.0)
+    assert one.look(0.5, is_reading=True) == Gathered(0, 1.5)
+    assert one.look(0.6, message(0.1), is_reading=True) == Gathered(1, 1.4)
+    assert one.look(0.7, message(0.1), message(0.2)) == Gathered(2, 0.0)
 
 
 def test_reading_that_takes_long_is_not_waited_for() -> None:
-    assert Watched(is_old=True).look(2.0, message(0.1), is_reading=True) == (1, 0.0)
+    assert Watched(is_old=True).look(2.0, message(0.1), is_reading=True) == Gathered(1, 0.0)
 
 
 @pytest.mark.parametrize("ahead", [3600.0, 10.0])
 def test_a_front_desk_whose_clock_is_ahead_makes_nothing_wait_longer(ahead: float) -> None:
     one = Watched(skew=ahead)
-    assert one.look(0.0)[1] >= 2.0
-    assert one.look(1.0, message(1.0))[1] >= 2.0
-    assert one.look(3.0, message(1.0)) == (1, 0.0)
+    assert one.look(0.0).wait_seconds >= 2.0
+    assert one.look(1.0, message(1.0)).wait_seconds >= 2.0
+    assert one.look(3.0, message(1.0)) == Gathered(1, 0.0)
 
 
 def a_reply_token(at: float, token: str | None) -> dict[str, Any]:

@@ -1,0 +1,193 @@
+"""Decides an event: documents, conversation and clock go in, a decision or a wait comes out.
+
+The stages know neither MongoDB nor threads. The caller gives them the conversation, the documents
+behind the event, and the function that calls the handler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from typing import Any
+
+from dispatcher.conversations.mailbox import Job, Wait
+from jobworker.bot.bot import Rule
+from jobworker.bot.events import model_of
+from jobworker.bot.gather import Gathering
+from jobworker.bot.talk import Talk
+from jobworker.handler_retry import Failure
+from jobworker.handler_runner import HandlerRunner
+from jobworker.line.profiles import is_fresh
+from jobworker.record.conversations import Decision, StoredConversation, checked
+from jobworker.record.waiting_answers import fetched
+from jobworker.runs import UNHEARD, JobMemo
+from linedesk.store.documents import Document, name_of
+from linedesk.store.records.waits import Why
+from linedesk.store.redaction import message_id_of, unsent_id_of
+
+NOTHING = Decision({}, [])
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A decision; `outcome` is its name in `jobs` if it differs from that of the record."""
+
+    decision: Decision
+    outcome: str | None = None
+
+
+@dataclass
+class Case:
+    """One event under decision, and all that the decision depends on."""
+
+    job: Job
+    memo: JobMemo
+    runner: HandlerRunner
+    make_talk: Callable[[], Talk]
+    load: Callable[[], StoredConversation]
+    """The conversation as stored."""
+    taken_back: Callable[[Document], bool]
+    """Whether a document's message was taken back by its sender."""
+    call: Callable[[Rule, Any, Talk], Failure | None]
+    """Calls the handler."""
+    handler_seconds: float
+    """A handler with a longer limit than this is a slow one."""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    clock: float = field(default_factory=time.monotonic)
+    """Monotonic seconds."""
+    rule: Rule | None = field(default=None, init=False)
+
+    @cached_property
+    def talk(self) -> Talk:
+        """The handler's talk."""
+        return self.make_talk()
+
+    @cached_property
+    def event(self) -> Any:
+        """The SDK's model of the event."""
+        return model_of(self.job.document["event"])
+
+
+def decide(case: Case) -> Decided | Failure | Wait:
+    """Return the result of the first stage that has one. Raises the handler's errors."""
+    results = (stage(case) for stage in STAGES)
+    return next(one for one in results if one is not None)
+
+
+def _tap(case: Case) -> Decided | None:
+    """A tap on the button of a slow answer is decided without a handler."""
+    decision = fetched(case.job.document, case.load, now=case.now)
+    return None if decision is None else Decided(decision)
+
+
+def _find_rule(case: Case) -> None:
+    memo = case.memo
+    case.rule = rule = case.runner.rule_in(case.talk, case.event)
+    # guard: gathered-for-this-rule -> never
+    if rule != memo.rule:
+        # The conversation was in an older state.
+        memo.disband(case.job)
+        memo.rule = rule
+    # Also if the handler fails: its changes are dropped, including a `talk.forget`.
+    memo.learns, memo.forgets = rule.profile if rule is not None else False, False
+
+
+def _profile(case: Case) -> Wait | None:
+    """The sender's profile is fetched first if the handler asks for it, once for an event."""
+    memo, talk = case.memo, case.talk
+    if case.rule is None or case.rule.profile is not True or memo.profile_asked:
+        return None
+    if talk.user_id is None or talk.reply_token is None:
+        return None
+    is_known = is_fresh(talk.profile, case.now)
+    # Only now: if reading the conversation failed, the profile is requested again.
+    memo.profile_asked = True
+    return None if is_known else Wait.because(Why.FETCHING_PROFILE)
+
+
+def _slow_place(case: Case) -> Wait | None:
+    limit = case.rule.limit if case.rule is not None else None
+    if limit is None or limit <= case.handler_seconds or case.job.take_slow_place():
+        return None
+    return Wait.because(Why.NO_SLOW_PLACE)
+
+
+def _gather(case: Case) -> Wait | Decided | None:
+    """Gather the messages of one sender. A repeated handler gets the same, without later ones."""
+    rule, memo, job = case.rule, case.memo, case.job
+    if rule is None or rule.gather is None:
+        return None
+    if not memo.gathered:
+        along: Sequence[Document] = ()
+        if case.talk.user_id is not None:
+            memo.gathering = memo.gathering or Gathering(
+                rule.gather, job.document, is_old=job.again, clock=case.clock
+            )
+            following = job.following()
+            belongs = partial(_belongs, case, rule)
+            found = memo.gathering.look(following, belongs=belongs, now=case.now, clock=case.clock)
+            if found.wait_seconds > 0:
+                return Wait.because(Why.GATHERING, found.wait_seconds)
+            along = following.documents[: found.count]
+        memo.gathered = (job.document, *along[: job.take_along(len(along))])
+    memo.heard = _heard(case)
+    return None if memo.heard else Decided(NOTHING, UNHEARD)
+
+
+def _belongs(case: Case, rule: Rule, document: Document) -> bool:
+    """Whether the document goes with the event, unless it is decided already."""
+    found = case.memo.found_applied
+    is_decided = bool(found) and name_of(document) in found
+    return not is_decided and case.runner.bot().gathers(rule, case.talk, document)
+
+
+def _heard(case: Case) -> Sequence[Document]:
+    """Return the handler's messages: all except those taken back by an earlier or queued unsend.
+
+    An event that is there twice, as it may be while recvq lacks its index, is passed once.
+    """
+    # guard: unsend-in-line -> in_line = set[str | None]()
+    in_line = {unsent_id_of(one) for one in case.job.following().documents} - {None}
+    once: dict[str, Document] = {}
+    for one in case.memo.gathered:
+        once.setdefault(name_of(one), one)
+    return [
+        one
+        for one in once.values()
+        if message_id_of(one) not in in_line and not case.taken_back(one)
+    ]
+
+
+def _handle(case: Case) -> Decided | Failure:
+    rule, memo, talk = case.rule, case.memo, case.talk
+    event = case.event
+    if rule is not None and rule.gather is not None:
+        event = [model_of(one["event"]) for one in memo.heard]
+        talk.gathered(memo.heard)
+    if memo.profile is not None:
+        talk.know_profile(memo.profile)
+    kind = talk.raw.get("type")
+    if kind in ("follow", "unfollow"):
+        talk.know_friend(kind == "follow")
+    if rule is not None:
+        # A handler that is slow by design is worth a push after its token has expired.
+        talk.may_be_late = rule.limit is not None
+        if (failure := case.call(rule, event, talk)) is not None:
+            return failure
+    decision = checked(talk.decision())
+    if talk.forgot:
+        memo.learns, memo.forgets = False, True
+    return Decided(decision)
+
+
+STAGES: Sequence[Callable[[Case], Decided | Failure | Wait | None]] = (
+    _tap,
+    _find_rule,
+    _profile,
+    _slow_place,
+    _gather,
+    _handle,
+)
