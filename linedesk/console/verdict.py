@@ -219,8 +219,8 @@ def _undecided(rows: Rows, present: Present, now: datetime) -> tuple[Stands, str
         return "waits", why
     if not rows.in_recvq:
         return "unknown", _("the rows about it are overwritten")
-    words = _tried(rows.last_run)
-    return "waits", words or _("stored; a dispatcher reads it next, or handles it now")
+    tried = _tried(rows.last_run)
+    return "waits", tried or _("stored; a dispatcher reads it next, or handles it now")
 
 
 def _tried(run: Mapping[str, Any]) -> str | None:

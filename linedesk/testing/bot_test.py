@@ -28,7 +28,7 @@ from jobworker.bot.timers import STATE_TIMER
 from jobworker.decide import Case, Decided, decide
 from jobworker.effects import is_timer
 from jobworker.errors import NoTimerHandler, PermanentError
-from jobworker.handler_runner import LocalRunner
+from jobworker.handler_runner import HandlerRunner
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import Decision
 from jobworker.record.waiting_answers import ButtonShown, kept
@@ -230,7 +230,7 @@ class BotTest(People):
         return Case(
             job,
             memo,
-            LocalRunner(self.bot),
+            HandlerRunner(self.bot),
             make_talk=lambda: Talk(document, self._around(document)),
             load=partial(self._memory.load, document),
             # An unsend comes after its message: in the same mailbox, or when that is decided.
