@@ -1,7 +1,7 @@
 """Views for find() in the mongo shell: waiting events and sends, with place and reason.
 
 They omit users' messages, tokens and retry keys. linedesk itself does not read them.
-`scripts/create_collection.js` makes the same; a test compares the two.
+`scripts/create_collection.py` writes them into the script for the mongo shell.
 """
 
 from __future__ import annotations
