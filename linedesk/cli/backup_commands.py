@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import option
 
 from linedesk.cli.failure import Command
-from linedesk.compose.help import option
 from linedesk.compose.options import with_settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from linedesk.compose import children
 from linedesk.compose.addresses import announced
 from linedesk.compose.private_mongod import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
 from linedesk.compose.supervisor import Program, Signals, Supervisor, signals_on
-from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import STARTED_BY_VARIABLE, UP
 from linedesk.settings.errors import DataInUse
 from linedesk.settings.settings import EMBEDDED, Settings, require, require_pika
@@ -153,7 +152,7 @@ def _locked(data_dir: Path) -> IO[str]:
     while not _is_free(lock, fcntl.LOCK_EX):
         if time.monotonic() > until:
             lock.close()
-            told = _("another `linedesk up` uses the data in {folder}")
+            told = "another `linedesk up` uses the data in {folder}"
             raise DataInUse(told.format(folder=data_dir))
         pause.wait(0.05)
     # Settings of an earlier `up` are not valid any more.

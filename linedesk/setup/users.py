@@ -17,8 +17,6 @@ from typing import Any
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
 from linedesk.settings import rules
 from linedesk.settings.errors import SettingsError
 from linedesk.setup.replica_set import by_loopback
@@ -72,7 +70,7 @@ class UriFile:
         _take_place(self.path, other.path)
 
     def _useless(self) -> SettingsError:
-        told = _(
+        told = (
             "{file} contains no URI of MongoDB with a user: remove it, then `linedesk init` "
             "creates a new one"
         )
@@ -116,10 +114,10 @@ def at_work_in(folder: Path) -> Iterator[None]:
         finally:
             os.close(handle)
     except BlockingIOError:
-        told = _("another `linedesk init` runs in {folder}").format(folder=folder)
+        told = f"another `linedesk init` runs in {folder}"
         raise SettingsError([told]) from None
     except OSError as error:
-        told = _("{file} cannot be read or written: {error}")
+        told = "{file} cannot be read or written: {error}"
         told = told.format(file=error.filename or folder, error=error.strerror)
         raise SettingsError([told]) from error
 
@@ -149,16 +147,16 @@ MADE, WAS_THERE = "made", "was there"
 NEW_RIGHTS, NEW_PASSWORD = "new rights", "new password"
 USER_EXISTS = 51003
 
-LOCKED_OUT = mark(
+LOCKED_OUT = (
     "the user in {path} and the user in MONGODB_URI may not create users: run `linedesk init "
     "--users` once with the MONGODB_URI of a user that may, such as one with the role root. If "
     "MongoDB has no users yet, run it on MongoDB's machine with 127.0.0.1 in MONGODB_URI"
 )
-ANOTHERS = mark(
+ANOTHERS = (
     "{path} belongs to the user {found}, not to {wanted}: remove it, then `linedesk init` creates "
     "a new one"
 )
-ELSEWHERE = mark(
+ELSEWHERE = (
     "{path} is for MongoDB at {found}, but MONGODB_URI for {wanted}: set both to the same servers, "
     "or remove the file; `linedesk init` creates a new one"
 )
@@ -195,9 +193,9 @@ def _misfit(file: UriFile, given: Uri, wanted: str) -> str | None:
     if uri is None:
         return None
     if _full_name(uri) != wanted:
-        return _(ANOTHERS).format(path=file.path, found=_full_name(uri), wanted=wanted)
+        return ANOTHERS.format(path=file.path, found=_full_name(uri), wanted=wanted)
     if uri.servers != given.servers:
-        return _(ELSEWHERE).format(path=file.path, found=uri.hosts, wanted=given.hosts)
+        return ELSEWHERE.format(path=file.path, found=uri.hosts, wanted=given.hosts)
     return None
 
 
@@ -221,7 +219,7 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
         with translated(), local or connect(str(maker), app_name="linedesk-init") as client:
             state = _make_user(client, uri, ADMIN_ROLES)
     except AccessRefused as error:
-        raise SettingsError([_(LOCKED_OUT).format(path=file.path)]) from error
+        raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error
     if found is not None:
         state = NEW_RIGHTS
     return uri, UserChange(_full_name(uri), state, file.path)
