@@ -300,8 +300,8 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 def up(config_path: Path | None, verbose: bool) -> int:
     """Run front desk, dispatcher and a worker together; restart any that ends.
 
-    With MONGODB_URI=embedded the command also runs a private mongod and keeps its data. When the
-    front desk is ready, the command prints the addresses of webhook and simulator.
+    With MONGODB_URI=embedded the command also runs a private mongod and keeps its data. It prints
+    the addresses of webhook and simulator, then the log of all processes.
     """
     from linedesk.compose.up import run_all
     from linedesk.settings.settings import load_settings
