@@ -6,8 +6,6 @@ recvq, the lease, and the figures of processes and calls.
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +21,7 @@ from linedesk.backup.file import AS_STORED, COLLECTIONS, BackupWriter, Header
 from linedesk.compose.database import open_database
 from linedesk.settings.errors import BackupError
 from linedesk.settings.settings import Settings
+from linedesk.setup.users import for_owner
 from linedesk.store.collections import DISPATCHER, require_schema
 from linedesk.store.documents import LEASES, SCHEMA
 from linedesk.store.errors import translated
@@ -52,21 +51,13 @@ def export_to(database: Database[Any], target: Path) -> Path:
     StoreUnavailable.
     """
     path = target / name_of_export(database.name, datetime.now(UTC)) if target.is_dir() else target
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     _require_new(path)
     try:
-        with open(beside, "xb", opener=_private) as stream:
+        with for_owner(path) as stream:
             _write(database, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        _require_new(path)
-        beside.rename(path)
-        _sync(path.parent)
+            _require_new(path)
     except OSError as error:
         raise BackupError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink()
     return path
 
 
@@ -119,16 +110,3 @@ def _require_new(path: Path) -> None:
     """
     if path.exists():
         raise BackupError(f"{path} exists already: name another file")
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _sync(folder: Path) -> None:
-    """A rename is durable only once its folder is synced."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
@@ -78,22 +78,33 @@ class UriFile:
 
 
 def write_for_owner(path: Path, text: str) -> None:
+    """Write a file and its folder as `for_owner` does. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _sync(path.parent.parent)
+    with for_owner(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def for_owner(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that only its owner can read: synced and complete, or not at all.
 
     Raises OSError.
     """
     beside = path.with_name(f".{path.name}.part")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _sync(path.parent.parent)
     with suppress(FileNotFoundError):
-        # A file that a killed `init` left would keep its owner and mode.
+        # A file that a killed process left would keep its owner and mode.
         beside.unlink()
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    _take_place(beside, path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _take_place(beside, path)
+    finally:
+        with suppress(FileNotFoundError):
+            beside.unlink()
 
 
 def _take_place(path: Path, other: Path) -> None:
