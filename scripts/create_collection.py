@@ -43,7 +43,7 @@ def described() -> dict[str, Any]:
 
 
 def as_text(value: Any, indent: str = "") -> str:
-    """JSON; what does not fit into a line has a line for each of its parts."""
+    """JSON. A value that does not fit into a line has a line for each of its parts."""
     line = json.dumps(value)
     if len(indent) + len(line) <= MOST_COLUMNS:
         return line
