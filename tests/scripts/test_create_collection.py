@@ -14,7 +14,7 @@ import pytest
 from pymongo.database import Database
 
 from linedesk.setup.collections import DEFAULT_CAPPED_BYTES, create_collections
-from linedesk.setup.views import VIEWS, create_views
+from linedesk.setup.views import VIEWS, ensure_views
 from linedesk.store.client import Client
 from tests.conftest import missing
 
@@ -54,7 +54,7 @@ def empty(client: Client) -> Iterator[Database[Any]]:
 def initialised(client: Client) -> Iterator[Database[Any]]:
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     create_collections(database)
-    create_views(database)
+    ensure_views(database)
     yield database
     client.drop_database(database.name)
 
