@@ -34,14 +34,12 @@ from dispatcher.timers import Timers
 from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
-from linedesk.compose.addresses import AddressPrinter
 from linedesk.compose.process.metrics_server import MetricsServer
 from linedesk.compose.sim_clock import SimClock
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.settings.settings import load_settings
 from linedesk.setup.neighbours import Neighbours
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import Control
@@ -122,7 +120,6 @@ class Workplace:
 
 
 OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = {
-    AddressPrinter: lambda place: AddressPrinter(load_settings({"FRONTDESK_PORT": "1"})),
     DelayedCalls: lambda place: DelayedCalls(),
     Drain: Workplace.drain,
     Guard: lambda place: Guard(place.database),

@@ -8,15 +8,12 @@ dispatchers therefore wait until another import completes it.
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import copyfileobj
-from typing import IO, Any
+from typing import Any
 
 import bson
 import click
@@ -30,15 +27,14 @@ from rich.console import Console
 from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress
 from dispatcher.lease import VACANT, is_dead, owner_name
-from linedesk.backup.export import STREAM, export_to
-from linedesk.backup.file import BackupReader, Header
+from linedesk.backup.export import export_to
+from linedesk.backup.file import Header, check, documents
 from linedesk.backup.queue import finish_decided, finish_recvq, is_to_be_skipped
 from linedesk.backup.transform import TOLD, Restored, Written
 from linedesk.compose.database import open_database
 from linedesk.console.format import local
-from linedesk.settings.errors import BackupError, NotImported
+from linedesk.settings.errors import NotImported
 from linedesk.settings.settings import Settings
-from linedesk.setup.neighbours import INDEXES
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER, EPOCHS, require_schema
 from linedesk.store.documents import (
@@ -168,99 +164,6 @@ def _held(lease: LeaseRecord) -> str:
 STATE = (CONVERSATIONS, SCHEDULE)
 BATCH_ROWS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
-
-
-def write(
-    database: Database[Any],
-    written: Iterable[Written],
-    hold: LeaseHold,
-    *,
-    left: Iterable[Written],
-    wrote: Callable[[str], None],
-) -> None:
-    """Replace the state by the given documents; `wrote` is called for each batch.
-
-    `left` are dead letters made of the state that is replaced. It deletes the old state first, so
-    the progress of an earlier incomplete import does not matter. Raises NotImported for a document
-    that MongoDB refuses, StoreUnavailable.
-    """
-    _make_indexes(database)
-    _insert_all(database, left, hold, wrote)
-    # Multicasts are deleted after their members: until then they show a repeated import whether the
-    # members were tried.
-    for name in (*STATE, BATCHES):
-        _empty(database[name], hold)
-    _insert_all(database, written, hold, wrote)
-
-
-def _insert_all(
-    database: Database[Any],
-    written: Iterable[Written],
-    hold: LeaseHold,
-    wrote: Callable[[str], None],
-) -> None:
-    for collection, batch in _batches(written):
-        hold.require()
-        _insert(database[collection], batch)
-        wrote(collection)
-
-
-def _make_indexes(database: Database[Any]) -> None:
-    """Create missing indexes, also of a dropped collection."""
-    with translated():
-        for name in (*STATE, DEADLETTERS):
-            for index in INDEXES[name]:
-                database[name].create_index(index.keys, **index.options)
-
-
-def _empty(collection: Collection[Any], hold: LeaseHold) -> None:
-    """Delete in slices, since one large delete may exceed the time limit of a command."""
-    while True:
-        hold.require()
-        with translated():
-            ids = [row["_id"] for row in collection.find({}, {"_id": 1}).limit(BATCH_ROWS)]
-            if not ids:
-                return
-            collection.delete_many({"_id": {"$in": ids}})
-
-
-def _batches(written: Iterable[Written]) -> Iterator[tuple[str, list[RawBSONDocument]]]:
-    """The documents in order, grouped by collection, some megabytes at a time."""
-    waiting: dict[str, list[RawBSONDocument]] = {}
-    sizes: dict[str, int] = {}
-    for collection, document in written:
-        raw = RawBSONDocument(bson.encode(document))
-        batch = waiting.setdefault(collection, [])
-        batch.append(raw)
-        sizes[collection] = sizes.get(collection, 0) + len(raw.raw)
-        if len(batch) >= BATCH_ROWS or sizes[collection] >= BATCH_BYTES:
-            yield collection, waiting.pop(collection)
-            del sizes[collection]
-    yield from waiting.items()
-
-
-def _insert(collection: Collection[Any], documents: Sequence[RawBSONDocument]) -> None:
-    """Store documents on a majority. An existing dead letter of the same id is kept."""
-    try:
-        with translated():
-            collection.insert_many(documents, ordered=False)
-    except BulkWriteError as error:
-        _require_stored(collection.name, error.details)
-
-
-def _require_stored(collection: str, details: Mapping[str, Any]) -> None:
-    failed = details["writeErrors"]
-    if collection == DEADLETTERS:
-        failed = [one for one in failed if one["code"] != DUPLICATE_KEY]
-    for one in failed:
-        raise NotImported(
-            f"MongoDB refuses {one['op']['_id']!r} of {collection} (error {one['code']}): remove "
-            f"the cause, such as a validator, and run the import again"
-        )
-    if details["writeConcernErrors"]:
-        raise StoreUnavailable("documents not confirmed in time")
-
-
 # Processes of the exported database may have taken epochs after the export, but fewer than this.
 EPOCHS_SINCE = 1_000_000
 NO_SAY = "--recvq has no effect here: progress shows which documents are still to be handled"
@@ -279,7 +182,7 @@ class RestoreOptions:
 
 
 def import_export(
-    settings: Settings, source: str, wishes: RestoreOptions, *, dry_run: bool
+    settings: Settings, source: Path, wishes: RestoreOptions, *, dry_run: bool
 ) -> None:
     """Check the whole file, write its content and print the result.
 
@@ -287,46 +190,60 @@ def import_export(
     has to be run again.
     """
     screen = Console(stderr=True)
-    with _opened(source) as stream:
-        reader = BackupReader(stream)
-        header = reader.header()
-        with screen.status("checking"):
-            restored = _looked_through(reader, header)
-        if dry_run:
-            for _ in _written(reader, restored):
-                pass
-            _show(header, restored)
-            return
+    with screen.status("checking"):
+        header = check(source)
+        restored = looked_through(source, header)
+    if dry_run:
+        for _ in _carried(source, restored):
+            pass
+    else:
         with (
             open_database(settings, app_name="linedesk-import") as database,
             screen.status("importing"),
         ):
-            restore(database, reader, restored, header, wishes)
-    _show(header, restored)
-    click.echo("imported: start the dispatcher; then judge: linedesk dead list --cause restored")
+            restore(database, source, header, restored, wishes)
+    click.echo(
+        f"export of {header.database} as of {local(header.at)}, "
+        f"by linedesk {header.linedesk} from MongoDB {header.mongodb}"
+    )
+    for what in TOLD:
+        click.echo(f"{restored.became[what]:>9,}  {what}")
+    if not dry_run:
+        click.echo(
+            "imported: start the dispatcher; then judge: linedesk dead list --cause restored"
+        )
 
 
-def _looked_through(reader: BackupReader, header: Header) -> Restored:
-    """Inspect the whole file. Raises BackupError if it is incomplete."""
+def looked_through(source: Path, header: Header) -> Restored:
+    """Read all of a checked file, as `carry` needs it."""
     restored = Restored(at=header.at, now=datetime.now(UTC))
-    for collection, document in reader.documents():
+    for collection, document in documents(source):
         restored.look(collection, document)
     return restored
 
 
+def _carried(source: Path, restored: Restored) -> Iterator[Written]:
+    for collection, document in documents(source):
+        yield from restored.carry(collection, document)
+    yield from restored.rest()
+
+
 def restore(
     database: Database[Any],
-    reader: BackupReader,
-    restored: Restored,
+    source: Path,
     header: Header,
+    restored: Restored,
     wishes: RestoreOptions,
-    *,
-    wrote: Callable[[str], None] = lambda collection: None,
 ) -> None:
-    """Write the inspected export to the database; `wrote` is called for each batch."""
+    """Replace the database's state by the inspected export.
+
+    It deletes the old state first, so the progress of an earlier incomplete import does not matter.
+    """
     require_schema(database)
     hold = LeaseHold(database)
-    above = max(restored.highest_epoch, _epoch_of(database)) + EPOCHS_SINCE
+    with translated():
+        progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"epoch": 1}) or {}
+    above = max(restored.highest_epoch, int(progress.get("epoch") or 0)) + EPOCHS_SINCE
     hold.take(above=above, take_over=wishes.take_over)
     with _kept_until_whole(hold):
         skip = is_to_be_skipped(database, exported_at=header.at, wish=wishes.recvq)
@@ -335,11 +252,21 @@ def restore(
         if not hold.is_half_written:
             _clear_the_way(database, wishes.replace)
         hold.begin()
-        _take_progress(database, hold, skip=skip)
+        # Done first: documents that a front desk stores from now on are to be handled, and MongoDB
+        # refuses saves of a frozen former dispatcher.
+        Progress(Committer(database), feed="", epoch=hold.epoch).take_over()
+        if skip:
+            finish_recvq(database, epoch=hold.epoch)
+        else:
+            finish_decided(database, epoch=hold.epoch)
         restored.epoch = hold.epoch
         restored.is_known = lambda place: _knows(database, place)
-        left = _left(database, restored)
-        write(database, _written(reader, restored), hold, left=left, wrote=wrote)
+        write(database, _left(database, restored), hold)
+        # Multicasts are deleted after their members: until then they show a repeated import whether
+        # the members were tried.
+        for name in (*STATE, BATCHES):
+            _empty(database[name], hold)
+        write(database, _carried(source, restored), hold)
         hold.release()
 
 
@@ -356,27 +283,11 @@ def _kept_until_whole(hold: LeaseHold) -> Iterator[None]:
         raise
 
 
-def _take_progress(database: Database[Any], hold: LeaseHold, *, skip: bool) -> None:
-    """Done first: documents that a front desk stores from now on are to be handled."""
-    # From here on MongoDB refuses saves of a frozen former dispatcher.
-    Progress(Committer(database), feed="", epoch=hold.epoch).take_over()
-    if skip:
-        finish_recvq(database, epoch=hold.epoch)
-    else:
-        finish_decided(database, epoch=hold.epoch)
-
-
 def _knows(database: Database[Any], place: Document) -> bool:
     """Whether a document is in recvq or in `held`; then this database's progress applies to it."""
     names = (RECVQ, HELD) if "_id" in place else (RECVQ,)
     with translated():
         return any(database[name].find_one(place, {"_id": 1}) for name in names)
-
-
-def _epoch_of(database: Database[Any]) -> int:
-    with translated():
-        found = database[PROGRESS].find_one({"_id": DISPATCHER}, {"epoch": 1})
-    return int((found or {}).get("epoch") or 0)
 
 
 def _clear_the_way(database: Database[Any], replace: Path | None) -> None:
@@ -402,32 +313,54 @@ def _left(database: Database[Any], restored: Restored) -> Iterator[Written]:
             yield from restored.left(conversation, is_ready=ready.__contains__)
 
 
-def _written(reader: BackupReader, restored: Restored) -> Iterator[Written]:
-    for collection, document in reader.documents():
-        yield from restored.carry(collection, document)
-    yield from restored.rest()
+def write(database: Database[Any], written: Iterable[Written], hold: LeaseHold) -> None:
+    """Store documents in batches of some megabytes, while the lease is held.
+
+    Raises NotImported for a document that MongoDB refuses, StoreUnavailable.
+    """
+    for name, batch in _batches(written):
+        hold.require()
+        _insert(database[name], batch)
 
 
-@contextmanager
-def _opened(source: str) -> Iterator[IO[bytes]]:
-    """The file, or a private copy of stdin that can be read twice."""
+def _batches(written: Iterable[Written]) -> Iterator[tuple[str, list[RawBSONDocument]]]:
+    """The documents in order, grouped by collection."""
+    waiting: dict[str, list[RawBSONDocument]] = {}
+    sizes: dict[str, int] = {}
+    for collection, document in written:
+        raw = RawBSONDocument(bson.encode(document))
+        batch = waiting.setdefault(collection, [])
+        batch.append(raw)
+        sizes[collection] = sizes.get(collection, 0) + len(raw.raw)
+        if len(batch) >= BATCH_ROWS or sizes[collection] >= BATCH_BYTES:
+            yield collection, waiting.pop(collection)
+            del sizes[collection]
+    yield from waiting.items()
+
+
+def _insert(collection: Collection[Any], batch: list[RawBSONDocument]) -> None:
+    """Store documents on a majority. An existing dead letter of the same id is kept."""
     try:
-        if source != STREAM:
-            with open(source, "rb") as stream:
-                yield stream
-            return
-        with tempfile.TemporaryFile() as copy:
-            copyfileobj(sys.stdin.buffer, copy)
-            yield copy
-    except OSError as error:
-        raise BackupError(f"{source} cannot be read: {error.strerror or error}") from error
+        with translated():
+            collection.insert_many(batch, ordered=False)
+    except BulkWriteError as error:
+        for one in error.details["writeErrors"]:
+            if collection.name != DEADLETTERS or one["code"] != DUPLICATE_KEY:
+                raise NotImported(
+                    f"MongoDB refuses {one['op']['_id']!r} of {collection.name} (error "
+                    f"{one['code']}): remove the cause, such as a validator, and run the import "
+                    f"again"
+                ) from error
+        if error.details["writeConcernErrors"]:
+            raise StoreUnavailable("documents not confirmed in time") from error
 
 
-def _show(header: Header, restored: Restored) -> None:
-    """Print what the export contains and what the import does with it."""
-    click.echo(
-        f"export of {header.database} as of {local(header.at)}, "
-        f"by linedesk {header.linedesk} from MongoDB {header.mongodb}"
-    )
-    for what in TOLD:
-        click.echo(f"{restored.became[what]:>9,}  {what}")
+def _empty(collection: Collection[Any], hold: LeaseHold) -> None:
+    """Delete in slices, since one large delete may exceed the time limit of a command."""
+    while True:
+        hold.require()
+        with translated():
+            ids = [row["_id"] for row in collection.find({}, {"_id": 1}).limit(BATCH_ROWS)]
+            if not ids:
+                return
+            collection.delete_many({"_id": {"$in": ids}})

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import option
 
 from linedesk.cli.failure import Command
-from linedesk.compose.help import option
 from linedesk.compose.options import with_settings
 
 if TYPE_CHECKING:
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 
 
 @click.command("export", cls=Command)
-@click.argument("target", metavar="FILE")
+@click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
 @with_settings
-def export_command(settings: Settings, target: str) -> None:
+def export_command(settings: Settings, target: Path) -> None:
     """Save conversations, timers and dead letters as of one moment, while everything runs.
 
-    FILE must not exist. If FILE is a folder, the file in it is named after database and time. For
-    standard output give -. The file contains message texts: only its owner may read it. `zcat
-    FILE` shows it.
+    FILE must not exist. If FILE is a folder, the file in it is named after database and time. The
+    file contains message texts: only its owner may read it. `zcat FILE` shows it.
     """
     from linedesk.backup.export import export_database
 
@@ -31,7 +30,7 @@ def export_command(settings: Settings, target: str) -> None:
 
 
 @click.command("import", cls=Command)
-@click.argument("source", metavar="FILE")
+@click.argument("source", metavar="FILE", type=click.Path(path_type=Path))
 @option("--dry-run", is_flag=True, help="Only check FILE and print its contents.")
 @option(
     "--replace",
@@ -44,13 +43,17 @@ def export_command(settings: Settings, target: str) -> None:
     type=click.Choice(["handle", "skip"]),
     help="Whether to handle the events in recvq. Needed only if no progress is stored.",
 )
-@option("--take-over", is_flag=True, help="Continue an import that another machine began.")
+@option(
+    "--take-over",
+    is_flag=True,
+    help="Complete an import that another machine began, or this one before a restart.",
+)
 @with_settings
-def import_command(settings: Settings, source: str, dry_run: bool, **wishes: Any) -> None:
+def import_command(settings: Settings, source: Path, dry_run: bool, **wishes: Any) -> None:
     """Put an export into the database while the dispatcher is stopped. May be run again.
 
-    FILE may be - for standard input. The whole file is checked before anything is written. A new
-    database needs no option; otherwise the command names the option that it needs.
+    The whole file is checked before anything is written. A new database needs no option; otherwise
+    the command names the option that it needs.
 
     Events and sends that were waiting at the time of the export become dead letters (`linedesk dead
     list --cause restored`). So do timers whose time has passed. Existing dead letters and recvq

@@ -14,8 +14,6 @@ from linedesk.compose.database import open_database
 from linedesk.console.conversation import conversation_summary, find_conversation, read_conversation
 from linedesk.console.format import echo_json, for_long, local
 from linedesk.console.known import known
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import ngettext
 from linedesk.settings.settings import Settings
 
 
@@ -40,34 +38,34 @@ def show_conversation(settings: Settings, word: str, *, text: bool, as_json: boo
 
 def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Iterator[str]]]:
     """The labels and lines of the page, with ages beside times."""
-    yield _("conversation"), iter([told["id"]])
-    yield _("who"), _who(told)
-    yield _("state"), iter([_state(told, now)])
-    yield _("data"), iter([_json(told["data"])])
+    yield "conversation", iter([told["id"]])
+    yield "who", _who(told)
+    yield "state", iter([_state(told, now)])
+    yield "data", iter([_json(told["data"])])
     if told["members"]:
-        yield _("members"), _members(told["members"], now)
-    yield _("timers"), _timers(told["timers"], now)
-    yield _("outbox"), _outbox(told["outbox"], now)
+        yield "members", _members(told["members"], now)
+    yield "timers", _timers(told["timers"], now)
+    yield "outbox", _outbox(told["outbox"], now)
     if told["answers"]["waiting"]:
-        yield _("answers"), iter([_answers(told["answers"], now)])
-    yield _("held"), _held(told["held"], now)
-    yield _("dead letters"), iter([str(told["deadLetters"] or _("none"))])
-    last = _("{ago}, {count} in all").format(ago=_ago(told["at"], now), count=told["records"])
-    yield _("last record"), iter([last])
+        yield "answers", iter([_answers(told["answers"], now)])
+    yield "held", _held(told["held"], now)
+    yield "dead letters", iter([str(told["deadLetters"] or "none")])
+    last = "{ago}, {count} in all".format(ago=_ago(told["at"], now), count=told["records"])
+    yield "last record", iter([last])
 
 
 def _who(told: Mapping[str, Any]) -> Iterator[str]:
-    friend = {True: _("friend"), False: _("no friend"), None: ""}[told["friend"]]
+    friend = {True: "friend", False: "no friend", None: ""}[told["friend"]]
     kind = ", ".join(part for part in (known(str(told["kind"] or "")), friend) if part)
-    name = told["name"] or _("name not known")
+    name = told["name"] or "name not known"
     yield f"{name} ({kind})" if kind else name
 
 
 def _state(place: Mapping[str, Any], now: datetime) -> str:
-    state, until = place["state"] or _("none"), place["until"]
+    state, until = place["state"] or "none", place["until"]
     if until is None:
         return str(state)
-    told = _("{state}, until {until} ({when})")
+    told = "{state}, until {until} ({when})"
     return told.format(state=state, until=local(until), when=_when(until, now))
 
 
@@ -79,11 +77,11 @@ def _members(members: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[st
 
 def _timers(timers: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
     if not timers:
-        yield _("none")
+        yield "none"
     width = max((cell_len(_named(one)) for one in timers), default=0)
     for one in timers:
         name = padded(_named(one), width)
-        every = "  " + _("every day at {time}").format(time=one["every"]) if one["every"] else ""
+        every = "  " + "every day at {time}".format(time=one["every"]) if one["every"] else ""
         data = f"  {_json(one['data'])}" if one["data"] else ""
         yield f"{name}  {local(one['at'])}  {_when(one['at'], now)}{every}{data}"
 
@@ -91,35 +89,35 @@ def _timers(timers: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]
 def _named(timer: Mapping[str, Any]) -> str:
     if not timer["member"]:
         return str(timer["name"])
-    return _("{timer} of {member}").format(timer=timer["name"], member=timer["member"])
+    return "{timer} of {member}".format(timer=timer["name"], member=timer["member"])
 
 
 def _outbox(outbox: Mapping[str, Any], now: datetime) -> Iterator[str]:
     if not outbox["count"]:
-        yield _("empty")
+        yield "empty"
         return
-    parts = [_("{count} waiting").format(count=outbox["count"])]
+    parts = ["{count} waiting".format(count=outbox["count"])]
     if outbox["oldest"]:
-        parts.append(_("oldest from {ago}").format(ago=_ago(outbox["oldest"], now)))
-    parts.append(_("{count} tried").format(count=outbox["tried"] or 0))
+        parts.append("oldest from {ago}".format(ago=_ago(outbox["oldest"], now)))
+    parts.append("{count} tried".format(count=outbox["tried"] or 0))
     yield ", ".join(parts)
     for effect in outbox.get("effects", ()):
         yield _json(effect)
 
 
 def _answers(answers: Mapping[str, Any], now: datetime) -> str:
-    told = _("{count} waiting for a tap on the button, oldest from {ago}")
+    told = "{count} waiting for a tap on the button, oldest from {ago}"
     return told.format(count=answers["waiting"], ago=_ago(answers["oldest"], now))
 
 
 def _held(held: Mapping[str, Any], now: datetime) -> Iterator[str]:
     if not held["count"]:
-        yield _("none")
+        yield "none"
         return
-    told = ngettext(
-        "{count} document, held since {ago} ({why})",
-        "{count} documents, the first held since {ago} ({why})",
-        held["count"],
+    told = (
+        "{count} document, held since {ago} ({why})"
+        if held["count"] == 1
+        else "{count} documents, the first held since {ago} ({why})"
     )
     why = known(held["why"])
     yield told.format(count=held["count"], ago=_ago(held["since"], now), why=why)
@@ -128,15 +126,15 @@ def _held(held: Mapping[str, Any], now: datetime) -> Iterator[str]:
 def _when(moment: datetime, now: datetime) -> str:
     seconds = (moment - now).total_seconds()
     if seconds > 0:
-        return _("in {duration}").format(duration=for_long(seconds))
-    return _("due {duration} ago").format(duration=for_long(-seconds))
+        return f"in {for_long(seconds)}"
+    return f"due {for_long(-seconds)} ago"
 
 
 def _ago(moment: datetime | None, now: datetime) -> str:
     if moment is None:
         return "-"
     duration = for_long(max(0.0, (now - moment).total_seconds()))
-    ago = _("{duration} ago").format(duration=duration)
+    ago = f"{duration} ago"
     return f"{local(moment)} ({ago})"
 
 

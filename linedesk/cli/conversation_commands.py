@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from click import option
 
 from linedesk.cli.failure import Command
-from linedesk.compose.help import HelpfulGroup, option
 from linedesk.compose.options import with_settings
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
 
 
-@click.group(cls=HelpfulGroup)
+@click.group()
 def conversation() -> None:
     """Show one conversation with the bot."""
 

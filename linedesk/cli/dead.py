@@ -36,8 +36,6 @@ from linedesk.console.errors import NotDone, NotReplayed, Phrase
 from linedesk.console.format import echo_json, local, plain, visible
 from linedesk.console.known import known
 from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark, ngettext
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
@@ -56,21 +54,19 @@ def show_list(letters: Sequence[Letter], names: Names, *, as_json: bool) -> None
         return who(names, letter.get("channel"), letter.get("key"))
 
     id_ = Column("id", lambda letter: letter["_id"])
-    about = Column(mark("what"), lambda letter: known(what(letter)), fold=8)
-    tries = Column(mark("tries"), lambda letter: letter.get("attempts", "-"), left_out=2)
-    again = Column(mark("replayed"), lambda letter: known(replayed(letter)), left_out=3)
+    about = Column("what", lambda letter: known(what(letter)), fold=8)
+    tries = Column("tries", lambda letter: letter.get("attempts", "-"), left_out=2)
+    again = Column("replayed", lambda letter: known(replayed(letter)), left_out=3)
     show_rows(
         letters,
-        nothing=_(NOTHING),
+        nothing=NOTHING,
         narrow=_narrow(id_, about, names),
         screen=(
             id_,
-            Column(zoned(mark("last")), lambda letter: moment(letter.get(LAST_AT)), left_out=1),
+            Column(zoned("last"), lambda letter: moment(letter.get(LAST_AT)), left_out=1),
             about,
-            Column(mark("who"), who_of, fold=WHO_CELLS),
-            Column(
-                mark("cause"), lambda letter: explained(letter.get("cause", "-")), fold=CAUSE_CELLS
-            ),
+            Column("who", who_of, fold=WHO_CELLS),
+            Column("cause", lambda letter: explained(letter.get("cause", "-")), fold=CAUSE_CELLS),
             tries,
             again,
         ),
@@ -101,10 +97,10 @@ def _narrow(id_: Column, about: Column, names: Names) -> tuple[Column, ...]:
 
     return (
         id_,
-        Column(zoned(mark("last")), lambda letter: lately(letter.get(LAST_AT))),
+        Column(zoned("last"), lambda letter: lately(letter.get(LAST_AT))),
         about,
-        Column(mark("who"), lambda one: who_briefly(names, one.get("channel"), one.get("key"))),
-        Column(mark("cause"), cause, fold=CAUSE_CELLS),
+        Column("who", lambda one: who_briefly(names, one.get("channel"), one.get("key"))),
+        Column("cause", cause, fold=CAUSE_CELLS),
     )
 
 
@@ -112,12 +108,12 @@ def _replays(replays: str) -> str:
     if replays == "-":
         return ""
     if replays == "begun":
-        return _("replay begun")
-    return _("replayed {times}").format(times=replays)
+        return "replay begun"
+    return f"replayed {replays}"
 
 
 def _many_tries(count: Any) -> str:
-    return ngettext("{count} try", "{count} tries", count).format(count=count)
+    return ("{count} try" if count == 1 else "{count} tries").format(count=count)
 
 
 def show_one(letter: Letter, names: Names, *, text: bool, as_json: bool) -> None:
@@ -148,14 +144,14 @@ def _lines(name: str, value: Any) -> Iterator[str]:
     yield f"{name:<11} {'-' if value is None else value}"
 
 
-NOTHING = mark("no dead letters match")
+NOTHING = "no dead letters match"
 WHO_CELLS, CAUSE_CELLS = 12, 14
 # A terminal shows the progress from this number of letters on.
 MANY = 20
 # The option that replays a refused letter anyway.
 UNLESS = {
-    "again": mark("--all replays it again"),
-    "force": mark("--force replays it anyway"),
+    "again": "--all replays it again",
+    "force": "--force replays it anyway",
 }
 
 
@@ -169,10 +165,10 @@ def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
             with translated():
                 count = letters.count_documents(choice.query())
             if count > len(rows):
-                told = _("{shown} of {count} shown; --limit shows more")
+                told = "{shown} of {count} shown; --limit shows more"
                 click.echo(told.format(shown=len(rows), count=count), err=True)
     if as_json and not rows:
-        click.echo(_(NOTHING), err=True)
+        click.echo(NOTHING, err=True)
 
 
 def show_letters(settings: Settings, ids: Sequence[str], *, text: bool, as_json: bool) -> None:
@@ -200,7 +196,7 @@ def replay_letters(
         replay = _rehearsal(database) if dry_run else _acts(database).replay
         refused = 0
         replayed_ids = []
-        for row in _slowly(rows, _("replaying")):
+        for row in _slowly(rows, "replaying"):
             told = {"id": row["_id"]}
             try:
                 told["replay"] = replay(row["_id"], again=choice.everything, force=force)
@@ -224,11 +220,11 @@ def drop_letters(
         rows = _some(all_of(found(letters, choice), choice))
         if dry_run:
             show_list(rows, names_beside(database, rows), as_json=as_json)
-            click.echo(_("{count} would be dropped").format(count=len(rows)), err=True)
+            click.echo(f"{len(rows)} would be dropped", err=True)
             return
         _agree(len(rows), _drop_question(len(rows)), yes=yes)
         dropped = _acts(database).drop([row["_id"] for row in rows])
-    click.echo(_("dropped {count}").format(count=dropped))
+    click.echo(f"dropped {dropped}")
 
 
 def _some(rows: list[Document]) -> list[Document]:
@@ -254,18 +250,18 @@ def _rehearsal(database: Database[Any]) -> Callable[..., str]:
 
 
 def _words(error: NotReplayed) -> str:
-    return f"{error}; {_(UNLESS[error.unless])}" if error.unless else str(error)
+    return f"{error}; {UNLESS[error.unless]}" if error.unless else str(error)
 
 
 # Questions and answers.
 
 
 def _replay_question(count: int) -> str:
-    return _("Replay {count} dead letters?").format(count=count)
+    return f"Replay {count} dead letters?"
 
 
 def _drop_question(count: int) -> str:
-    return _("Drop {count} dead letters?").format(count=count)
+    return f"Drop {count} dead letters?"
 
 
 def _agree(count: int, question: str, *, yes: bool) -> None:
@@ -273,7 +269,7 @@ def _agree(count: int, question: str, *, yes: bool) -> None:
     if count <= 1 or yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(_("{count} dead letters match: add --yes").format(count=count))
+        raise click.UsageError(f"{count} dead letters match: add --yes")
     click.confirm(question, abort=True, err=True)
 
 
@@ -288,8 +284,8 @@ def _tell(told: Mapping[str, str], *, as_json: bool, dry_run: bool) -> None:
     if as_json:
         echo_json(told)
     elif "refused" in told:
-        refusal = _("linedesk: {id} not replayed: {refused}")
+        refusal = "linedesk: {id} not replayed: {refused}"
         click.echo(refusal.format(id=told["id"], refused=told["refused"]), err=True)
     else:
-        done = _("would replay {id} as {replay}") if dry_run else _("replayed {id} as {replay}")
+        done = "would replay {id} as {replay}" if dry_run else "replayed {id} as {replay}"
         click.echo(done.format(id=told["id"], replay=told["replay"]))

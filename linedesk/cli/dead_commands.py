@@ -8,11 +8,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click import option
 
 from linedesk.cli.failure import Command
-from linedesk.compose.help import HelpfulGroup, option
 from linedesk.compose.options import with_settings
-from linedesk.runtime.language import gettext as _
 
 if TYPE_CHECKING:
     from linedesk.console.dead_letters import Choice
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@click.group(cls=HelpfulGroup)
+@click.group()
 def dead() -> None:
     """List, show, replay or drop dead letters.
 
@@ -56,7 +55,7 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     try:
         return None if value is None else moment_of(value, now=datetime.now(UTC))
     except ValueError as error:
-        raise click.BadParameter(_("give an age such as 2h, or 2026-01-31T09:00")) from error
+        raise click.BadParameter("give an age such as 2h, or 2026-01-31T09:00") from error
 
 
 def moment_option(name: str, *, help: str) -> Callable[[Function], Function]:  # noqa: A002
@@ -137,7 +136,7 @@ def dead_drop(settings: Settings, choice: Choice, **options: bool) -> None:
 
 def _narrow(choice: Choice) -> Choice:
     if choice.is_open:
-        raise click.UsageError(_("name the letters: ids, --cause, --since or --until"))
+        raise click.UsageError("name the letters: ids, --cause, --since or --until")
     if choice.ids and (choice.cause or choice.since or choice.until):
-        raise click.UsageError(_("give either ids, or --cause, --since and --until"))
+        raise click.UsageError("give either ids, or --cause, --since and --until")
     return choice

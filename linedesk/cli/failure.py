@@ -5,14 +5,21 @@ from __future__ import annotations
 import logging
 import select
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from linedesk.cli.interrupts import interruptible
-from linedesk.compose.help import HelpfulCommand
 from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.language import DEFAULT, gettext, language, mark, speaking
+from linedesk.runtime.language import (
+    DEFAULT,
+    UnknownLanguage,
+    gettext,
+    mark,
+    of_environment,
+    speaking,
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +50,22 @@ KNOWN: dict[str, tuple[Exit, str]] = {
 }
 
 
-class Command(HelpfulCommand):
-    """A command that always ends with an exit code of `linedesk.runtime.exit_codes`."""
+class Command(click.Command):
+    """A command that always ends with an exit code of `linedesk.runtime.exit_codes`.
+
+    `examples` are its arguments in some examples, for its help.
+    """
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if examples:
+            lines = (f"  linedesk {one}" for one in examples)
+            self.epilog = "\n".join(["\b", "Examples:", *lines])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command and end with the exit code that it returns.
-
-        With --json all output is in English, since programs read it.
-        """
+        """Run the command and end with the exit code that it returns."""
         try:
-            with interruptible(), speaking(DEFAULT if ctx.params.get("as_json") else language()):
+            with interruptible():
                 code = super().invoke(ctx)
         except (click.exceptions.Exit, click.ClickException):
             raise
@@ -74,12 +87,17 @@ class Command(HelpfulCommand):
         ctx.exit(Exit.OK if code is None else code)
 
 
-class Process(Command):
-    """A command that runs a process. Its output is a log, so all but its help is in English."""
+class Speaking(Command):
+    """A command whose output is in the language of LINEDESK_LANG, and in English with --json."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the process until it ends."""
-        with speaking(DEFAULT):
+        """Run the command. Exit code 78 for an unknown language."""
+        try:
+            language = of_environment() or DEFAULT
+        except UnknownLanguage as error:
+            click.echo(f"linedesk: {error}", err=True)
+            ctx.exit(Exit.CONFIG)
+        with speaking(DEFAULT if ctx.params.get("as_json") else language):
             return super().invoke(ctx)
 
 

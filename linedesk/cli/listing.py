@@ -1,7 +1,7 @@
 """Lists and pages for operators: a table as wide as the terminal, and tabs in a pipe.
 
 On a terminal an id is never cut or folded: other columns fold, and the least important are left
-out. A pipe gets every column in full and in English, since scripts read it.
+out. A pipe gets every column in full.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from rich.table import Table
 from rich.text import Text
 
 from linedesk.console.format import one_line, tabbed, visible
-from linedesk.runtime.language import DEFAULT, speaking
-from linedesk.runtime.language import gettext as _
 
 GAP = 1
 LABEL_WIDTH = 13
@@ -30,7 +28,7 @@ NARROW_BELOW = 100
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its head, which is translated on a terminal, and its cell of a row."""
+    """One column: its head, and its cell of a row."""
 
     head: str
     cell: Callable[[Any], object]
@@ -57,10 +55,9 @@ def show_rows(
     if not rows:
         click.echo(nothing, err=True)
     if not sys.stdout.isatty():
-        with speaking(DEFAULT):
-            click.echo(tabbed(column.head for column in pipe))
-            for row in rows:
-                click.echo(tabbed(column.cell(row) for column in pipe))
+        click.echo(tabbed(column.head for column in pipe))
+        for row in rows:
+            click.echo(tabbed(column.cell(row) for column in pipe))
         return
     if not rows:
         return
@@ -96,13 +93,13 @@ def _table(rows: Sequence[Any], columns: Sequence[Column], width: int) -> tuple[
     """Return the table and its width."""
     cells = {column.head: [one_line(column.cell(row)) for row in rows] for column in columns}
     natural = {
-        head: max(map(cell_len, [_(head), *column_cells])) for head, column_cells in cells.items()
+        head: max(map(cell_len, [head, *column_cells])) for head, column_cells in cells.items()
     }
     shown = _that_fit(columns, natural, width)
     widths = _widths(shown, natural, width)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for column in shown:
-        table.add_column(_(column.head), width=widths[column.head], overflow="fold")
+        table.add_column(column.head, width=widths[column.head], overflow="fold")
     for n, row in enumerate(rows):
         table.add_row(*(Text(cells[one.head][n], style=one.style(row)) for one in shown))
     return table, _sum(widths.values())
@@ -154,4 +151,4 @@ def lately(at: datetime | None) -> str:
 
 def zoned(head: str) -> str:
     """The head of a column of moments, with the zone."""
-    return f"{_(head)} ({datetime.now().astimezone().tzname()})"
+    return f"{head} ({datetime.now().astimezone().tzname()})"

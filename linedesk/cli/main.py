@@ -10,21 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import option
 
 from linedesk.cli.backup_commands import export_command, import_command
 from linedesk.cli.conversation_commands import conversation
 from linedesk.cli.dead_commands import dead
-from linedesk.cli.failure import Command, Process
+from linedesk.cli.failure import Command, Speaking
 from linedesk.cli.operator_commands import OPERATOR_COMMANDS
-from linedesk.compose.help import HelpfulGroup, option
 from linedesk.compose.options import config_option, set_up_logging, verbose_option, with_settings
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
 
-EXAMPLES = mark("""\b
+EXAMPLES = """\b
 Examples:
   linedesk demo                    chat with the parrot bot in the browser
   linedesk demo --once             see one conversation from end to end
@@ -40,7 +38,7 @@ Examples:
   linedesk conversation show U4af  state, timers and outbox of a user
   linedesk export /mnt/backup      save conversations, timers and dead letters in one file
   linedesk doctor                  check everything and show what to do
-""")
+"""
 
 
 def _show_version(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
@@ -56,7 +54,6 @@ def _show_version(context: click.Context, parameter: click.Parameter, is_asked: 
 
 
 @click.group(
-    cls=HelpfulGroup,
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -74,8 +71,7 @@ def linedesk() -> None:
     Settings come from environment variables such as LINE_CHANNEL_SECRET, from systemd credentials,
     or from a TOML file: --config or LINEDESK_CONFIG names it.
 
-    LINEDESK_LANG sets the language of help and messages: en (default) or ja. Log lines, --json and
-    lists in a pipe are always in English.
+    LINEDESK_LANG sets the language of `status`, `doctor` and the page: en or ja.
     """
 
 
@@ -121,7 +117,7 @@ def init(
 
         if users is not None:
             raise click.UsageError(
-                _("--amqp prepares RabbitMQ and --users MongoDB: run the command once for each")
+                "--amqp prepares RabbitMQ and --users MongoDB: run the command once for each"
             )
         init_rabbitmq(settings, amqp, new_passwords=new_passwords)
         return
@@ -129,7 +125,7 @@ def init(
     from linedesk.setup.init import init_database
 
     if new_passwords and users is None:
-        raise click.UsageError(_("--new-passwords needs --users FOLDER or --amqp FOLDER"))
+        raise click.UsageError("--new-passwords needs --users FOLDER or --amqp FOLDER")
     if users is None:
         settings = with_server(settings)
     init_database(settings, capped_mb=capped_mb, users=users, new_passwords=new_passwords)
@@ -147,7 +143,7 @@ def schema(settings: Settings) -> None:
         click.echo(require_schema(database) or 1)
 
 
-@linedesk.command(cls=Process)
+@linedesk.command(cls=Command)
 @option(
     "--share-port",
     is_flag=True,
@@ -161,7 +157,7 @@ def frontdesk(settings: Settings, share_port: bool) -> int:
     return frontdesk_process(settings, share_port=share_port)
 
 
-@linedesk.command(cls=Process)
+@linedesk.command(cls=Command)
 @with_settings
 def dispatcher(settings: Settings) -> int:
     """Run the bot on stored events, in order, within LINE's rate limits."""
@@ -170,7 +166,7 @@ def dispatcher(settings: Settings) -> int:
     return dispatcher_process(settings)
 
 
-@linedesk.command(cls=Process)
+@linedesk.command(cls=Command)
 @option(
     "--command",
     metavar="COMMAND",
@@ -185,7 +181,7 @@ def worker(settings: Settings, command: str | None) -> int:
     return worker_process(settings, command=command)
 
 
-@linedesk.command(cls=Process, hidden=True)
+@linedesk.command(cls=Command, hidden=True)
 @with_settings
 def scheduler(settings: Settings) -> None:
     """Print what to do instead: the dispatcher fires timers."""
@@ -194,7 +190,7 @@ def scheduler(settings: Settings) -> None:
     # The unit of an earlier release does not restart a process that ends with this exit code.
     raise SettingsError(
         [
-            _(
+            (
                 "the dispatcher fires timers: run `systemctl disable --now linedesk-scheduler` and "
                 "delete SCHEDULER from the settings"
             )
@@ -215,7 +211,7 @@ def console(settings: Settings) -> int:
     return run_console(settings)
 
 
-SIM_EXAMPLE = mark("""\b
+SIM_EXAMPLE = """\b
 To make LINE fail, give the simulator rules. DELETE removes all of them:
   curl http://127.0.0.1:9000/sim/misbehave -H 'content-type: application/json' \\
     -d '{"rules": [{"outcome": "server_error", "endpoint": "push"}]}'
@@ -229,7 +225,7 @@ endpoint     reply, push, multicast, profile, ... (default: all)
 probability  0 to 1 (default: 1)
 count        how often the rule applies (default: without limit)
 seconds      delay of an answer with the outcome late
-""")
+"""
 
 
 @linedesk.command(cls=Command, epilog=SIM_EXAMPLE)
@@ -304,8 +300,8 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 def up(config_path: Path | None, verbose: bool) -> int:
     """Run front desk, dispatcher and a worker together; restart any that ends.
 
-    With MONGODB_URI=embedded the command also runs a private mongod and keeps its data. When the
-    front desk is ready, the command prints the addresses of webhook and simulator.
+    With MONGODB_URI=embedded the command also runs a private mongod and keeps its data. It prints
+    the addresses of webhook and simulator, then the log of all processes.
     """
     from linedesk.compose.up import run_all
     from linedesk.settings.settings import load_settings
@@ -315,7 +311,7 @@ def up(config_path: Path | None, verbose: bool) -> int:
     return run_all(settings, config_path=config_path, verbose=verbose)
 
 
-@linedesk.command(cls=Command)
+@linedesk.command(cls=Speaking)
 @config_option
 @verbose_option
 @option("--no-line", is_flag=True, help="Make no calls of LINE's API.")

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import option
 
 from linedesk.cli.dead_commands import moment_option
-from linedesk.cli.failure import Command
-from linedesk.compose.help import option
+from linedesk.cli.failure import Command, Speaking
 from linedesk.compose.options import with_settings
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ key_option = option("--key", metavar="KEY", help="Show only one user, group or r
 scope_argument = click.argument("scope", required=False, metavar="[CHANNEL[/KEY]]")
 
 
-@click.command(cls=Command, examples=("status", "status --watch", "status --json"))
+@click.command(cls=Speaking, examples=("status", "status --watch", "status --json"))
 @option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 @json_option
 @with_settings

@@ -26,8 +26,6 @@ from linedesk.console.lists.waiting import COST_OF_PAUSE, read_waiting
 from linedesk.console.orders.control import OperatorControl
 from linedesk.console.search import is_seen, scope_of
 from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
 from linedesk.settings.settings import Settings
 from linedesk.store.control import Scope
 
@@ -36,7 +34,7 @@ OBEY_SECONDS = 4.0
 CAME_SECONDS = 10.0
 LOOK_SECONDS = 0.2
 Found = TypeVar("Found")
-KINDS: Mapping[Kind, str] = {"event": mark("event"), "send": mark("send")}
+KINDS: Mapping[Kind, str] = {"event": "event", "send": "send"}
 # The object of an act, if it is a conversation.
 CONVERSATION = re.compile(r"[^/ ]+/[UCR]")
 EVERYTHING = "all"
@@ -59,13 +57,13 @@ def pause(
     with open_to_act(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         if scope.key is not None and not yes and not is_seen(database, scope):
-            message = mark(
+            message = (
                 "{scope} is not known: no event of it was seen; check its id, or add --yes to "
                 "pause it before its first message"
             )
             raise NotDone(Phrase(message, scope=scope))
         waiting = read_waiting(database, scope)
-        click.echo(_(COST_OF_PAUSE), err=True)
+        click.echo(COST_OF_PAUSE, err=True)
         if waiting.events:
             click.echo(waiting, err=True)
         if word in (None, EVERYTHING) and not yes:
@@ -75,26 +73,24 @@ def pause(
     if as_json:
         echo_json({"paused": str(scope), "isNew": is_new, "obeyed": obeyed})
         return
-    told = _("paused {scope}") if is_new else _("{scope} was already paused")
+    told = "paused {scope}" if is_new else "{scope} was already paused"
     click.echo(told.format(scope=visible(str(scope))))
     click.echo(
-        _("new events are held until you resume (`linedesk resume`)")
+        "new events are held until you resume (`linedesk resume`)"
         if obeyed
-        else _("no dispatcher has confirmed yet; the pause takes effect when one runs")
+        else "no dispatcher has confirmed yet; the pause takes effect when one runs"
     )
 
 
 def _agree_to_everything() -> None:
     """Ask before pausing everything. Raises click's Abort, or UsageError in a pipe."""
     if not sys.stdin.isatty():
-        raise click.UsageError(_("this pauses every conversation of every channel: add --yes"))
-    click.echo(
-        _("This pauses every conversation of every channel: no user gets an answer."), err=True
-    )
-    question = _("Type {word} to pause everything").format(word=EVERYTHING)
+        raise click.UsageError("this pauses every conversation of every channel: add --yes")
+    click.echo("This pauses every conversation of every channel: no user gets an answer.", err=True)
+    question = f"Type {EVERYTHING} to pause everything"
     typed = click.prompt(question, err=True, default="")
     if typed.strip() != EVERYTHING:
-        click.echo(_("nothing was paused"), err=True)
+        click.echo("nothing was paused", err=True)
         raise click.Abort
 
 
@@ -114,9 +110,9 @@ def resume(
         waiting = read_waiting(database, scope)
         click.echo(waiting, err=True)
         if waiting.events and not yes and sys.stdin.isatty():
-            asked = _("Resume {scope}?")
+            asked = "Resume {scope}?"
             if drop:
-                asked = _("Resume {scope}, and make each waiting event a dead letter?")
+                asked = "Resume {scope}, and make each waiting event a dead letter?"
             click.confirm(asked.format(scope=visible(str(scope))), abort=True, err=True)
         was = _acts(database).resume(scope, why=why, drop=drop)
         left = OperatorControl(database).read()
@@ -125,17 +121,17 @@ def resume(
     if as_json:
         echo_json({"resumed": str(scope), "wasPaused": was, "obeyed": obeyed, "paused": still})
     else:
-        told = _("resumed {scope}") if was else _("{scope} was not paused")
+        told = "resumed {scope}" if was else "{scope} was not paused"
         click.echo(told.format(scope=visible(str(scope))))
         if was and drop:
-            told = _(
+            told = (
                 "what waited becomes dead letters: `linedesk dead list --cause 'dropped by {name}'`"
             )
             click.echo(told.format(name=visible(operator())))
         for one in still:
-            click.echo(_("still paused: {scope}").format(scope=visible(one)))
+            click.echo(f"still paused: {visible(one)}")
         if was and not obeyed:
-            click.echo(_("no dispatcher has confirmed yet; the pause ends when one runs"))
+            click.echo("no dispatcher has confirmed yet; the pause ends when one runs")
     return Exit.OK if was else Exit.FAILED
 
 
@@ -146,7 +142,7 @@ def accept(settings: Settings, version: str, *, why: str, as_json: bool) -> None
     if as_json:
         echo_json({"accepted": version, "isNew": is_new})
         return
-    told = _("accepted {version}") if is_new else _("{version} was already accepted")
+    told = "accepted {version}" if is_new else "{version} was already accepted"
     click.echo(told.format(version=visible(version)))
 
 
@@ -155,16 +151,14 @@ def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_js
     with open_to_act(settings, app_name="linedesk-release") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         if scope.channel is None or scope.key is None:
-            message = mark("{scope} is not a conversation: name one, such as main/U4af49806")
+            message = "{scope} is not a conversation: name one, such as main/U4af49806"
             raise NotDone(Phrase(message, scope=scope))
         found = heads(database, scope.channel, scope.key)
         if not found and _obeyed(database) is None:
-            raise NotDone(
-                Phrase(mark("no dispatcher runs, and only a dispatcher knows what waits"))
-            )
+            raise NotDone(Phrase("no dispatcher runs, and only a dispatcher knows what waits"))
         head = only(found, kind)
         if not head.is_stuck(datetime.now(UTC)):
-            message = mark("{kind} {id} is not stuck ({why}); nothing was released")
+            message = "{kind} {id} is not stuck ({why}); nothing was released"
             raise NotDone(Phrase(message, **_named(head)))
         acts = _acts(database)
         order = acts.release(scope.channel, scope.key, head, why=why)
@@ -173,18 +167,18 @@ def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_js
     if as_json:
         echo_json(told)
     else:
-        ordered = _("{scope}: release of {kind} {id} ordered ({why})")
+        ordered = "{scope}: release of {kind} {id} ordered ({why})"
         click.echo(visible(ordered.format(scope=scope, **_named(head))))
         click.echo(
             visible(known(came))
             if came
-            else _("no dispatcher has confirmed yet; the release takes effect when one runs")
+            else "no dispatcher has confirmed yet; the release takes effect when one runs"
         )
     return Exit.OK if came else Exit.FAILED
 
 
 def _named(head: Head) -> Mapping[str, str]:
-    return {"kind": _(KINDS[head.kind]), "id": head.id, "why": known(head.why) or "-"}
+    return {"kind": KINDS[head.kind], "id": head.id, "why": known(head.why) or "-"}
 
 
 def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
@@ -197,17 +191,17 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
             row["id"] = row.pop("_id")
             echo_json({**row, "name": _name(row, names)})
         return
-    act = Column(mark("act"), _act)
-    outcome = Column(mark("outcome"), _outcome, fold=8)
-    why = Column(mark("why"), lambda row: row.get("why") or "-", fold=8)
+    act = Column("act", _act)
+    outcome = Column("outcome", _outcome, fold=8)
+    why = Column("why", lambda row: row.get("why") or "-", fold=8)
     show_rows(
         rows,
         screen=(
-            Column(zoned(mark("at")), lambda row: moment(row.get("at"))),
-            Column(mark("by"), lambda row: row.get("by"), fold=8),
-            Column(mark("via"), _way, left_out=1),
+            Column(zoned("at"), lambda row: moment(row.get("at"))),
+            Column("by", lambda row: row.get("by"), fold=8),
+            Column("via", _way, left_out=1),
             act,
-            Column(mark("target"), lambda row: _on_screen(row, names), fold=28),
+            Column("target", lambda row: _on_screen(row, names), fold=28),
             outcome,
             why,
         ),
@@ -221,7 +215,7 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
             why,
             Column("name", lambda row: _name(row, names) or "-"),
         ),
-        nothing=_("no acts yet"),
+        nothing="no acts yet",
     )
 
 
@@ -257,7 +251,7 @@ def _on_screen(row: Mapping[str, Any], names: Names) -> str:
     shown = f"{cut(name, NAME_CELLS)} {short(first)}" if name else short(first)
     if not others:
         return shown
-    more = _("{first} and {count} more")
+    more = "{first} and {count} more"
     return more.format(first=shown, count=len(others))
 
 

@@ -45,8 +45,6 @@ from linedesk.console.reading import ALSO_KEY, rows_in
 from linedesk.console.search import key_of
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
-from linedesk.runtime.language import gettext as _
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable, is_transient, translate
@@ -59,7 +57,7 @@ from linedesk.store.records.runs import WAITED_MS
 log = logging.getLogger(__name__)
 
 KINDS = {RECVQ: "event", JOBS: "run", CALLS: "call", DEADLETTERS: "dead"}
-NAMES = {"event": mark("event"), "run": mark("run"), "call": mark("call"), "dead": mark("dead")}
+NAMES = {"event": "event", "run": "run", "call": "call", "dead": "dead"}
 ROW_KINDS = ("run", "call")
 COLOURS = {"event": "cyan", "run": "green", "call": "blue", "dead": "red"}
 WHO_WIDTH, EVENT_WIDTH = 23, 26
@@ -155,11 +153,9 @@ def _print(came: Came, names: Names, channel: str, *, text: bool, as_json: bool)
         whom = (who_briefly if width < NARROW_BELOW else who)(names, channel, key)
         click.echo(click.style(line(came, whom, text=text, width=width), fg=colour))
     else:
-        # Scripts read what a pipe gets.
-        with speaking(DEFAULT):
-            words = _wordings(came, text=text)[0]
-            parts = (came.kind, came.event_id, key or "-", name or "-", words)
-            click.echo(tabbed([local(came.at), *parts]))
+        words = _wordings(came, text=text)[0]
+        parts = (came.kind, came.event_id, key or "-", name or "-", words)
+        click.echo(tabbed([local(came.at), *parts]))
 
 
 def coming(
@@ -307,7 +303,7 @@ def line(came: Came, whom: str, *, text: bool, width: int | None = None) -> str:
     event = one_line(came.event_id)
     whose = (whom, NAME_CELLS if is_narrow else WHO_WIDTH)
     columns = (
-        (_(NAMES[came.kind]), max(cell_len(_(name)) for name in NAMES.values())),
+        (NAMES[came.kind], max(cell_len(name) for name in NAMES.values())),
         (event, EVENT_WIDTH),
         whose,
     )
@@ -325,10 +321,10 @@ def _wordings(came: Came, *, text: bool) -> Sequence[str]:
     row = came.row
     if came.kind == "call":
         call = CallRecord.from_document(row)
-        answer = _("{call} {status} in {duration}")
+        answer = "{call} {status} in {duration}"
         short = answer.format(
             call=endpoint_words(call.endpoint),
-            status=call.status or _("no answer"),
+            status=call.status or "no answer",
             duration=brief(call.ms / 1000),
         )
         return [f"{short}  {call.request_id or ''}".rstrip(), short]
@@ -338,13 +334,13 @@ def _wordings(came: Came, *, text: bool) -> Sequence[str]:
             f" {row['error']}" if row.get("error") else ""
         )
         count = row.get("effects") or 0
-        effects = ngettext(", {count} effect", ", {count} effects", count)
+        effects = ", {count} effect" if count == 1 else ", {count} effects"
         effects = effects.format(count=count) if count else ""
         took, waited = (brief((row.get(name) or 0.0) / 1000) for name in ("ms", WAITED_MS))
-        full = _("{type}: {outcome} in {took} after {waited}").format(
+        full = "{type}: {outcome} in {took} after {waited}".format(
             type=row.get("type") or "-", outcome=f"{outcome}{effects}", took=took, waited=waited
         )
-        return [full, _("{outcome} in {took}").format(outcome=outcome, took=took)]
+        return [full, f"{outcome} in {took}"]
     shown = told(came, text=text)
     said = f"  「{shown['text']}」" if "text" in shown else ""
     if came.kind == "dead":

@@ -23,8 +23,6 @@ from linedesk.console.format import brief, clock, echo_json, local, one_line
 from linedesk.console.known import known
 from linedesk.console.search import Recent, recent
 from linedesk.console.story import Step, Story, tell
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
 from linedesk.settings.settings import Settings
 from linedesk.store.records.calls import REQUEST_ID, CallRecord, is_taken
 from linedesk.store.records.events import EVENT_ID
@@ -47,31 +45,31 @@ def trace(settings: Settings, asked: str, *, text: bool, as_json: bool) -> None:
 
 def page(story: Story) -> Iterator[tuple[str, Iterator[str]]]:
     """The labels and lines of the story."""
-    yield _("event"), iter([story.event_id])
+    yield "event", iter([story.event_id])
     if story.asked != story.event_id:
-        yield _("found by"), iter([story.asked])
-    yield _("type"), iter([known(story.what)])
+        yield "found by", iter([story.asked])
+    yield "type", iter([known(story.what)])
     if story.key:
-        name = story.name or _("name not known")
+        name = story.name or "name not known"
         who = f"{name}  {story.channel}/{story.key}"
-        yield _("who"), iter([who])
-    yield _("result"), iter([story.verdict])
+        yield "who", iter([who])
+    yield "result", iter([story.verdict])
     if do := _to_do(story):
-        yield _("to do"), iter([do])
-    yield _("story"), _steps(story.steps)
+        yield "to do", iter([do])
+    yield "story", _steps(story.steps)
     if story.gaps:
-        yield _("not known"), iter(story.gaps)
+        yield "not known", iter(story.gaps)
     if story.related:
-        yield _("see also"), iter(story.related)
+        yield "see also", iter(story.related)
 
 
 def _to_do(story: Story) -> str | None:
     if story.stands == "given up":
         ids = " ".join(story.letters)
-        told = _("`{show}` shows the cause; fix it, then run `{replay}`")
+        told = "`{show}` shows the cause; fix it, then run `{replay}`"
         return told.format(show=f"linedesk dead show {ids}", replay=f"linedesk dead replay {ids}")
     if story.stands == "replayed":
-        return _("`{trace}` shows its result").format(trace=f"linedesk trace {story.replay}")
+        return "`{trace}` shows its result".format(trace=f"linedesk trace {story.replay}")
     return None
 
 
@@ -112,35 +110,35 @@ def list_calls(settings: Settings, wanted: Wanted, *, as_json: bool) -> None:
         screen=_screen(names),
         narrow=_narrow(names, rows),
         pipe=_pipe(names),
-        nothing=_("no calls match"),
+        nothing="no calls match",
     )
 
 
 def _narrow(names: Names, rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """One line a call on 80 columns; with refusals their reason takes the place of the duration."""
-    took = Column(mark("took"), lambda row: brief((row.get("ms") or 0.0) / 1000))
-    reason = Column(mark("reason"), lambda row: reason_words(row) or "-", fold=REASON_CELLS)
+    took = Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000))
+    reason = Column("reason", lambda row: reason_words(row) or "-", fold=REASON_CELLS)
     return (
-        Column(zoned(mark("at")), lambda row: lately(row.get("at"))),
-        Column(mark("call"), lambda row: endpoint_words(row.get("endpoint")), fold=5),
-        Column(mark("status"), _status, style=_status_style),
-        Column(mark("who"), lambda row: who_briefly(names, row["channel"], row.get("key"))),
-        Column(mark("event"), lambda row: row.get(EVENT_ID) or "-"),
+        Column(zoned("at"), lambda row: lately(row.get("at"))),
+        Column("call", lambda row: endpoint_words(row.get("endpoint")), fold=5),
+        Column("status", _status, style=_status_style),
+        Column("who", lambda row: who_briefly(names, row["channel"], row.get("key"))),
+        Column("event", lambda row: row.get(EVENT_ID) or "-"),
         reason if any(map(reason_words, rows)) else took,
     )
 
 
 def _screen(names: Names) -> tuple[Column, ...]:
     return (
-        Column(zoned(mark("at")), lambda row: moment(row.get("at"))),
-        Column(mark("call"), lambda row: endpoint_words(row.get("endpoint")), fold=8),
-        Column(mark("status"), _status, style=_status_style),
-        Column(mark("took"), lambda row: brief((row.get("ms") or 0.0) / 1000), left_out=2),
-        Column(mark("who"), lambda row: who(names, row["channel"], row.get("key")), fold=WHO_CELLS),
-        Column(mark("event"), lambda row: row.get(EVENT_ID) or "-"),
-        Column(mark("try"), lambda row: row.get("attempt") or 1, left_out=3),
-        Column(mark("request id"), lambda row: row.get(REQUEST_ID) or "-", left_out=1),
-        Column(mark("reason"), lambda row: reason_words(row) or "-", fold=REASON_CELLS),
+        Column(zoned("at"), lambda row: moment(row.get("at"))),
+        Column("call", lambda row: endpoint_words(row.get("endpoint")), fold=8),
+        Column("status", _status, style=_status_style),
+        Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000), left_out=2),
+        Column("who", lambda row: who(names, row["channel"], row.get("key")), fold=WHO_CELLS),
+        Column("event", lambda row: row.get(EVENT_ID) or "-"),
+        Column("try", lambda row: row.get("attempt") or 1, left_out=3),
+        Column("request id", lambda row: row.get(REQUEST_ID) or "-", left_out=1),
+        Column("reason", lambda row: reason_words(row) or "-", fold=REASON_CELLS),
     )
 
 
@@ -149,18 +147,18 @@ def _pipe(names: Names) -> tuple[Column, ...]:
         Column("at", lambda row: local(row.get("at"))),
         Column("call", lambda row: f"{row.get('method')} {row.get('endpoint')}"),
         Column("status", _status),
-        Column(mark("took"), lambda row: brief((row.get("ms") or 0.0) / 1000)),
-        Column(mark("try"), lambda row: row.get("attempt") or 1),
-        Column(mark("request id"), lambda row: row.get(REQUEST_ID) or "-"),
+        Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000)),
+        Column("try", lambda row: row.get("attempt") or 1),
+        Column("request id", lambda row: row.get(REQUEST_ID) or "-"),
         Column("key", lambda row: row.get("key") or "-"),
-        Column(mark("event"), lambda row: row.get(EVENT_ID) or "-"),
+        Column("event", lambda row: row.get(EVENT_ID) or "-"),
         Column("name", lambda row: name_in(names, row) or "-"),
-        Column(mark("reason"), lambda row: reason_words(row) or "-"),
+        Column("reason", lambda row: reason_words(row) or "-"),
     )
 
 
 def _status(row: Mapping[str, Any]) -> str:
-    return str(row.get("status") or _("no answer"))
+    return str(row.get("status") or "no answer")
 
 
 def _status_style(row: Mapping[str, Any]) -> str:
@@ -179,19 +177,16 @@ def show_recent(settings: Settings, who: str, *, as_json: bool) -> None:
 
 
 def _recent(id_: str, found: Recent) -> Iterator[tuple[str, Iterator[str]]]:
-    yield _("conversation"), iter([id_])
-    yield _("events"), (_event(row) for row in found.events)
-    yield _("calls"), (_call(row) for row in found.calls)
-    looked = ", ".join(
-        _("newest {count:,} of {collection}").format(count=count, collection=name)
-        for name, count in found.looked.items()
-    )
-    yield _("searched"), iter([looked])
+    yield "conversation", iter([id_])
+    yield "events", (_event(row) for row in found.events)
+    yield "calls", (_call(row) for row in found.calls)
+    looked = ", ".join(f"newest {count:,} of {name}" for name, count in found.looked.items())
+    yield "searched", iter([looked])
 
 
 def _event(row: Mapping[str, Any]) -> str:
     why = row.get("held")
-    held = "  " + _("held: {why}").format(why=known(why)) if why else ""
+    held = "  " + f"held: {known(why)}" if why else ""
     return f"{local(row.get('at'))}  {known(str(row.get('what')))}  {row.get(EVENT_ID)}{held}"
 
 
@@ -200,7 +195,7 @@ def _call(row: Mapping[str, Any]) -> str:
     parts = (
         local(call.at),
         f"{call.method} {call.endpoint}",
-        str(call.status or _("no answer")),
+        str(call.status or "no answer"),
         brief(call.ms / 1000),
         *(str(part or "-") for part in (call.request_id, call.event_id)),
     )

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from linedesk.compose.help import option
-
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
 
-config_option = option(
+config_option = click.option(
     "--config",
     "config_path",
     # The wrapper of an installed linedesk sets it: the option may be at any place.
@@ -26,7 +24,7 @@ config_option = option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="TOML file with settings. Environment variables override it.",
 )
-verbose_option = option("-v", "--verbose", is_flag=True, help="Write a detailed log.")
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Write a detailed log.")
 
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:

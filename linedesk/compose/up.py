@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 from typing import IO
 
+import click
+
 from linedesk.compose import children
-from linedesk.compose.addresses import announced
+from linedesk.compose.addresses import addresses
 from linedesk.compose.private_mongod import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
 from linedesk.compose.supervisor import Program, Signals, Supervisor, signals_on
-from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import STARTED_BY_VARIABLE, UP
 from linedesk.settings.errors import DataInUse
 from linedesk.settings.settings import EMBEDDED, Settings, require, require_pika
@@ -60,8 +61,8 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
                 used["spool_path"] = state_dir().parent / "spool.db"
             environ |= {name.upper(): str(value) for name, value in used.items()}
             mongod.note(settings.model_copy(update=used))
-        with announced(settings):
-            return Supervisor(programs, environ, signals).run()
+        click.echo("\n".join(addresses(settings)), err=True)
+        return Supervisor(programs, environ, signals).run()
 
 
 def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool) -> list[Program]:
@@ -153,8 +154,7 @@ def _locked(data_dir: Path) -> IO[str]:
     while not _is_free(lock, fcntl.LOCK_EX):
         if time.monotonic() > until:
             lock.close()
-            told = _("another `linedesk up` uses the data in {folder}")
-            raise DataInUse(told.format(folder=data_dir))
+            raise DataInUse(f"another `linedesk up` uses the data in {data_dir}")
         pause.wait(0.05)
     # Settings of an earlier `up` are not valid any more.
     lock.truncate(0)

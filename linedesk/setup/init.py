@@ -12,8 +12,6 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.table import Table
 
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import Settings, require_server
 from linedesk.setup.collections import create_collections, set_audit_age, told_of_audit
@@ -36,14 +34,14 @@ from linedesk.store.collections import MEGABYTE, require_schema
 from linedesk.store.documents import RECVQ, SCHEMA
 from linedesk.store.errors import translated
 
-AUTHORIZATION_OFF = mark(
+AUTHORIZATION_OFF = (
     "authorization is OFF: every client that reaches MongoDB can read and change everything. Set "
     "security.authorization and security.keyFile in mongod.conf (see deploy/mongod.conf), then "
     "restart mongod"
 )
 # No process runs as the administrator or the operator.
 PROCESSES = ("frontdesk", "dispatcher", "console")
-RESTART = mark(
+RESTART = (
     "new password for {who}: restart them soon (`systemctl restart linedesk.target`). Until then "
     "they use their open connections, and nothing is lost"
 )
@@ -99,7 +97,7 @@ def _init_with_users(
     _show_users([outcome, *others])
     with translated():
         if not asks_for_users(admin):
-            click.echo(_(AUTHORIZATION_OFF), err=True)
+            click.echo(AUTHORIZATION_OFF, err=True)
 
 
 def _init_collections(database: Database[Any], settings: Settings, capped_mb: int) -> None:
@@ -118,14 +116,8 @@ def _init_collections(database: Database[Any], settings: Settings, capped_mb: in
     if size != capped_mb * MEGABYTE:
         command = f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {capped_mb * MEGABYTE}}})"
         click.echo(
-            _(
-                "{name} keeps its size of {size} MB; to change it, run in the mongo shell: "
-                "{command}"
-            ).format(
-                name=RECVQ,
-                size=size // MEGABYTE,
-                command=command,
-            )
+            f"{RECVQ} keeps its size of {size // MEGABYTE} MB; to change it, run in the mongo "
+            f"shell: {command}"
         )
 
 
@@ -148,4 +140,4 @@ def _show_users(outcomes: Sequence[UserChange]) -> None:
     renewed = [one.path.parent.name for one in outcomes if one.state == NEW_PASSWORD]
     renewed = [who for who in renewed if who in PROCESSES]
     if renewed:
-        click.echo(_(RESTART).format(who=", ".join(renewed)))
+        click.echo(RESTART.format(who=", ".join(renewed)))

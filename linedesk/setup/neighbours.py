@@ -1,6 +1,6 @@
 """The collections of line_bot beside recvq, and all indexes: makes, checks and repairs them.
 
-`scripts/create_collection.js` does the same in the mongo shell; a test compares the two.
+`scripts/create_collection.py` writes them into the script for the mongo shell, which does the same.
 """
 
 from __future__ import annotations

@@ -24,8 +24,6 @@ import pika
 from pydantic import SecretStr
 
 from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, LOST, WORKER_QUEUE, parameters
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
 from linedesk.settings import rules
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings
@@ -46,15 +44,15 @@ HASH = "rabbit_password_hashing_sha256"
 CONTROL = "rabbitmqctl"
 CONTROL_SECONDS = 60.0
 
-BY_HAND = mark(
+BY_HAND = (
     "{control} is not on this machine. Copy {path} to RabbitMQ's machine and run there: `{control} "
     "import_definitions {name}`. Then run this command again: it checks the result"
 )
-NOT_OPENED = mark(
+NOT_OPENED = (
     "RabbitMQ at {hosts} refuses the user {user}, although {control} has created it: set AMQP_URL "
     "to the RabbitMQ of this machine, such as {example}"
 )
-RESTART = mark("new password for {who}: restart {units} soon; open connections stay until then")
+RESTART = "new password for {who}: restart {units} soon; open connections stay until then"
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ def _kept(path: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     except ValueError:
-        told = _(
+        told = (
             "{file} contains no URL of RabbitMQ: remove it, then `linedesk init --amqp` creates a "
             "new one"
         )
@@ -202,7 +200,7 @@ def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
             return
         path = folder / DEFINITIONS
         write_for_owner(path, text + "\n")
-        raise SetupError(_(BY_HAND).format(control=CONTROL, name=DEFINITIONS, path=path))
+        raise SetupError(BY_HAND.format(control=CONTROL, name=DEFINITIONS, path=path))
     try:
         done = subprocess.run(
             [control, "--quiet", "import_definitions"],
@@ -213,11 +211,11 @@ def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        told = _("{command} does not end within {seconds:.0f} s")
+        told = "{command} does not end within {seconds:.0f} s"
         raise SetupError(told.format(command=CONTROL, seconds=CONTROL_SECONDS)) from None
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())[:300]
-        told = _("{command} ended with exit code {code}: {output}")
+        told = "{command} ended with exit code {code}: {output}"
         command = f"{CONTROL} import_definitions"
         raise SetupError(told.format(command=command, code=done.returncode, output=said))
 
@@ -227,7 +225,7 @@ def _require_open(urls: Mapping[str, Sequence[str]]) -> None:
         if not _can_open(nodes):
             hosts = ", ".join(_host(urlsplit(one).netloc) for one in nodes)
             user = unquote(urlsplit(nodes[0]).username or "")
-            told = _(NOT_OPENED)
+            told = NOT_OPENED
             raise SetupError(
                 told.format(hosts=hosts, user=user, control=CONTROL, example=DEFAULT_URL)
             )
@@ -242,4 +240,4 @@ def _show(states: Mapping[str, str], nodes: Sequence[str], folder: Path) -> None
     renewed = [who for who, state in states.items() if state == NEW_PASSWORD]
     if renewed:
         units = ", ".join(f"linedesk-{who}" for who in renewed)
-        click.echo(_(RESTART).format(who=", ".join(renewed), units=units))
+        click.echo(RESTART.format(who=", ".join(renewed), units=units))

@@ -12,8 +12,6 @@ from urllib.parse import quote_plus
 from pymongo import MongoClient, uri_parser
 from pymongo.errors import OperationFailure
 
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
 from linedesk.setup.uri import Uri
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
@@ -28,7 +26,7 @@ STILL_CHANGING = frozenset({103, 109, 308})
 USUAL_NAME = "rs0"
 LOOPBACK = "127.0.0.1"
 
-ANOTHER_NAME = mark(
+ANOTHER_NAME = (
     "the MongoDB server at {where} does not take {name} as its replica set's name: set "
     "replication.replSetName in mongod.conf and replicaSet in MONGODB_URI to one name, then run "
     "`linedesk init`"
@@ -154,9 +152,9 @@ def _initiate_as(client: Client, uri: str, where: str) -> str:
         client.admin.command("replSetInitiate", {"_id": name, "members": [member]})
     except OperationFailure as error:
         if error.code == NO_REPLICATION_ENABLED:
-            raise NotReplicaSet(_(HELP).format(where=where)) from error
+            raise NotReplicaSet(HELP.format(where=where)) from error
         if error.code == INVALID_CONFIG:
-            raise NotReplicaSet(_(ANOTHER_NAME).format(where=where, name=name)) from error
+            raise NotReplicaSet(ANOTHER_NAME.format(where=where, name=name)) from error
         # A restarted server reports its set's name only once it has read it, and another process
         # may have been first.
         if error.code != ALREADY_INITIALIZED:

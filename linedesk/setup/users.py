@@ -12,13 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
 from linedesk.settings import rules
 from linedesk.settings.errors import SettingsError
 from linedesk.setup.replica_set import by_loopback
@@ -72,7 +70,7 @@ class UriFile:
         _take_place(self.path, other.path)
 
     def _useless(self) -> SettingsError:
-        told = _(
+        told = (
             "{file} contains no URI of MongoDB with a user: remove it, then `linedesk init` "
             "creates a new one"
         )
@@ -80,22 +78,33 @@ class UriFile:
 
 
 def write_for_owner(path: Path, text: str) -> None:
+    """Write a file and its folder as `for_owner` does. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _sync(path.parent.parent)
+    with for_owner(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def for_owner(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that only its owner can read: synced and complete, or not at all.
 
     Raises OSError.
     """
     beside = path.with_name(f".{path.name}.part")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _sync(path.parent.parent)
     with suppress(FileNotFoundError):
-        # A file that a killed `init` left would keep its owner and mode.
+        # A file that a killed process left would keep its owner and mode.
         beside.unlink()
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    _take_place(beside, path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _take_place(beside, path)
+    finally:
+        with suppress(FileNotFoundError):
+            beside.unlink()
 
 
 def _take_place(path: Path, other: Path) -> None:
@@ -116,10 +125,10 @@ def at_work_in(folder: Path) -> Iterator[None]:
         finally:
             os.close(handle)
     except BlockingIOError:
-        told = _("another `linedesk init` runs in {folder}").format(folder=folder)
+        told = f"another `linedesk init` runs in {folder}"
         raise SettingsError([told]) from None
     except OSError as error:
-        told = _("{file} cannot be read or written: {error}")
+        told = "{file} cannot be read or written: {error}"
         told = told.format(file=error.filename or folder, error=error.strerror)
         raise SettingsError([told]) from error
 
@@ -149,16 +158,16 @@ MADE, WAS_THERE = "made", "was there"
 NEW_RIGHTS, NEW_PASSWORD = "new rights", "new password"
 USER_EXISTS = 51003
 
-LOCKED_OUT = mark(
+LOCKED_OUT = (
     "the user in {path} and the user in MONGODB_URI may not create users: run `linedesk init "
     "--users` once with the MONGODB_URI of a user that may, such as one with the role root. If "
     "MongoDB has no users yet, run it on MongoDB's machine with 127.0.0.1 in MONGODB_URI"
 )
-ANOTHERS = mark(
+ANOTHERS = (
     "{path} belongs to the user {found}, not to {wanted}: remove it, then `linedesk init` creates "
     "a new one"
 )
-ELSEWHERE = mark(
+ELSEWHERE = (
     "{path} is for MongoDB at {found}, but MONGODB_URI for {wanted}: set both to the same servers, "
     "or remove the file; `linedesk init` creates a new one"
 )
@@ -195,9 +204,9 @@ def _misfit(file: UriFile, given: Uri, wanted: str) -> str | None:
     if uri is None:
         return None
     if _full_name(uri) != wanted:
-        return _(ANOTHERS).format(path=file.path, found=_full_name(uri), wanted=wanted)
+        return ANOTHERS.format(path=file.path, found=_full_name(uri), wanted=wanted)
     if uri.servers != given.servers:
-        return _(ELSEWHERE).format(path=file.path, found=uri.hosts, wanted=given.hosts)
+        return ELSEWHERE.format(path=file.path, found=uri.hosts, wanted=given.hosts)
     return None
 
 
@@ -221,7 +230,7 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
         with translated(), local or connect(str(maker), app_name="linedesk-init") as client:
             state = _make_user(client, uri, ADMIN_ROLES)
     except AccessRefused as error:
-        raise SettingsError([_(LOCKED_OUT).format(path=file.path)]) from error
+        raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error
     if found is not None:
         state = NEW_RIGHTS
     return uri, UserChange(_full_name(uri), state, file.path)

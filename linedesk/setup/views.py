@@ -1,7 +1,7 @@
 """Views for find() in the mongo shell: waiting events and sends, with place and reason.
 
 They omit users' messages, tokens and retry keys. linedesk itself does not read them.
-`scripts/create_collection.js` makes the same; a test compares the two.
+`scripts/create_collection.py` writes them into the script for the mongo shell.
 """
 
 from __future__ import annotations
@@ -223,46 +223,31 @@ VIEWS: Mapping[str, MongoView] = {
 }
 
 
-def create_views(database: Database[Any]) -> list[str]:
-    """Make the missing views; returns their names. Raises StoreUnavailable.
-
-    A collection of the same name is not changed.
-    """
-    with translated():
-        found = _found(database)
-        made = [name for name in VIEWS if name not in found]
-        for name in made:
-            _create(database, name)
-    return made
-
-
 def ensure_views(database: Database[Any]) -> list[str]:
     """Create or update all views, also those of another version; returns the changes.
 
-    Raises StoreUnavailable.
+    A collection of the same name is not changed. Raises StoreUnavailable.
     """
-    made = create_views(database)
+    changed = []
     with translated():
-        found = _found(database)
-        there = {name: row["options"] for name, row in found.items() if row["type"] == "view"}
-        other = [name for name in there if there[name] != _options(VIEWS[name])]
-        for name in other:
-            database.command("collMod", name, **_options(VIEWS[name]))
-    return made + other
+        rows = database.list_collections(filter={"name": {"$in": list(VIEWS)}})
+        found = {row["name"]: row for row in rows}
+        for name, view in VIEWS.items():
+            wanted: dict[str, Any] = {"viewOn": view.on, "pipeline": list(view.pipeline)}
+            row = found.get(name)
+            if row is None:
+                _create(database, name, wanted)
+            elif row["type"] == "view" and row["options"] != wanted:
+                database.command("collMod", name, **wanted)
+            else:
+                continue
+            changed.append(name)
+    return changed
 
 
-def _found(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
-    rows = database.list_collections(filter={"name": {"$in": list(VIEWS)}})
-    return {row["name"]: row for row in rows}
-
-
-def _options(view: MongoView) -> dict[str, Any]:
-    return {"viewOn": view.on, "pipeline": list(view.pipeline)}
-
-
-def _create(database: Database[Any], name: str) -> None:
+def _create(database: Database[Any], name: str, options: Mapping[str, Any]) -> None:
     try:
-        database.command("create", name, **_options(VIEWS[name]))
+        database.command("create", name, **options)
     except OperationFailure as error:
         # Another process created it at the same time, which is fine.
         if error.code != NAMESPACE_EXISTS:

@@ -22,7 +22,7 @@ import pytest
 
 from linedesk.compose.private_mongod import MongodNotFound
 from linedesk.demo.stage import DATABASE
-from linedesk.setup.views import create_views
+from linedesk.setup.views import ensure_views
 from linedesk.store.documents import Document
 from linedesk.store.records.timers import RUN_AT
 from linedesk.testing.real_stack import RealStack, real_stack
@@ -265,7 +265,7 @@ def test_the_pages_lines_of_the_shell_count_what_waits(desk: Desk) -> None:
     group = desk.sim.add_group("家族", members=[desk.user])
     desk.runs(OF_MEMBERS)
     desk.says("talk.state = 'asked'", group)
-    create_views(desk.stack.database)
+    ensure_views(desk.stack.database)
     counted = [_counts(desk, line) for line in _lines_of_the_shell()]
     timers, states, members, versions = counted
     assert timers == {"soup": 2, "~state": 1}

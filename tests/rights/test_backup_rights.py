@@ -18,7 +18,7 @@ def test_an_operator_exports_and_the_dispatchers_user_imports(
 ) -> None:
     conversations = guarded.client_of("admin")["line_bot"][CONVERSATIONS]
     conversations.insert_one({"_id": ID, **OWN})
-    path, before = str(tmp_path / "export.gz"), tmp_path / "before.gz"
+    path, before = tmp_path / "export.gz", tmp_path / "before.gz"
     export_database(guarded.settings(guarded.uri_of("operator")), path)
     conversations.update_one({"_id": ID}, {"$set": {"n": 9}})
     try:

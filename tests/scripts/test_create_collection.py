@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ import pytest
 from pymongo.database import Database
 
 from linedesk.setup.collections import DEFAULT_CAPPED_BYTES, create_collections
-from linedesk.setup.views import VIEWS, create_views
+from linedesk.setup.views import VIEWS, ensure_views
 from linedesk.store.client import Client
 from tests.conftest import missing
 
@@ -53,7 +54,7 @@ def empty(client: Client) -> Iterator[Database[Any]]:
 def initialised(client: Client) -> Iterator[Database[Any]]:
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     create_collections(database)
-    create_views(database)
+    ensure_views(database)
     yield database
     client.drop_database(database.name)
 
@@ -103,6 +104,11 @@ def test_makes_exactly_what_init_makes_and_a_second_run_changes_nothing(
     assert code == 0, output
     assert shape(empty) == before
     assert "was there  recvq" in output
+
+
+def test_it_has_the_collections_of_this_release() -> None:
+    program = ROOT / "scripts" / "create_collection.py"
+    subprocess.run([sys.executable, str(program), "--check"], check=True)
 
 
 def test_an_uncapped_recvq_is_refused_and_nothing_is_made(

@@ -10,7 +10,7 @@ from bson import ObjectId, json_util
 from pymongo.database import Database
 
 from linedesk.setup.collections import create_collections
-from linedesk.setup.views import VIEWS, create_views, ensure_views
+from linedesk.setup.views import VIEWS, ensure_views
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_heartbeat
 from linedesk.store.records.effects import TRIED_AT, place_of
@@ -36,7 +36,7 @@ def send(number: int) -> Document:
 @pytest.fixture
 def filled(database: Database[Any]) -> Database[Any]:
     """One of everything that waits, with the parts that must not be visible."""
-    create_views(database)
+    ensure_views(database)
     database["recvq"].insert_many([make_heartbeat(NOW), event(1), event(2)])
     conversation = {"_id": "main/U1", **USER, "at": NOW, "data": {"said": SECRET}}
     call = {"call": {"at": NOW, "as": "reply", "token": SECRET, "members": [place_of(3, 1)]}}
@@ -167,7 +167,7 @@ def test_one_of_another_version_becomes_this_one_and_a_collection_is_left(
     database: Database[Any],
 ) -> None:
     database["v_held"].insert_one({"mine": True})
-    assert set(create_views(database)) == VIEWS.keys() - {"v_held"}
+    assert set(ensure_views(database)) == VIEWS.keys() - {"v_held"}
     database.command("collMod", "v_timers", viewOn="schedule", pipeline=[])
     database["v_events"].drop()
     assert ensure_views(database) == ["v_events", "v_timers"]
@@ -183,4 +183,4 @@ def test_they_outlive_a_recvq_that_was_dropped_and_come_back_with_the_database(
     filled["recvq"].insert_one(event(9))
     assert [row["eventId"] for row in filled["v_events"].find()] == ["e9"]
     filled["v_events"].drop()
-    assert create_views(filled) == ["v_events"]
+    assert ensure_views(filled) == ["v_events"]
