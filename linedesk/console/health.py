@@ -43,9 +43,6 @@ LAG_WARN_SECONDS, LAG_BAD_SECONDS = 10.0, 60.0
 # Age of the oldest event that is not handled. After a minute an event moves to `held`, and its
 # reply token has expired. An event that waits for ten minutes is with no thread.
 WAIT_WARN_SECONDS, WAIT_BAD_SECONDS = 60.0, 600.0
-# Since progress was saved. A save follows each heartbeat, which comes after 30 s without events.
-# The dispatcher itself counts 90 s as a stall.
-QUIET_WARN_SECONDS = 120.0
 # Delay of the next timer. The dispatcher retries within seconds and fails over within ten.
 TIMER_BAD_SECONDS = 60.0
 # Unread share of recvq, 0 to 1, at which the guard warns, and at which it closes recvq.
@@ -237,22 +234,6 @@ def oldest_event(seconds: float) -> HealthProblem | None:
         "conversations with the reasons"
     )
     return HealthProblem(level, "queue", saw, do)
-
-
-def progress(
-    *, quiet_seconds: float, oldest_seconds: float, started_by: str | None = SYSTEMD
-) -> HealthProblem | None:
-    """The time since progress was saved, and the wait of the oldest event."""
-    reason = reason_at(processes.DISPATCHER, started_by)
-    is_quiet = quiet_seconds > QUIET_WARN_SECONDS
-    saw = _("saved {time} ago").format(time=for_long(quiet_seconds))
-    if is_quiet and oldest_seconds > WAIT_WARN_SECONDS:
-        do = _("the dispatcher makes no progress: {reason}").format(reason=reason)
-        return HealthProblem("bad", "queue", saw, do)
-    if is_quiet and oldest_seconds <= WAIT_WARN_SECONDS:
-        do = _("a dispatcher saves at least every minute: {reason}").format(reason=reason)
-        return HealthProblem("warn", "queue", saw, do)
-    return oldest_event(oldest_seconds)
 
 
 def unread(share: float, *, is_closed: bool = False) -> HealthProblem | None:

@@ -29,7 +29,7 @@ SLOW_SECONDS = 2.0
 # The longest that an operator waits before the command seems to hang.
 ROUND_SECONDS = 19.0
 
-Look = Callable[[DoctorContext], Finding]
+Look = Callable[[DoctorContext], Finding | Sequence[Finding]]
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,20 @@ def look_at(
     for check in checks:
         began(check.name)
         began_at = time.monotonic()
-        finding = _finding(check, box, unwell, until - began_at)
-        if finding.state in (FindingLevel.BAD, FindingLevel.SKIP):
+        found = _finding(check, box, unwell, until - began_at)
+        findings = [found] if isinstance(found, Finding) else found
+        states = {one.state for one in findings}
+        if states & {FindingLevel.BAD, FindingLevel.SKIP}:
             unwell.add(check.name)
-        if finding.state is FindingLevel.BAD and time.monotonic() - began_at > slow_seconds:
+        if FindingLevel.BAD in states and time.monotonic() - began_at > slow_seconds:
             # A need of the check hangs; all others with this need would wait as long.
             unwell.update(check.needs)
-        yield Result(check.name, finding)
+        yield from (Result(check.name, one) for one in findings)
 
 
-def _finding(check: Check, box: DoctorContext, unwell: set[str], left_seconds: float) -> Finding:
+def _finding(
+    check: Check, box: DoctorContext, unwell: set[str], left_seconds: float
+) -> Finding | Sequence[Finding]:
     first = next((name for name in check.needs if name in unwell), None)
     if first is not None:
         return skip(_("needs: {name}").format(name=_(first)))
@@ -89,9 +93,9 @@ def _finding(check: Check, box: DoctorContext, unwell: set[str], left_seconds: f
     return _within(min(check.seconds, left_seconds), check, box)
 
 
-def _within(seconds: float, check: Check, box: DoctorContext) -> Finding:
+def _within(seconds: float, check: Check, box: DoctorContext) -> Finding | Sequence[Finding]:
     """Run the check on a thread of its own: a name look-up or a disk that hangs cannot be ended."""
-    found: SimpleQueue[Finding] = SimpleQueue()
+    found: SimpleQueue[Finding | Sequence[Finding]] = SimpleQueue()
 
     def run() -> None:
         found.put(_looked(check, box))
@@ -106,7 +110,7 @@ def _within(seconds: float, check: Check, box: DoctorContext) -> Finding:
         return bad(saw, _("it hangs: run `linedesk doctor` again"))
 
 
-def _looked(check: Check, box: DoctorContext) -> Finding:
+def _looked(check: Check, box: DoctorContext) -> Finding | Sequence[Finding]:
     """Run the check. Every error becomes a finding."""
     try:
         with translated():

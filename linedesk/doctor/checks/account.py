@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from pymongo.errors import PyMongoError
-
 from linedesk.console import health, processes
-from linedesk.console.event_rows import leader
-from linedesk.console.overview import closed_since
 from linedesk.doctor.context import TOKEN, DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.doctor.line_api import Reply
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark, ngettext
+from linedesk.runtime.language import mark
 
 TEST = "/v2/bot/channel/webhook/test"
 # LINE waits 2 s for the front desk; the network adds its delay.
@@ -54,28 +48,6 @@ def token(box: DoctorContext) -> Finding:
     return ok(f"{reply.body.get('displayName', '?')} ({reply.body.get('basicId', '?')})")
 
 
-def quota(box: DoctorContext) -> Finding:
-    """The messages of this month beside the limit of the plan. Replies are free."""
-    limit, used = (
-        box.line.get("/v2/bot/message/quota"),
-        box.line.get("/v2/bot/message/quota/consumption"),
-    )
-    if not (limit.good and used.good):
-        return _refusal(used if limit.good else limit)
-    return judge_quota(limit.body, used.body, closed_since=partial(_closed_since, box))
-
-
-def _closed_since(box: DoctorContext) -> datetime | None:
-    """The time since which the leading dispatcher sends no pushes; None if this is not known."""
-    try:
-        row = leader(box.database)
-    except PyMongoError:
-        return None
-    if row is None or not processes.is_fresh(row, now=box.now):
-        return None
-    return closed_since(processes.combined([row]))
-
-
 def endpoint(box: DoctorContext) -> Finding:
     """The webhook URL at LINE, against the path of the front desk."""
     reply = box.webhook
@@ -105,23 +77,6 @@ def redelivery(box: DoctorContext) -> Finding:
         _("only LINE's console shows it; it is off by default"),
         _("switch on Webhook redelivery in the {console}").format(console=_(CONSOLE)),
     )
-
-
-def judge_quota(
-    limit: Mapping[str, Any],
-    used: Mapping[str, Any],
-    *,
-    closed_since: Callable[[], datetime | None] = lambda: None,
-) -> Finding:
-    """By the bodies of quota and consumption; `closed_since` is called only if all is used."""
-    count, most = int(used.get("totalUsage", 0)), limit.get("value")
-    if limit.get("type") != "limited" or most is None:
-        saw = ngettext("{count} message this month", "{count} messages this month", count)
-        return ok(_("{messages}, without a limit").format(messages=saw.format(count=count)))
-    since = closed_since() if count >= int(most) else None
-    problem = health.quota(count, int(most), closed_since=since)
-    well = _("{count} of {most} messages this month").format(count=count, most=most)
-    return of(problem, well=well)
 
 
 def judge_endpoint(body: Mapping[str, Any], path: str) -> Finding:

@@ -15,23 +15,12 @@ from urllib.parse import unquote, urlsplit
 
 from linedesk.console import health
 from linedesk.console.known import known
-from linedesk.console.overview import MOST_ROWS
-from linedesk.console.processes import (
-    DISPATCHER,
-    WorkersView,
-    combined,
-    is_fresh,
-    leading,
-    workers_of,
-)
-from linedesk.console.reading import reported
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import require_pika
-from linedesk.store.documents import STATUS
 
 CONNECT_SECONDS = 2.0
 LOOK_SECONDS = 0.1
@@ -79,42 +68,6 @@ def rights(box: DoctorContext) -> Finding:
         )
     except _errors() as error:
         return bad(_told(error), _(MAKE_USERS).format(folder=FOLDER))
-
-
-def workers(box: DoctorContext) -> Finding:
-    """The workers that the leading dispatcher reports."""
-    rows = reported(box.database, STATUS).find({"role": DISPATCHER}).limit(MOST_ROWS)
-    row = leading(row for row in rows if is_fresh(row, now=box.now))
-    found = None if row is None else workers_of(row, combined([row]))
-    if found is None:
-        return skip(_("no dispatcher with DISPATCHER_WORKERS=amqp is the leader"))
-    return judge_workers(found, dispatcher_threads=box.settings.dispatcher_threads)
-
-
-def judge_workers(found: WorkersView, *, dispatcher_threads: int) -> Finding:
-    """By the leader's report and DISPATCHER_THREADS."""
-    if found.broker:
-        return of(health.broker_away(found.broker))
-    if not found.working:
-        return of(health.no_worker(found.processes))
-    idle = health.idle_worker(found.processes)
-    if idle is not None:
-        return of(idle)
-    most = dispatcher_threads - 1
-    if found.threads > most:
-        saw = _(
-            "the workers have {threads:,} threads, and DISPATCHER_THREADS is {own:,}: at most "
-            "{most:,} jobs run at a time"
-        )
-        do = _(
-            "set DISPATCHER_THREADS to {least:,} or more; a thread of the dispatcher waits for "
-            "each job"
-        )
-        return warn(
-            saw.format(threads=found.threads, own=dispatcher_threads, most=most),
-            do.format(least=found.threads + 1),
-        )
-    return ok(found.words())
 
 
 def _usable(urls: Sequence[str]) -> str | None:

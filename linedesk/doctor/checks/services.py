@@ -18,10 +18,9 @@ from linedesk.compose.addresses import REACHED_AT
 from linedesk.console import health
 from linedesk.console.known import known
 from linedesk.doctor.context import DoctorContext
-from linedesk.doctor.finding import Finding, bad, of, ok, size, skip, warn
+from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
-from linedesk.store.collections import MEGABYTE
 
 SOCKET = "linedesk-frontdesk.socket"
 SYSTEMD = Path("/run/systemd/system")
@@ -72,7 +71,7 @@ def front_desk(box: DoctorContext) -> Finding:
 
 
 def spooled(box: DoctorContext) -> Finding:
-    """The number of events in the spool, read without changing it."""
+    """Whether the spool can be read, and what is set aside in it; nothing is changed."""
     path = box.settings.spool_path
     if not path.parent.is_dir():
         saw = _("no spool: the folder {folder} is missing; create it for the user linedesk")
@@ -82,7 +81,6 @@ def spooled(box: DoctorContext) -> Finding:
     try:
         name = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(name, uri=True, timeout=BUSY_SECONDS)) as db:
-            documents, held = db.execute("SELECT documents, bytes FROM totals").fetchone()
             [refused] = db.execute("SELECT count(*) FROM refused").fetchone()
     except sqlite3.Error as error:
         reason = error.sqlite_errorname if hasattr(error, "sqlite_errorname") else "unknown"
@@ -90,8 +88,7 @@ def spooled(box: DoctorContext) -> Finding:
             _("{file} cannot be read ({error})").format(file=path, error=reason),
             _("run `sudo linedesk doctor`; if it fails as well, the file may be damaged"),
         )
-    most = box.settings.spool_max_mb * MEGABYTE
-    return judge_spooled(documents, held, refused, most_bytes=most)
+    return judge_spooled(refused)
 
 
 def address(box: DoctorContext) -> tuple[str, int]:
@@ -178,21 +175,18 @@ def judge_ready(status: int, told: Mapping[str, Any]) -> Finding:
     return ok(_("ready"))
 
 
-def judge_spooled(documents: int, used_bytes: int, refused: int, *, most_bytes: int) -> Finding:
-    """By the totals of the file. `most_bytes` is SPOOL_MAX_MB."""
-    if refused:
-        return warn(
-            ngettext(
-                "{count} event that MongoDB refuses for ever is set aside in it",
-                "{count} events that MongoDB refuses for ever are set aside in it",
-                refused,
-            ).format(count=refused),
-            _("`sqlite3 <SPOOL_PATH> 'select n, at, reason from refused'` shows the reasons"),
-        )
-    problem = health.spooled(documents, used_bytes=used_bytes, most_bytes=most_bytes)
-    if problem is None:
-        return ok(_("empty"))
-    return of(problem, saw=f"{problem.saw}, {size(used_bytes)}")
+def judge_spooled(refused: int) -> Finding:
+    """By the number of events that MongoDB refuses for ever."""
+    if not refused:
+        return ok(_("nothing is set aside in it"))
+    return warn(
+        ngettext(
+            "{count} event that MongoDB refuses for ever is set aside in it",
+            "{count} events that MongoDB refuses for ever are set aside in it",
+            refused,
+        ).format(count=refused),
+        _("`sqlite3 <SPOOL_PATH> 'select n, at, reason from refused'` shows the reasons"),
+    )
 
 
 def _start(units: Sequence[Unit], down: Sequence[str]) -> str:

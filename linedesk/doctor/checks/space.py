@@ -17,14 +17,13 @@ from linedesk.doctor.finding import (
     bad,
     hourly,
     lasting,
-    of,
     ok,
     size,
     warn,
 )
 from linedesk.runtime.language import gettext as _
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.queue.usage import Reach, RecvqUsage, Span, oplog_span, recvq_span
+from linedesk.store.queue.usage import Span, oplog_span, recvq_span
 
 # A rate that was measured for less is not reliable, unless a tenth is full already.
 MEASURED_SECONDS = HOUR_SECONDS
@@ -51,11 +50,6 @@ def reach(box: DoctorContext) -> Finding:
     """How long recvq keeps events."""
     span = recvq_span(box.database, now=box.now)
     return ok(_("empty, not measured yet")) if span is None else judge_reach(span)
-
-
-def unread(box: DoctorContext) -> Finding:
-    """The share of recvq that is unread."""
-    return judge_unread(RecvqUsage(box.database).measure(patient=True))
 
 
 def disk(box: DoctorContext) -> Finding:
@@ -103,13 +97,6 @@ def judge_reach(span: Span) -> Finding:
     saw = f"{_window(span)}, {size(span.most_bytes)}"
     do = _("enlarge it in the mongo shell: {command}").format(command=_recap(span))
     return _by_time(span, saw, do)
-
-
-def judge_unread(found: Reach) -> Finding:
-    """By the shares at which the guard warns and closes recvq."""
-    saw = _("{share:.0%} of recvq is unread, {size}")
-    saw = saw.format(share=found.share, size=size(found.unread_bytes))
-    return of(health.unread(found.share), saw=saw)
 
 
 def judge_disk(found: Disk, promised_bytes: int) -> Finding:

@@ -1,80 +1,40 @@
-"""Whether stored events are handled: dispatcher, timers, dead letters and retention."""
+"""The running system as `linedesk status` judges it, and what it does not look at."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
-
-from pymongo.database import Database
 
 from jobworker.record.dead_letters import NOTICE
 from linedesk.console import health
 from linedesk.console.known import known
-from linedesk.console.overview import MOST_ROWS, GateView, gates, pause_row
-from linedesk.console.processes import combined, is_fresh, leading, process_of
-from linedesk.console.reading import reported
+from linedesk.console.overview import read_overview
 from linedesk.doctor.context import DoctorContext
-from linedesk.doctor.finding import Finding, bad, lasting, of, ok, skip, warn
+from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, warn
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
-from linedesk.runtime.status_row import SYSTEMD
 from linedesk.setup.collections import audit_age_days, told_of_audit
-from linedesk.store.collections import DISPATCHER
-from linedesk.store.control import NO_PAUSES, Control, Pauses
-from linedesk.store.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
+from linedesk.store.documents import DEADLETTERS, SCHEDULE, STATUS
 from linedesk.store.errors import REFUSED_WORDS
-from linedesk.store.queue.usage import accepted_at
-from linedesk.store.records.events import ACCEPT_TIME
-from linedesk.store.records.leases import LeaseRecord
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REFUSED, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT, SET_ASIDE
 
 MOST_COUNTED = 10_000
-MOST_PAUSES = 5
 MOST_NAMED = 5
 ASIDE = "db.schedule.find({setAside: {$exists: true}})"
 # Younger rows of `status` show what waits now.
 WAITING_SECONDS = 120.0
 
 
-def lease(box: DoctorContext) -> Finding:
-    """Whether a dispatcher holds the lease, by the server's clock."""
-    row = box.database[LEASES].find_one({"_id": DISPATCHER})
-    return judge_lease(row, box.server_time, started_by=_started_by(box, DISPATCHER))
-
-
-def progress(box: DoctorContext) -> Finding:
-    """The age of the saved progress, and of the oldest event that waits."""
-    row = box.database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1, "finished": 1, "at": 1})
-    oldest = _oldest_unfinished(box.database, row or {})
-    waiting_since = None if oldest is None else accepted_at(oldest)
-    return judge_progress(row, waiting_since, box.now, started_by=_started_by(box, DISPATCHER))
-
-
-def _started_by(box: DoctorContext, role: str) -> str | None:
-    """How the processes were started, by their rows of `status`."""
-    rows = box.database[STATUS].find({}).limit(MOST_ROWS)
-    return health.started_by([process_of(row, now=box.now) for row in rows], role)
-
-
-def gate(box: DoctorContext) -> Finding:
-    """Whether the gate delays sends, by the row of the dispatcher that holds the lease."""
-    rows = reported(box.database, STATUS).find({"role": DISPATCHER}).limit(MOST_COUNTED)
-    leader = leading(row for row in rows if is_fresh(row, now=box.now))
-    return judge_gates([] if leader is None else gates(combined([leader])))
-
-
-def pauses(box: DoctorContext) -> Finding:
-    """The pauses of operators. Only an operator ends them."""
-    return judge_pauses(Control(box.database).read())
-
-
-def held(box: DoctorContext) -> Finding:
-    """Conversations with held events: blocked or paused."""
-    wanted = {"channel": 1, "key": 1, "since": 1, "why": 1}
-    rows = list(box.database[HELD].find({}, wanted).limit(MOST_COUNTED))
-    return judge_held(rows, box.now, paused=Control(box.database).read())
+def running(box: DoctorContext) -> list[Finding]:
+    """What `linedesk status` says: one finding for each of its problems."""
+    seen = read_overview(box.database, channel=box.settings.line_channel)
+    found = [
+        Finding(FindingLevel(one.level), f"{one.topic}: {one.saw}", one.do)
+        for one in health.problems_of(seen)
+    ]
+    return found or [ok(_("no problems, as `linedesk status` judges them"))]
 
 
 def conversations(box: DoctorContext) -> Finding:
@@ -94,23 +54,33 @@ def _lately(box: DoctorContext) -> Mapping[str, Any]:
     return {LAST_AT: {"$gte": box.now - health.LETTERS_WITHIN}, REPLAYED_AT: None}
 
 
-def letters(box: DoctorContext) -> Finding:
-    """Dead letters of the last day that were not replayed."""
-    lately = _lately(box)
-    refused = {**lately, "cause": {"$regex": f"^{REFUSED}"}}
-    count = box.database[DEADLETTERS].count_documents(refused, limit=MOST_COUNTED)
-    if count:
-        return bad(
-            _("{count} refused in the last 24 h: no dead letter or timer belongs to them").format(
-                count=count
-            ),
-            _(
-                "`{command}` lists them; if a stranger inserted them into recvq, run `linedesk "
-                "init --users FOLDER --new-passwords`"
-            ).format(command=f'linedesk dead list --cause "{REFUSED.strip()}"'),
-        )
-    count = box.database[DEADLETTERS].count_documents(lately, limit=MOST_COUNTED)
-    return of(health.dead_letters(count), well=_("none in the last 24 h"))
+def refused(box: DoctorContext) -> Finding:
+    """Documents that asked for an effect of no dead letter or timer."""
+    wanted = {**_lately(box), "cause": {"$regex": f"^{REFUSED}"}}
+    count = box.database[DEADLETTERS].count_documents(wanted, limit=MOST_COUNTED)
+    if not count:
+        return ok(_("none in the last 24 h"))
+    return bad(
+        _("{count} refused in the last 24 h: no dead letter or timer belongs to them").format(
+            count=count
+        ),
+        _(
+            "`{command}` lists them; if a stranger inserted them into recvq, run `linedesk "
+            "init --users FOLDER --new-passwords`"
+        ).format(command=f'linedesk dead list --cause "{REFUSED.strip()}"'),
+    )
+
+
+def timers(box: DoctorContext) -> Finding:
+    """Timers that can never fire."""
+    aside = {RUN_AT: None, SET_ASIDE: {"$exists": True}}
+    count = box.database[SCHEDULE].count_documents(aside, limit=1_000)
+    if not count:
+        return ok(_("each can fire"))
+    return warn(
+        _("{count} can never fire").format(count=count),
+        _("`{command}` in the mongo shell shows the reasons").format(command=ASIDE),
+    )
 
 
 def ages(box: DoctorContext) -> Finding:
@@ -143,98 +113,6 @@ def ages(box: DoctorContext) -> Finding:
     return ok(well.format(audit=audit, days=box.settings.dead_letter_days))
 
 
-def timers(box: DoctorContext) -> Finding:
-    """Timers that are late, and timers that can never fire."""
-    schedule = box.database[SCHEDULE]
-    due = {RUN_AT: {"$lt": box.now}}
-    oldest = schedule.find_one(due, {RUN_AT: 1}, sort=[(RUN_AT, 1)])
-    aside = schedule.count_documents({RUN_AT: None, SET_ASIDE: {"$exists": True}}, limit=1_000)
-    late = 0.0 if oldest is None else (box.now - oldest[RUN_AT]).total_seconds()
-    return judge_timers(late, aside, started_by=_started_by(box, DISPATCHER))
-
-
-def judge_lease(
-    row: Mapping[str, Any] | None, now: datetime, *, started_by: str | None = SYSTEMD
-) -> Finding:
-    """`row` is the row of `leases`; its owner is machine, process and start."""
-    if row is None:
-        return bad(_("its lease is missing"), _("`linedesk init` creates it"))
-    lease = LeaseRecord.from_document(row)
-    if lease.owner and lease.until is not None and lease.until > now:
-        machine, pid = lease.owner.split("/")[:2]
-        held = _("lease held by process {pid} of {machine}, epoch {epoch}")
-        return ok(held.format(pid=pid, machine=machine[:8], epoch=lease.epoch))
-    if lease.until:
-        saw = _("no dispatcher has run for {duration}, epoch {epoch}").format(
-            duration=lasting((now - lease.until).total_seconds()), epoch=lease.epoch
-        )
-    else:
-        saw = _("no dispatcher has run yet, epoch {epoch}").format(epoch=lease.epoch)
-    return of(health.absent(DISPATCHER, saw, started_by=started_by))
-
-
-def judge_progress(
-    row: Mapping[str, Any] | None,
-    waiting_since: datetime | None,
-    now: datetime,
-    *,
-    started_by: str | None = SYSTEMD,
-) -> Finding:
-    """`waiting_since` is the arrival of the oldest unfinished document."""
-    waited = 0.0 if waiting_since is None else max(0.0, (now - waiting_since).total_seconds())
-    if row is None:
-        if waiting_since is None:
-            return ok(_("no event was received yet"))
-        saw = _("no event was ever handled; the oldest waits for {duration}")
-        saw = saw.format(duration=lasting(waited))
-        return bad(saw, health.reason_at(DISPATCHER, started_by))
-    quiet = max(0.0, (now - row["at"]).total_seconds())
-    saw = _("saved {duration} ago").format(duration=lasting(quiet))
-    if waited:
-        saw = _("{saved}, the oldest event waits for {duration}").format(
-            saved=saw, duration=lasting(waited)
-        )
-    problem = health.progress(quiet_seconds=quiet, oldest_seconds=waited, started_by=started_by)
-    return of(problem, saw=saw)
-
-
-def judge_gates(found: Sequence[GateView]) -> Finding:
-    """`found`: the gate of each host of LINE; empty if no dispatcher leads."""
-    if not found:
-        return skip(_("no dispatcher reports it"))
-    saw = ", ".join(f"{one.host} {one.use or 0.0:.0%}" for one in found)
-    problems = (health.gate(one) for one in found)
-    first = next((one for one in problems if one is not None), None)
-    return of(first, well=_("used in the last 10 s: {shares}").format(shares=saw))
-
-
-def judge_pauses(found: Pauses) -> Finding:
-    """By the first pauses, each with its time, operator and reason."""
-    if not found:
-        return ok(_("nothing is paused"))
-    named = [health.paused(pause_row(one)) for one in found.rows[:MOST_PAUSES]]
-    more = len(found.rows) - len(named)
-    rest = [_("{count} more").format(count=more)] if more else []
-    saw = "; ".join([*(one.saw for one in named), *rest])
-    return of(named[0], saw=_("paused: {scopes}").format(scopes=saw))
-
-
-def judge_held(
-    rows: Sequence[Mapping[str, Any]], now: datetime, *, paused: Pauses = NO_PAUSES
-) -> Finding:
-    """By `rows` of `held`, in any order. `judge_pauses` reports paused ones."""
-    if not rows:
-        return ok(_("no conversation is held"))
-    first = min(rows, key=lambda row: row["since"])
-    waited = (now - first["since"]).total_seconds()
-    keys = len({row["key"] for row in rows})
-    saw = _("events: {events}, conversations: {conversations}, the first held for {duration}")
-    saw = saw.format(events=len(rows), conversations=keys, duration=lasting(waited))
-    waiting = [row for row in rows if not paused.covers(row.get("channel"), row["key"])]
-    problem = health.stuck_conversations(waiting, now)
-    return ok(saw) if problem is None else of(problem, saw=f"{saw}; {problem.saw}")
-
-
 def judge_conversations(rows: Sequence[Mapping[str, Any]]) -> Finding:
     """By `rows` with the channel and key of each conversation that MongoDB refuses to write."""
     names = list(dict.fromkeys(f"{row.get('channel')}/{row.get('key')}" for row in rows))
@@ -250,22 +128,3 @@ def judge_conversations(rows: Sequence[Mapping[str, Any]]) -> Finding:
             "then replay"
         ).format(command=f'linedesk dead list --cause "{REFUSED_WORDS}"'),
     )
-
-
-def judge_timers(late_seconds: float, aside: int, *, started_by: str | None = SYSTEMD) -> Finding:
-    """`aside` is the number of timers that can never fire."""
-    problem = health.late_timer(late_seconds, started_by=started_by)
-    if problem is None and aside:
-        return warn(
-            _("{count} can never fire").format(count=aside),
-            _("`{command}` in the mongo shell shows the reasons").format(command=ASIDE),
-        )
-    return of(problem, well=_("none is late"))
-
-
-def _oldest_unfinished(database: Database[Any], row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The oldest document by `_id`, which is made at arrival and has an index."""
-    after, finished = row.get("after"), row.get("finished", ())
-    beyond = {"_id": {"$gt": after}} if after is not None else {}
-    found = database[RECVQ].find(beyond, {ACCEPT_TIME: 1}).sort("_id", 1).limit(MOST_COUNTED)
-    return next((document for document in found if document["_id"] not in finished), None)

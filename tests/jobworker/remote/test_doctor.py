@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pymongo.database import Database
 
 from linedesk.cli import main
-from linedesk.console.processes import WorkersView, WorkerView
 from linedesk.doctor.checks import rabbitmq
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import FindingLevel
 from linedesk.settings.settings import load_settings
-from tests.linedesk.console.hand import a_dispatcher
 from tests.rabbitmq import RabbitMQ
 
 OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
@@ -119,42 +114,3 @@ def test_a_rabbitmq_short_of_memory_is_named(box: Box, shared_rabbitmq: RabbitMQ
         assert (found.state, found.saw) == (BAD, saw)
     finally:
         shared_rabbitmq.control("set_vm_memory_high_watermark", "0.4")
-
-
-def a_view(*workers: WorkerView, broker: str = "") -> WorkersView:
-    return WorkersView(broker, list(workers), [], 0)
-
-
-def one(state: str = "working", threads: int = 20) -> WorkerView:
-    return WorkerView("box/1", "1", "3f", threads, 0, state, 0.1)
-
-
-@pytest.mark.parametrize(
-    ("found", "state", "saw"),
-    [
-        (a_view(one(threads=19)), OK, "1 of 1 get jobs"),
-        (a_view(one()), WARN, "at most 19 jobs run at a time"),
-        (a_view(), BAD, "no worker is connected"),
-        (a_view(one(threads=9), one("stopping")), OK, "1 of 2 get jobs"),
-        (a_view(one(threads=9), one("speaks contract 2")), WARN, "gets no jobs: speaks contract 2"),
-        (a_view(one(), broker="no connection to RabbitMQ"), BAD, "no connection to RabbitMQ"),
-    ],
-)
-def test_workers_are_judged_by_what_the_leader_knows(
-    found: WorkersView, state: FindingLevel, saw: str
-) -> None:
-    judged = rabbitmq.judge_workers(found, dispatcher_threads=20)
-    assert judged.state is state
-    assert saw in judged.saw
-    assert bool(judged.do) == (state is not OK)
-
-
-def test_workers_are_those_of_the_dispatcher_that_leads(
-    box: Box, database: Database[Any], mongo_uri: str
-) -> None:
-    row = a_dispatcher(now=datetime.now(UTC), broker="", workers=[])
-    database.status.insert_one(row)
-    here = box(MONGODB_URI=mongo_uri, MONGODB_DATABASE=database.name)
-    assert rabbitmq.workers(here).saw == "no worker is connected: events wait"
-    database.status.update_one({}, {"$unset": {"broker": ""}})
-    assert rabbitmq.workers(here).state is SKIP

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from linedesk.console.format import local
-from linedesk.console.overview import GateView
 from linedesk.doctor.checks import (
     account,
     certificate,
@@ -21,13 +19,11 @@ from linedesk.doctor.checks import (
     database,
     services,
     space,
-    work,
 )
 from linedesk.doctor.checks.certificate import CertificateFacts
 from linedesk.doctor.context import USERS, DoctorContext, credentials_folder, with_line_credentials
 from linedesk.doctor.doctor import HERE, THERE, verdict
 from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, skip, warn
-from linedesk.doctor.line_api import Reply
 from linedesk.doctor.report import NAME_WIDTH, Gathering, row, summary
 from linedesk.doctor.round import Check, Result, look_at
 from linedesk.runtime.exit_codes import Exit
@@ -35,9 +31,8 @@ from linedesk.settings.settings import load_settings
 from linedesk.setup.neighbours import INDEXES, is_as_made
 from linedesk.setup.rights import DISPATCHER, FRONTDESK, OPERATOR
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import SCHEDULE
-from linedesk.store.queue.usage import Reach, Span
+from linedesk.store.queue.usage import Span
 from tests.frontdesk.authority import Authority
 from tests.frontdesk.desk import SECRET
 
@@ -216,11 +211,6 @@ def test_the_advice_names_a_sufficient_size() -> None:
     assert f"cappedSize: {3601 * MEGABYTE}" in recvq.do
 
 
-@pytest.mark.parametrize(("unread", "state"), [(79, OK), (80, WARN), (94, WARN), (95, BAD)])
-def test_what_is_unread_is_judged_as_the_guard_does(unread: int, state: FindingLevel) -> None:
-    assert space.judge_unread(Reach(unread, 100)).state is state
-
-
 @pytest.mark.parametrize(
     ("free", "promised", "state"),
     [(10, 1, OK), (10, 6, WARN), (4, 0, WARN), (5, 4.5, BAD), (0.1, 0, BAD)],
@@ -249,113 +239,6 @@ def test_the_spool_has_to_bridge_an_outage() -> None:
 
 
 # Work.
-
-
-@pytest.mark.parametrize(
-    ("row", "state"),
-    [
-        ({"owner": "machine.1/7/9", "epoch": 3, "until": NOW + timedelta(seconds=2)}, OK),
-        ({"owner": "machine.1/7/9", "epoch": 3, "until": ago(seconds=1)}, BAD),
-        ({"owner": None, "epoch": 3, "until": NOW + timedelta(seconds=2)}, BAD),
-        ({"owner": None, "epoch": 0, "until": None}, BAD),
-        (None, BAD),
-    ],
-)
-def test_a_lease_is_held_or_no_dispatcher_runs(
-    row: dict[str, Any] | None, state: FindingLevel
-) -> None:
-    assert work.judge_lease(row, NOW).state is state
-
-
-def test_advice_fits_how_the_processes_were_started() -> None:
-    row = {"owner": None, "epoch": 3, "until": None}
-    assert "systemctl restart linedesk-dispatcher" in work.judge_lease(row, NOW).do
-    assert "`linedesk up`" in work.judge_lease(row, NOW, started_by="up").do
-    stuck = work.judge_progress({"at": ago(seconds=150)}, ago(seconds=70), NOW, started_by="hand")
-    assert "systemctl" not in stuck.do
-    assert "log of the dispatcher" in stuck.do
-
-
-@pytest.mark.parametrize(
-    ("saved", "waiting", "state"),
-    [
-        (ago(seconds=20), None, OK),
-        (ago(seconds=20), ago(seconds=5), OK),
-        (ago(seconds=150), None, WARN),
-        (ago(seconds=20), ago(seconds=70), WARN),
-        (ago(seconds=150), ago(seconds=70), BAD),
-        (ago(seconds=20), ago(seconds=700), BAD),
-        (None, None, OK),
-        (None, ago(seconds=1), BAD),
-    ],
-)
-def test_progress_is_judged_by_its_age_and_the_oldest_event(
-    saved: datetime | None, waiting: datetime | None, state: FindingLevel
-) -> None:
-    row = None if saved is None else {"at": saved}
-    assert work.judge_progress(row, waiting, NOW).state is state
-
-
-def test_held_conversations_are_told_when_they_wait_for_long() -> None:
-    rows = [{"key": "U1", "since": ago(minutes=2)}, {"key": "U2", "since": ago(minutes=1)}]
-    assert work.judge_held([], NOW).state is OK
-    assert work.judge_held(rows, NOW).state is OK
-    late = [*rows, {"channel": "main", "key": "U3", "since": ago(hours=1)}]
-    found = work.judge_held(late, NOW)
-    assert (found.state, "show main/U3" in found.do) == (WARN, True)
-    assert found.saw.endswith("main/U3 waits for 1 h: no reason known")
-    # A paused conversation waits on purpose.
-    paused = Pauses((Pause(Scope("main", "U3")),))
-    assert work.judge_held(late, NOW, paused=paused).state is OK
-    late.append({"channel": "main", "key": "U4", "since": ago(minutes=11)})
-    assert "show main/U4" in work.judge_held(late, NOW, paused=paused).do
-
-
-def test_a_busy_gate_is_told_with_what_its_setting_costs() -> None:
-    def seen(host: str, use: float, waiting: float, turns: float) -> GateView:
-        return GateView(host, use, waiting, turns, breaker_open=False, classes=[])
-
-    idle = seen("data", 0.0, 0.0, 0.0)
-    assert work.judge_gates([seen("api", 0.89, 50, 8.9), idle]).saw.endswith("api 89%, data 0%")
-    assert work.judge_gates([seen("api", 1.0, 0, 10.0)]).state is OK
-    busy = work.judge_gates([idle, seen("api", 0.94, 120, 9.4)])
-    assert (busy.state, busy.saw) == (
-        WARN,
-        "api: 94% of the gate's turns are used, 120 calls wait; "
-        "the gate lets at most 10 calls a second pass, LINE allows 200 times as many",
-    )
-    assert "LINE_CONCURRENCY" in busy.do
-    assert "LINE_ACCESS_INTERVAL_MS" in busy.do
-    most = work.judge_gates([seen("api", 1.0, 9_000, 1_900.0)])
-    assert (most.state, "times" in most.saw) == (WARN, False)
-    assert "fewer calls" in most.do
-    assert work.judge_gates([]).state is SKIP
-
-
-def test_a_pause_is_reported_with_the_command_that_ends_it() -> None:
-    assert work.judge_pauses(NO_PAUSES).state is OK
-    one = Pause(Scope("main", "U1"), by="taro", why="too loud", at=ago(hours=2))
-    found = work.judge_pauses(Pauses((one, *(Pause(Scope(f"c{n}")) for n in range(6)))))
-    assert found.state is WARN
-    assert f"paused: main/U1 since {local(ago(hours=2))} by taro: too loud; " in found.saw
-    assert "; channel c0; channel c1; channel c2; channel c3; 2 more" in found.saw
-    assert found.do == "new events are held until you resume: `linedesk resume main/U1`"
-
-
-@pytest.mark.parametrize(
-    ("late", "aside", "state", "words"),
-    [
-        (0.0, 0, OK, "none"),
-        (59.0, 0, OK, "none"),
-        (61.0, 1, BAD, "linedesk-dispatcher"),
-        (0.0, 2, WARN, "setAside"),
-    ],
-)
-def test_a_late_timer_names_the_process_that_fires_it(
-    late: float, aside: int, state: FindingLevel, words: str
-) -> None:
-    found = work.judge_timers(late, aside)
-    assert (found.state, words in f"{found.saw} {found.do}") == (state, True)
 
 
 # Services.
@@ -466,17 +349,6 @@ def test_a_spool_without_its_folder_is_no_spool(tmp_path: Path) -> None:
     assert (found.state, found.saw.startswith("no spool: ")) == (WARN, True)
 
 
-@pytest.mark.parametrize(
-    ("documents", "used", "refused", "state"),
-    [(0, 100, 0, OK), (3, 100, 0, WARN), (0, 100, 1, WARN), (3, 801, 0, BAD)],
-)
-def test_events_in_the_spool_are_reported(
-    documents: int, used: int, refused: int, state: FindingLevel
-) -> None:
-    found = services.judge_spooled(documents, used, refused, most_bytes=1000)
-    assert found.state is state
-
-
 # The certificate.
 
 
@@ -531,71 +403,6 @@ def test_a_file_without_a_certificate_is_bad(authority: Authority, tmp_path: Pat
 
 
 # LINE.
-
-
-@pytest.mark.parametrize(
-    ("limit", "used", "state"),
-    [
-        ({"type": "none"}, 900, OK),
-        ({"type": "limited", "value": 1000}, 899, OK),
-        ({"type": "limited", "value": 1000}, 900, WARN),
-        ({"type": "limited", "value": 1000}, 1000, BAD),
-        ({}, 0, OK),
-    ],
-)
-def test_a_quota_is_told_before_it_is_used_up(
-    limit: dict[str, Any], used: int, state: FindingLevel
-) -> None:
-    assert account.judge_quota(limit, {"totalUsage": used}).state is state
-
-
-def test_a_month_that_the_dispatcher_closed_is_told_with_its_beginning() -> None:
-    limit, since = {"type": "limited", "value": 1000}, NOW - timedelta(hours=2)
-    full = account.judge_quota(limit, {"totalUsage": 1004}, closed_since=lambda: since)
-    assert (full.state, full.saw) == (
-        BAD,
-        f"LINE takes no push since {local(since)}: 1,004 of 1,000 messages are used this month",
-    )
-    # The dispatcher will see the room within ten minutes.
-    raised = account.judge_quota(limit, {"totalUsage": 500}, closed_since=lambda: since)
-    assert raised.state is OK
-
-
-def test_the_doctor_asks_the_dispatcher_that_leads_since_when_the_month_is_closed(
-    database: Any,
-) -> None:
-    box = a_box()
-    box.__dict__["client"] = {box.settings.mongodb_database: database}
-    box.__dict__["line"] = Account(used=1000)
-    now = box.now
-    row = {"role": "dispatcher", "at": now, "epoch": 1}
-    row["figures"] = {"leading": 1, "quotaClosedSinceSeconds": now.timestamp() - 7200}
-    database.status.insert_one({**row, "_id": "dispatcher/bot1/1"})
-    assert account.quota(box).saw.startswith("LINE takes no push since ")
-    # One that is gone says nothing of now.
-    database.status.update_one({}, {"$set": {"at": now - timedelta(minutes=5)}})
-    assert account.quota(box).saw == "1,000 of 1,000 messages are used this month"
-    database.status.delete_many({})
-    assert account.quota(box).state is BAD
-
-
-def test_without_mongodb_the_quota_is_judged_all_the_same() -> None:
-    box = a_box(MONGODB_URI="mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=1")
-    box.__dict__["line"] = Account(used=1000)
-    assert account.quota(box).saw == "1,000 of 1,000 messages are used this month"
-    box.client.close()
-
-
-class Account:
-    """LINE's answers about the month's messages; the plan allows 1,000."""
-
-    def __init__(self, *, used: int) -> None:
-        self._used = used
-
-    def get(self, path: str) -> Reply:
-        if path.endswith("consumption"):
-            return Reply(200, {"totalUsage": self._used})
-        return Reply(200, {"type": "limited", "value": 1000})
 
 
 @pytest.mark.parametrize(
