@@ -28,7 +28,7 @@ from linedesk.console.orders.replays import Replays, effect_again, event_again, 
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.documents import DEADLETTERS, Document
-from linedesk.store.errors import translated
+from linedesk.store.errors import WriteRefused, translated
 from linedesk.store.queue.guard import Guard
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAY, REPLAYED_AT, asks_for_effect
@@ -240,7 +240,11 @@ class Replaying:
         call may be repeated.
         """
         letter, document = self.prepared(id_, again=again, force=force)
-        if not self._replays.replay(letter, document):
+        try:
+            is_stored = self._replays.replay(letter, document)
+        except WriteRefused as error:
+            raise NotReplayed(KnownPhrase(str(error))) from error
+        if not is_stored:
             message = mark(
                 "it was replayed or dropped meanwhile, or an earlier document with the name of "
                 "its replay was refused: check the letter, then try again"

@@ -53,9 +53,9 @@ MOST_COUNTED = 10
 def act_routes(context: PageContext) -> APIRouter:
     """Return the routes of pauses, releases, and the visitor's name."""
     router = APIRouter()
-    acts: dict[str, Act] = {"/pause": _pause, "/resume": _resume, "/release": _release}
-    for path, act in acts.items():
-        router.add_api_route(path, doing(context, act), methods=["POST"])
+    acts: dict[str, Write] = {"/pause": _pause, "/resume": _resume, "/release": _release}
+    for path, write in acts.items():
+        router.add_api_route(path, doing(context, _in_one_step(write)), methods=["POST"])
     shown = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
 
     @shown.get("/release")
@@ -133,8 +133,17 @@ class RequestedAct:
         return [(name, value) for name, value in items if isinstance(value, str) and name != "name"]
 
 
-Act = Callable[[Acts, RequestedAct, PageContext], str | Said | Release]
-"""Does the act; returns the message, or the ordered release. Raises ConsoleError."""
+Write = Callable[[Acts, RequestedAct, PageContext], str | Release]
+"""Writes to MongoDB; returns the message, or the ordered release. Raises ConsoleError."""
+Act = Callable[[Acts, RequestedAct, PageContext], Awaitable[str | Said | Release]]
+"""Does the same through the context, in one step or more. Raises ConsoleError, Away."""
+
+
+def _in_one_step(write: Write) -> Act:
+    async def act(acts: Acts, requested: RequestedAct, context: PageContext) -> str | Release:
+        return await context.act(lambda: write(acts, requested, context))
+
+    return act
 
 
 async def requested_act(context: PageContext, request: Request) -> RequestedAct:
@@ -156,8 +165,7 @@ def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Respo
             return _name_page(context, request, action=path, fields=requested.fields)
         acts = Acts(context.acting, by=requested.by, via="page")
         try:
-            came = await context.act(lambda: act(acts, requested, context))
-            said = await _said(context, acts, came)
+            said = await _said(context, acts, await act(acts, requested, context))
         except ConsoleError as error:
             problems = "; ".join(error.problems)
             said = Said(problems, well=False, typed=dict(requested.fields))
