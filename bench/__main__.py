@@ -40,7 +40,6 @@ BENCHES = (
     "timers",
     "readings",
     "pages",
-    "names",
     "workers",
 )
 """Modules of this package. Each has `add_options(parser)` and `run(options, console)`, which

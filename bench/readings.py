@@ -22,7 +22,6 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.names import make_searchable
 from bench.report import Figures, Report, by_turns, percentiles
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.console.calls import Wanted, newest_calls
@@ -119,7 +118,6 @@ def fill(database: Database[Any], documents: int) -> None:
                 database[name].insert_many(batch, ordered=False)
                 bar.advance(task, sum(len(one.get(ROWS, "-")) for one in batch))
                 batch = list(islice(rows, BATCH))
-    make_searchable(database)
 
 
 def _filling(documents: int) -> Iterator[tuple[str, Iterator[Document]]]:

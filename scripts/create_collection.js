@@ -67,12 +67,6 @@ var indexes = [
     options: { name: "unsentAt", partialFilterExpression: { unsentAt: { $exists: true } } }
   },
   {
-    // Finds names by their parts, and conversations without parts yet.
-    collection: "conversations",
-    keys: { nameParts: 1 },
-    options: { name: "nameParts" }
-  },
-  {
     collection: "deadletters",
     keys: { lastAt: 1, cause: 1 },
     options: { name: "lastAt_cause" }

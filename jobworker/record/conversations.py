@@ -29,7 +29,6 @@ from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, n
 from linedesk.store.errors import StoreUnavailable, WriteRefused, translated
 from linedesk.store.limits import MOST_LEVELS, nests_deeper
 from linedesk.store.records.answers import ANSWERS
-from linedesk.store.records.conversations import NAME_PARTS
 from linedesk.store.records.effects import (
     CALL,
     OUTBOX_PAIRS,
@@ -289,7 +288,7 @@ class ConversationStore:
     def read(self, document: Mapping[str, Any]) -> StoredConversation:
         """Return the conversation of a recvq document as MongoDB has it now."""
         id_ = conversation_id(document)
-        return StoredConversation.from_document(id_, self._find(id_, {"outbox": 0, NAME_PARTS: 0}))
+        return StoredConversation.from_document(id_, self._find(id_, {"outbox": 0}))
 
     def _find(self, id_: str, wanted: Any) -> Document:
         with self._committer.reading() as session:
@@ -420,13 +419,9 @@ class ConversationStore:
         been a `forget`.
         """
         place = "profile" if member is None else f"members.{member}"
-        gone = [] if drop is None else [f"members.{drop}"]
-        known = read.profile_of(member) or {}
-        if gone or known.get("displayName") != profile.get("displayName"):
-            gone.append(NAME_PARTS)
         update: Document = {"$set": {place: profile}}
-        if gone:
-            update["$unset"] = dict.fromkeys(gone, "")
+        if drop is not None:
+            update["$unset"] = {f"members.{drop}": ""}
         condition = {
             "_id": read.id,
             **still(read.n),  # guard: nothing-recorded-since
