@@ -288,8 +288,12 @@ class Talk:
             if "members" in changes:
                 before = from_bson(self._before["members"])
                 changes |= _one_by_one("members", before, changes.pop("members"), gone)
-            if self.forgot and self._conversation.answers:
-                changes[ANSWERS] = {}
+            if self.forgot:
+                # The name may be stored already, before the first record.
+                # guard: a-first-name-is-forgotten
+                changes["profile"] = None
+                if self._conversation.answers:
+                    changes[ANSWERS] = {}
         sends = [send.as_document() for send in self._sends]
         return Decision(changes, [*sends, *self._timers.effects()], read_n, gone)
 
