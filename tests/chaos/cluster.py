@@ -20,7 +20,7 @@ from pymongo.errors import PyMongoError
 
 import linesim
 from linedesk.compose import children
-from linedesk.console.orders.control import OperatorControl
+from linedesk.console.acts import OperatorControl
 from linedesk.store.documents import LEASES
 from linedesk.store.errors import StoreUnavailable
 from linesim.model.world import User

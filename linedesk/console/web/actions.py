@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import HTTPException
 from starlette.datastructures import FormData, UploadFile
 
-from linedesk.console.acts import Acts, Head, Kind, heads
+from linedesk.console.acts import Acts, Head, Kind, OperatorControl, heads
 from linedesk.console.conversation import names_of
 from linedesk.console.errors import ConsoleError, Phrase
 from linedesk.console.facts import present_leader
@@ -23,7 +23,6 @@ from linedesk.console.format import scope_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import channels_of
 from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
-from linedesk.console.orders.control import OperatorControl
 from linedesk.console.processes import listed
 from linedesk.console.search import is_seen, key_of
 from linedesk.console.web.auth import MOST_NAME, Visitor, is_form_of, name_from

@@ -16,7 +16,19 @@ from fastapi import APIRouter, Depends, Request, Response
 from pymongo.database import Database
 
 from linedesk.console.acts import Acts
-from linedesk.console.dead_letters import Choice, found, frames, moment_of, summary, whole
+from linedesk.console.dead_letters import (
+    NEWEST_LETTERS,
+    NO_CAUSE,
+    Choice,
+    LetterGroup,
+    found,
+    frames,
+    ids_in,
+    letter_groups,
+    moment_of,
+    summary,
+    whole,
+)
 from linedesk.console.errors import (
     ConsoleError,
     KnownPhrase,
@@ -28,13 +40,6 @@ from linedesk.console.errors import (
 from linedesk.console.facts import present_leader
 from linedesk.console.format import as_json
 from linedesk.console.known import known
-from linedesk.console.lists.letter_groups import (
-    NEWEST_LETTERS,
-    NO_CAUSE,
-    LetterGroup,
-    ids_in,
-    letter_groups,
-)
 from linedesk.console.web.actions import (
     MOST_LETTERS,
     Act,

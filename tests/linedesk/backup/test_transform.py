@@ -28,7 +28,7 @@ from linedesk.backup.transform import (
     WAITING,
     Restored,
 )
-from linedesk.console.orders.replays import effect_again, replay_name
+from linedesk.console.dead_letters import effect_again, replay_name
 from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,

@@ -13,8 +13,7 @@ import pytest
 import requests
 from pymongo.database import Database
 
-from linedesk.console.acts import Acts
-from linedesk.console.orders.control import OperatorControl
+from linedesk.console.acts import Acts, OperatorControl
 from linedesk.console.web.page_context import Console
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect

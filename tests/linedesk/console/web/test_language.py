@@ -16,10 +16,9 @@ import requests
 from pymongo.database import Database
 
 from linedesk.console import web
-from linedesk.console.acts import Acts
+from linedesk.console.acts import Acts, OperatorControl
 from linedesk.console.errors import NotReplayed
 from linedesk.console.known import known
-from linedesk.console.orders.control import OperatorControl
 from linedesk.console.web.format import LONGEST_ID, code
 from linedesk.console.web.page_context import SCRIPT_TEXTS, Console
 from linedesk.runtime import language

@@ -18,7 +18,7 @@ import requests
 from pymongo.database import Database
 
 from frontdesk.http import HEAD_BYTES
-from linedesk.console.orders.control import OperatorControl
+from linedesk.console.acts import OperatorControl
 from linedesk.console.overview import read_overview
 from linedesk.console.web import pages
 from linedesk.console.web.auth import SESSION_SECONDS, Doorkeeper, Rate, Turns
