@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import HTTPException
 from starlette.datastructures import FormData, UploadFile
 
-from linedesk.console.acts import Acts, Head, Kind, heads
+from linedesk.console.acts import Acts, Head, Kind, OperatorControl, heads
 from linedesk.console.conversation import names_of
 from linedesk.console.errors import ConsoleError, Phrase
 from linedesk.console.event_rows import present_leader
@@ -23,7 +23,6 @@ from linedesk.console.format import scope_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import channels_of
 from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
-from linedesk.console.orders.control import OperatorControl
 from linedesk.console.processes import listed
 from linedesk.console.search import is_seen, key_of
 from linedesk.console.web.auth import MOST_NAME, Visitor, is_form_of, name_from
@@ -53,9 +52,9 @@ MOST_COUNTED = 10
 def act_routes(context: PageContext) -> APIRouter:
     """Return the routes of pauses, releases, and the visitor's name."""
     router = APIRouter()
-    acts: dict[str, Act] = {"/pause": _pause, "/resume": _resume, "/release": _release}
-    for path, act in acts.items():
-        router.add_api_route(path, doing(context, act), methods=["POST"])
+    acts: dict[str, Write] = {"/pause": _pause, "/resume": _resume, "/release": _release}
+    for path, write in acts.items():
+        router.add_api_route(path, doing(context, _in_one_step(write)), methods=["POST"])
     shown = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
 
     @shown.get("/release")
@@ -133,8 +132,17 @@ class RequestedAct:
         return [(name, value) for name, value in items if isinstance(value, str) and name != "name"]
 
 
-Act = Callable[[Acts, RequestedAct, PageContext], str | Said | Release]
-"""Does the act; returns the message, or the ordered release. Raises ConsoleError."""
+Write = Callable[[Acts, RequestedAct, PageContext], str | Release]
+"""Writes to MongoDB; returns the message, or the ordered release. Raises ConsoleError."""
+Act = Callable[[Acts, RequestedAct, PageContext], Awaitable[str | Said | Release]]
+"""Does the same through the context, in one step or more. Raises ConsoleError, Away."""
+
+
+def _in_one_step(write: Write) -> Act:
+    async def act(acts: Acts, requested: RequestedAct, context: PageContext) -> str | Release:
+        return await context.act(lambda: write(acts, requested, context))
+
+    return act
 
 
 async def requested_act(context: PageContext, request: Request) -> RequestedAct:
@@ -156,8 +164,7 @@ def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Respo
             return _name_page(context, request, action=path, fields=requested.fields)
         acts = Acts(context.acting, by=requested.by, via="page")
         try:
-            came = await context.act(lambda: act(acts, requested, context))
-            said = await _said(context, acts, came)
+            said = await _said(context, acts, await act(acts, requested, context))
         except ConsoleError as error:
             problems = "; ".join(error.problems)
             said = Said(problems, well=False, typed=dict(requested.fields))

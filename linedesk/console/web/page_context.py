@@ -24,7 +24,6 @@ from linedesk.console.format import UNITS
 from linedesk.console.health import sent_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
-from linedesk.console.lists.mass_act import MassAct
 from linedesk.console.lists.waiting import COST_OF_PAUSE
 from linedesk.console.verdict import RESULT_NAMES
 from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
@@ -143,7 +142,6 @@ class PageContext:
         self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS, spare_seconds=ACT_SPARE_SECONDS)
-        self.mass_act = MassAct()
         self.pause = LiveReadings(
             self.reader, lambda: pause_of_everything(reading, own=console.channel)
         )
@@ -152,7 +150,6 @@ class PageContext:
 
     def close(self) -> None:
         """End the threads; a running act is waited for, a running read is not."""
-        self.mass_act.close()
         self.reader.close()
         self.actor.close(wait=True)
 

@@ -16,10 +16,9 @@ import requests
 from pymongo.database import Database
 
 from linedesk.console import web
-from linedesk.console.acts import Acts
+from linedesk.console.acts import Acts, OperatorControl
 from linedesk.console.errors import NotReplayed
 from linedesk.console.known import known
-from linedesk.console.orders.control import OperatorControl
 from linedesk.console.web.format import LONGEST_ID, code
 from linedesk.console.web.page_context import SCRIPT_TEXTS, Console
 from linedesk.runtime import language
@@ -39,8 +38,8 @@ PAGES = (
     *("/", "/?hours=6", "/charts", "/conversations", "/conversations?order=waiting"),
     *("/conversations?order=name", "/events", "/events?result=waiting", "/timers", "/letters"),
     *("/letters?since=nonsense", f"/letters/{LETTER}", "/calls?failed=true", "/pauses", "/audit"),
-    *("/calls?from=30m&to=nonsense", f"/letters/ask?act=drop&id={LETTER}", "/letters/run"),
-    *(f"/letters/ask?act=replay&id={LETTER}", "/letters/replays", "/letters/replays?result=failed"),
+    *("/calls?from=30m&to=nonsense", f"/letters/ask?act=drop&id={LETTER}"),
+    f"/letters/ask?act=replay&id={LETTER}",
     *(f"/conversation/main/{USER}", f"/conversation/main/{GROUP}", f"/event/{EVENT}"),
     *(f"/event/{LETTER}", f"/release?channel=main&key={USER}", "/name", "/unsure", "/nowhere"),
     *("/search?q=U", "/search?q=zzzz", "/event/zzzz", "/conversation/main/zzzz", "/letters/zzzz"),
