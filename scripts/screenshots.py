@@ -105,7 +105,6 @@ def take_console(browser: Any, target: Path) -> None:
         with served(client[DATABASE]) as url:
             for name, options in CONSOLE.items():
                 context = browser.new_context(timezone_id="Asia/Tokyo", **options)
-                context.add_cookies([{"name": "linedesk_name", "value": "hanako", "url": url}])
                 page = context.new_page()
                 page.goto(url)
                 page.locator("svg path").first.wait_for(state="attached")

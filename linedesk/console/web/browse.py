@@ -98,7 +98,7 @@ def _zone(name: str) -> ZoneInfo | None:
 
 def browse_routes(context: PageContext) -> APIRouter:
     """Return the routes of the lists. Each refreshes itself and reads a bounded number of rows."""
-    router = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
+    router = APIRouter(dependencies=[Depends(context.everything_paused)])
 
     @router.get("/conversations")
     async def conversations(request: Request, order: str = "latest") -> Response:

@@ -103,7 +103,7 @@ def letter_routes(context: PageContext) -> APIRouter:
     """Return the routes. The path of one letter takes any id, so it is the last."""
     router = APIRouter()
     _act_routes(router, context)
-    shown = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
+    shown = APIRouter(dependencies=[Depends(context.everything_paused)])
     _list_route(shown, context)
     _ask_routes(shown, context)
 
@@ -212,7 +212,7 @@ def _few_or_many(
     few, many = doing(context, act), doing(context, partial(_begin, name))
 
     async def do(request: Request) -> Response:
-        requested = await requested_act(context, request)
+        requested = await requested_act(request)
         is_group = "cause" in dict(requested.fields)
         return await (many if is_group or len(requested.words("id")) > MOST_AT_ONCE else few)(
             request
