@@ -143,7 +143,7 @@ class PageContext:
             self.reader, lambda: pause_of_everything(reading, own=console.channel)
         )
         self._said: OrderedDict[str, Said] = OrderedDict()
-        self._templates = _environment()
+        self._templates = environment()
 
     def close(self) -> None:
         """End the threads; a running act is waited for, a running read is not."""
@@ -247,18 +247,19 @@ def count_of(singular: str, plural: str, count: Any, **values: Any) -> Markup:
     return Markup(ngettext(singular, plural, of)).format(count=number(count), **values)
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Return the templates with their filters and texts."""
+    made = Environment(
         loader=PackageLoader("linedesk.console.web"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(FILTERS)
-    environment.filters["cost"] = cost_words
-    environment.filters["sent"] = sent_words
-    environment.filters["reason"] = reason_words
-    environment.filters["explained"] = explained
+    made.filters.update(FILTERS)
+    made.filters["cost"] = cost_words
+    made.filters["sent"] = sent_words
+    made.filters["reason"] = reason_words
+    made.filters["explained"] = explained
     # Words of a fixed set; any other word is shown as it is.
     fixed: dict[str, Mapping[Any, str]] = {
         "operator": OPERATORS,
@@ -266,10 +267,10 @@ def _environment() -> Environment:
         "result": RESULT_NAMES,
     }
     for name, words in fixed.items():
-        environment.filters[name] = _one_of(words)
-    environment.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
-    environment.tests["taken"] = is_taken
-    return environment
+        made.filters[name] = _one_of(words)
+    made.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
+    made.tests["taken"] = is_taken
+    return made
 
 
 def _one_of(words: Mapping[Any, str]) -> Callable[[Any], str]:

@@ -22,7 +22,7 @@ from linedesk.console.known import known
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
 from linedesk.console.web.charts import HOURS
-from linedesk.console.web.flow_chart import draw
+from linedesk.console.web.flow_chart import flows, nodes
 from linedesk.console.web.words import CLASS_WORDS, WORDS
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -99,7 +99,8 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         "level": None if is_stale else worst_of(problems) or "ok",
         "level_name": name_of_health(problems),
         "counts": Counter(one.level for one in problems),
-        "drawings": draw(value, problems, is_stale=is_stale),
+        "nodes": nodes(value, problems, is_stale=is_stale),
+        "flows": flows(value, is_stale=is_stale),
         "timed": [
             (label, _slowest(spans[name]), TILE_LEADS_TO[name], name == "call")
             for name, label in TILES.items()
