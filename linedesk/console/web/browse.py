@@ -118,7 +118,8 @@ def browse_routes(context: PageContext) -> APIRouter:
             **await shown_events(context, found, result),
             "is_cut": len(found) == MOST_EVENTS,
             "all": len(found),
-            "counts": counted(found),
+            # A result without an event has its filter, too.
+            "counts": dict.fromkeys(RESULTS, 0) | counted(found),
             "period": period,
             "every": EVERY_SECONDS,
         }
