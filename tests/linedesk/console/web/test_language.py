@@ -337,7 +337,7 @@ def test_a_japanese_page_stays_japanese_while_it_is_updated(database: Rows, brow
         assert page.title().startswith("▲ 警告(")
         assert page.locator("#zone").inner_text().startswith("時刻はこのブラウザーのタイムゾーン")
         OperatorControl(database).pause(Scope("main", USER), by="hanako")
-        page.locator("#pauses", has_text="未反映").wait_for()
+        page.locator(".wrongs", has_text="未反映").wait_for()
         page.locator(".wrongs", has_text="再開するまで、新しいイベントは保留されます").wait_for()
         assert re.search(r"\d+(秒|分)", page.locator("#processes").inner_text())
         page.route("**/*", lambda route: route.abort())
