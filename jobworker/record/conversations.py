@@ -419,7 +419,9 @@ class ConversationStore:
         ):
             return
         update = {"$set": {**whose, "profile": profile}}
-        self._committer.commit_later(Change(CONVERSATIONS, {"_id": id_, **still(0)}, update, upsert=True))
+        self._committer.commit_later(
+            Change(CONVERSATIONS, {"_id": id_, **still(0)}, update, upsert=True)
+        )
 
     def change(
         self,

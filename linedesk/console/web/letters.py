@@ -98,7 +98,7 @@ def letter_routes(context: PageContext) -> APIRouter:
     """Return the routes. The path of one letter takes any id, so it is the last."""
     router = APIRouter()
     _act_routes(router, context)
-    shown = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
+    shown = APIRouter(dependencies=[Depends(context.everything_paused)])
     _list_route(shown, context)
     _ask_routes(shown, context)
 

@@ -60,7 +60,7 @@ LOOK_MS = 2_000
 
 def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECONDS) -> APIRouter:
     """Return the routes of all pages; each is a plain GET that works without a script."""
-    router = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
+    router = APIRouter(dependencies=[Depends(context.everything_paused)])
     _overview_routes(router, context, overview_seconds)
     _found_routes(router, context)
     _list_routes(router, context)

@@ -14,7 +14,6 @@ import requests
 from pymongo.database import Database
 
 from linedesk.console.acts import Acts, OperatorControl
-from linedesk.console.web.page_context import Console
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
@@ -27,13 +26,13 @@ from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
 
 Rows = Database[dict[str, Any]]
-PASSWORD = "correct-horse-battery"
 
 
 @pytest.fixture
 def browser() -> Iterator[requests.Session]:
     with requests.Session() as session:
         session.trust_env = False
+        session.auth = ("hanako", "")
         yield session
 
 
@@ -43,55 +42,11 @@ def full(database: Rows) -> Rows:
     return database
 
 
-def form_of(browser: requests.Session, url: str) -> str:
-    found = re.search(r'name="form" value="([^"]+)"', browser.get(f"{url}/name").text)
-    assert found
-    return found[1]
-
-
-def post(
-    browser: requests.Session, url: str, path: str, *, name: str = "hanako", **fields: Any
-) -> str:
+def post(browser: requests.Session, url: str, path: str, **fields: Any) -> str:
     """The page that stands there after the act."""
-    form = {"form": form_of(browser, url), "back": "/audit", "name": name, **fields}
-    return unescape(browser.post(f"{url}{path}", data=form, timeout=20).text)
-
-
-# The name in the audit.
-
-
-def test_an_act_asks_for_a_name_once_and_loses_nothing(
-    full: Rows, browser: requests.Session
-) -> None:
-    with served(full) as url:
-        asked = post(browser, url, "/pause", name="", key=USER, why="お休み")
-        assert "What is your name?" in asked
-        assert full.control.count_documents({}) == full.audit.count_documents({}) == 0
-        fields = dict(re.findall(r'type="hidden" name="([a-z]+)" value="([^"]*)"', asked))
-        assert (fields["key"], fields["why"], fields["back"]) == (USER, "お休み", "/audit")
-        told = browser.post(f"{url}/pause", data={**fields, "name": " 佐藤  花子 "}).text
-        assert f"main/{USER} is paused" in unescape(told)
-        # The browser knows the name from now on.
-        post(browser, url, "/resume", name="", key=USER)
-        assert [row["by"] for row in full.audit.find()] == ["佐藤 花子"] * 2
-        assert "佐藤 花子" in browser.get(f"{url}/calls").text
-        post(browser, url, "/name", name="taro")
-        post(browser, url, "/pause", name="", key=USER)
-        assert full.audit.find_one(sort=[("at", -1)])["by"] == "taro"  # type: ignore[index]
-
-
-def test_with_a_login_the_audit_has_the_visitors_name(
-    full: Rows, browser: requests.Session
-) -> None:
-    with served(full, Console(password=PASSWORD)) as url:
-        browser.post(f"{url}/login", data={"password": PASSWORD, "name": "hanako"})
-        post(browser, url, "/pause", name="another", key=USER)
-        assert full.audit.find_one({"act": "pause"})["by"] == "hanako"  # type: ignore[index]
-        told = post(browser, url, "/name", name="taro")
-        assert "The audit names you hanako, the name of your login" in told
-        browser.cookies.clear()
-        browser.post(f"{url}/login", data={"password": PASSWORD})
-        assert "What is your name?" in post(browser, url, "/resume", name="", channel="main")
+    return unescape(
+        browser.post(f"{url}{path}", data={"back": "/audit", **fields}, timeout=20).text
+    )
 
 
 # Pauses.
@@ -328,22 +283,21 @@ def test_while_mongodb_is_frozen_or_stopped_an_act_answers_within_two_seconds(
         database = client["frozen"]
         create_collections(database, capped_bytes=MEGABYTE)
         with served(database, waits_for_readings=False) as url:
-            form = form_of(browser, url)
             assert "is paused" in post(browser, url, "/pause", channel="main", key=USER)
             pid = client.admin.command("serverStatus")["pid"]
             with frozen(pid):
-                took, told = timed(browser, url, form)
+                took, told = timed(browser, url)
             assert "did not confirm it in time" in told
             assert took < 2.0
             server.stop()
-            took, told = timed(browser, url, form)
+            took, told = timed(browser, url)
             assert "did not confirm it in time" in told
             assert took < 2.0
 
 
-def timed(browser: requests.Session, url: str, form: str) -> tuple[float, str]:
+def timed(browser: requests.Session, url: str) -> tuple[float, str]:
     """How long it takes until a person sees what came of an act."""
     began = time.monotonic()
-    fields = {"form": form, "back": "/pauses", "channel": "main", "name": "hanako"}
+    fields = {"back": "/pauses", "channel": "main"}
     answer = browser.post(f"{url}/resume", data=fields, timeout=20)
     return time.monotonic() - began, unescape(answer.text)

@@ -224,14 +224,11 @@ def test_a_cause_is_replayed_with_a_question(
 
 
 def test_everything_is_paused_by_a_typed_word_and_a_red_banner_follows(open_page: Open) -> None:
-    page = open_page("/pauses")
-    page.context.clear_cookies()
+    page = open_page("/pauses", http_credentials={"username": "佐藤花子", "password": ""})
     part = page.locator("#pause-everything")
     part.get_by_label("Type “pause everything”").fill("pause everything")
     part.get_by_label("Reason").fill("引っ越し")
     part.get_by_role("button", name="Pause everything").click()
-    page.get_by_label("Your name").fill("佐藤花子")
-    page.get_by_role("button", name="Continue").click()
     banner = page.locator("#everything-paused")
     banner.wait_for()
     for path in ("/", "/events", "/calls"):
