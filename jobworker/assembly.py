@@ -35,7 +35,6 @@ from jobworker.metrics import WorkerMetrics
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import ConversationStore
 from jobworker.record.dead_letters import Ageing, KeptLetters
-from jobworker.record.looks import NameParts
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
 from jobworker.remote.leader import OF_LEADER, Workers
@@ -237,7 +236,6 @@ class BotWorker:
             KeptLetters(database[DEADLETTERS], figures),
             Ageing(database, days=handling.letter_days),
             self.answer_ages,
-            NameParts(committer),
         )
         self.rows = RowWriter(calls, runs.rows, looks=[one.look for one in looks])
         self.line = side = LineSide(line, calls, leader, figures=figures, now=now)

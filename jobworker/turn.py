@@ -341,6 +341,8 @@ class Turn:
     def _fetch_profile(self, user_id: str) -> None:
         def done(profile: Document | None) -> None:
             self._memo.profile = profile
+            if profile is not None:
+                self._turns.conversations.keep_first_name(self._document, profile)
             self._job.resume()
 
         self._turns.fetch(self._document, user_id, done=done).begin()

@@ -53,7 +53,6 @@ var indexes = [
     "keys": {"unsentAt": 1},
     "options": {"name": "unsentAt", "partialFilterExpression": {"unsentAt": {"$exists": true}}}
   },
-  {"collection": "conversations", "keys": {"nameParts": 1}, "options": {"name": "nameParts"}},
   {"collection": "deadletters", "keys": {"lastAt": 1, "cause": 1}, "options": {"name": "lastAt_cause"}},
   {
     "collection": "deadletters",

@@ -2,6 +2,7 @@
 
 The chat page shows conversations through every real part. The console shows the rows
 of a busy day (tests/linedesk/console/a_day.py), in English and in Japanese.
+architecture.svg is the console's picture with places in place of figures.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ sys.path.insert(0, str(ROOT))
 import linesim  # noqa: E402
 from linedesk.compose.private_mongod import EmbeddedMongod  # noqa: E402
 from linedesk.compose.supervisor import Signals, signals_on  # noqa: E402
+from linedesk.console.web.flow_chart import OFF, MapNode  # noqa: E402
+from linedesk.console.web.page_context import environment  # noqa: E402
 from linedesk.demo.stage import DATABASE, Stage  # noqa: E402
 from linedesk.setup.collections import create_collections  # noqa: E402
 from linedesk.store.client import connect  # noqa: E402
@@ -37,6 +40,30 @@ CONSOLE = {
     "console-phone": {"viewport": PHONE, "locale": "en-US"},
     "console-ja": {"viewport": DESK, "locale": "ja-JP"},
 }
+
+# The boxes of architecture.svg: id, name, place, steps.
+ARCHITECTURE = (
+    ("line", "LINE", "sends webhooks", "step 1"),
+    ("frontdesk", "front desk", "signature, store", "steps 1 to 3"),
+    ("recvq", "recvq", "in MongoDB", "steps 2 and 4"),
+    ("dispatcher", "dispatcher", "order of each key", "steps 4, 5, 8"),
+    ("threads", "threads", "the bot decides", "steps 6 and 7"),
+    ("gate", "gate", "calls, spaced", "step 9"),
+    ("api", "LINE", "takes the calls", "step 9"),
+    ("spool", "spool", "a SQLite file", "step 3"),
+    ("timers", "timers", "schedule", "step 10"),
+    ("held", "held", "what waits long", "step 5"),
+    ("letters", "dead letters", "deadletters", "steps 6 and 9"),
+    ("outbox", "outboxes", "conversations", "steps 7 to 9"),
+)
+STYLE = (
+    "svg { background: #fff } "
+    "text { font: 13px sans-serif; fill: #1c242b } .title { font-weight: 650 } "
+    ".note { fill: #5b6873; font-size: 11px } .sign { display: none } "
+    "rect { fill: #fff; stroke: #2f5fa8; stroke-width: 1.2 } "
+    ".track { fill: none; stroke: #5b6873; stroke-width: 2 } .head { fill: #5b6873 } "
+    ".drops { display: none }"
+)
 
 
 @contextmanager
@@ -107,7 +134,6 @@ def take_console(browser: Any, target: Path) -> None:
         with served(client[DATABASE]) as url:
             for name, options in CONSOLE.items():
                 context = browser.new_context(timezone_id="Asia/Tokyo", **options)
-                context.add_cookies([{"name": "linedesk_name", "value": "hanako", "url": url}])
                 page = context.new_page()
                 page.goto(url)
                 page.locator("svg path").first.wait_for(state="attached")
@@ -115,9 +141,19 @@ def take_console(browser: Any, target: Path) -> None:
                 context.close()
 
 
+def draw_architecture(target: Path) -> None:
+    """architecture.svg: each box with its place and its steps in architecture.md."""
+    boxes = {
+        name: MapNode(name, title, place, steps, OFF) for name, title, place, steps in ARCHITECTURE
+    }
+    picture: Any = environment().get_template("picture.html").make_module({"style": STYLE})
+    (target / "architecture.svg").write_text(picture.wide_picture(boxes, {}), encoding="utf-8")
+
+
 def main() -> None:
     """Take all screenshots."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images"
+    draw_architecture(target)
     with chromium() as browser:
         take_console(browser, target)
         take_chats(browser, target)

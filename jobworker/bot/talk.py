@@ -29,7 +29,6 @@ from jobworker.record.conversations import (
 from linedesk.store.documents import Document, key_of, name_of, text_of
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS
 from linedesk.store.records.answers import ANSWERS
-from linedesk.store.records.conversations import NAME_PARTS, names_in
 from linedesk.store.records.events import ACCEPT_TIME
 
 
@@ -286,14 +285,15 @@ class Talk:
             # As BSON, since True == 1 here and not in MongoDB.
             changed = [name for name in now if now[name] != self._before[name]]
             changes = {name: from_bson(now[name]) for name in changed}
-            before = {name: from_bson(self._before[name]) for name in changed}
-            # guard: changed-names-are-cut-anew
-            if names_in(before) != names_in(changes):
-                gone.append(NAME_PARTS)
             if "members" in changes:
-                changes |= _one_by_one("members", before["members"], changes.pop("members"), gone)
-            if self.forgot and self._conversation.answers:
-                changes[ANSWERS] = {}
+                before = from_bson(self._before["members"])
+                changes |= _one_by_one("members", before, changes.pop("members"), gone)
+            if self.forgot:
+                # The name may be stored already, before the first record.
+                # guard: a-first-name-is-forgotten
+                changes["profile"] = None
+                if self._conversation.answers:
+                    changes[ANSWERS] = {}
         sends = [send.as_document() for send in self._sends]
         return Decision(changes, [*sends, *self._timers.effects()], read_n, gone)
 

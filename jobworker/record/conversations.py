@@ -24,12 +24,11 @@ from dispatcher.commit.committer import WAIT_SECONDS, Change, Committer, Write
 from dispatcher.conversations.conversations import OPTIONS, Conversation, Conversations, Stored
 from jobworker.effects import Call, is_timer
 from jobworker.errors import BotError
-from jobworker.record.record import APPLIED, n_of, still, update_of
+from jobworker.record.record import APPLIED, n_of, named, still, update_of
 from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, name_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused, translated
 from linedesk.store.limits import MOST_LEVELS, nests_deeper
 from linedesk.store.records.answers import ANSWERS
-from linedesk.store.records.conversations import NAME_PARTS
 from linedesk.store.records.effects import (
     CALL,
     OUTBOX_PAIRS,
@@ -268,7 +267,7 @@ class ConversationStore:
     def read(self, document: Mapping[str, Any]) -> StoredConversation:
         """Return the conversation of a recvq document as MongoDB has it now."""
         id_ = conversation_id(document)
-        return StoredConversation.from_document(id_, self._find(id_, {"outbox": 0, NAME_PARTS: 0}))
+        return StoredConversation.from_document(id_, self._find(id_, {"outbox": 0}))
 
     def _find(self, id_: str, wanted: Any) -> Document:
         with self._committer.reading() as session:
@@ -395,18 +394,34 @@ class ConversationStore:
         been a `forget`.
         """
         place = "profile" if member is None else f"members.{member}"
-        gone = [] if drop is None else [f"members.{drop}"]
-        known = read.profile_of(member) or {}
-        if gone or known.get("displayName") != profile.get("displayName"):
-            gone.append(NAME_PARTS)
         update: Document = {"$set": {place: profile}}
-        if gone:
-            update["$unset"] = dict.fromkeys(gone, "")
+        if drop is not None:
+            update["$unset"] = {f"members.{drop}": ""}
         condition = {
             "_id": read.id,
             **still(read.n),  # guard: nothing-recorded-since
         }
         return self.change(read.id, condition, update)
+
+    def keep_first_name(self, document: Mapping[str, Any], profile: Document) -> None:
+        """Write the profile of a user without any record, so that operators find the name while the
+        first handler runs. Nothing waits for it; a record comes after it.
+        """
+        id_ = conversation_id(document)
+        with self.known.lock:
+            stored = self.known.get(id_).fresh
+        whose = named(document)
+        if (
+            stored is None
+            or stored.n
+            or whose.get("kind") != "user"
+            or "displayName" not in profile
+        ):
+            return
+        update = {"$set": {**whose, "profile": profile}}
+        self._committer.commit_later(
+            Change(CONVERSATIONS, {"_id": id_, **still(0)}, update, upsert=True)
+        )
 
     def change(
         self,

@@ -35,7 +35,7 @@ from linedesk.store.records import letters
 from linedesk.store.records.answers import ANSWERS, waiting_in
 from linedesk.store.records.answers import SEND as ANSWER
 from linedesk.store.records.batches import READY, STATE
-from linedesk.store.records.conversations import NAME_PARTS
+from linedesk.store.records.conversations import FORMER_NAMES
 from linedesk.store.records.effects import (
     CALL,
     OUTBOX,
@@ -199,7 +199,7 @@ class Restored:
             # It may have been sent after the export.
             yield self._ended(document, _perhaps_done(effect, at=self._at), cause=WAITED_IN_OUTBOX)
         emptied: Document = {OUTBOX: {}} if OUTBOX in document else {}
-        gone = (CALL, NAME_PARTS, FORMER_OUTBOX)
+        gone = (CALL, FORMER_NAMES, FORMER_OUTBOX)
         kept = {name: value for name, value in document.items() if name not in gone}
         if ANSWERS in document:
             # For all other answers the event is finished, or the answer waited in the outbox.

@@ -22,7 +22,7 @@ from linedesk.console.acts import Acts
 from linedesk.console.dead_letters import (
     Choice,
     Letter,
-    Replaying,
+    Replays,
     all_of,
     explained,
     found,
@@ -240,7 +240,7 @@ def _acts(database: Database[Any]) -> Acts:
 
 def _rehearsal(database: Database[Any]) -> Callable[..., str]:
     """Return a function that checks a replay and writes nothing."""
-    replaying = Replaying(database)
+    replaying = Replays(database)
 
     def rehearse(id_: str, *, again: bool, force: bool) -> str:
         _, document = replaying.prepared(id_, again=again, force=force)

@@ -17,13 +17,12 @@ from linedesk.cli.listing import Column, moment, show_rows, zoned
 from linedesk.cli.people import NAME_CELLS, Names, cut, known_names, short
 from linedesk.compose.database import open_database, open_to_act, operator
 from linedesk.console import processes
-from linedesk.console.acts import Acts, Head, Kind, heads, newest, only
+from linedesk.console.acts import Acts, Head, Kind, OperatorControl, heads, newest, only
 from linedesk.console.errors import NotDone, Phrase
 from linedesk.console.event_rows import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
 from linedesk.console.lists.waiting import COST_OF_PAUSE, read_waiting
-from linedesk.console.orders.control import OperatorControl
 from linedesk.console.search import is_seen, scope_of
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings

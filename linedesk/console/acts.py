@@ -8,7 +8,7 @@ written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,21 +17,32 @@ from typing import Any, Literal
 import pymongo
 from bson import ObjectId
 from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+from pymongo.results import UpdateResult
 
 from linedesk.console import processes
-from linedesk.console.dead_letters import Replaying
+from linedesk.console.dead_letters import Replays
 from linedesk.console.errors import NotDone, Phrase
 from linedesk.console.event_rows import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.health import WAIT_WARN_SECONDS
-from linedesk.console.orders.control import OperatorControl
 from linedesk.console.reading import outbox_of
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
 from linedesk.store import control
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import require_schema
-from linedesk.store.control import Release, Scope
+from linedesk.store.control import (
+    DONE_AT,
+    DROP,
+    PAUSE,
+    RELEASE,
+    Control,
+    Pause,
+    Release,
+    Scope,
+    now_stored,
+)
 from linedesk.store.documents import (
     AUDIT,
     CONVERSATIONS,
@@ -114,6 +125,85 @@ def newest(database: Database[Any], *, limit: int = MOST_SHOWN) -> list[Document
         return list(database[AUDIT].find({}).sort("at", -1).limit(limit))
 
 
+class OperatorControl(Control):
+    """`control` for a command or the console; every method may raise StoreUnavailable."""
+
+    def pause(self, scope: Scope, *, by: str, why: str = "") -> bool:
+        """Stop processing the scope from now on; False if it was paused already."""
+        with translated():
+            found = self.rows.find_one({"_id": scope.id})
+            if found is not None and Pause.from_row(found) is not None:
+                return False
+            row = {
+                "act": PAUSE,
+                "channel": scope.channel,
+                "key": scope.key,
+                "by": by,
+                "why": why,
+                "at": now_stored(),
+            }
+            # A drop of the same scope stays: it may not have reached all of its events.
+            changes = {"$set": row, "$unset": {DONE_AT: ""}}
+            _put(lambda: self.rows.update_one({"_id": scope.id}, changes, upsert=True))
+        return True
+
+    def resume(self, scope: Scope, *, drop_by: str | None = None) -> bool:
+        """End the pause of exactly this scope; False if there was none.
+
+        With `drop_by`, the name of an operator, no event that was stored until now is handled: each
+        becomes a dead letter. The same write ends the pause and orders that.
+        """
+        paused, changes = {"_id": scope.id, "act": PAUSE}, {"act": DROP}
+        with translated():
+            if drop_by is not None:
+                drop = {DROP: {"by": drop_by, "at": now_stored()}}
+                return bool(self.rows.update_one(paused, {"$set": changes | drop}).matched_count)
+            no_drop = {"_id": scope.id, DROP: None}
+            return bool(
+                self.rows.delete_one(no_drop).deleted_count
+                or self.rows.update_one(paused, {"$set": changes}).matched_count
+            )
+
+    def release(
+        self, channel: str, key: str, what: Mapping[control.Head, str], *, by: str
+    ) -> Release:
+        """Order to give up the head of a conversation.
+
+        `what` is `{"eventId": …}`, the first event in the queue, or `{"effectId": …}`, the first
+        send of the outbox. It replaces an earlier release of the same conversation.
+        """
+        ((head, name),) = what.items()
+        release = Release(channel, key, head, name, by, now_stored())
+        row = {
+            "_id": release.id,
+            "act": RELEASE,
+            "channel": channel,
+            "key": key,
+            "what": {head: name},
+            "by": by,
+            "at": release.at,
+        }
+        with translated():
+            _put(lambda: self.rows.replace_one({"_id": release.id}, row, upsert=True))
+        return release
+
+    def outcome_of(self, release: Release) -> str | None:
+        """The result of a release; None until a dispatcher has carried it out."""
+        with translated():
+            row = self.rows.find_one({"_id": release.id})
+        if row is None or row.get("at") != release.at:
+            return "another release has replaced it"
+        return str(row.get("came")) if row.get(DONE_AT) is not None else None
+
+
+def _put(put: Callable[[], UpdateResult]) -> UpdateResult:
+    """Write a row that another order may create at the same time."""
+    try:
+        return put()
+    except DuplicateKeyError:
+        return put()
+
+
 SLICE = 1_000
 Kind = Literal["event", "send"]
 
@@ -164,7 +254,7 @@ class Acts:
         self._by = by
         self._control = OperatorControl(database)
         self._audit = Audit(database, by=by, via=via)
-        self._replaying = Replaying(database)
+        self._replays = Replays(database)
 
     def pause(self, scope: Scope, *, why: str = "") -> bool:
         """Pause everything, a channel or a conversation; False if it was paused already."""
@@ -224,9 +314,9 @@ class Acts:
         return self._control.outcome_of(release)
 
     def replay(self, id_: str, *, again: bool = False, force: bool = False) -> str:
-        """Put a dead letter into recvq; returns its eventId. Raises as `Replaying.replay`."""
+        """Put a dead letter into recvq; returns its eventId. Raises as `Replays.replay`."""
         with self._audit.noted("replay", on=id_, why="may arrive twice" if force else ""):
-            return self._replaying.replay(id_, again=again, force=force)
+            return self._replays.replay(id_, again=again, force=force)
 
     def drop(self, ids: Sequence[str]) -> int:
         """Delete dead letters for good; returns how many existed."""

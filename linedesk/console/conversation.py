@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
+import time
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import nsmallest
 from typing import Any
 
 import pymongo
@@ -33,13 +36,9 @@ from linedesk.store.documents import (
 from linedesk.store.errors import UNAUTHORIZED, translated
 from linedesk.store.records.answers import waiting_in
 from linedesk.store.records.conversations import (
-    NAME_PARTS,
-    folded,
+    FORMER_NAMES,
     member_names,
-    names_in,
     own_name,
-    wanted_parts,
-    whole_name,
 )
 from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
@@ -56,9 +55,13 @@ SHORTEST_START = 6
 EFFECT = ("id", "type", "way", "to", "messages", "at", TRIED_AT, "name", RUN_AT, "data", "cause")
 MOST_CHANNELS = 50
 MOST_IN_A_NAME = 3
-# At most so many conversations with a common part of a name are compared.
-MOST_CUT = 500
-MOST_UNCUT = 5_000
+# A search by name reads conversations for so long.
+NAMES_SECONDS = 2.0
+# The ranks of whole names.
+WHOLE = ((0, False), (0, True))
+# Combining Diacritical Marks of Unicode.
+ACCENTS = ("\u0300", "\u036f")
+BATCH = 1_000
 NAMING: Mapping[str, Any] = dict.fromkeys(("kind", "at", "profile.displayName", "members"), 1)
 # A group can have 200 members. They are read only where it has no name of its own.
 NAME_ONLY: Mapping[str, Any] = {
@@ -101,7 +104,8 @@ def find_conversation(
     """Return the `_id` of the conversation that a word means.
 
     The word is an id of a user, group or room, `<channel>/<id>`, a unique start of it, the short
-    form on a screen, or a name; else a part of a name, unless `whole_names`. Raises
+    form on a screen, or a name; else a part of a name. With `whole_names`, for acts, it is no part
+    of a name, and a name only where the names of all conversations were read. Raises
     NotOneConversation.
     """
     conversations = database[CONVERSATIONS]
@@ -110,13 +114,19 @@ def find_conversation(
         if exact is not None:
             return str(exact["_id"])
         found = _few(conversations, by_id_part(conversations, word))
-        found = found or by_name(database, word, whole=True)
         if len(found) == 1:
             return str(found[0]["_id"])
-        parts = [] if found else by_name(database, word)
-    if len(parts) == 1 and not whole_names:
-        return str(parts[0]["_id"])
-    raise NotOneConversation(word, [_told(row) for row in found or parts])
+        named = Named() if found else by_name(database, word)
+    wholes = [row for row in named.rows if _rank(row, folded(word)) in WHOLE]
+    # guard: a-name-of-unread-conversations-is-no-act
+    if whole_names and named.unseen:
+        wholes = []
+    fits = wholes or ([] if whole_names else named.rows)
+    if len(fits) == 1:
+        return str(fits[0]["_id"])
+    raise NotOneConversation(
+        word, [_told(row) for row in found or fits or named.rows], unseen=named.unseen
+    )
 
 
 def read_conversation(database: Database[Any], id_: str) -> ConversationView:
@@ -126,7 +136,7 @@ def read_conversation(database: Database[Any], id_: str) -> ConversationView:
     """
     with translated(), pymongo.timeout(READ_SECONDS):
         conversation = database[CONVERSATIONS].find_one(
-            {"_id": id_}, {"applied": 0, "unsent": 0, NAME_PARTS: 0}
+            {"_id": id_}, {"applied": 0, "unsent": 0, FORMER_NAMES: 0}
         )
         if conversation is None:
             raise NotOneConversation(id_, [])
@@ -319,33 +329,64 @@ def known_channels(conversations: Collection[Any]) -> Iterator[str]:
         after = f"{channel}/{chr(sys.maxunicode)}"
 
 
-def by_name(database: Database[Any], word: str, *, whole: bool = False) -> list[Document]:
-    """Return the conversations whose name is the word, or contains it, the best match first.
+@dataclass(frozen=True)
+class Named:
+    """The conversations with a name, the best match first, and how many were not read."""
+
+    rows: Sequence[Document] = ()
+    unseen: int = 0
+
+
+def by_name(database: Database[Any], word: str) -> Named:
+    """Return the conversations whose name is the word, or contains it: MOST_NAMED at most.
 
     A conversation's own name comes before a member's, a whole name before its start, and a start
-    before another part; then the latest record comes first. Raises the errors of the driver.
+    before another part; then the latest record comes first. The newest conversations are read
+    first, for NAMES_SECONDS at most. Raises the errors of the driver.
     """
-    wanted = folded(word)
+    wanted, conversations = folded(word), database[CONVERSATIONS]
     if not wanted:
-        return []
-    conversations = database[CONVERSATIONS]
-    parts = [whole_name(wanted)] if whole else wanted_parts(wanted)
-    # Names that a dispatcher has not cut into parts yet are read themselves.
-    missing = conversations.find({NAME_PARTS: {"$exists": False}}, NAMING).limit(MOST_UNCUT)
-    rows = [*conversations.find({NAME_PARTS: {"$all": parts}}, NAMING).limit(MOST_CUT), *missing]
-    ranked = [(rank, row) for row in rows if (rank := _rank(row, wanted, whole=whole)) is not None]
-    ranked.sort(key=lambda found: (found[0], -_recency(found[1])))
-    return [row for _, row in ranked[:MOST_NAMED]]
+        return Named()
+    until, seen = time.monotonic() + NAMES_SECONDS, 0
+    is_whole = True
+
+    def ranked() -> Iterator[tuple[tuple[int, bool], Document]]:
+        nonlocal seen, is_whole
+        with conversations.find({}, NAMING, batch_size=BATCH).hint([("$natural", -1)]) as rows:
+            for row in rows:
+                seen += 1
+                if (rank := _rank(row, wanted)) is not None:
+                    yield rank, row
+                if seen % BATCH == 0 and time.monotonic() > until:
+                    is_whole = False
+                    return
+
+    best = nsmallest(MOST_NAMED, ranked(), key=lambda found: (found[0], -_recency(found[1])))
+    # The number is an estimate of MongoDB's, which reads no document for it.
+    unseen = 0 if is_whole else max(1, conversations.estimated_document_count() - seen)
+    return Named([row for _, row in best], unseen)
 
 
-def _rank(row: Mapping[str, Any], wanted: str, *, whole: bool) -> tuple[int, bool] | None:
+def folded(text: str) -> str:
+    """The text for comparisons: without accents, width, case and spaces.
+
+    ﾊﾅｺ is ハナコ, ｓａｔｏ is Sato, José is jose. The marks of kana stay: が is not か.
+    """
+    text = unicodedata.normalize("NFKC", text).casefold()
+    marked = unicodedata.normalize("NFKD", text)
+    plain = "".join(one for one in marked if not ACCENTS[0] <= one <= ACCENTS[1])
+    return "".join(unicodedata.normalize("NFKC", plain).split())
+
+
+def _rank(row: Mapping[str, Any], wanted: str) -> tuple[int, bool] | None:
     """Return the rank of its best matching name, the best lowest; None without a match."""
     own = own_name(row)
-    names = [(folded(name), name is not own) for name in names_in(row)]
+    names = [(own, False)] if own else []
+    names += [(name, True) for name in member_names(row).values()]
     fits = [
         (0 if name == wanted else 1 if name.startswith(wanted) else 2, is_members)
-        for name, is_members in names
-        if (name == wanted if whole else wanted in name)
+        for name, is_members in ((folded(name), is_members) for name, is_members in names)
+        if wanted in name
     ]
     return min(fits, default=None)
 

@@ -1,17 +1,29 @@
-"""Dead letters: choosing them, summarising them, and replaying one into recvq.
+"""Dead letters: choosing, summarising, grouping and replaying them.
 
 A summary has no message text and no text of an error, which may quote a message.
+
+A replay takes three writes: the letter counts the replay, recvq gets the document
+`replay:<letter>:<n>`, and the letter is marked as replayed. A crash between them leaves `replaying:
+n`. The next replay takes the same n, and the unique eventId admits one document. Nothing is lost in
+between, and two operators at once make one document.
+
+The document of a send or timer only names the letter: the worker takes the effect from there. The
+right to insert into recvq is therefore not the right to send.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
+import bson
+import pymongo
+from bson import ObjectId
 from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -24,14 +36,23 @@ from jobworker.sending.verdict import EXPIRED, QUOTA
 from linedesk.console.errors import KnownPhrase, NoSuchLetter, NotReplayed, Phrase
 from linedesk.console.format import local
 from linedesk.console.known import known
-from linedesk.console.orders.replays import Replays, effect_again, event_again, replay_name
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.documents import DEADLETTERS, Document
-from linedesk.store.errors import translated
+from linedesk.store.client import DURABLE
+from linedesk.store.documents import DEADLETTERS, RECVQ, Document
+from linedesk.store.errors import WriteRefused, translated
+from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
-from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAY, REPLAYED_AT, asks_for_effect
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.letters import (
+    EXPIRES_AT,
+    FIRST_AT,
+    LAST_AT,
+    REFUSED,
+    REPLAY,
+    REPLAYED_AT,
+    asks_for_effect,
+)
 
 Letter = Mapping[str, Any]
 
@@ -224,23 +245,145 @@ def all_of(rows: list[Document], choice: Choice) -> list[Document]:
     return rows
 
 
-class Replaying:
-    """Replays letters of one database while recvq's guard allows it."""
+# Groups.
+
+# With their tracebacks some 5 MB.
+NEWEST_LETTERS = 2_000
+GROUPS_SECONDS = 10.0
+# The cause of letters that were made by hand.
+NO_CAUSE = mark("no cause given")
+
+
+@dataclass(frozen=True)
+class LetterGroup:
+    """Letters of one cause and one line of code."""
+
+    cause: str
+    where: str
+    """`main.py:12 in handle`; empty where no code of the bot failed."""
+    count: int
+    last_at: datetime | None
+    newest: str
+    """The id of the newest one."""
+
+    @property
+    def explained(self) -> str:
+        """The cause with its meaning, translated."""
+        return explained(self.cause) if self.cause else _(NO_CAUSE)
+
+
+def letter_groups(database: Database[Any]) -> list[LetterGroup]:
+    """Return the groups of the newest letters that were not replayed, the largest group first.
+
+    Raises StoreUnavailable.
+    """
+    found = defaultdict[tuple[str, str], list[Document]](list)
+    for row in _open_letters(database):
+        found[str(row.get("cause") or ""), where_failed(row.get("traceback"))].append(row)
+    groups = [
+        LetterGroup(cause, where, len(rows), rows[0].get(LAST_AT), str(rows[0]["_id"]))
+        for (cause, where), rows in found.items()
+    ]
+    return sorted(groups, key=lambda one: (-one.count, one.cause, one.where))
+
+
+def ids_in(
+    database: Database[Any], cause: str, where: str, *, until: datetime | None = None
+) -> list[str]:
+    """Return the ids of a group, the oldest first, without letters given up later than `until`.
+
+    Raises StoreUnavailable.
+    """
+    rows = _open_letters(database, cause=cause, until=until)
+    fits = [row["_id"] for row in rows if where_failed(row.get("traceback")) == where]
+    return fits[::-1]
+
+
+def where_failed(traceback: Any) -> str:
+    """Return the innermost frame of a traceback, without the error's message. Pure."""
+    if not isinstance(traceback, str):
+        return ""
+    frames = [line for line in traceback.splitlines() if FRAME.match(line)]
+    if not frames:
+        return ""
+    # `  File "/srv/bot/main.py", line 12, in handle`
+    _, _, rest = frames[-1].partition('"')
+    path, _, rest = rest.rpartition('"')
+    number, _, function = rest.removeprefix(", line ").partition(", in ")
+    file = path.rpartition("/")[2]
+    return f"{file}:{number} in {function}" if function else f"{file}:{number}"
+
+
+def _open_letters(
+    database: Database[Any], *, cause: str | None = None, until: datetime | None = None
+) -> list[Document]:
+    query: Document = {REPLAYED_AT: None}
+    if cause is not None:
+        query["cause"] = cause or {"$in": [None, ""]}
+    if until is not None:
+        query[LAST_AT] = {"$lte": until}
+    fields = ["cause", "traceback", LAST_AT]
+    with translated(), pymongo.timeout(GROUPS_SECONDS):
+        rows = database[DEADLETTERS].find(query, fields)
+        return list(rows.sort(LAST_AT, -1).limit(NEWEST_LETTERS))
+
+
+# Replays.
+
+INSERT_SECONDS = 10.0
+
+
+def replay_name(letter: Letter) -> str:
+    """The eventId of the letter's next replay, or of an unconfirmed one."""
+    return f"{REPLAY}:{letter['_id']}:{_number(letter)}"
+
+
+def event_again(letter: Letter, *, name: str, now: datetime) -> Document:
+    """The letter's event as a new document, as of now.
+
+    It has no reply token, which has expired: the bot's replies become pushes.
+    """
+    document: Document = letter["document"]
+    event = {part: value for part, value in document["event"].items() if part != "replyToken"}
+    first = {"_id": ObjectId(), EVENT_ID: name}
+    return {**document, **first, ACCEPT_TIME: now, "event": event}
+
+
+def effect_again(letter: Letter, *, name: str, now: datetime) -> Document:
+    """A document that repeats the letter's effect; it runs no handler."""
+    return {
+        "_id": ObjectId(),
+        EVENT_ID: name,
+        "channel": letter["channel"],
+        "key": letter["key"],
+        ACCEPT_TIME: now,
+        "event": {"type": REPLAY},
+    }
+
+
+class Replays:
+    """Writes replays into recvq, while its guard allows it.
+
+    After StoreUnavailable the same replay may be repeated.
+    """
 
     def __init__(self, database: Database[Any]) -> None:
-        self._database = database
-        self._letters = database[DEADLETTERS]
-        self._replays = Replays(database, Guard(database))
+        self._recvq = database[RECVQ]
+        self._letters = database[DEADLETTERS].with_options(write_concern=DURABLE)
+        self._guard = Guard(database)
 
     def replay(self, id_: str, *, again: bool = False, force: bool = False) -> str:
         """Put a letter into recvq; returns the eventId of its replay.
 
         `again` replays a letter that was replayed, `force` a send that may arrive twice. Raises
-        NotReplayed, RecvqClosed with nothing written, and StoreUnavailable, after which the same
-        call may be repeated.
+        NotReplayed, RecvqClosed with nothing written, and StoreUnavailable.
         """
         letter, document = self.prepared(id_, again=again, force=force)
-        if not self._replays.replay(letter, document):
+        try:
+            is_stored = self.put(letter, document)
+        except WriteRefused as error:
+            raise NotReplayed(KnownPhrase(str(error))) from error
+        if not is_stored:
             message = mark(
                 "it was replayed or dropped meanwhile, or an earlier document with the name of "
                 "its replay was refused: check the letter, then try again"
@@ -258,6 +401,52 @@ class Replaying:
             raise NotReplayed(told, unless="again")
         document = _document(letter, now=datetime.now(UTC), force=force)
         return letter, document
+
+    def put(self, letter: Letter, document: Document) -> bool:
+        """Store the document and mark the letter.
+
+        Returns False if another process has done so, or if a document of that name arrived before
+        the replay began and was refused. `letter` is as read, `document` is made for its
+        `replay_name`. Raises RecvqClosed, with nothing written, if recvq is full or misconfigured.
+        """
+        self._guard.look_when_due()
+        with self._guard.inserting(len(bson.encode(document))):
+            if not self._begin(letter):
+                return False
+            known = insert_documents(self._recvq, [document], timeout_seconds=INSERT_SECONDS)
+        # guard: refused-under-this-name
+        if known and self._was_refused(document):
+            self._mark(letter, {})
+            return False
+        self._end(letter)
+        return True
+
+    def _begin(self, letter: Letter) -> bool:
+        number = _number(letter)
+        as_read = {name: letter.get(name) for name in ("replays", REPLAYED_AT)}
+        gone = {REPLAYED_AT: "", EXPIRES_AT: ""}
+        with translated():
+            answer = self._letters.update_one(
+                {
+                    "_id": letter["_id"],
+                    **as_read,  # guard: letter-as-it-was-read
+                },
+                {"$set": {"replays": number, "replaying": number}, "$unset": gone},
+            )
+        return bool(answer.matched_count)
+
+    def _was_refused(self, document: Letter) -> bool:
+        refused = {"_id": document[EVENT_ID], "cause": {"$regex": f"^{REFUSED}"}}
+        with translated():
+            return self._letters.find_one(refused, {"_id": 1}) is not None
+
+    def _end(self, letter: Letter) -> None:
+        self._mark(letter, {"$set": {REPLAYED_AT: datetime.now(UTC)}})
+
+    def _mark(self, letter: Letter, changes: Letter) -> None:
+        begun = {"_id": letter["_id"], "replaying": _number(letter)}
+        with translated():
+            self._letters.update_one(begun, {**changes, "$unset": {"replaying": ""}})
 
 
 def _document(letter: Letter, *, now: datetime, force: bool) -> Document:
@@ -290,3 +479,8 @@ def _require_replayable(letter: Letter, name: str, now: datetime, *, force: bool
         message = mark("{reason}, so it may arrive twice")
         told = Phrase(message, reason=KnownPhrase(str(error)))
         raise NotReplayed(told, unless="force") from error
+
+
+def _number(letter: Letter) -> int:
+    # guard: replay-keeps-its-number -> return int(letter.get("replays", 0) + 1)
+    return int(letter.get("replaying") or letter.get("replays", 0) + 1)

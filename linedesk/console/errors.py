@@ -19,6 +19,8 @@ from typing import Any, Literal
 from linedesk.console.known import known
 from linedesk.runtime.language import gettext, mark
 
+UNSEEN = mark("the names of {count} older conversations were not read; give the id to be sure")
+
 
 class Phrase:
     """A marked text with its values, translated each time it is read."""
@@ -64,14 +66,17 @@ class NoSuchLetter(ConsoleError):
 class NotOneConversation(ConsoleError):
     """A word means no conversation, or more than one; `found` has one line for each candidate."""
 
-    def __init__(self, word: str, found: Sequence[str]) -> None:
+    def __init__(self, word: str, found: Sequence[str], *, unseen: int = 0) -> None:
         if len(found) > 1:
             message = mark("{word!r} matches several conversations:")
+        elif found and unseen:
+            message = mark("{word!r} may mean other conversations, too, besides:")
         elif found:
             message = mark("{word!r} is only a part of a name; give the whole name, or the id:")
         else:
             message = mark("no conversation {word!r}")
-        super().__init__(Phrase(message, word=word), *found)
+        left = [Phrase(UNSEEN, count=unseen)] if unseen else []
+        super().__init__(Phrase(message, word=word), *found, *left)
         self.found = tuple(found)
 
 

@@ -86,34 +86,40 @@ class Recent:
     """How many of the newest documents of each collection were searched."""
 
 
-def search(database: Database[Any], word: str, *, channel: str) -> list[Hit]:
-    """Return all matches of a word, the best first, MOST_FOUND at most.
+@dataclass(frozen=True)
+class Found:
+    """The matches of a word, the best first, MOST_FOUND at most."""
 
-    A whole id has one match. Otherwise whole names come before starts of ids, and these before
-    parts of names. Raises StoreUnavailable.
+    hits: Sequence[Hit] = ()
+    unseen: int = 0
+    """How many conversations' names were not read."""
+
+
+def search(database: Database[Any], word: str, *, channel: str) -> Found:
+    """Return the matches of a word.
+
+    A whole id has one match. Otherwise starts of ids come before names. Raises StoreUnavailable.
     """
     word = word.strip()
     if not word:
-        return []
+        return Found()
     conversations = database[CONVERSATIONS]
     with translated(), pymongo.timeout(READ_SECONDS):
         if (event := by_index(database, word)) is not None:
-            return _event_hits(database, [event])
+            return Found(_event_hits(database, [event]))
         if (exact := with_id(conversations, word, channel=channel)) is not None:
-            return [_conversation_hit(exact)]
+            return Found([_conversation_hit(exact)])
         condition = by_id_part(conversations, word)
-        rows = [
-            *by_name(database, word, whole=True),
-            *conversations.find(condition, NAMING).limit(MOST_NAMED),
-            *by_name(database, word),
-        ]
+        named = by_name(database, word)
+        rows = [*conversations.find(condition, NAMING).limit(MOST_NAMED), *named.rows]
         found = {row["_id"]: _conversation_hit(row) for row in rows}
         events = by_start(database, word)
         if not found and not events:
             # Last, because it reads many rows.
             event = by_looking(database, word)
             events = [] if event is None else [event]
-        return [*found.values(), *_event_hits(database, events)][:MOST_FOUND]
+        hits = [*found.values(), *_event_hits(database, events)]
+        return Found(hits[:MOST_FOUND], named.unseen)
 
 
 def _conversation_hit(row: Mapping[str, Any]) -> Hit:

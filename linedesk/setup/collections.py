@@ -13,6 +13,7 @@ from linedesk.runtime.language import gettext as _
 from linedesk.setup.neighbours import (
     CAPPED_AGAIN,
     DAY_SECONDS,
+    FORMER_INDEXES,
     INDEXES,
     MADE,
     WEEK_SECONDS,
@@ -50,6 +51,9 @@ def create_collections(
         for index in INDEXES[RECVQ]:
             _index_recvq(database[RECVQ], index)
         made |= create_neighbours(database)
+        for collection, name in FORMER_INDEXES.items():
+            if name in database[collection].index_information():
+                database[collection].drop_index(name)
         _seed(database)
     return made
 

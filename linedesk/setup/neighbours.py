@@ -36,7 +36,7 @@ from linedesk.store.documents import (
 from linedesk.store.errors import translated
 from linedesk.store.records.answers import ANSWERS, WITH_ANSWERS
 from linedesk.store.records.calls import ALSO_EVENT
-from linedesk.store.records.conversations import NAME_PARTS, UNSENT_AT
+from linedesk.store.records.conversations import FORMER_NAMES, UNSENT_AT
 from linedesk.store.records.effects import OUTBOX, WITH_OUTBOX
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
@@ -101,8 +101,6 @@ INDEXES: Mapping[str, list[Index]] = {
         # Lists the conversations with answers that wait for a tap.
         Index([("at", ASCENDING)], {"name": ANSWERS, "partialFilterExpression": WITH_ANSWERS}),
         _where_it_is(UNSENT_AT, UNSENT_AT),
-        # Finds names by their parts, and conversations without parts yet.
-        Index([(NAME_PARTS, ASCENDING)], {"name": NAME_PARTS}),
     ],
     DEADLETTERS: [
         # With the cause in the index a list by cause reads only the letters that it shows.
@@ -144,6 +142,8 @@ INDEXES: Mapping[str, list[Index]] = {
         Index([(DONE_AT, ASCENDING)], {"name": DONE_AT, "expireAfterSeconds": DAY_SECONDS}),
     ],
 }
+FORMER_INDEXES: Mapping[str, str] = {CONVERSATIONS: FORMER_NAMES}
+"""Indexes of releases before, by collection: each would cost writes. `linedesk init` drops them."""
 PLAIN = (
     *(PROGRESS, LEASES, CONVERSATIONS, BATCHES, HELD, SCHEDULE, DEADLETTERS),
     *(CONTROL, STATUS, AUDIT),

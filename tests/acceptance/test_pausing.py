@@ -10,8 +10,8 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from linedesk.cli import main
+from linedesk.console.acts import OperatorControl
 from linedesk.console.event_rows import present_leader
-from linedesk.console.orders.control import OperatorControl
 from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from linesim.judge.checker import check

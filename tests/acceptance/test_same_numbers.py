@@ -18,7 +18,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from linedesk.compose.private_mongod import free_port
-from linedesk.console.orders.control import OperatorControl
+from linedesk.console.acts import OperatorControl
 from linedesk.store.control import Scope
 from tests.acceptance.conftest import House
 from tests.conftest import missing

@@ -19,7 +19,7 @@ from pymongo.errors import PyMongoError
 
 import linesim
 from linedesk.compose import children
-from linedesk.console.orders.control import OperatorControl
+from linedesk.console.acts import OperatorControl
 from linedesk.demo.stage import environ_of
 from linedesk.store.documents import LEASES
 from linedesk.store.errors import StoreUnavailable

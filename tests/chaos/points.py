@@ -38,7 +38,7 @@ POINTS: Mapping[str, tuple[type, str, bool]] = {
     "the batch is made": (Batches, "make", True),
     "it is about to end": (Batches, "end", False),
     "it has ended": (Batches, "end", True),
-    "it is taken over": (Batches, "left", True),
+    "it is taken over": (Batches, "unfinished", True),
     "a predecessor's outboxes are read": (ConversationStore, "outboxes", True),
 }
 

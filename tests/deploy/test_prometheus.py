@@ -23,7 +23,7 @@ from pymongo.database import Database
 
 import linesim
 from linedesk.compose.private_mongod import free_port
-from linedesk.console.orders.control import OperatorControl
+from linedesk.console.acts import OperatorControl
 from linedesk.runtime.metrics import SECONDS_BUCKETS
 from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE

@@ -24,9 +24,8 @@ from linedesk.cli import main
 from linedesk.cli.conversation import show_conversation
 from linedesk.cli.dead import drop_letters, list_letters, replay_letters, show_letters
 from linedesk.compose.dispatcher import make_feed
-from linedesk.console.acts import Acts, Head
+from linedesk.console.acts import Acts, Head, OperatorControl
 from linedesk.console.dead_letters import Choice
-from linedesk.console.orders.control import OperatorControl
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.status_row import StatusRow

@@ -12,10 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.exceptions import HTTPException
 from starlette.datastructures import FormData, UploadFile
 
-from linedesk.console.acts import Acts, Head, Kind, heads
+from linedesk.console.acts import Acts, Head, Kind, OperatorControl, heads
 from linedesk.console.conversation import names_of
 from linedesk.console.errors import ConsoleError, Phrase
 from linedesk.console.event_rows import present_leader
@@ -23,18 +22,16 @@ from linedesk.console.format import scope_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import channels_of
 from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
-from linedesk.console.orders.control import OperatorControl
 from linedesk.console.processes import listed
 from linedesk.console.search import is_seen, key_of
-from linedesk.console.web.auth import MOST_NAME, Visitor, is_form_of, name_from
+from linedesk.console.web.gatekeeping import visitor_of
 from linedesk.console.web.live import Away
-from linedesk.console.web.page_context import PageContext, Said, give_name, own_path
+from linedesk.console.web.page_context import PageContext, Said, own_path
 from linedesk.console.web.view_models import choices_of
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.control import NOTHING_STUCK, Release, Scope
 
-OLD_PAGE = mark("The page was older than this console. Nothing was done. Try again")
 UNKNOWN = mark(
     "{problem}. MongoDB did not confirm it in time. If the audit lists it as begun, it may be "
     "done; if the audit does not list it, it was not done"
@@ -51,12 +48,12 @@ MOST_COUNTED = 10
 
 
 def act_routes(context: PageContext) -> APIRouter:
-    """Return the routes of pauses, releases, and the visitor's name."""
+    """Return the routes of pauses and releases."""
     router = APIRouter()
-    acts: dict[str, Act] = {"/pause": _pause, "/resume": _resume, "/release": _release}
-    for path, act in acts.items():
-        router.add_api_route(path, doing(context, act), methods=["POST"])
-    shown = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
+    acts: dict[str, Write] = {"/pause": _pause, "/resume": _resume, "/release": _release}
+    for path, write in acts.items():
+        router.add_api_route(path, doing(context, _in_one_step(write)), methods=["POST"])
+    shown = APIRouter(dependencies=[Depends(context.everything_paused)])
 
     @shown.get("/release")
     async def ask_release(
@@ -73,28 +70,9 @@ def act_routes(context: PageContext) -> APIRouter:
         told |= {"every": REFRESH_SECONDS, "everything": _(EVERYTHING)}
         return context.page(request, "pauses.html", told)
 
-    @router.get("/unsure", dependencies=[Depends(context.visitor)])
+    @router.get("/unsure")
     async def unsure(request: Request, back: str = "/") -> Response:
         return context.page(request, "unsure.html", {"back": own_path(back)})
-
-    @router.get("/name", dependencies=[Depends(context.visitor)])
-    async def ask_name(request: Request, back: str = "/") -> Response:
-        return _name_page(context, request, action="/name", back=own_path(back))
-
-    @router.post("/name")
-    async def keep_name(request: Request) -> Response:
-        requested = await requested_act(context, request)
-        name = name_from(requested.word("name"))
-        if login := context.login_name(request):
-            words = _("The audit names you {name}, the name of your login").format(name=login)
-            said = Said(words, well=False)
-            return context.back(requested.back, said)
-        if not name:
-            return _name_page(context, request, action="/name", back=requested.back)
-        said = Said(_("The audit names you {name}").format(name=name))
-        response = context.back(requested.back, said)
-        give_name(response, request, name)
-        return response
 
     router.include_router(shown)
     return router
@@ -103,8 +81,9 @@ def act_routes(context: PageContext) -> APIRouter:
 class RequestedAct:
     """A form from one of our pages, and its visitor."""
 
-    def __init__(self, visitor: Visitor, form: FormData) -> None:
-        self.visitor = visitor
+    def __init__(self, by: str, form: FormData) -> None:
+        self.by = by
+        """The visitor's name, for the audit."""
         self._form = form
 
     def word(self, name: str) -> str:
@@ -122,74 +101,50 @@ class RequestedAct:
         return self.word("back") or "/"
 
     @property
-    def by(self) -> str:
-        """The visitor's name, else the name in the form; empty without any."""
-        return self.visitor.name or name_from(self.word("name"))
-
-    @property
     def fields(self) -> list[tuple[str, str]]:
-        """All fields but the name, to show the form again."""
+        """All fields, to show the form again."""
         items = self._form.multi_items()
-        return [(name, value) for name, value in items if isinstance(value, str) and name != "name"]
+        return [(name, value) for name, value in items if isinstance(value, str)]
 
 
-Act = Callable[[Acts, RequestedAct, PageContext], str | Said | Release]
-"""Does the act; returns the message, or the ordered release. Raises ConsoleError."""
+Write = Callable[[Acts, RequestedAct, PageContext], str | Release]
+"""Writes to MongoDB; returns the message, or the ordered release. Raises ConsoleError."""
+Act = Callable[[Acts, RequestedAct, PageContext], Awaitable[str | Said | Release]]
+"""Does the same through the context, in one step or more. Raises ConsoleError, Away."""
 
 
-async def requested_act(context: PageContext, request: Request) -> RequestedAct:
-    """Read a form. Raises NotLoggedIn, and HTTPException for a form from another page."""
-    visitor = context.visitor(request)
-    requested = RequestedAct(visitor, await request.form(max_files=0, max_fields=2 * MOST_LETTERS))
-    if not is_form_of(visitor, requested.word("form")):
-        raise HTTPException(403, OLD_PAGE)
-    return requested
+def _in_one_step(write: Write) -> Act:
+    async def act(acts: Acts, requested: RequestedAct, context: PageContext) -> str | Release:
+        return await context.act(lambda: write(acts, requested, context))
+
+    return act
+
+
+async def requested_act(request: Request) -> RequestedAct:
+    """Read a form."""
+    form = await request.form(max_files=0, max_fields=2 * MOST_LETTERS)
+    return RequestedAct(visitor_of(request).name, form)
 
 
 def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of a form: ask for an unknown name, act, and show the outcome."""
+    """Return the handler of a form: act, and show the outcome."""
 
     async def do(request: Request) -> Response:
-        requested = await requested_act(context, request)
-        if not requested.by:
-            path = request.url.path
-            return _name_page(context, request, action=path, fields=requested.fields)
+        requested = await requested_act(request)
         acts = Acts(context.acting, by=requested.by, via="page")
         try:
-            came = await context.act(lambda: act(acts, requested, context))
-            said = await _said(context, acts, came)
+            said = await _said(context, acts, await act(acts, requested, context))
         except ConsoleError as error:
             problems = "; ".join(error.problems)
             said = Said(problems, well=False, typed=dict(requested.fields))
         except Away as error:
             if not error.refused:
                 words = _(UNKNOWN).format(problem=known(str(error)))
-                response = context.unsure(requested.back, Said(words, well=False))
-                return _with_name(response, request, requested)
+                return context.unsure(requested.back, Said(words, well=False))
             said = Said(known(str(error)), well=False)
-        return _with_name(context.back(requested.back, said), request, requested)
+        return context.back(requested.back, said)
 
     return do
-
-
-def _with_name(response: Response, request: Request, requested: RequestedAct) -> Response:
-    if not requested.visitor.name:
-        give_name(response, request, requested.by)
-    return response
-
-
-def _name_page(
-    context: PageContext,
-    request: Request,
-    *,
-    action: str,
-    back: str = "/",
-    fields: Sequence[tuple[str, str]] = (),
-) -> Response:
-    visitor = context.visitor(request)
-    shown = fields or [("form", visitor.form), ("back", back)]
-    told = {"action": action, "fields": shown, "most": MOST_NAME, "is_act": bool(fields)}
-    return context.page(request, "name.html", told)
 
 
 async def _said(context: PageContext, acts: Acts, came: str | Said | Release) -> Said:

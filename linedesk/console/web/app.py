@@ -7,22 +7,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 from pymongo.database import Database
 from starlette.exceptions import HTTPException
 
 from linedesk.console.errors import ConsoleError
 from linedesk.console.web.actions import act_routes
-from linedesk.console.web.auth import Turns
+from linedesk.console.web.auth import GUESS_SECONDS
 from linedesk.console.web.browse import browse_routes
-from linedesk.console.web.gatekeeping import BODY_SECONDS, SAFE_METHODS, Gatekeeper
+from linedesk.console.web.gatekeeping import BODY_SECONDS, Gatekeeper
 from linedesk.console.web.letters import letter_routes
 from linedesk.console.web.live import Away
-from linedesk.console.web.login import login_routes
-from linedesk.console.web.page_context import Console, NotLoggedIn, PageContext
+from linedesk.console.web.page_context import Console, PageContext
 from linedesk.console.web.pages import OVERVIEW_SECONDS, page_routes, wants_json
 from linedesk.runtime.language import DEFAULT, mark, speaking
 from linedesk.runtime.language import gettext as _
@@ -40,7 +38,7 @@ def create_app(
     *,
     reading: Database[Any],
     acting: Database[Any] | None = None,
-    turns: Turns | None = None,
+    guess_seconds: float = GUESS_SECONDS,
     body_seconds: float = BODY_SECONDS,
     overview_seconds: float = OVERVIEW_SECONDS,
 ) -> FastAPI:
@@ -48,12 +46,15 @@ def create_app(
 
     Refused requests are counted in `app.state.refusals`, which the server logs.
 
-    `turns` limits guesses, `body_seconds` slow forms, and all viewers together cost one read of the
-    overview in `overview_seconds`. `acting` is the same database on the primary where `reading` may
-    be on a secondary. Raises UnknownLanguage.
+    A wrong guess takes `guess_seconds`, a slow form ends after `body_seconds`, and all viewers
+    together cost one read of the overview in `overview_seconds`. `acting` is the same database on
+    the primary where `reading` may be on a secondary. Raises UnknownLanguage.
     """
     context = PageContext(
-        console, reading=reading, acting=reading if acting is None else acting, turns=turns
+        console,
+        reading=reading,
+        acting=reading if acting is None else acting,
+        guess_seconds=guess_seconds,
     )
 
     refusals = Refusals(log)
@@ -70,13 +71,12 @@ def create_app(
         Gatekeeper,
         names=context.names,
         doorkeeper=context.doorkeeper,
-        turns=context.turns,
         refusals=refusals,
         body_seconds=body_seconds,
         language=context.language,
     )
     app.include_router(page_routes(context, overview_seconds=overview_seconds))
-    for routes in (browse_routes, letter_routes, act_routes, login_routes):
+    for routes in (browse_routes, letter_routes, act_routes):
         app.include_router(routes(context))
     app.include_router(_files())
     _explain(app, context)
@@ -85,15 +85,6 @@ def create_app(
 
 def _explain(app: FastAPI, context: PageContext) -> None:
     """Add the pages for errors, and the JSON for programs, which is English."""
-
-    @app.exception_handler(NotLoggedIn)
-    async def log_in(request: Request, error: NotLoggedIn) -> Response:
-        browses = request.method in SAFE_METHODS and not wants_json(request)
-        if not browses or not context.doorkeeper.takes_passwords:
-            words = {"error": "log in, or send the token as Authorization: Bearer"}
-            return JSONResponse(words, 401, headers={"www-authenticate": "Bearer"})
-        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        return RedirectResponse(f"/login?to={quote(path)}", status_code=303)
 
     @app.exception_handler(Away)
     async def away(request: Request, error: Away) -> Response:

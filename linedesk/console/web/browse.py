@@ -98,7 +98,7 @@ def _zone(name: str) -> ZoneInfo | None:
 
 def browse_routes(context: PageContext) -> APIRouter:
     """Return the routes of the lists. Each refreshes itself and reads a bounded number of rows."""
-    router = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
+    router = APIRouter(dependencies=[Depends(context.everything_paused)])
 
     @router.get("/conversations")
     async def conversations(request: Request, order: str = "latest") -> Response:
@@ -118,7 +118,8 @@ def browse_routes(context: PageContext) -> APIRouter:
             **await shown_events(context, found, result),
             "is_cut": len(found) == MOST_EVENTS,
             "all": len(found),
-            "counts": counted(found),
+            # A result without an event has its filter, too.
+            "counts": dict.fromkeys(RESULTS, 0) | counted(found),
             "period": period,
             "every": EVERY_SECONDS,
         }

@@ -1,6 +1,6 @@
-"""The way of the events as a picture: its nodes, the flows between them, and their places.
+"""The way of the events: the texts and states of its boxes, and the rates of its arrows.
 
-It is drawn twice, for a wide screen and for a phone. A node has the state of its worst problem (see
+`templates/picture.html` draws them. A box has the state of its worst problem (see
 `linedesk.console.health`), with a sign and a word beside its colour. Texts are in the language of
 the context. Pure.
 """
@@ -14,7 +14,7 @@ from linedesk.console import health, processes
 from linedesk.console.health import HealthProblem
 from linedesk.console.overview import Overview
 from linedesk.console.processes import Process
-from linedesk.console.web.format import number, rate, seconds, share
+from linedesk.console.web.format import number, seconds, share
 from linedesk.console.web.words import BOXES
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
@@ -89,46 +89,37 @@ class MapNode:
 
 @dataclass(frozen=True)
 class Flow:
-    """An arrow, with its rate a second; None where it is not known."""
+    """The rate of an arrow; without a text it has none."""
 
-    start: str
-    end: str
-    per_second: float | None
-    what: str
+    per_second: float | None = None
+    what: str = ""
     is_still: bool = False
-    """Its rate is stale."""
+    """The rate is stale."""
 
     @property
     def speed(self) -> int:
         """0: nothing moves, to 4."""
-        return (
-            0
-            if self.is_still
-            else next(speed for most, speed in SPEEDS if (self.per_second or 0.0) <= most)
-        )
-
-    @property
-    def label(self) -> str:
-        """The rate for people."""
-        return rate(self.per_second)
+        per_second = 0.0 if self.is_still else self.per_second or 0.0
+        return next(speed for most, speed in SPEEDS if per_second <= most)
 
 
-def flows(seen: Overview) -> Iterator[Flow]:
-    """Yield all flows with their rates."""
+def flows(seen: Overview, *, is_stale: bool = False) -> dict[str, Flow]:
+    """Return the arrows that have a rate, by name."""
     rates = seen.rates
     stored = None if rates.accepted is None else max(0.0, rates.accepted - (rates.spooled or 0.0))
-    yield Flow("line", "frontdesk", rates.accepted, _("events accepted"))
-    yield Flow("frontdesk", "recvq", stored, _("events stored in recvq"))
-    yield Flow("frontdesk", "spool", rates.spooled, _("events stored in the spool"))
-    yield Flow("spool", "recvq", None if not rates.spooled else rates.spooled, "")
-    yield Flow("timers", "recvq", rates.fired, _("timers that fired"))
-    yield Flow("recvq", "dispatcher", rates.read, _("documents read"))
-    yield Flow("dispatcher", "threads", rates.decided, _("events decided"))
-    yield Flow("threads", "gate", _turns(seen), _("turns taken at the gate"))
-    yield Flow("gate", "api", rates.calls, _("calls of LINE"))
-    yield Flow("dispatcher", "held", None, "")
-    yield Flow("threads", "letters", _given_up(seen), _("given up"))
-    yield Flow("outbox", "gate", None, "")
+    found = {
+        "accepted": (rates.accepted, _("events accepted")),
+        "stored": (stored, _("events stored in recvq")),
+        "spooled": (rates.spooled, _("events stored in the spool")),
+        "drained": (rates.spooled or None, ""),
+        "fired": (rates.fired, _("timers that fired")),
+        "read": (rates.read, _("documents read")),
+        "decided": (rates.decided, _("events decided")),
+        "turns": (_turns(seen), _("turns taken at the gate")),
+        "calls": (rates.calls, _("calls of LINE")),
+        "given_up": (_given_up(seen), _("given up")),
+    }
+    return {name: Flow(*one, is_still=is_stale) for name, one in found.items()}
 
 
 def _given_up(seen: Overview) -> float | None:
@@ -140,13 +131,18 @@ def _turns(seen: Overview) -> float | None:
     return sum(turns) if turns else None
 
 
-def nodes(seen: Overview, problems: Sequence[HealthProblem]) -> Iterator[MapNode]:
-    """Yield all nodes, each in the state of its worst problem."""
+def nodes(
+    seen: Overview, problems: Sequence[HealthProblem], *, is_stale: bool = False
+) -> dict[str, MapNode]:
+    """Return the boxes by id, each in the state of its worst problem; a stale one has no state."""
+    found = {}
     for node in _nodes(seen):
         about = ABOUT.get(node.id, ())
         # The worst problems come first.
         worst = next((one.level for one in problems if one.about in about), None)
-        yield node if worst is None else replace(node, state=STATES[worst])
+        state = OFF if is_stale else node.state if worst is None else STATES[worst]
+        found[node.id] = replace(node, state=state)
+    return found
 
 
 def _nodes(seen: Overview) -> Iterator[MapNode]:
@@ -300,104 +296,3 @@ def _outbox(seen: Overview) -> MapNode:
 
 def _fresh(seen: Overview, role: str) -> Sequence[Process]:
     return [one for one in seen.processes if one.role == role and one.is_fresh]
-
-
-@dataclass(frozen=True)
-class Rectangle:
-    """The place of a node."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    @property
-    def middle(self) -> tuple[float, float]:
-        """Its centre."""
-        return self.x + self.width / 2, self.y + self.height / 2
-
-
-@dataclass(frozen=True)
-class Arrow:
-    """A flow as a path, with the place of its label."""
-
-    flow: Flow
-    path: str
-    x: float
-    y: float
-    anchor: str
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """One picture, ready for its template."""
-
-    name: str
-    width: float
-    height: float
-    nodes: list[tuple[MapNode, Rectangle]]
-    arrows: list[Arrow]
-
-
-def _wide() -> dict[str, Rectangle]:
-    row = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
-    boxes = {name: Rectangle(4 + 170 * n, 16, 120, 66) for n, name in enumerate(row)}
-    below = {"spool": 1, "timers": 2, "held": 3, "letters": 4, "outbox": 5}
-    return boxes | {name: Rectangle(4 + 170 * n, 132, 120, 66) for name, n in below.items()}
-
-
-def _tall() -> dict[str, Rectangle]:
-    column = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
-    boxes = {name: Rectangle(4, 6 + 98 * n, 146, 62) for n, name in enumerate(column)}
-    beside = {"spool": 1, "timers": 2, "held": 3, "letters": 4, "outbox": 5}
-    return boxes | {name: Rectangle(216, 6 + 98 * n, 126, 62) for name, n in beside.items()}
-
-
-LAYOUTS = {"wide": (1148.0, 208.0, _wide()), "tall": (346.0, 660.0, _tall())}
-
-
-def draw(
-    seen: Overview, problems: Sequence[HealthProblem], *, is_stale: bool = False
-) -> list[Drawing]:
-    """Return the picture in both layouts; a stale picture has no states and no movement."""
-    here, between = list(nodes(seen, problems)), list(flows(seen))
-    if is_stale:
-        here = [replace(node, state=OFF) for node in here]
-        between = [replace(flow, is_still=True) for flow in between]
-    return [
-        Drawing(
-            name,
-            width,
-            height,
-            [(node, boxes[node.id]) for node in here],
-            [_arrow(flow, boxes[flow.start], boxes[flow.end]) for flow in between],
-        )
-        for name, (width, height, boxes) in LAYOUTS.items()
-    ]
-
-
-def _arrow(flow: Flow, start: Rectangle, end: Rectangle) -> Arrow:
-    (x1, y1), (x2, y2) = start.middle, end.middle
-    if abs(y1 - y2) < 1:
-        there = x2 > x1
-        a, b = (start.x + start.width, end.x) if there else (start.x, end.x + end.width)
-        return Arrow(
-            flow, f"M{a:g} {y1:g}H{b - 6 if there else b + 6:g}", (a + b) / 2, y1 - 9, "mid"
-        )
-    if abs(x1 - x2) < 1:
-        down = y2 > y1
-        a, b = (start.y + start.height, end.y) if down else (start.y, end.y + end.height)
-        path = f"M{x1:g} {a:g}V{b - 6 if down else b + 6:g}"
-        return Arrow(flow, path, x1 + 9, (a + b) / 2 + 4, "start")
-    # From a node below or beside the row to the next node of the row.
-    return _elbow(flow, start, end)
-
-
-def _elbow(flow: Flow, start: Rectangle, end: Rectangle) -> Arrow:
-    """Return an arrow through the gap between two columns, into the side of the next node."""
-    rightwards = end.x > start.x
-    x, y = (start.x + start.width if rightwards else start.x), start.y + start.height - 14
-    to_x = end.x - 6 if rightwards else end.x + end.width + 6
-    to_y = end.y + end.height - 11 if end.y < start.y else end.y + 12
-    gap = x + (16 if rightwards else -16)
-    return Arrow(flow, f"M{x:g} {y:g}H{gap:g}V{to_y:g}H{to_x:g}", gap, (y + to_y) / 2, "start")

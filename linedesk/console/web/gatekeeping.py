@@ -1,8 +1,8 @@
-"""The protection of every page: known host names, headers, small bodies, and same-site forms.
+"""The protection of every page: known host names, logins, headers, small bodies, same-site forms.
 
-A page on another site can make a browser send requests here, and by its own DNS even read the
-answers. The console therefore answers only for its own host names, and accepts forms only from its
-own pages. It also chooses the language of each request.
+A page on another site can make a browser send requests here, with the visitor's password, and by
+its own DNS even read the answers. The console therefore answers only for its own host names, and
+accepts forms only from its own pages. It also chooses the language of each request.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from linedesk.console.web.auth import Doorkeeper, Turns
+from linedesk.console.web.auth import Doorkeeper, TooManyGuesses, Visitor
 from linedesk.runtime.language import DEFAULT, LANGUAGES, gettext, language, mark, speaking
 from linedesk.runtime.metrics import Refusals
 
@@ -42,6 +43,8 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+# A browser asks for name and password, in UTF-8 (RFC 7617).
+BASIC = 'Basic realm="linedesk", charset="UTF-8"'
 # A proxy that forwards a request sends one of them.
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
@@ -73,7 +76,6 @@ class Gatekeeper:
         app: ASGIApp,
         names: Names,
         doorkeeper: Doorkeeper,
-        turns: Turns,
         refusals: Refusals,
         *,
         body_seconds: float = BODY_SECONDS,
@@ -84,7 +86,6 @@ class Gatekeeper:
         self._refusals = refusals
         self._names = names
         self._doorkeeper = doorkeeper
-        self._turns = turns
         self._body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,10 +110,9 @@ class Gatekeeper:
                     headers.add_vary_header("accept-language")
             await send(message)
 
-        headers = Headers(scope=scope)
-        refused = refusal(scope["method"], headers, self._names)
-        if refused is None and not await self._has_turn(headers, client_of(scope)):
-            refused = 429, mark("Too many attempts at once. Try again.")
+        refused = refusal(scope["method"], Headers(scope=scope), self._names)
+        if refused is None:
+            refused = await self._unknown(scope)
         if refused is None and scope["method"] not in SAFE_METHODS:
             try:
                 if (whole := await _whole(receive, self._body_seconds)) is None:
@@ -120,27 +120,43 @@ class Gatekeeper:
                 receive = whole
             except TimeoutError:
                 refused = 408, mark("The form did not arrive in time.")
-        app = self._app if refused is None else _plain(*refused)
+        app = self._app if refused is None else self._plain(*refused)
         await app(scope, receive, send_with_headers)
 
     def _note(self, status: int, scope: Scope) -> None:
         """Log the error of a client, but not the requested path of a stranger."""
-        if 400 <= status < 500:
-            at = " at /login" if scope["path"] == "/login" else ""
-            self._refusals.note(f"{status} {HTTPStatus(status).phrase}{at}", client_of(scope))
+        # A browser asks for the password only after a request without one.
+        is_question = status == 401 and "authorization" not in Headers(scope=scope)
+        if 400 <= status < 500 and not is_question:
+            self._refusals.note(f"{status} {HTTPStatus(status).phrase}", client_of(scope))
 
-    async def _has_turn(self, headers: Headers, address: str) -> bool:
-        """Return whether a request may go on; a guess at the token takes a turn."""
-        shown = headers.get("authorization", "")
-        if not self._doorkeeper.is_guess(shown):
-            return True
-        lane = self._doorkeeper.lane(address)
-        if not await self._turns.take(lane):
-            return False
-        if self._doorkeeper.is_token(shown):
-            self._turns.give_back(lane)
-            self._doorkeeper.know(lane)
-        return True
+    async def _unknown(self, scope: Scope) -> tuple[int, str] | None:
+        """Put the visitor into the scope; else return status and text. An act needs a name."""
+        shown = Headers(scope=scope).get("authorization", "")
+        try:
+            visitor = await self._doorkeeper.visitor(shown, address=client_of(scope))
+        except TooManyGuesses:
+            return 429, mark("Too many attempts at once. Try again.")
+        if visitor is None:
+            return 401, mark("Enter your name, which the audit lists, and the console's password.")
+        if not visitor.name and scope["method"] not in SAFE_METHODS:
+            return 401, mark("Enter your name, which the audit lists, and no password.")
+        # A connection of a visitor with a password is not closed in favour of others.
+        scope.setdefault("state", {}).update(visitor=visitor, proved=self._doorkeeper.asks)
+        return None
+
+    def _plain(self, status: int, message: str) -> PlainTextResponse:
+        headers = {}
+        if status == 401:
+            is_basic = self._doorkeeper.takes_names
+            headers["www-authenticate"] = BASIC if is_basic else "Bearer"
+        return PlainTextResponse(f"{gettext(message)}\n", status, headers)
+
+
+def visitor_of(request: Request) -> Visitor:
+    """Return the visitor of a request that was not refused."""
+    visitor: Visitor = request.state.visitor
+    return visitor
 
 
 async def _whole(receive: Receive, seconds: float) -> Receive | None:
@@ -180,12 +196,8 @@ def refusal(method: str, headers: Headers, names: Names) -> tuple[int, str] | No
     return None
 
 
-def _plain(status: int, message: str) -> PlainTextResponse:
-    return PlainTextResponse(f"{gettext(message)}\n", status)
-
-
 def _is_same_site(headers: Headers, host: str) -> bool:
-    """Return whether a browser reports the same site; a script has no such header and no cookie."""
+    """Return whether a browser reports the same site; a script has no such header."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")

@@ -1,4 +1,4 @@
-"""The common parts of pages and acts: visitor, reads, acts, last message, templates, texts."""
+"""The common parts of pages and acts: reads, acts, last message, templates, texts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from fastapi import Request, Response
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
@@ -24,12 +24,11 @@ from linedesk.console.format import UNITS
 from linedesk.console.health import sent_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
-from linedesk.console.lists.mass_act import MassAct
 from linedesk.console.lists.waiting import COST_OF_PAUSE
 from linedesk.console.verdict import RESULT_NAMES
-from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
+from linedesk.console.web.auth import GUESS_SECONDS, Doorkeeper
 from linedesk.console.web.format import FILTERS, number, plain, zone
-from linedesk.console.web.gatekeeping import Names, is_loopback
+from linedesk.console.web.gatekeeping import Names, is_loopback, visitor_of
 from linedesk.console.web.live import Away, LiveReader, LiveReadings
 from linedesk.console.web.words import OPERATORS, REASONS
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
@@ -39,8 +38,6 @@ from linedesk.store.records.calls import is_taken
 
 Value = TypeVar("Value")
 
-COOKIE = "linedesk_session"
-NAME_COOKIE = "linedesk_name"
 PAGES = {
     "/": mark("Overview"),
     "/conversations": mark("Conversations"),
@@ -104,10 +101,6 @@ class Console:
         return url.scheme != "http" or (url.port or 80) != self.port or is_elsewhere
 
 
-class NotLoggedIn(Exception):
-    """The visitor has to log in first."""
-
-
 @dataclass(frozen=True)
 class Said:
     """The outcome of an act."""
@@ -130,29 +123,28 @@ class PageContext:
         *,
         reading: Database[Any],
         acting: Database[Any],
-        turns: Turns | None = None,
+        guess_seconds: float = GUESS_SECONDS,
     ) -> None:
         self.console = console
         self.reading = reading
         self.acting = acting
-        self.doorkeeper = Doorkeeper(password=console.password, token=console.token)
-        self.turns = turns or Turns()
+        self.doorkeeper = Doorkeeper(
+            password=console.password, token=console.token, guess_seconds=guess_seconds
+        )
         # Raises UnknownLanguage.
         self.language = of_environment()
         self.started_by = started_by(os.environ, parent=os.getppid())
         self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS, spare_seconds=ACT_SPARE_SECONDS)
-        self.mass_act = MassAct()
         self.pause = LiveReadings(
             self.reader, lambda: pause_of_everything(reading, own=console.channel)
         )
         self._said: OrderedDict[str, Said] = OrderedDict()
-        self._templates = _environment()
+        self._templates = environment()
 
     def close(self) -> None:
         """End the threads; a running act is waited for, a running read is not."""
-        self.mass_act.close()
         self.reader.close()
         self.actor.close(wait=True)
 
@@ -168,32 +160,6 @@ class PageContext:
         """Return the rows, each with the `name` of its conversation in LINE."""
         return with_names(database, rows, channel=self.console.channel)
 
-    def visitor(self, request: Request) -> Visitor:
-        """Return the visitor. Raises NotLoggedIn."""
-        who = self._known(request)
-        if who is None:
-            raise NotLoggedIn
-        # A connection of a known visitor is not closed in favour of others.
-        request.scope.get("state", {})["proved"] = self.doorkeeper.asks
-        return who
-
-    def _known(self, request: Request) -> Visitor | None:
-        """Return the visitor; without a login, the name comes from a cookie of the browser."""
-        who = self._logged_in(request)
-        if who is None or who.name:
-            return who
-        return replace(who, name=name_from(unquote(request.cookies.get(NAME_COOKIE, ""))))
-
-    def login_name(self, request: Request) -> str:
-        """Return the name of the login, which no cookie changes; empty without one."""
-        who = self._logged_in(request)
-        return who.name if who is not None else ""
-
-    def _logged_in(self, request: Request) -> Visitor | None:
-        return self.doorkeeper.visitor(
-            request.cookies.get(COOKIE), request.headers.get("authorization")
-        )
-
     async def everything_paused(self, request: Request) -> None:
         """Read whether everything is paused, for the banner; a dependency of every page."""
         request.state.everything_paused = (await self.pause.latest()).value
@@ -203,11 +169,9 @@ class PageContext:
     ) -> HTMLResponse:
         """Return a page of a template, with the common parts."""
         everywhere = {
-            "visitor": self._known(request),
+            "visitor": visitor_of(request),
             "everything_paused": getattr(request.state, "everything_paused", None),
-            "has_login": self.doorkeeper.asks,
             "path": _path_of(request),
-            "can_log_out": self.doorkeeper.takes_passwords,
             "pages": PAGES.items(),
             "here": request.url.path,
             "word": "",
@@ -263,25 +227,6 @@ def _path_of(request: Request) -> str:
     return f"{quote(request.url.path)}?{query}" if query else quote(request.url.path)
 
 
-def give_cookie(
-    response: Response, request: Request, name: str, value: str, seconds: float
-) -> None:
-    """Set a cookie that no script reads and no other site sends."""
-    response.set_cookie(
-        name,
-        value,
-        max_age=int(seconds),
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )
-
-
-def give_name(response: Response, request: Request, name: str) -> None:
-    """Keep the visitor's name for the audit in a cookie."""
-    give_cookie(response, request, NAME_COOKIE, quote(name), BROWSER_SECONDS)
-
-
 def own_path(to: str) -> str:
     """Return a path of this console; for anything else the overview."""
     is_ours = to.startswith("/") and not to.startswith("//") and "\\" not in to
@@ -299,18 +244,19 @@ def count_of(singular: str, plural: str, count: Any, **values: Any) -> Markup:
     return Markup(ngettext(singular, plural, of)).format(count=number(count), **values)
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Return the templates with their filters and texts."""
+    made = Environment(
         loader=PackageLoader("linedesk.console.web"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(FILTERS)
-    environment.filters["cost"] = cost_words
-    environment.filters["sent"] = sent_words
-    environment.filters["reason"] = reason_words
-    environment.filters["explained"] = explained
+    made.filters.update(FILTERS)
+    made.filters["cost"] = cost_words
+    made.filters["sent"] = sent_words
+    made.filters["reason"] = reason_words
+    made.filters["explained"] = explained
     # Words of a fixed set; any other word is shown as it is.
     fixed: dict[str, Mapping[Any, str]] = {
         "operator": OPERATORS,
@@ -318,10 +264,10 @@ def _environment() -> Environment:
         "result": RESULT_NAMES,
     }
     for name, words in fixed.items():
-        environment.filters[name] = _one_of(words)
-    environment.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
-    environment.tests["taken"] = is_taken
-    return environment
+        made.filters[name] = _one_of(words)
+    made.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
+    made.tests["taken"] = is_taken
+    return made
 
 
 def _one_of(words: Mapping[Any, str]) -> Callable[[Any], str]:

@@ -60,7 +60,7 @@ LOOK_MS = 2_000
 
 def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECONDS) -> APIRouter:
     """Return the routes of all pages; each is a plain GET that works without a script."""
-    router = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
+    router = APIRouter(dependencies=[Depends(context.everything_paused)])
     _overview_routes(router, context, overview_seconds)
     _found_routes(router, context)
     _list_routes(router, context)
@@ -134,12 +134,14 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
         word, channel = q.strip()[:LONGEST_WORD], context.console.channel
         if not word:
             return RedirectResponse("/", status_code=303)
-        hits = await context.read(lambda database: find(database, word, channel=channel))
+        found = await context.read(lambda database: find(database, word, channel=channel))
+        hits = found.hits
         if wants_json(request):
-            return JSONResponse(as_json({"word": word, "found": [vars(one) for one in hits]}))
-        if len(hits) == 1:
+            told = {"found": [vars(one) for one in hits], "unseen": found.unseen}
+            return JSONResponse(as_json({"word": word, **told}))
+        if len(hits) == 1 and not found.unseen:
             return RedirectResponse(f"/{hits[0].kind}/{quote(hits[0].id)}", status_code=303)
-        told = {"word": word, "hits": hits, "most": MOST_FOUND}
+        told = {"word": word, "hits": hits, "most": MOST_FOUND, "unseen": found.unseen}
         return context.page(request, "search.html", told, status=200 if hits else 404)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from linedesk.console.acts import Head
+from linedesk.console.format import scope_words
 from linedesk.console.health import (
     HealthProblem,
     is_line_away,
@@ -22,10 +24,12 @@ from linedesk.console.known import known
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
 from linedesk.console.web.charts import HOURS
-from linedesk.console.web.flow_chart import draw
+from linedesk.console.web.flow_chart import flows, nodes
+from linedesk.console.web.format import seconds
 from linedesk.console.web.words import CLASS_WORDS, WORDS
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
+from linedesk.store.control import Pause
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
 
@@ -48,7 +52,7 @@ SPANS = {
 DETAILS = {
     "waiting": ("#waiting", mark("Show waiting")),
     "dead letters": ("/letters?since=1d", mark("Show dead letters")),
-    "paused": ("#pauses", mark("Show pauses")),
+    "paused": ("/pauses", mark("Show pauses")),
     "threads": ("#threads", mark("Show threads")),
     "workers": ("#workers", mark("Show workers")),
     "LINE": ("/calls?failed=true", mark("Show failed calls")),
@@ -57,6 +61,8 @@ DETAILS = {
     **dict.fromkeys(("lag", "recvq", "oplog"), ("#curves", mark("Show curves"))),
 }
 PROCESSES = ("#processes", mark("Show processes"))
+# A list on the overview shows so many rows.
+MOST_ROWS = 8
 # The rates of recvq and oplog are measured for an hour, if a dispatcher was the leader so long.
 SHORT_SECONDS = 55 * 60.0
 
@@ -91,23 +97,19 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         return {"seen": None, "level": None}
     problems = problems_of(value)
     spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
-    left = [value.queue.recvq_left_seconds, value.queue.oplog_left_seconds]
-    obeyed = [(one.get("channel"), one.get("key")) for one in value.obeyed or ()]
     return {
         "seen": value,
-        "alerts": alerts(problems, value.pauses),
+        "alerts": alerts(problems, value),
         "level": None if is_stale else worst_of(problems) or "ok",
         "level_name": name_of_health(problems),
         "counts": Counter(one.level for one in problems),
-        "drawings": draw(value, problems, is_stale=is_stale),
-        "timed": [
-            (label, _slowest(spans[name]), TILE_LEADS_TO[name], name == "call")
-            for name, label in TILES.items()
-        ],
-        "no_calls": _no_calls(value),
+        "nodes": nodes(value, problems, is_stale=is_stale),
+        "flows": flows(value, is_stale=is_stale),
+        "timed": [_timed(name, _slowest(spans[name]), value) for name in TILES],
+        "retention": _retention(value),
+        "most_rows": MOST_ROWS,
         "is_line_away": is_line_away(value),
         "next_try": next_try_words,
-        "measured": _measured(value),
         "class_words": CLASS_WORDS,
         "spans": [
             (f"{_(label)} {known(one.label)}".strip(), one)
@@ -115,8 +117,6 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
             for one in spans[name]
             if one.count
         ],
-        "left": min((one for one in left if one is not None), default=None),
-        "is_obeyed": lambda row: (row.get("channel"), row.get("key")) in obeyed,
         "all_hours": HOURS,
         "hosts": HOSTS,
         "words": WORDS,
@@ -134,21 +134,74 @@ def _no_calls(value: Overview) -> tuple[str, str] | None:
     return None
 
 
-def _measured(value: Overview) -> float | None:
-    """Return for how long the rate behind the retention was measured, where that is short."""
-    seconds = value.queue.retention_measured_seconds
-    return seconds if seconds is not None and seconds < SHORT_SECONDS else None
+def _timed(name: str, slowest: Latency | None, value: Overview) -> dict[str, Any]:
+    """Return the tile of a kind of step: its median and its 99th percentile."""
+    told: dict[str, Any] = {"name": TILES[name], "href": TILE_LEADS_TO[name], "is_bad": False}
+    calls = value.latest_calls
+    if name == "call" and (away := _no_calls(value)):
+        href = "/calls?failed=true"
+        return told | {"figure": away[0], "more": away[1], "href": href, "is_bad": True}
+    if slowest is None:
+        return told | {"figure": seconds(None), "more": _("none in the last minute")}
+    more = _("p99 {time} in the last minute").format(time=seconds(slowest.p99))
+    if name == "call" and calls.failed:
+        failed = _("{count} of the latest {all} failed")
+        more = f"{more} · {failed.format(count=calls.failed, all=calls.count)}"
+    return told | {"figure": seconds(slowest.p50), "more": more}
 
 
-def alerts(problems: Sequence[HealthProblem], pauses: Sequence[Document]) -> list[dict[str, Any]]:
-    """Return the problems with the place of their details; a pause's problem has the pause."""
+def _retention(value: Overview) -> dict[str, Any]:
+    """Return the tile of the retention; without a figure before an hour of measuring."""
+    queue = value.queue
+    measured = queue.retention_measured_seconds
+    if measured is not None and measured < SHORT_SECONDS:
+        more = _("known after an hour; measured for {time}").format(time=seconds(measured))
+        return {"left": None, "more": more}
+    left = [queue.recvq_left_seconds, queue.oplog_left_seconds]
+    more = f"recvq {seconds(left[0])} · oplog {seconds(left[1])}"
+    return {"left": min((one for one in left if one is not None), default=None), "more": more}
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A problem with the place of its details; of a pause also with the pause."""
+
+    problem: HealthProblem
+    href: str
+    label: str
+    pause: Document | None = None
+    is_obeyed: bool = True
+
+    @property
+    def saw(self) -> str:
+        """What is wrong, without the conversation of a pause: the page links to it by its name."""
+        if self.pause is None or not self.pause.get("key"):
+            return self.problem.saw
+        scope = scope_words(self.pause.get("channel"), self.pause["key"])
+        return self.problem.saw.removeprefix(scope).strip()
+
+    def is_banner(self, everything_paused: Pause | None) -> bool:
+        """Return whether the banner on top of every page shows it."""
+        if everything_paused is None or self.pause is None or self.pause.get("key"):
+            return False
+        return bool(self.pause.get("channel") == everything_paused.scope.channel)
+
+
+def alerts(problems: Sequence[HealthProblem], value: Overview) -> list[Alert]:
+    """Return the problems with the place of their details."""
     # Both lists have the pauses in the same order: a pause of everything is the worst.
-    paused = iter(sorted(pauses, key=lambda one: bool(one.get("channel"))))
+    paused = iter(sorted(value.pauses, key=lambda one: bool(one.get("channel"))))
+    obeyed = [(one.get("channel"), one.get("key")) for one in value.obeyed or ()]
     told = []
     for one in problems:
         href, label = DETAILS.get(one.about, PROCESSES)
         pause = next(paused, None) if one.about == "paused" else None
-        told.append({"problem": one, "href": href, "label": label, "pause": pause})
+        is_obeyed = (
+            pause is None
+            or value.obeyed is None
+            or (pause.get("channel"), pause.get("key")) in obeyed
+        )
+        told.append(Alert(one, href, label, pause, is_obeyed))
     return told
 
 

@@ -12,7 +12,6 @@ from jobworker.bot.talk import Talk, TalkContext
 from jobworker.record.conversations import MOST_MEMBERS, Decision, StoredConversation
 from linedesk import BotError, TalkEnded
 from linedesk.store.documents import make_document
-from linedesk.store.records.conversations import NAME_PARTS
 
 ACCEPTED = datetime(2026, 11, 21, tzinfo=UTC)
 USER = {"type": "user", "userId": "U1"}
@@ -226,7 +225,7 @@ def test_a_group_keeps_the_profiles_of_its_last_members() -> None:
     talk.know_profile({"displayName": "太郎"})
     decision = talk.decision()
     assert decision.changes == {"members.U1": {"displayName": "太郎"}}
-    assert set(decision.gone) == {"members.U100", NAME_PARTS}
+    assert decision.gone == ["members.U100"]
 
 
 @pytest.mark.parametrize("odd", ["U.1", "$U1"])
@@ -235,16 +234,7 @@ def test_members_that_are_no_paths_are_written_whole(odd: str) -> None:
     talk.know_profile({"displayName": "太郎"})
     decision = talk.decision()
     assert set(decision.changes["members"]) == {odd, "U1"}
-    assert decision.gone == [NAME_PARTS]
-
-
-def test_only_a_name_that_changes_has_to_be_made_searchable_again() -> None:
-    talk = talk_on(stored={"profile": {"displayName": "花子"}})
-    talk.know_profile({"displayName": "花子", "statusMessage": "はい", "at": ACCEPTED})
-    assert not talk.decision().gone
-    talk = talk_on(stored={"profile": {"displayName": "花子"}})
-    talk.forget()
-    assert talk.decision().gone == [NAME_PARTS]
+    assert not decision.gone
 
 
 @pytest.mark.parametrize("to", ["", ObjectId(), b"U1", 1, {"userId": "U1"}])

@@ -18,10 +18,9 @@ from jobworker.record.conversations import ConversationStore, Outbound, numbered
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
-from linedesk.console.orders.replays import Replays, effect_again, event_again, replay_name
+from linedesk.console.dead_letters import Replays, effect_again, event_again, replay_name
 from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.queue.guard import Guard
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room
@@ -242,7 +241,7 @@ def put_back(desk: Room, letter: Document) -> Document:
     """The document of the letter's replay, which an operator has begun."""
     again = effect_again if "effect" in letter else event_again
     document = again(letter, name=replay_name(letter), now=datetime.now(UTC))
-    assert Replays(desk.database, Guard(desk.database)).replay(letter, document)
+    assert Replays(desk.database).put(letter, document)
     return document
 
 

@@ -19,6 +19,7 @@ from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import ConversationStore
 from linedesk import Bot
 from linedesk.console.conversation import (
+    by_name,
     conversation_summary,
     find_conversation,
     read_conversation,
@@ -296,6 +297,33 @@ def broken() -> Bot:
             raise KeyError("at the first message")
 
     return bot
+
+
+def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
+    room: Rooms, sim: Sim
+) -> None:
+    bot, goes_on = Bot(profiles=True), threading.Event()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        assert goes_on.wait(20)
+        if talk.raw["message"]["text"] == "forget":
+            talk.forget()
+
+    desk, hanako, taro = room(bot), sim.add_user("花子"), sim.add_user("太郎")
+    database = desk.database
+    desk.says(hanako, "?")
+    desk.says(taro, "forget")
+    try:
+        for user, name in ((hanako, "花"), (taro, "太")):
+            id_ = f"main/{user.user_id}"
+            assert eventually(lambda name=name: [r["_id"] for r in by_name(database, name).rows])
+            assert find_conversation(database, name, channel="main") == id_
+    finally:
+        goes_on.set()
+    desk.until_quiet()
+    assert find_conversation(database, "花子", channel="main") == f"main/{hanako.user_id}"
+    assert not by_name(database, "太").rows
 
 
 def test_a_name_is_kept_though_the_handler_fails_at_the_first_message(

@@ -11,10 +11,9 @@ from pymongo.errors import OperationFailure
 
 from jobworker.record import dead_letters
 from jobworker.record.dead_letters import NOTICE, Ageing
-from linedesk.console.orders.replays import Replays, event_again, replay_name
+from linedesk.console.dead_letters import Replays, event_again, replay_name
 from linedesk.store.documents import AUDIT, DEADLETTERS
 from linedesk.store.errors import UNAUTHORIZED
-from linedesk.store.queue.guard import Guard
 
 DAYS = 90
 
@@ -76,7 +75,7 @@ def test_a_longer_age_and_a_replay_keep_a_letter(letters: Database[Any]) -> None
     assert set(expiring(letters)) == {"ancient"}
     letter = letters[DEADLETTERS].find_one({"_id": "ancient"})
     again = event_again(letter, name=replay_name(letter), now=datetime.now(UTC))
-    assert Replays(letters, Guard(letters)).replay(letter, again)
+    assert Replays(letters).put(letter, again)
     assert expiring(letters) == {}
 
 

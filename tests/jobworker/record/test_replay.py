@@ -14,10 +14,8 @@ from jobworker.effects import Send, SendMethod
 from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk import Bot
-from linedesk.console.dead_letters import Replaying
-from linedesk.console.orders.replays import Replays, effect_again, event_again, replay_name
+from linedesk.console.dead_letters import Replays, effect_again, event_again, replay_name
 from linedesk.store.documents import Document
-from linedesk.store.queue.guard import Guard
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, a_send
 
@@ -112,7 +110,7 @@ def begun(database: Any, letter: Document) -> Document:
         document = effect_again(letter, name=replay_name(letter), now=datetime.now(UTC))
     else:
         document = event_again(letter, name=replay_name(letter), now=datetime.now(UTC))
-    assert Replays(database, Guard(database)).replay(letter, document)
+    assert Replays(database).put(letter, document)
     return document
 
 
@@ -173,7 +171,7 @@ def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
     (letter,) = second.letters()
     assert letter["_id"] == document["eventId"]
 
-    replay = Replaying(database).replay(letter["_id"])
+    replay = Replays(database).replay(letter["_id"])
     second.put_document(database.recvq.find_one({"eventId": replay}))
     second.until_quiet()
     assert texts(sim, user) == ["はい"]
@@ -343,7 +341,7 @@ def test_a_replay_whose_name_was_forged_before_it_began_goes_under_the_next(
     desk.until_quiet()
     document = effect_again(letter, name=replay_name(letter), now=datetime.now(UTC))
     assert document["eventId"] == early["eventId"]
-    assert not Replays(desk.database, Guard(desk.database)).replay(letter, document)
+    assert not Replays(desk.database).put(letter, document)
     letter = desk.database.deadletters.find_one({"_id": letter["_id"]})
     assert "replayedAt" not in letter
     desk.put_document(begun(desk.database, letter))

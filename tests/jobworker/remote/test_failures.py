@@ -14,11 +14,10 @@ import pytest
 from dispatcher.conversations.mailbox import Run
 from jobworker.bot.talk import Talk
 from jobworker.errors import WorkerAway
-from jobworker.record.looks import NameParts
 from jobworker.remote.leader import Attempt
 from linedesk import Bot
 from linedesk.console.acts import Acts
-from linedesk.console.orders.replays import event_again
+from linedesk.console.dead_letters import event_again
 from linedesk.runtime.status_row import UNACCEPTED
 from linedesk.store.control import NO_PAUSES, RELEASED, Control, Pause, Pauses, Scope
 from linedesk.store.documents import name_of
@@ -249,8 +248,6 @@ def test_a_new_leader_waits_for_no_handler_of_the_one_before(house: House) -> No
 def test_a_leader_that_wakes_after_its_successor_has_decided_records_nothing(
     house: House, deaths: list[BaseException | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No other write of its own tells it before.
-    monkeypatch.setattr(NameParts, "act", lambda self: False)
     user, here, script = house.sim.add_user("花子"), Wire(house.node), Script(a=[go_on, go_on])
     asleep: list[Message] = []
 

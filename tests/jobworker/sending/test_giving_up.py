@@ -16,7 +16,6 @@ from linedesk import Bot
 from linedesk.store.client import Client
 from linedesk.store.documents import make_document
 from linedesk.store.errors import REFUSED_WORDS, Replaced, StoreUnavailable, translated
-from linedesk.store.records.conversations import NAME_PARTS
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
@@ -178,8 +177,7 @@ def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
 
 def fill(conversations: Any, id_: str, *, left: int) -> None:
     """Enlarge the conversation by this many bytes, up to MongoDB's limit."""
-    # Otherwise names are filled in within a second.
-    conversations.update_one({"_id": id_}, {"$set": {"fat": "", NAME_PARTS: []}})
+    conversations.update_one({"_id": id_}, {"$set": {"fat": ""}})
     sized = [{"$match": {"_id": id_}}, {"$project": {"size": {"$bsonSize": "$$ROOT"}}}]
     (row,) = conversations.aggregate(sized)
     fat = "x" * (16 * 1024 * 1024 - row["size"] - left)

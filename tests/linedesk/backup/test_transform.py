@@ -28,7 +28,7 @@ from linedesk.backup.transform import (
     WAITING,
     Restored,
 )
-from linedesk.console.orders.replays import effect_again, replay_name
+from linedesk.console.dead_letters import effect_again, replay_name
 from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,
@@ -142,7 +142,7 @@ def test_a_conversation_keeps_all_but_its_outbox_and_belongs_to_the_new_epoch() 
     assert found[CONVERSATIONS] == [emptied, emptied]
 
 
-def test_names_are_made_searchable_anew_after_an_import() -> None:
+def test_pieces_of_names_of_a_former_release_are_not_imported() -> None:
     found, _ = restored(conversations=[a_conversation(nameParts=["花", "=花"])])
     assert found[CONVERSATIONS] == [{**a_conversation(), "epoch": 77}]
 

@@ -21,9 +21,9 @@ from jobworker.bot.timers import Timers
 from jobworker.effects import of_effect
 from jobworker.record.dead_letters import DeadLetters
 from linedesk.cli import main
+from linedesk.console.acts import OperatorControl
 from linedesk.console.dead_letters import Choice, frames, moment_of
 from linedesk.console.format import visible
-from linedesk.console.orders.control import OperatorControl
 from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from tests.jobworker.worker_harness import a_send, lead

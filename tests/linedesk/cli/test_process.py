@@ -20,7 +20,7 @@ from pymongo.database import Database
 from linedesk.cli.failure import KNOWN, report
 from linedesk.compose.database import open_to_act, operator
 from linedesk.compose.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
-from linedesk.console.orders.control import OperatorControl
+from linedesk.console.acts import OperatorControl
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
 from linedesk.store.control import Scope

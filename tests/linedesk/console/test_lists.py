@@ -10,15 +10,14 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.console.acts import Head, heads
+from linedesk.console.acts import Head, OperatorControl, heads
 from linedesk.console.calls import Wanted, newest_calls
 from linedesk.console.conversation import read_conversation
+from linedesk.console.dead_letters import ids_in, letter_groups, where_failed
 from linedesk.console.lists.conversations import channels_of, latest, waiting
 from linedesk.console.lists.events import counted, events_between, events_of, newest_events
-from linedesk.console.lists.letter_groups import ids_in, letter_groups, where_failed
 from linedesk.console.lists.timers import END_OF_STATE, timers_due
 from linedesk.console.lists.waiting import Waiting, read_waiting
-from linedesk.console.orders.control import OperatorControl
 from linedesk.console.story import tell
 from linedesk.console.verdict import Result
 from linedesk.console.web.view_models import targets

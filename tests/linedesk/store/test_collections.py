@@ -22,6 +22,7 @@ from linedesk.store.collections import MEGABYTE, check_recvq
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, WrongCollection
 from linedesk.store.insert import insert_documents
+from linedesk.store.records.conversations import FORMER_NAMES
 from tests.waiting import eventually
 
 ALL = {
@@ -335,3 +336,12 @@ def test_epochs_continue_above_a_progress_that_outlived_the_leases(
     create(empty)
 
     assert empty["leases"].find_one({"_id": "epochs"}) == {"_id": "epochs", "epoch": 41}
+
+
+def test_an_index_of_a_former_release_is_dropped_by_init_alone(empty: Database[Document]) -> None:
+    create_collections(empty, capped_bytes=MEGABYTE)
+    empty.conversations.create_index(FORMER_NAMES, name=FORMER_NAMES)
+    Neighbours(empty).look()
+    assert FORMER_NAMES in empty.conversations.index_information()
+    create_collections(empty, capped_bytes=MEGABYTE)
+    assert FORMER_NAMES not in empty.conversations.index_information()

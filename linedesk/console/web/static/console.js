@@ -88,7 +88,6 @@ async function fetched(url) {
   try {
     const answer = await fetch(url, { signal: stop.signal, headers: { "x-live": "1" } });
     const text = await answer.text();
-    if (answer.redirected && new URL(answer.url).pathname === "/login") location.reload();
     return [answer.ok, text];
   } finally {
     clearTimeout(tooLate);

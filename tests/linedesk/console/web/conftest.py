@@ -34,10 +34,11 @@ def open_page(browser: Any, url: str) -> Iterator[Open]:
     def open_page(path: str = "/", **more: Any) -> Any:
         size = {"width": 1240, "height": 900}
         context = browser.new_context(
-            **{"viewport": size, "locale": "en-US", "base_url": url} | more
+            **{"viewport": size, "locale": "en-US", "base_url": url}
+            | {"http_credentials": {"username": "hanako", "password": ""}}
+            | more
         )
         context.set_default_timeout(10_000)
-        context.add_cookies([{"name": "linedesk_name", "value": "hanako", "url": url}])
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))

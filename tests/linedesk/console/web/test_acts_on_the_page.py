@@ -13,8 +13,7 @@ import pytest
 import requests
 from pymongo.database import Database
 
-from linedesk.console.orders.control import OperatorControl
-from linedesk.console.web.page_context import Console
+from linedesk.console.acts import Acts, OperatorControl
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
@@ -22,19 +21,18 @@ from linedesk.store.control import Scope
 from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import EVENT, USER
-from tests.linedesk.console.hand import a_call, a_run
 from tests.linedesk.console.serving import served
 from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
 
 Rows = Database[dict[str, Any]]
-PASSWORD = "correct-horse-battery"
 
 
 @pytest.fixture
 def browser() -> Iterator[requests.Session]:
     with requests.Session() as session:
         session.trust_env = False
+        session.auth = ("hanako", "")
         yield session
 
 
@@ -44,55 +42,11 @@ def full(database: Rows) -> Rows:
     return database
 
 
-def form_of(browser: requests.Session, url: str) -> str:
-    found = re.search(r'name="form" value="([^"]+)"', browser.get(f"{url}/name").text)
-    assert found
-    return found[1]
-
-
-def post(
-    browser: requests.Session, url: str, path: str, *, name: str = "hanako", **fields: Any
-) -> str:
+def post(browser: requests.Session, url: str, path: str, **fields: Any) -> str:
     """The page that stands there after the act."""
-    form = {"form": form_of(browser, url), "back": "/audit", "name": name, **fields}
-    return unescape(browser.post(f"{url}{path}", data=form, timeout=20).text)
-
-
-# The name in the audit.
-
-
-def test_an_act_asks_for_a_name_once_and_loses_nothing(
-    full: Rows, browser: requests.Session
-) -> None:
-    with served(full) as url:
-        asked = post(browser, url, "/pause", name="", key=USER, why="お休み")
-        assert "What is your name?" in asked
-        assert full.control.count_documents({}) == full.audit.count_documents({}) == 0
-        fields = dict(re.findall(r'type="hidden" name="([a-z]+)" value="([^"]*)"', asked))
-        assert (fields["key"], fields["why"], fields["back"]) == (USER, "お休み", "/audit")
-        told = browser.post(f"{url}/pause", data={**fields, "name": " 佐藤  花子 "}).text
-        assert f"main/{USER} is paused" in unescape(told)
-        # The browser knows the name from now on.
-        post(browser, url, "/resume", name="", key=USER)
-        assert [row["by"] for row in full.audit.find()] == ["佐藤 花子"] * 2
-        assert "佐藤 花子" in browser.get(f"{url}/calls").text
-        post(browser, url, "/name", name="taro")
-        post(browser, url, "/pause", name="", key=USER)
-        assert full.audit.find_one(sort=[("at", -1)])["by"] == "taro"  # type: ignore[index]
-
-
-def test_with_a_login_the_audit_has_the_visitors_name(
-    full: Rows, browser: requests.Session
-) -> None:
-    with served(full, Console(password=PASSWORD)) as url:
-        browser.post(f"{url}/login", data={"password": PASSWORD, "name": "hanako"})
-        post(browser, url, "/pause", name="another", key=USER)
-        assert full.audit.find_one({"act": "pause"})["by"] == "hanako"  # type: ignore[index]
-        told = post(browser, url, "/name", name="taro")
-        assert "The audit names you hanako, the name of your login" in told
-        browser.cookies.clear()
-        browser.post(f"{url}/login", data={"password": PASSWORD})
-        assert "What is your name?" in post(browser, url, "/resume", name="", channel="main")
+    return unescape(
+        browser.post(f"{url}{path}", data={"back": "/audit", **fields}, timeout=20).text
+    )
 
 
 # Pauses.
@@ -244,78 +198,66 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
     full: Rows, browser: requests.Session
 ) -> None:
     letter = a_day.letters()[0]
-    full.deadletters.insert_many([{**letter, "_id": f"01JMANY{n:04d}"} for n in range(34)])
+    full.deadletters.insert_many([{**letter, "_id": f"01JMANY{n:04d}"} for n in range(204)])
     with served(full) as url:
         page = unescape(browser.get(f"{url}/letters").text)
-        found = re.search(r'href="(/letters/ask\?act=replay[^"]+)">Replay all 37', page)
+        found = re.search(r'href="(/letters/ask\?act=replay[^"]+)">Replay 200 of 207', page)
         assert found
         # A GET: it can be reloaded and shared, and does nothing.
         for _ in range(2):
             asked = unescape(browser.get(f"{url}{found[1]}").text)
-            assert "Replay 37 dead letters?" in asked
+            assert "Replay 200 dead letters?" in asked
             assert "main.py:12 in handle" in asked
-            assert "and 17 more" in asked
+            assert "and 180 more" in asked
+            assert "7 more stay in the list" in asked
+            assert "linedesk dead replay --cause 'handler" in asked
         assert full.recvq.count_documents({}) == 1
         fields = dict(re.findall(r'type="hidden" name="([a-z]+)" value="([^"]*)"', asked))
         # One that comes after the question does not belong to the answer.
         full.deadletters.insert_one({**letter, "_id": "01JLATER", "lastAt": a_day.moment(-1)})
-        answer = browser.post(f"{url}/letters/replay", data={**fields, "name": "hanako"})
-        assert answer.url.startswith(f"{url}/letters/run")
-        # No dispatcher runs: their results are not known, so nothing is green.
-        assert eventually(lambda: run_words(browser, url, "Replayed 37 of 37"))
-        assert "✓" not in run_words(browser, url, "Replayed 37 of 37")
-        assert "Replayed 37 of 37" in browser.get(f"{url}/letters").text
-        assert full.recvq.count_documents({}) == 38
-        left = full.deadletters.find_one({"replayedAt": None})
-        assert left is not None
-        assert left["_id"] == "01JLATER"
-        assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 37
+        answers = []
+        for _ in range(2):
+            form = {**fields, "name": "hanako"}
+            answers.append(browser.post(f"{url}/letters/replay", data=form, timeout=60).text)
+        assert "200 letters are replayed" in answers[0]
+        assert "7 letters are replayed" in answers[1]
+        assert full.recvq.count_documents({}) == 208
+        assert [row["_id"] for row in full.deadletters.find({"replayedAt": None})] == ["01JLATER"]
+        assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 207
 
 
-def run_words(browser: requests.Session, url: str, words: str) -> str:
-    """The state of the last act on many letters, once it has these words and has ended."""
-    page = browser.get(f"{url}/letters/run").text
-    state = page[page.index('id="run-state"') :].partition("</p>")[0]
-    return state if words in state and "Running" not in state else ""
+def test_a_replay_of_many_stops_where_mongodb_does_not_answer_and_leaves_the_rest(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [row["_id"] for row in a_day.letters()]
+    replay = Acts.replay
+
+    def away(self: Acts, id_: str, **more: Any) -> str:
+        if id_ == ids[1]:
+            raise StoreUnavailable("no majority")
+        return replay(self, id_, **more)
+
+    monkeypatch.setattr(Acts, "replay", away)
+    with served(full) as url:
+        told = post(browser, url, "/letters/replay", id=ids)
+        assert f"1 of {len(ids)} letters are replayed, then: MongoDB does not answer" in told
+        assert "did not confirm it in time" in told
+    assert full.deadletters.count_documents({"replayedAt": None}) == len(ids) - 1
 
 
-def test_replays_are_green_only_when_line_took_their_answers(
+def test_a_replay_whose_letter_is_gone_or_whose_queue_is_closed_says_so(
     full: Rows, browser: requests.Session
 ) -> None:
     ids = [row["_id"] for row in a_day.letters()]
-    replays = [f"replay:{id_}:1" for id_ in ids[:2]]
     with served(full) as url:
-        told = post(browser, url, "/letters/replay", id=ids[0], back="/letters")
-        assert 'class="banner look" role="status" id="said"' in told
-        post(browser, url, "/letters/replay", id=ids[1])
-        assert eventually(lambda: "waiting 2" in lately(browser, url))
-        assert "✓" not in lately(browser, url)
-        run = a_run(replays[0], at=a_day.moment(0), key=USER)
-        full.jobs.insert_one(run)
-        full.calls.insert_one(a_call(replays[0], at=a_day.moment(0), key=USER))
-        full.deadletters.insert_one(
-            {**a_day.letters()[0], "_id": replays[1], "lastAt": a_day.moment(0)}
-        )
-        eventually(lambda: "✓ answered 1" in lately(browser, url))
-        assert "✕ failed again 1" in lately(browser, url)
-        page = unescape(browser.get(f"{url}/letters/replays?result=failed").text)
-        assert replays[1] in page
-        assert replays[0] not in page
-        assert "↻ a replay that failed" in browser.get(f"{url}/letters").text
-        # The replay of the replay ends well.
-        post(browser, url, "/letters/replay", id=replays[1])
-        again = f"replay:{replays[1]}:1"
-        full.jobs.insert_one({**a_run(again, at=a_day.moment(0)), "key": USER})
-        full.calls.insert_one(a_call(again, at=a_day.moment(0), key=USER))
-        eventually(lambda: "answered 2" in lately(browser, url))
-        assert "✕" not in lately(browser, url)
-
-
-def lately(browser: requests.Session, url: str) -> str:
-    """Return the banner of the list of dead letters about the replays of the last hour."""
-    page = unescape(browser.get(f"{url}/letters").text)
-    banner = page[page.index('id="replays"') :].partition("</p>")[0]
-    return re.sub("<[^>]*>", "", banner)
+        told = post(browser, url, "/letters/replay", id=[ids[0], "gone"])
+        assert f"replayed as replay:{ids[0]}:1; gone was not replayed: it was dropped" in told
+        full.drop_collection("recvq")
+        told = post(browser, url, "/letters/replay", id=ids[1:])
+        assert f"0 of {len(ids) - 1} letters are replayed, then:" in told
+        assert "recvq" in told
+        assert "did not confirm" not in told
+    assert full.deadletters.count_documents({"replayedAt": None}) == len(ids) - 1
 
 
 def test_a_replay_says_how_many_messages_it_may_cost(full: Rows, browser: requests.Session) -> None:
@@ -341,22 +283,21 @@ def test_while_mongodb_is_frozen_or_stopped_an_act_answers_within_two_seconds(
         database = client["frozen"]
         create_collections(database, capped_bytes=MEGABYTE)
         with served(database, waits_for_readings=False) as url:
-            form = form_of(browser, url)
             assert "is paused" in post(browser, url, "/pause", channel="main", key=USER)
             pid = client.admin.command("serverStatus")["pid"]
             with frozen(pid):
-                took, told = timed(browser, url, form)
+                took, told = timed(browser, url)
             assert "did not confirm it in time" in told
             assert took < 2.0
             server.stop()
-            took, told = timed(browser, url, form)
+            took, told = timed(browser, url)
             assert "did not confirm it in time" in told
             assert took < 2.0
 
 
-def timed(browser: requests.Session, url: str, form: str) -> tuple[float, str]:
+def timed(browser: requests.Session, url: str) -> tuple[float, str]:
     """How long it takes until a person sees what came of an act."""
     began = time.monotonic()
-    fields = {"form": form, "back": "/pauses", "channel": "main", "name": "hanako"}
+    fields = {"back": "/pauses", "channel": "main"}
     answer = browser.post(f"{url}/resume", data=fields, timeout=20)
     return time.monotonic() - began, unescape(answer.text)

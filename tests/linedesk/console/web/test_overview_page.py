@@ -197,7 +197,7 @@ def test_while_line_fails_the_page_shows_what_waits_and_the_next_try(
     tiles = page.locator("#figures").inner_text()
     assert re.search(r"Answers to send\s+59\s+oldest 2 min 5 s", tiles)
     assert re.search(r"Call of LINE\s+all failed\s+the latest 10", tiles)
-    assert "measured for 12 min only" in tiles
+    assert re.search(r"Queue retention left\s+–\s+known after an hour; measured for 12 min", tiles)
     picture = page.locator(".way.wide .place.bad")
     assert picture.filter(has_text="outboxes").filter(has_text="59 to send").count() == 1
     assert picture.filter(has_text="LINE").filter(has_text="next try in").count() == 1
@@ -285,9 +285,6 @@ def test_the_page_shows_what_the_month_has_used_and_by_what(open_page: Open, ful
 
 
 def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: Full) -> None:
-    row = full.status.find_one({"role": "dispatcher"})
-    assert row is not None
-    started = row["startedAt"].astimezone(ZoneInfo("America/New_York"))
     words = "holds the lease since 2026-01-02 00:26 UTC"
     full.status.update_many({}, {"$set": {"words": words, "at": a_day.moment(-600)}})
     full.control.insert_one(
@@ -304,10 +301,9 @@ def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: F
     with served(full) as url, a_page(browser, url, timezone_id="America/New_York") as page:
         assert page.locator("#zone").inner_text().startswith("Times in America/New_York (UTC-")
         processes = page.locator("#processes").inner_text()
-        assert f"{started:%Y-%m-%d %H:%M:%S}" in processes
         # Within texts as well: of a status line, and of a problem.
         assert "holds the lease since 2026-01-01 19:26\n" in f"{processes}\n".replace("\t", "\n")
-        assert "main/U9 since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
+        assert "U9 since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
         at = full.history.find_one({}, sort=[("at", -1)])
         assert at is not None
         tips = page.locator(".hover title").all_text_contents()
@@ -351,7 +347,7 @@ def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, ful
     # The oldest event is one of the paused conversation.
     full.status.update_one({"role": "dispatcher"}, {"$set": {"figures.unpausedOldestSeconds": 2}})
     page = open_page()
-    order = ["verdict", "waiting", "letters", "pauses", "way", "figures", "curves", "threads"]
+    order = ["verdict", "way", "figures", "waiting", "curves", "letters", "threads", "processes"]
     tops = [page.locator(f"#{name}").bounding_box()["y"] for name in order]
     assert tops == sorted(tops)
     assert page.title() == "▲ Warning (2) · linedesk"
@@ -363,6 +359,8 @@ def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, ful
     assert page.locator(".way.wide a.place").count() == 12
     assert page.locator("#figures a[title]").count() == 8
     assert "New events are held until you resume" in alerts.filter(has_text="paused").inner_text()
+    # With its name, and without the id a second time.
+    assert alerts.filter(has_text="paused").inner_text().count("U9") == 2
     alerts.filter(has_text="paused").get_by_role("link", name="Resume…").click()
     page.get_by_role("button", name="Resume", exact=True).click()
     page.locator("#said").wait_for()
@@ -370,7 +368,7 @@ def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, ful
 
 
 @pytest.mark.parametrize("channel", [None, "main"])
-def test_a_pause_of_everything_is_one_banner_and_a_row(
+def test_a_pause_of_everything_is_one_banner(
     open_page: Open, full: Full, channel: str | None
 ) -> None:
     """As a pause of the only channel is."""
@@ -381,7 +379,7 @@ def test_a_pause_of_everything_is_one_banner_and_a_row(
     page.locator("#everything-paused").wait_for()
     assert page.title().startswith("✕ Critical (1)")
     assert page.locator(".wrongs li").filter(has_text="paused").count() == 0
-    assert page.locator("main").get_by_text("too loud").count() == 2
+    assert page.locator("main").get_by_text("too loud").count() == 1
 
 
 def test_a_waiting_conversation_shows_the_time_since_its_arrival_and_the_try(
@@ -406,7 +404,7 @@ def test_dead_letters_are_grouped_by_cause_and_lead_to_their_list(
     assert "4 not replayed, 3 in the last 24 h" in told.inner_text()
     rows = told.locator("tbody tr")
     assert rows.count() == 2
-    rows.filter(has_text="quota").get_by_role("link", name="Show").click()
+    rows.filter(has_text="quota").get_by_role("link").click()
     assert "cause=quota" in page.url
     assert page.locator("#letter-rows tr").count() == 1
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.console.orders import replays
-from linedesk.console.orders.replays import Replays, effect_again, event_again, replay_name
+from linedesk.console import dead_letters as replays
+from linedesk.console.dead_letters import Replays, effect_again, event_again, replay_name
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import DEADLETTERS, RECVQ, Document
 from linedesk.store.errors import RecvqClosed, StoreUnavailable
-from linedesk.store.queue.guard import Guard
 from tests.linedesk.store.conftest import MakeDocument
 
 NOW = datetime.now(UTC)
@@ -41,7 +40,7 @@ def again(letter: Document) -> Document:
 
 
 def replays_of(database: Database[Any]) -> Replays:
-    return Replays(database, Guard(database))
+    return Replays(database)
 
 
 def names(database: Database[Any]) -> list[str]:
@@ -67,12 +66,12 @@ def test_a_document_of_an_effect_names_the_letter_and_no_more(letter: Document) 
 def test_each_replay_has_its_own_number_and_the_letter_says_when(
     database: Database[Any], letter: Document
 ) -> None:
-    assert replays_of(database).replay(letter, again(letter))
+    assert replays_of(database).put(letter, again(letter))
     once = read(database)
     assert (once["replays"], "replaying" in once) == (1, False)
     assert once["replayedAt"] >= NOW - timedelta(milliseconds=1)
 
-    assert replays_of(database).replay(once, again(once))
+    assert replays_of(database).put(once, again(once))
 
     assert names(database) == ["replay:01E:1", "replay:01E:2"]
 
@@ -84,7 +83,7 @@ def test_of_two_operators_with_the_same_letter_one_replays_it(
 
     def one() -> None:
         together.wait(5)
-        done.append(replays_of(database).replay(letter, again(letter)))
+        done.append(replays_of(database).put(letter, again(letter)))
 
     threads = [threading.Thread(target=one) for _ in range(2)]
     for thread in threads:
@@ -105,11 +104,11 @@ def test_after_a_crash_before_the_insert_the_next_replay_takes_the_same_number(
     with monkeypatch.context() as patched:
         patched.setattr(replays, "insert_documents", die)
         with pytest.raises(StoreUnavailable):
-            replays_of(database).replay(letter, again(letter))
+            replays_of(database).put(letter, again(letter))
     begun = read(database)
     assert (begun["replaying"], begun.get("replayedAt"), names(database)) == (1, None, [])
 
-    assert replays_of(database).replay(begun, again(begun))
+    assert replays_of(database).put(begun, again(begun))
 
     assert names(database) == ["replay:01E:1"]
     assert (read(database)["replays"], "replaying" in read(database)) == (1, False)
@@ -124,11 +123,11 @@ def test_after_a_crash_after_the_insert_the_next_replay_adds_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(Replays, "_end", die)
         with pytest.raises(StoreUnavailable):
-            replays_of(database).replay(letter, again(letter))
+            replays_of(database).put(letter, again(letter))
     begun = read(database)
     assert names(database) == ["replay:01E:1"]
 
-    assert replays_of(database).replay(begun, again(begun))
+    assert replays_of(database).put(begun, again(begun))
 
     assert names(database) == ["replay:01E:1"]
     assert "replayedAt" in read(database)
@@ -143,11 +142,11 @@ def test_a_process_frozen_before_the_insert_adds_nothing(
     def frozen(*given: Any, **named: Any) -> frozenset[int]:
         monkeypatch.setattr(replays, "insert_documents", insert)
         begun = read(database)
-        assert replays_of(database).replay(begun, again(begun))
+        assert replays_of(database).put(begun, again(begun))
         return insert(*given, **named)
 
     monkeypatch.setattr(replays, "insert_documents", frozen)
-    assert replays_of(database).replay(letter, again(letter))
+    assert replays_of(database).put(letter, again(letter))
 
     assert names(database) == ["replay:01E:1"]
 
@@ -156,7 +155,7 @@ def test_a_letter_dropped_meanwhile_is_not_replayed(
     database: Database[Any], letter: Document
 ) -> None:
     database[DEADLETTERS].delete_many({})
-    assert not replays_of(database).replay(letter, again(letter))
+    assert not replays_of(database).put(letter, again(letter))
     assert names(database) == []
     assert database[DEADLETTERS].count_documents({}) == 0
 
@@ -170,7 +169,7 @@ def test_a_recvq_full_of_unread_documents_takes_no_replay(
     before = read(database)
 
     with pytest.raises(RecvqClosed):
-        replays_of(database).replay(letter, again(letter))
+        replays_of(database).put(letter, again(letter))
 
     assert read(database) == before
     assert "replay:01E:1" not in names(database)
@@ -179,5 +178,5 @@ def test_a_recvq_full_of_unread_documents_takes_no_replay(
 def test_a_missing_recvq_is_not_made_by_a_replay(database: Database[Any], letter: Document) -> None:
     database.drop_collection(RECVQ)
     with pytest.raises(RecvqClosed, match="linedesk init"):
-        replays_of(database).replay(letter, again(letter))
+        replays_of(database).put(letter, again(letter))
     assert RECVQ not in database.list_collection_names()

@@ -1,1 +1,0 @@
-"""Orders of operators: pauses and releases, and replays of dead letters."""
