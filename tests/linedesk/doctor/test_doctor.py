@@ -65,6 +65,17 @@ def sim() -> Iterator[linesim.Sim]:
         yield sim
 
 
+# No process writes this row anew, so it is of a later time.
+RUNNING = a_dispatcher(now=datetime.now(UTC) + timedelta(hours=1))
+
+
+@contextmanager
+def without_dispatcher(database: Database[Any]) -> Iterator[None]:
+    database[STATUS].delete_one({"_id": RUNNING["_id"]})
+    yield
+    database[STATUS].insert_one(RUNNING)
+
+
 @pytest.fixture(scope="module")
 def well(client: Client) -> Iterator[Database[Any]]:
     """A database as it is where everything runs; nothing is written to it by a test."""
@@ -76,8 +87,7 @@ def well(client: Client) -> Iterator[Database[Any]]:
     row["at"] = datetime.now(UTC)
     set_audit_age(database, days=400)
     database[PROGRESS].insert_one(row)
-    # No process writes this row anew, so it is of a later time.
-    database[STATUS].insert_one(a_dispatcher(now=datetime.now(UTC) + timedelta(hours=1)))
+    database[STATUS].insert_one(RUNNING)
     yield database
     client.drop_database(database.name)
 
@@ -96,6 +106,7 @@ def desk(
     process.start()
     try:
         process.wait_for_line("listening ")
+        eventually(lambda: well[STATUS].find_one({"role": "frontdesk"}))
         sim.webhook_url = f"http://127.0.0.1:{process.port}/callback"
         yield process
     finally:
@@ -156,7 +167,8 @@ def found(answer: Result) -> dict[str, dict[str, str]]:
 
 
 def bad_ones(answer: Result) -> set[str]:
-    return {name for name, one in found(answer).items() if one["state"] == "bad"}
+    checks = json.loads(answer.stdout)["checks"]
+    return {one["name"] for one in checks if one["state"] == "bad"}
 
 
 def test_a_healthy_installation_has_no_bad_findings(doctor: Doctor, sim: linesim.Sim) -> None:
@@ -192,13 +204,12 @@ def test_a_healthy_installation_has_no_bad_findings(doctor: Doctor, sim: linesim
 def test_a_secret_that_the_running_front_desk_has_need_not_be_set_here(
     doctor: Doctor, well: Database[Any]
 ) -> None:
-    eventually(lambda: well[STATUS].find_one({"role": "frontdesk"}))
     told = found(doctor("--json", "--no-line", LINE_CHANNEL_SECRET=""))["settings"]
     assert told["state"] == "skip"
     assert "not set in this shell, but in the running process: frontdesk" in told["saw"]
-    # No dispatcher runs, so its token is missing.
-    answer = doctor("--json", "--no-line", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
-    assert bad_ones(answer) == {"settings"}
+    with without_dispatcher(well):
+        answer = doctor("--json", "--no-line", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
+    assert bad_ones(answer) == {"settings", "running system"}
 
 
 def test_without_the_folder_of_the_spool_its_capacity_is_skipped(
@@ -287,9 +298,12 @@ def test_an_outage_of_mongodb_is_one_bad_line(doctor: Doctor) -> None:
     assert "secret-word" not in answer.output
 
 
-def test_a_missing_setting_stops_only_the_checks_that_need_it(doctor: Doctor) -> None:
-    answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
-    assert bad_ones(answer) == {"settings", "LINE token"}
+def test_a_missing_setting_stops_only_the_checks_that_need_it(
+    doctor: Doctor, well: Database[Any]
+) -> None:
+    with without_dispatcher(well):
+        answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
+    assert bad_ones(answer) == {"settings", "LINE token", "running system"}
     assert found(answer)["recvq"]["state"] == "warn"
 
 
@@ -406,8 +420,6 @@ def test_the_retention_of_recvq_is_measured_from_its_oldest_document(
     # 2 MB in two hours, of 16: it lasts for 16 hours.
     reach = space.reach(patient)
     assert (reach.state, reach.saw.startswith("16 h")) == (WARN, True), reach
-    unread = space.unread(patient)
-    assert (unread.state, unread.saw.startswith("12%")) == (OK, True), unread
 
 
 def test_the_spool_is_read_without_being_changed(patient: DoctorContext) -> None:
