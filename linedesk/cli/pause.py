@@ -19,7 +19,7 @@ from linedesk.compose.database import open_database, open_to_act, operator
 from linedesk.console import processes
 from linedesk.console.acts import Acts, Head, Kind, OperatorControl, heads, newest, only
 from linedesk.console.errors import NotDone, Phrase
-from linedesk.console.event_rows import present_leader
+from linedesk.console.events.rows import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.known import known
 from linedesk.console.lists.waiting import COST_OF_PAUSE, read_waiting

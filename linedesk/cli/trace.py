@@ -19,10 +19,10 @@ from linedesk.cli.people import (
 from linedesk.compose.database import open_database
 from linedesk.console.calls import Wanted, newest_calls, reason_words
 from linedesk.console.conversation import find_conversation
+from linedesk.console.events.story import Step, Story, tell
 from linedesk.console.format import brief, clock, echo_json, local, one_line
 from linedesk.console.known import known
 from linedesk.console.search import Recent, recent
-from linedesk.console.story import Step, Story, tell
 from linedesk.settings.settings import Settings
 from linedesk.store.records.calls import REQUEST_ID, CallRecord, is_taken
 from linedesk.store.records.events import EVENT_ID

@@ -23,7 +23,7 @@ from pymongo.results import UpdateResult
 from linedesk.console import processes
 from linedesk.console.dead_letters import Replays
 from linedesk.console.errors import NotDone, Phrase
-from linedesk.console.event_rows import present_leader
+from linedesk.console.events.rows import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.health import WAIT_WARN_SECONDS
 from linedesk.console.reading import outbox_of

@@ -31,8 +31,8 @@ from linedesk.console.conversation import (
     with_names,
 )
 from linedesk.console.errors import NotOneConversation
+from linedesk.console.events.tracing import by_index, by_looking, by_start
 from linedesk.console.reading import newest_rows, of_key, reported
-from linedesk.console.tracing import by_index, by_looking, by_start
 from linedesk.store.control import PAUSE, Scope
 from linedesk.store.documents import (
     CALLS,

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from linedesk.cli import main
 from linedesk.console.acts import OperatorControl
-from linedesk.console.event_rows import present_leader
+from linedesk.console.events.rows import present_leader
 from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from linesim.judge.checker import check

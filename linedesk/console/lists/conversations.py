@@ -12,9 +12,9 @@ from pymongo.database import Database
 
 from linedesk.console import processes
 from linedesk.console.conversation import known_channels, names_of
-from linedesk.console.event_rows import present_leader
+from linedesk.console.events.lists import NEWEST_DOCUMENTS
+from linedesk.console.events.rows import present_leader
 from linedesk.console.known import known
-from linedesk.console.lists.events import NEWEST_DOCUMENTS
 from linedesk.console.reading import reported
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark

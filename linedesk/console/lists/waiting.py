@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from jobworker.line.month import day_of
 from jobworker.sending.late_replies import A_DAY, allowed
-from linedesk.console.event_rows import present_leader
+from linedesk.console.events.rows import present_leader
 from linedesk.console.processes import ProcessRow
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark

@@ -17,7 +17,7 @@ from starlette.datastructures import FormData, UploadFile
 from linedesk.console.acts import Acts, Head, Kind, OperatorControl, heads
 from linedesk.console.conversation import names_of
 from linedesk.console.errors import ConsoleError, Phrase
-from linedesk.console.event_rows import present_leader
+from linedesk.console.events.rows import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import channels_of

@@ -17,16 +17,16 @@ from pymongo.database import Database
 
 from linedesk.console.conversation import names_of
 from linedesk.console.dead_letters import moment_of
-from linedesk.console.lists.conversations import ConversationLine, latest, waiting
-from linedesk.console.lists.events import (
+from linedesk.console.events.lists import (
     MOST_EVENTS,
     EventLine,
     counted,
     events_between,
     newest_events,
 )
+from linedesk.console.events.verdict import RESULTS
+from linedesk.console.lists.conversations import ConversationLine, latest, waiting
 from linedesk.console.lists.timers import timers_due
-from linedesk.console.verdict import RESULTS
 from linedesk.console.web.page_context import PageContext
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark

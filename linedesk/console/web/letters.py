@@ -37,7 +37,7 @@ from linedesk.console.errors import (
     NotReplayed,
     Phrase,
 )
-from linedesk.console.event_rows import present_leader
+from linedesk.console.events.rows import present_leader
 from linedesk.console.format import as_json
 from linedesk.console.known import known
 from linedesk.console.web.actions import (

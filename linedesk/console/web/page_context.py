@@ -20,12 +20,12 @@ from pymongo.database import Database
 from linedesk.console.calls import cost_words, reason_words
 from linedesk.console.conversation import with_names
 from linedesk.console.dead_letters import explained
+from linedesk.console.events.verdict import RESULT_NAMES
 from linedesk.console.format import UNITS
 from linedesk.console.health import sent_words
 from linedesk.console.known import known
 from linedesk.console.lists.conversations import pause_of_everything
 from linedesk.console.lists.waiting import COST_OF_PAUSE
-from linedesk.console.verdict import RESULT_NAMES
 from linedesk.console.web.auth import GUESS_SECONDS, Doorkeeper
 from linedesk.console.web.format import FILTERS, number, plain, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback, visitor_of

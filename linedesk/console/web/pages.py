@@ -25,15 +25,15 @@ from linedesk.console.conversation import (
 )
 from linedesk.console.dead_letters import summary
 from linedesk.console.errors import NotOneConversation
+from linedesk.console.events.lists import EventLine, events_of
+from linedesk.console.events.story import tell
 from linedesk.console.format import as_json
 from linedesk.console.health import overview_as_json
 from linedesk.console.history import read_history, read_marks
-from linedesk.console.lists.events import EventLine, events_of
 from linedesk.console.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.console.overview import read_overview
 from linedesk.console.search import MOST_FOUND
 from linedesk.console.search import search as find
-from linedesk.console.story import tell
 from linedesk.console.web.browse import Period, asked_period
 from linedesk.console.web.charts import HOURS, Chart, charts
 from linedesk.console.web.live import LiveReadings

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from linedesk.console.acts import Head
+from linedesk.console.events.story import Step, Story
 from linedesk.console.format import scope_words
 from linedesk.console.health import (
     HealthProblem,
@@ -22,7 +23,6 @@ from linedesk.console.health import (
 from linedesk.console.history import PAUSING
 from linedesk.console.known import known
 from linedesk.console.overview import Latency, Overview
-from linedesk.console.story import Step, Story
 from linedesk.console.web.charts import HOURS
 from linedesk.console.web.flow_chart import flows, nodes
 from linedesk.console.web.format import seconds

@@ -13,7 +13,7 @@ from jobworker.bot.talk import Talk
 from linedesk import Bot
 from linedesk.console.calls import Wanted, newest_calls
 from linedesk.console.dead_letters import Choice, found, summary
-from linedesk.console.story import tell
+from linedesk.console.events.story import tell
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
 

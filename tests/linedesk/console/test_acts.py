@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from linedesk.console.acts import Acts, Audit, Head, heads, newest, only
 from linedesk.console.errors import NotDone, NotReplayed
-from linedesk.console.event_rows import leader
+from linedesk.console.events.rows import leader
 from linedesk.store.client import Client, connect
 from linedesk.store.control import Scope
 from linedesk.store.documents import Document

@@ -14,12 +14,12 @@ from linedesk.console.acts import Head, OperatorControl, heads
 from linedesk.console.calls import Wanted, newest_calls
 from linedesk.console.conversation import read_conversation
 from linedesk.console.dead_letters import ids_in, letter_groups, where_failed
+from linedesk.console.events.lists import counted, events_between, events_of, newest_events
+from linedesk.console.events.story import tell
+from linedesk.console.events.verdict import Result
 from linedesk.console.lists.conversations import channels_of, latest, waiting
-from linedesk.console.lists.events import counted, events_between, events_of, newest_events
 from linedesk.console.lists.timers import END_OF_STATE, timers_due
 from linedesk.console.lists.waiting import Waiting, read_waiting
-from linedesk.console.story import tell
-from linedesk.console.verdict import Result
 from linedesk.console.web.view_models import targets
 from linedesk.store.client import Client
 from linedesk.store.control import Pauses, Scope

@@ -14,8 +14,8 @@ from pymongo.errors import OperationFailure
 from linedesk.console import conversation as conversation_module
 from linedesk.console.conversation import folded, names_of, with_names
 from linedesk.console.errors import NotOneConversation
+from linedesk.console.events.story import tell
 from linedesk.console.search import Hit, scope_of, search
-from linedesk.console.story import tell
 from linedesk.console.web.format import short
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, RECVQ
 from linedesk.store.records.conversations import FORMER_NAMES

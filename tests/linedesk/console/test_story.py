@@ -13,10 +13,10 @@ from pymongo.database import Database
 
 from linedesk.cli.trace import page
 from linedesk.console.errors import NoSuchEvent, NotOneConversation
-from linedesk.console.event_rows import Present, Rows
+from linedesk.console.events.rows import Present, Rows
+from linedesk.console.events.story import Story, story_of, tell
+from linedesk.console.events.tracing import event_of
 from linedesk.console.search import key_of, recent, scope_of, search
-from linedesk.console.story import Story, story_of, tell
-from linedesk.console.tracing import event_of
 from linedesk.store.client import Client
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document

@@ -19,11 +19,11 @@ from linedesk.console import dead_letters
 from linedesk.console.calls import company_words, cost_words, reason_words, wait_words
 from linedesk.console.conversation import names_of
 from linedesk.console.dead_letters import last_replay
-from linedesk.console.event_rows import Present, Rows, read_one, read_present
+from linedesk.console.events.rows import Present, Rows, read_one, read_present
+from linedesk.console.events.tracing import event_of
+from linedesk.console.events.verdict import Stands, event_in, newest_replayed, verdict
 from linedesk.console.format import as_json, brief
 from linedesk.console.known import known
-from linedesk.console.tracing import event_of
-from linedesk.console.verdict import Stands, event_in, newest_replayed, verdict
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.store.documents import Document

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from linedesk.console import dead_letters, processes
 from linedesk.console.calls import reason_words, sends_of
 from linedesk.console.dead_letters import last_replay
-from linedesk.console.event_rows import Present, Rows
+from linedesk.console.events.rows import Present, Rows
 from linedesk.console.format import brief, for_long
 from linedesk.console.known import known
 from linedesk.runtime.language import gettext as _

@@ -18,9 +18,9 @@ from pymongo.database import Database
 
 from linedesk.console import dead_letters
 from linedesk.console.calls import reason_words
-from linedesk.console.event_rows import Present, Rows, named, read_present, read_rows
+from linedesk.console.events.rows import Present, Rows, named, read_present, read_rows
+from linedesk.console.events.verdict import RESULTS, Result, Verdict, explained, verdict
 from linedesk.console.reading import made_between, reported
-from linedesk.console.verdict import RESULTS, Result, Verdict, explained, verdict
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.documents import DEADLETTERS, HELD, RECVQ, Document, text_of

@@ -18,8 +18,8 @@ from pymongo.database import Database
 from linedesk.console import processes
 from linedesk.console.conversation import starting
 from linedesk.console.dead_letters import LISTED
+from linedesk.console.events.tracing import held_by_event_id
 from linedesk.console.reading import found_rows, naming, outbox_of, reported
-from linedesk.console.tracing import held_by_event_id
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import (
