@@ -454,7 +454,7 @@ def test_progress_shows_what_is_finished_without_a_trace(told_of: Database[Any])
 
 def test_a_word_is_looked_up_whatever_it_is(told_of: Database[Any]) -> None:
     def meanings(word: str) -> list[tuple[str, str]]:
-        return [(hit.kind, hit.id) for hit in search(told_of, word, channel="main")]
+        return [(hit.kind, hit.id) for hit in search(told_of, word, channel="main").hits]
 
     conversation = [("conversation", f"main/{HANAKO}")]
     assert meanings(" 花子 ") == meanings(HANAKO) == meanings(HANAKO[:5]) == conversation
