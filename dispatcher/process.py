@@ -28,7 +28,7 @@ from dispatcher.pool.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
-from dispatcher.pool.starts import StartCounter
+from dispatcher.pool.suspects import StartCounter
 from dispatcher.pool.threads import Thread
 from dispatcher.status import StatusReporter
 from dispatcher.watchdog import STANDBY, STARTING, STEP_SECONDS, WAITING, Watchdog

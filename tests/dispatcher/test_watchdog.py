@@ -15,7 +15,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.conversations.mailbox import Job, JobResult
-from dispatcher.pool.starts import StartCounter
+from dispatcher.pool.suspects import StartCounter
 from dispatcher.process import ExitReason
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
