@@ -310,8 +310,11 @@ class Hanging:
         return "component"
 
 
-def test_a_supervising_thread_that_hangs_is_a_stall(service: Listener, nothing_left: None) -> None:
-    report = WatchdogReporter(service, step_seconds=0.2)
+def test_a_supervising_thread_that_hangs_is_a_stall(
+    service: Listener, nothing_left: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dispatcher.watchdog.STEP_SECONDS", 0.2)
+    report = WatchdogReporter(service)
     report.start()
     try:
         report.working(lambda: "3 in hand", lambda: "working", stalled=lambda: None)

@@ -263,7 +263,7 @@ def test_a_document_below_the_commit_point_is_in_the_scan_or_in_the_stream(
     def scan_and_stream() -> None:
         one = history.scan(None, taken, never)
         assert one is not None
-        with closing(make_feed(name, database.client, database.name, step_seconds=0.05)) as feed:
+        with closing(make_feed(name, database.client, database.name)) as feed:
             feed.open_at(one.operation_time)
             while "last" not in [*taken.names, *streamed]:
                 if (reading := feed.read()) and reading.document["_id"] not in one.seen:
@@ -302,7 +302,7 @@ def test_documents_stored_during_the_scan_are_in_the_stream(
     found = Rescan(recvq).scan(None, take, never)
     assert found is not None
     recvq.insert_one(document("last"))
-    with closing(make_feed(name, database.client, database.name, step_seconds=0.05)) as feed:
+    with closing(make_feed(name, database.client, database.name)) as feed:
         feed.open_at(found.operation_time)
         while "last" not in streamed:
             if (reading := feed.read()) and reading.document["_id"] not in found.seen:
