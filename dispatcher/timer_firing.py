@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -29,6 +29,7 @@ from linedesk.store.client import DURABLE, LOCAL
 from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.insert import insert_documents
+from linedesk.store.queue.guard import Guard
 from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 from linedesk.store.spool.drain import NEVER_TAKEN
 
@@ -52,23 +53,21 @@ AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
 
-Inserting = Callable[[int], AbstractContextManager[None]]
-
 
 class TimerFiring:
     """Belongs to one thread. Its methods raise StoreUnavailable, and the driver's errors.
 
-    Each insert happens inside `inserting(bytes)`, which raises RecvqClosed while recvq has no room
-    for it. `now` returns the time by which timers are due.
+    `guard` raises RecvqClosed while recvq has no room for an insert; nobody starts its thread.
+    `now` returns the time by which timers are due.
     """
 
     def __init__(
         self,
         database: Database[Any],
+        guard: Guard,
         *,
-        inserting: Inserting,
         now: Callable[[], datetime],
-        figures: TimerMetrics | None = None,
+        figures: TimerMetrics,
     ) -> None:
         self._recvq = database[RECVQ]
         self._schedule = database[SCHEDULE].with_options(
@@ -78,9 +77,9 @@ class TimerFiring:
             # back after it fired is written again from its outbox, under the same name.
             read_concern=LOCAL,  # guard: new-rows-are-read
         )
-        self._inserting = inserting
+        self._guard = guard
         self._now = now
-        self._figures = figures or TimerMetrics()
+        self._figures = figures
 
     def fire(self, *, most: int = BATCH_ROWS) -> int | None:
         """Fire up to `most` due timers, the longest due first; None if no timer is due.
@@ -143,7 +142,9 @@ class TimerFiring:
         return self._change([_moved_on(timer) for timer in fired])
 
     def _insert(self, documents: Sequence[RawBSONDocument], read_at: float) -> frozenset[int]:
-        with self._inserting(sum(len(document.raw) for document in documents)):
+        # Only here, since no timer may be due for days.
+        self._guard.look_when_due()
+        with self._guard.inserting(sum(len(document.raw) for document in documents)):
             # guard: old-rows-are-read-again
             if boottime() - read_at > FRESH_SECONDS:
                 # Another leader may have fired them since, and recvq may no longer hold their

@@ -10,8 +10,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 
 from dispatcher.metrics import TimerMetrics
-from dispatcher.timer_firing import BATCH_ROWS, Inserting, TimerFiring
+from dispatcher.timer_firing import BATCH_ROWS, TimerFiring
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.liveness import moment
 from linedesk.runtime.thread import BackgroundThread
@@ -63,8 +63,8 @@ def system_now() -> datetime:
 class Timers(BackgroundThread):
     """Fires timers on its own thread, from the take-over until it is stopped.
 
-    `now` returns the time by which timers are due: code that moves that clock calls `wake`. Inserts
-    use `inserting(bytes)`, by default of its own guard. `registry` has its figures.
+    `now` returns the time by which timers are due: code that moves that clock calls `wake`.
+    `registry` has its figures.
     """
 
     def __init__(
@@ -73,7 +73,6 @@ class Timers(BackgroundThread):
         *,
         lease_is_fresh: Callable[[], bool],
         now: Callable[[], datetime] = system_now,
-        inserting: Inserting | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
         super().__init__("timers", self._run, limit_seconds=LOOK_SECONDS)
@@ -81,13 +80,11 @@ class Timers(BackgroundThread):
         self._now = now
         self._guard = Guard(database, every_seconds=EVERY_SECONDS)
         self._figures = TimerMetrics(registry)
-        self._firing = TimerFiring(
-            database,
-            inserting=inserting or self._inserting,
-            now=now,
-            figures=self._figures,
-        )
-        self._trouble = Trouble()
+        self._firing = TimerFiring(database, self._guard, now=now, figures=self._figures)
+        # The failures in a row, their latest reason, and as a text since when it lasts.
+        self._failures = 0
+        self._reason: str | None = None
+        self._trouble: str | None = None
         self._most = BATCH_ROWS
         # How far the clock is ahead of the monotonic one.
         self._ahead = -math.inf
@@ -119,7 +116,7 @@ class Timers(BackgroundThread):
         with self._lock:
             due_at = self._due_at
         words = [
-            self._trouble.told,
+            self._trouble,
             f"{self._figures.fired} timers fired",
             f"next due {moment(due_at)}" if due_at is not None else None,
         ]
@@ -133,11 +130,32 @@ class Timers(BackgroundThread):
             except TROUBLE as error:
                 # Halved with each failure: a whole batch may need more room or time than there is.
                 self._most = max(1, self._most // 2)
-                self._stop.wait(self._trouble.met(error))
+                self._stop.wait(self._failed(error))
             else:
-                self._trouble.over()
-                self._most = BATCH_ROWS
+                self._recovered()
                 self._sleep()
+
+    def _failed(self, error: Exception) -> float:
+        """Log a new reason; returns the pause. A refused password is raised: a restart reads it."""
+        if isinstance(error, AccessRefused) and error.code == AUTHENTICATION_FAILED:
+            raise error
+        self._failures += 1
+        reason = _reason(error)
+        if reason != self._reason:
+            self._reason = reason
+            self._trouble = f"timers cannot be fired since {moment(datetime.now(UTC))}: {reason}"
+            # Errors that a retry cannot fix, such as a missing right, need an operator.
+            say = log.warning if isinstance(error, StoreUnavailable | LeaseNotFresh) else log.error
+            say('timers cannot be fired, trying again reason="%s"', reason)
+        return growing_seconds(
+            self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+        )
+
+    def _recovered(self) -> None:
+        if self._failures:
+            log.info("timers are fired again tries=%d", self._failures)
+        self._failures, self._reason, self._trouble = 0, None, None
+        self._most = BATCH_ROWS
 
     def _look(self) -> None:
         """Fire all due timers, then note the time of the next one."""
@@ -202,44 +220,6 @@ class Timers(BackgroundThread):
         with suppress(*TROUBLE):
             self._guard.look_when_due(ahead_seconds=SOON_SECONDS)
         self.activity.idle()
-
-    @contextmanager
-    def _inserting(self, size_bytes: int) -> Iterator[None]:
-        """As the guard's; recvq is checked only here, since no timer may be due for days."""
-        self._guard.look_when_due()
-        with self._guard.inserting(size_bytes):
-            yield
-
-
-class Trouble:
-    """The failures of the thread: each is logged once, and the pause before the next try grows."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._reason: str | None = None
-        self.told: str | None = None
-        """The failure and its start, for the status; None without one."""
-
-    def met(self, error: Exception) -> float:
-        """Log a new reason; returns the pause. A refused password is raised: a restart reads it."""
-        if isinstance(error, AccessRefused) and error.code == AUTHENTICATION_FAILED:
-            raise error
-        self._failures += 1
-        reason = _reason(error)
-        if reason != self._reason:
-            self._reason = reason
-            self.told = f"timers cannot be fired since {moment(datetime.now(UTC))}: {reason}"
-            # Errors that a retry cannot fix, such as a missing right, need an operator.
-            say = log.warning if isinstance(error, StoreUnavailable | LeaseNotFresh) else log.error
-            say('timers cannot be fired, trying again reason="%s"', reason)
-        return growing_seconds(
-            self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
-        )
-
-    def over(self) -> None:
-        if self._reason is not None:
-            log.info("timers are fired again tries=%d", self._failures)
-        self._failures, self._reason, self.told = 0, None, None
 
 
 def _reason(error: Exception) -> str:

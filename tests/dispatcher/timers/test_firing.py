@@ -15,6 +15,7 @@ from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
 from dispatcher import timer_firing as firing
+from dispatcher.metrics import TimerMetrics
 from dispatcher.timer_firing import TimerFiring
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
@@ -35,8 +36,18 @@ class Died(Exception):
     """The process is gone."""
 
 
+class Open:
+    """A guard of a recvq that has room; `inserting` is around each insert."""
+
+    def __init__(self, inserting: Any) -> None:
+        self.inserting = inserting
+
+    def look_when_due(self) -> None: ...
+
+
 def timer_firing(database: Database[Any], clock: HandClock, inserting: Any = None) -> TimerFiring:
-    return TimerFiring(database, inserting=inserting or (lambda size: nullcontext()), now=clock)
+    guard: Any = Open(inserting or (lambda size: nullcontext()))
+    return TimerFiring(database, guard, now=clock, figures=TimerMetrics())
 
 
 def row(database: Database[Any], id_: str = "main/U1/tea") -> Document:
