@@ -62,7 +62,6 @@ FLOORS = {
     ),
     "dispatcher": (
         ("metrics", "delayed_calls", "lease", "timer_rows"),
-        ("timer_firing",),
         ("commit",),
         ("conversations",),
         ("pool",),

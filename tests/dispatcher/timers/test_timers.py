@@ -13,8 +13,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from dispatcher.timer_firing import TimerFiring
-from dispatcher.timers import READ_SECONDS, Timers, system_now
+from dispatcher.timers import READ_SECONDS, TimerFiring, Timers, system_now
 from linedesk.setup.collections import create_collections
 from linedesk.store import timers
 from linedesk.store.collections import MEGABYTE
