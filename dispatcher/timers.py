@@ -270,7 +270,7 @@ def _reason(error: Exception) -> str:
 class TimerFiring:
     """Belongs to one thread. Its methods raise StoreUnavailable, and the driver's errors.
 
-    `guard` raises RecvqClosed while recvq has no room for an insert; nobody starts its thread.
+    `guard` raises RecvqClosed while recvq has no room for an insert; its thread is not started.
     `now` returns the time by which timers are due.
     """
 
