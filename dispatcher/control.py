@@ -57,15 +57,11 @@ class ControlReader(BackgroundThread):
         try:
             self.look()
             self._failed = None
-        except StoreUnavailable as error:
-            self._complain(error, logging.WARNING)
-        except AccessRefused as error:
-            self._complain(error, logging.ERROR)
-
-    def _complain(self, error: Exception, level: int) -> None:
-        if str(error) != self._failed:
-            log.log(level, "orders not read or not settled, trying again error=%s", error)
-        self._failed = str(error)
+        except (StoreUnavailable, AccessRefused) as error:
+            if str(error) != self._failed:
+                level = logging.ERROR if isinstance(error, AccessRefused) else logging.WARNING
+                log.log(level, "orders not read or not settled, trying again error=%s", error)
+            self._failed = str(error)
 
     def look(self) -> None:
         """Read the orders once. Raises StoreUnavailable, AccessRefused."""

@@ -19,18 +19,16 @@ from dispatcher.control import ControlReader
 from dispatcher.conversations.leader import Leader
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.feed.feed import Feed
-from dispatcher.feed.heartbeat import Heartbeat
-from dispatcher.feed.reader import FeedReader
+from dispatcher.feed.reader import FeedReader, Heartbeat
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import STANDBY_SECONDS, Lease
-from dispatcher.pool.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
-from dispatcher.pool.starts import StartCounter
+from dispatcher.pool.suspects import StartCounter
 from dispatcher.pool.threads import Thread
 from dispatcher.status import StatusReporter
-from dispatcher.watchdog import STANDBY, STARTING, STEP_SECONDS, WAITING, Watchdog
+from dispatcher.watchdog import STANDBY, STARTING, WAITING, Watchdog
 from jobworker.assembly import BotWorker
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, WaitReason
@@ -91,9 +89,6 @@ class DispatcherLimits:
     documents: int = 10_000
     drain_seconds: float = 20.0
     handler_seconds: float = 60.0
-    held_after_seconds: float = HELD_AFTER_SECONDS
-    paused_after_seconds: float = PAUSED_AFTER_SECONDS
-    step_seconds: float = STEP_SECONDS
 
 
 class Dispatcher:
@@ -130,7 +125,6 @@ class Dispatcher:
         self._reason = WaitReason()
         self._told = ""
         self._delayed_calls = DelayedCalls()
-        self._guard = Guard(database)
         self._committer = Committer(database)
         self._leader = Leader(
             self._committer,
@@ -241,9 +235,7 @@ class Dispatcher:
         # guard: pauses-before-the-first-job
         self.pool.obey(pauses)
         self._components.append(ControlReader(control, self.pool, self._worker, self._lease))
-        limits, mailboxes = self._limits, self.pool.mailboxes
-        policy = HoldPolicy(mailboxes, limits.held_after_seconds, limits.paused_after_seconds)
-        self._committer.lead(Saver(mailboxes, progress, self.reporter.figures, policy))
+        self._committer.lead(Saver(self.pool.mailboxes, progress, self.reporter.figures))
         self._ask(lambda: self._worker.take_over(self._lease.epoch))
         epoch_began = self._ask(self._history.now)
         self.reader = self._make_reader(token, epoch_began)
@@ -277,7 +269,7 @@ class Dispatcher:
             token=token,
             epoch_began=epoch_began,
             has_room=self._worker.has_room,
-            heartbeat=Heartbeat(self._database[RECVQ], self._recvq_closed),
+            heartbeat=Heartbeat(self._database[RECVQ], Guard(self._database)),
         )
 
     def _make_watchdog(self) -> Watchdog:
@@ -286,9 +278,7 @@ class Dispatcher:
             self.reader,
             self._worker,
             [self._lease, self._delayed_calls, self._committer, *self._components],
-            threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
-            step_seconds=self._limits.step_seconds,
         )
 
     def _back_off(self) -> None:
@@ -298,11 +288,6 @@ class Dispatcher:
             log.error("the process died many times in a row, waiting seconds=%.1f", seconds)
             self._tell(f"waiting {seconds:.0f} s, the process keeps dying", WAITING)
             self._pause(seconds)
-
-    def _recvq_closed(self) -> str | None:
-        """Return why recvq takes no heartbeat now; raises StoreUnavailable."""
-        self._guard.look()
-        return self._guard.closed
 
     def _make_pool(self, start: Start, held: HeldStore) -> Pool:
         most = self._limits.documents

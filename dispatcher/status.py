@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pymongo
@@ -50,61 +52,54 @@ from linedesk.store.records.history import (
 SHORTEST_LAG_SECONDS = 1.0
 
 
+@dataclass(frozen=True)
 class StatusLine:
-    """The status line and row, from any thread; `reason` is that of the feed."""
+    """The status line and row, from any thread."""
 
-    def __init__(
-        self,
-        figures: DispatcherMetrics,
-        view: PoolView,
-        reason: WaitReason,
-        worker: BotWorker,
-        components: Sequence[BackgroundThread],
-        *,
-        about: Document,
-    ) -> None:
-        self._figures = figures
-        self._view = view
-        self._reason = reason
-        self._worker = worker
-        self._parts: list[BotWorker | BackgroundThread] = [worker, *components]
-        self._about = about
-        self._began_at = datetime.now(UTC)
+    figures: DispatcherMetrics
+    view: PoolView
+    reason: WaitReason
+    """Why the feed delivers nothing."""
+    worker: BotWorker
+    components: Sequence[BackgroundThread]
+    about: Document
+    began_at: datetime = field(default_factory=partial(datetime.now, UTC))
 
     def state(self) -> str:
         """Return whether it works or waits for a known reason."""
-        return WORKING if self._figures.leads() and self._reason.fresh() is None else WAITING
+        return WORKING if self.figures.leads() and self.reason.fresh() is None else WAITING
 
     def words(self) -> str:
         """Return the wait reasons first, then the figures of the last reading."""
-        latest = self._figures.snapshots.latest
+        latest = self.figures.snapshots.latest
+        parts: list[BotWorker | BackgroundThread] = [self.worker, *self.components]
         told = [
-            self._reason.fresh(),
-            f"holds the lease since {moment(self._began_at)}"
-            if self._figures.leads()
+            self.reason.fresh(),
+            f"holds the lease since {moment(self.began_at)}"
+            if self.figures.leads()
             else "cannot renew the lease",
-            self._view.suspects(),
+            self.view.suspects(),
             *_figures_in_words(latest.figures, latest.per_second),
-            *(part.status() for part in self._parts),
+            *(part.status() for part in parts),
         ]
         return " · ".join(word for word in told if word)
 
     def row(self) -> Document:
         """Return the fields of the row in addition to the figures."""
-        waiting = [*self._view.waiting(), *map(dict, self._worker.waiting())]
+        waiting = [*self.view.waiting(), *map(dict, self.worker.waiting())]
         return {
-            **self._about,
+            **self.about,
             **self._workers(),
-            "threads": self._view.doing(),
+            "threads": self.view.doing(),
             "waiting": sorted(waiting, key=_arrived)[:MOST_WAITING],
-            "paused": self._view.paused(),
+            "paused": self.view.paused(),
         }
 
     def _workers(self) -> Document:
-        broker = self._worker.broker()
+        broker = self.worker.broker()
         if broker is None:
             return {}
-        return {BROKER: broker, WORKERS: [dict(one) for one in self._worker.workers()]}
+        return {BROKER: broker, WORKERS: [dict(one) for one in self.worker.workers()]}
 
 
 def _arrived(row: Document) -> datetime:

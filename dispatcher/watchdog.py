@@ -35,7 +35,7 @@ FEED_SECONDS = 90.0
 
 
 class Watchdog:
-    """Checks all parts; `handler_seconds` limits most handlers, `step_seconds` other steps."""
+    """Checks all parts; `handler_seconds` limits most handlers."""
 
     def __init__(
         self,
@@ -44,18 +44,14 @@ class Watchdog:
         worker: BotWorker,
         parts: Sequence[BackgroundThread],
         *,
-        threads: int,
         handler_seconds: float,
-        step_seconds: float = STEP_SECONDS,
     ) -> None:
         self._pool = pool
         self._reader = reader
         self._worker = worker
         self.parts = parts
         """The parts in addition to the pool and the reader."""
-        self._threads = threads
         self._handler_seconds = handler_seconds
-        self._step_seconds = step_seconds
         self._said: str | None = None
 
     def look(self) -> bool:
@@ -88,7 +84,7 @@ class Watchdog:
         return self._said is not None and not any(one.job is not None for one in self._late())
 
     def _late(self) -> list[Thread]:
-        return self._pool.threads.hanging(self._handler_seconds, self._step_seconds)
+        return self._pool.threads.hanging(self._handler_seconds, STEP_SECONDS)
 
     def _abandon_overdue(self) -> None:
         for thread in self._pool.abandon_overdue(self._handler_seconds):
@@ -105,7 +101,7 @@ class Watchdog:
 
     def _has_threads_left(self) -> bool:
         lost = self._pool.threads.abandoned()
-        if len(lost) < self._threads:
+        if len(lost) < len(self._pool.threads.useful):
             return True
         log.error("as many handlers hang as there are threads, stopping threads=%d", len(lost))
         for doing in lost:
@@ -138,12 +134,11 @@ class WatchdogReporter(BackgroundThread):
         service: ServiceManager,
         *,
         look: Callable[[], MetricsSnapshot] = MetricsSnapshot,
-        step_seconds: float = STEP_SECONDS,
     ) -> None:
         super().__init__("report", self._run)
         self._service = service
         self._look = look
-        self._main = ThreadActivity("main", limit_seconds=step_seconds)
+        self._main = ThreadActivity("main", limit_seconds=STEP_SECONDS)
         self.told = Reported()
         """The last report; replaced as a whole, so that any thread may read it."""
         # So that no outdated report is sent.

@@ -21,8 +21,7 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.control import ControlReader
 from dispatcher.conversations.mailbox import JobResult
 from dispatcher.delayed_calls import DelayedCalls
-from dispatcher.feed.heartbeat import Heartbeat
-from dispatcher.feed.reader import FeedReader
+from dispatcher.feed.reader import FeedReader, Heartbeat
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.metrics import DispatcherMetrics
@@ -102,7 +101,7 @@ class Workplace:
             token=1,
             epoch_began=Timestamp(1, 1),
             has_room=lambda: True,
-            heartbeat=Heartbeat(self.database["recvq"], lambda: None),
+            heartbeat=Heartbeat(self.database["recvq"], Guard(self.database)),
         )
 
     def probe(self) -> BacklogProbe:

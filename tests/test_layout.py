@@ -65,7 +65,6 @@ FLOORS = {
     ),
     "dispatcher": (
         ("metrics", "delayed_calls", "lease", "timer_rows"),
-        ("timer_firing",),
         ("commit",),
         ("conversations",),
         ("pool",),
@@ -157,12 +156,12 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
 # The core takes events in, decides and sends. With more of these, few people could carry it on.
 MOST_LINES = {
     "frontdesk": 2_487,
-    "dispatcher": 6_800,
-    "jobworker": 14_820,
-    "linedesk.store": 3_475,
+    "dispatcher": 6_616,
+    "jobworker": 14_545,
+    "linedesk.store": 3_425,
     "linedesk.runtime": 880,
 }
-MOST_FILES_OF_THE_WAY = 76
+MOST_FILES_OF_THE_WAY = 70
 MOST_METHODS = 30
 MOST_PARAMETERS = 8
 MOST_LOCKS = 24

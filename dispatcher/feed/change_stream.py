@@ -38,14 +38,8 @@ class ChangeStreamFeed:
 
     name = "changestream"
 
-    def __init__(
-        self,
-        collection: Collection[Any],
-        *,
-        step_seconds: float = STEP_SECONDS,
-    ) -> None:
+    def __init__(self, collection: Collection[Any]) -> None:
         self._collection = collection
-        self._step_seconds = step_seconds
         self._stream: ChangeStream[Document] | None = None
 
     def open(self, token: Any) -> None:
@@ -86,7 +80,7 @@ class ChangeStreamFeed:
             with patiently(self._collection.database.client, seconds=OPEN_SECONDS):
                 self._stream = self._collection.watch(
                     PIPELINE,
-                    max_await_time_ms=int(self._step_seconds * 1000),
+                    max_await_time_ms=int(STEP_SECONDS * 1000),
                     batch_size=1000,
                     **where,
                 )

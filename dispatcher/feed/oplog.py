@@ -38,14 +38,7 @@ class OplogFeed:
 
     name = "oplog"
 
-    def __init__(
-        self,
-        client: Client,
-        database: str,
-        *,
-        step_seconds: float = STEP_SECONDS,
-    ) -> None:
-        self._step_seconds = step_seconds
+    def __init__(self, client: Client, database: str) -> None:
         self._namespace = f"{database}.{RECVQ}"
         self._client = client
         self._oplog = client.local.get_collection("oplog.rs", read_concern=MAJORITY)
@@ -91,7 +84,7 @@ class OplogFeed:
         try:
             self._cursor = self._oplog.find(
                 self._filter(after), cursor_type=CursorType.TAILABLE_AWAIT, batch_size=1000
-            ).max_await_time_ms(int(self._step_seconds * 1000))
+            ).max_await_time_ms(int(STEP_SECONDS * 1000))
             with patiently(self._client, seconds=OPEN_SECONDS):
                 self._first = next(self._cursor, None)
             # Only now that the cursor is open: a find is not sent before its first `next`.

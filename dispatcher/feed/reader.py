@@ -1,7 +1,7 @@
 """The thread that owns the feed.
 
 It opens the feed, reads it into the pool and opens it again after failures. It scans recvq for
-documents that a feed has lost.
+documents that a feed has lost, and proves with a heartbeat that a quiet feed delivers.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Container
+from datetime import UTC, datetime
 from typing import Any
 
 from bson.timestamp import Timestamp
+from pymongo.collection import Collection
 
 from dispatcher.commit.committer import Committer
 from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
-from dispatcher.feed.heartbeat import Heartbeat, Stalled
 from dispatcher.feed.rescan import Rescan, ScanPass
 from dispatcher.pool.pool import Pool
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, RENEW_SECONDS, WaitReason
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.store.documents import Document, has_a_place, is_heartbeat
+from linedesk.store.documents import Document, has_a_place, is_heartbeat, make_heartbeat
 from linedesk.store.errors import StoreUnavailable, WrongCollection
+from linedesk.store.insert import insert_documents
+from linedesk.store.queue.guard import Guard
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +36,68 @@ HEALTHY_SECONDS = 5.0
 SLOW_READ_SECONDS = 2.0
 ROOM_SECONDS = 0.2
 FINISH_LOOK_SECONDS = 0.05
+# A heartbeat is stored after the feed was quiet for this long, and has this long to come back.
+HEARTBEAT_AFTER_SECONDS = 30.0
+HEARTBEAT_BACK_SECONDS = 30.0
+HEARTBEAT_INSERT_SECONDS = 5.0
 
 OPENING = "opening the feed"
 SCANNING = "scanning recvq"
+
+
+class Stalled(StoreUnavailable):
+    """The feed does not deliver a document that is known to be stored: open it again."""
+
+
+class Heartbeat:
+    """Proves that a quiet feed still delivers: a stored heartbeat document has to come back."""
+
+    def __init__(self, recvq: Collection[Any], guard: Guard) -> None:
+        self._recvq = recvq
+        self._guard = guard
+        self._quiet_since = time.monotonic()
+        # When the heartbeat under way was confirmed; None without one.
+        self._stored_at: float | None = None
+        self.refused: str | None = None
+        """Why recvq refused a heartbeat during this quiet period; None if it did not."""
+
+    def heard(self) -> None:
+        """Restart the quiet period: the feed delivered, was opened, or was not read."""
+        self._quiet_since = time.monotonic()
+        self._stored_at = None
+        self.refused = None
+
+    def quiet(self) -> None:
+        """Handle a read without a document; stores a heartbeat when one is due.
+
+        Raises Stalled if a heartbeat was stored HEARTBEAT_BACK_SECONDS ago and was not delivered.
+        """
+        now = time.monotonic()
+        if self._stored_at is not None:
+            if now - self._stored_at > HEARTBEAT_BACK_SECONDS:
+                seconds = now - self._stored_at
+                self.heard()
+                log.error("the feed does not deliver: a heartbeat is missing seconds=%.0f", seconds)
+                raise Stalled("a heartbeat did not come back")
+        elif now - self._quiet_since > HEARTBEAT_AFTER_SECONDS:
+            self._beat()
+
+    def _beat(self) -> None:
+        try:
+            self._guard.look()
+            if (closed := self._guard.closed) is not None:
+                # Tried again after another quiet period; the guard reports why recvq is closed.
+                self.heard()
+                self.refused = f"recvq is closed: {closed}"
+                return
+            one = make_heartbeat(datetime.now(UTC))
+            insert_documents(self._recvq, [one], timeout_seconds=HEARTBEAT_INSERT_SECONDS)
+        except StoreUnavailable as error:
+            self.heard()
+            self.refused = AWAY
+            log.warning("heartbeat not stored, trying again error=%s", error)
+            return
+        self._stored_at = time.monotonic()
 
 
 class FeedReader(BackgroundThread):

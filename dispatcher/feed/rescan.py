@@ -61,10 +61,9 @@ class ScanPass:
 
 
 class Rescan:
-    """Scans of recvq by the feed's client; `window_seconds` is the oplog's span, else asked."""
+    """Scans of recvq by the feed's client."""
 
-    def __init__(self, collection: Collection[Any], *, window_seconds: float | None = None) -> None:
-        self._window_seconds = window_seconds
+    def __init__(self, collection: Collection[Any]) -> None:
         self._collection = collection.with_options(read_concern=MAJORITY)
         self._client = collection.database.client
 
@@ -97,7 +96,7 @@ class Rescan:
         WrongCollection if recvq is missing, not capped or without its index.
         If `after` is not in recvq, an error is logged.
         """
-        window_seconds = self._window_seconds or self._oplog_window_seconds()
+        window_seconds = self._oplog_window_seconds()
         before: ScanPass | None = None
         while True:
             one = self._pass(after, before, take, stopped)

@@ -1,14 +1,15 @@
 """All mailboxes: the unfinished documents, their order, and what each mailbox waits for.
 
 No threads and no I/O. Changes are made under `waking`, whose release wakes the threads that have
-work then (`dispatcher.pool.waking_lock`).
+work then.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from itertools import chain
+from threading import Event
 from typing import Any
 
 from dispatcher.commit.progress import HeldKey
@@ -26,11 +27,13 @@ from dispatcher.conversations.mailbox import (
 )
 from dispatcher.pool.lines import ReadyLines
 from dispatcher.pool.suspects import CrashSuspects
-from dispatcher.pool.waking_lock import WakingLock
+from dispatcher.pool.threads import Thread
 from linedesk.store.control import NO_PAUSES, Drop, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.queue.usage import accepted_at
 
+# Work without a key, done before any new job, such as one call of the LINE API.
+Step = Callable[[], None]
 # Of unfinished documents in the window, as BSON.
 MOST_BYTES = 64 * 1024 * 1024
 
@@ -91,7 +94,7 @@ class Mailboxes:
         self.bound = bound
         self.most_bytes = MOST_BYTES
         self.lock = self._known.lock
-        self.waking = WakingLock(self.lock, self)
+        self.waking = WakingLock(self)
         """The same lock, for a change."""
         self.pauses = NO_PAUSES
         self.states: dict[KeyState, OrderedDict[Mailbox, None]] = {
@@ -114,11 +117,8 @@ class Mailboxes:
     # Queries.
 
     @property
-    def may_begin(self) -> bool:
-        return self.lines.first is not None
-
-    @property
     def save_wanted(self) -> int:
+        """2 if someone waits for a save, 1 if there is progress to save, else 0."""
         return 2 if self.states[KeyState.UNSAVED] else int(self.tracker.changed)
 
     @property
@@ -402,3 +402,39 @@ class Mailboxes:
         mailbox.held += change
         self.held_documents += change
         self.held_keys += (mailbox.held > 0) - (was > 0)
+
+
+class WakingLock:
+    """Its release wakes the threads that have work now: an idle one of the pool, the one that
+    commits, and the reader of the feed that waits for room.
+
+    An idle thread that has taken work wakes the next one, as it releases the lock.
+    """
+
+    def __init__(self, mailboxes: Mailboxes) -> None:
+        self._lock = mailboxes.lock
+        self._mailboxes = mailboxes
+        self.wake_saver: Callable[[], None] = lambda: None
+        """Wakes the thread that commits."""
+        self.room = Event()
+        """Cleared by the reader before it waits for room."""
+        # Under the lock.
+        self.steps: deque[Step] = deque()
+        self.idle: list[Thread] = []
+        self.saver_woken = 0
+        """Why the committing thread was woken since it began its last group: see `save_wanted`."""
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self.idle and (self.steps or self._mailboxes.lines.first is not None):
+                self.idle.pop().wake.set()
+            if (wanted := self._mailboxes.save_wanted) > self.saver_woken:
+                self.saver_woken = wanted
+                self.wake_saver()
+            if not self.room.is_set() and self._mailboxes.has_room:
+                self.room.set()
+        finally:
+            self._lock.release()

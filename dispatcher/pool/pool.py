@@ -18,10 +18,9 @@ import bson
 
 from dispatcher.commit.progress import HeldStore
 from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Load, Run, Wait
-from dispatcher.pool.mailboxes import Mailboxes
+from dispatcher.pool.mailboxes import Mailboxes, Step
 from dispatcher.pool.threads import Thread, Threads
 from dispatcher.pool.view import PoolView
-from dispatcher.pool.waking_lock import Step
 from linedesk.store.control import RELEASED, Drop, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable

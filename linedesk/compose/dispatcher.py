@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from dispatcher.conversations.leader import Leader
 from dispatcher.feed.change_stream import ChangeStreamFeed
-from dispatcher.feed.feed import STEP_SECONDS, Feed, feed_client
+from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.oplog import OplogFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
@@ -173,13 +173,11 @@ def run_until_end(
     return ending
 
 
-def make_feed(
-    name: str, client: Client, database: str, *, step_seconds: float = STEP_SECONDS
-) -> Feed:
+def make_feed(name: str, client: Client, database: str) -> Feed:
     """The feed of DISPATCHER_FEED, with its own client."""
     if name == OplogFeed.name:
-        return OplogFeed(client, database, step_seconds=step_seconds)
-    return ChangeStreamFeed(client[database][RECVQ], step_seconds=step_seconds)
+        return OplogFeed(client, database)
+    return ChangeStreamFeed(client[database][RECVQ])
 
 
 def _line_settings(settings: Settings) -> LineSettings:

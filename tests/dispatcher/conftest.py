@@ -162,8 +162,7 @@ class Running:
             uri, app_name="dispatcher", server_selection_seconds=server_selection_seconds
         )
         self._feed_client = feed_client(uri, app_name="feed", **(feed_options or {}))
-        # So that no test waits half a second for the feed to see its stop.
-        self.feed: Feed = make_feed(feed, self._feed_client, name, step_seconds=0.05)
+        self.feed: Feed = make_feed(feed, self._feed_client, name)
         self.endings: list[ExitReason] = []
         self.errors: list[BaseException] = []
         # In one process every dispatcher would be the same owner.
@@ -207,6 +206,13 @@ class Running:
         return self._thread.is_alive()
 
 
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no test waits half a second for the feed to see its stop."""
+    for feed in ("change_stream", "oplog"):
+        monkeypatch.setattr(f"dispatcher.feed.{feed}.STEP_SECONDS", 0.05)
+
+
 Dispatch = Callable[..., Running]
 
 
@@ -220,6 +226,10 @@ def short_limits() -> dict[str, Any]:
 CONSTANTS = {
     "pace_seconds": "dispatcher.pool.saver.PACE_SECONDS",
     "quiet_seconds": "dispatcher.pool.saver.QUIET_SECONDS",
+    "held_after_seconds": "dispatcher.pool.saver.HELD_AFTER_SECONDS",
+    "paused_after_seconds": "dispatcher.pool.saver.PAUSED_AFTER_SECONDS",
+    "look_seconds": "dispatcher.pool.saver.LOOK_SECONDS",
+    "step_seconds": "dispatcher.watchdog.STEP_SECONDS",
     "supervise_seconds": "dispatcher.process.SUPERVISE_SECONDS",
     "feed_seconds": "dispatcher.watchdog.FEED_SECONDS",
     "control_seconds": "dispatcher.control.CONTROL_SECONDS",
@@ -229,9 +239,8 @@ CONSTANTS = {
 def limit_feed(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
     """Set limits of the feed's reader and of its heartbeat until the end of the test."""
     for name, limit in limits.items():
-        module = "heartbeat" if name.startswith("heartbeat_") else "reader"
         constant = name if name == "pause_seconds" else name.upper()
-        monkeypatch.setattr(f"dispatcher.feed.{module}.{constant}", limit)
+        monkeypatch.setattr(f"dispatcher.feed.reader.{constant}", limit)
 
 
 @pytest.fixture
@@ -260,6 +269,8 @@ def dispatch(
     ) -> Running:
         limit_feed(monkeypatch, **(reading or {}))
         given = {"threads": 4, "drain_seconds": 10.0, **short_limits, **limits}
+        if given.get("held_after_seconds", 60.0) < 60.0:
+            given.setdefault("look_seconds", 0.01)
         for name in CONSTANTS.keys() & given.keys():
             monkeypatch.setattr(CONSTANTS[name], given.pop(name))
         one = Running(

@@ -12,7 +12,6 @@ from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress, Start
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.pool.hold_policy import HoldPolicy
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
@@ -99,8 +98,9 @@ class Process:
         for key in self.progress.held.all_keys():
             mailboxes.put_held(key)
         self.pool.obey(pauses)
-        policy = HoldPolicy(mailboxes, after_seconds, paused_after_seconds)
-        self.saver = Blind(mailboxes, self.progress, policy=policy, now=now)
+        self.saver = Blind(mailboxes, self.progress, now=now)
+        self.saver.policy.after_seconds = after_seconds
+        self.saver.policy.paused_after_seconds = paused_after_seconds
         self.committer.lead(self.saver)
         self.pool.start()
 

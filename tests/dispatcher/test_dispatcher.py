@@ -16,7 +16,7 @@ from pymongo.database import Database
 from dispatcher.commit.progress import Progress, Start
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.lease import Lease
-from dispatcher.pool.starts import SOUGHT_FROM_START
+from dispatcher.pool.suspects import SOUGHT_FROM_START
 from dispatcher.process import ExitReason
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections

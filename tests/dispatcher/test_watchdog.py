@@ -15,7 +15,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.conversations.mailbox import Job, JobResult
-from dispatcher.pool.starts import StartCounter
+from dispatcher.pool.suspects import StartCounter
 from dispatcher.process import ExitReason
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -310,8 +310,11 @@ class Hanging:
         return "component"
 
 
-def test_a_supervising_thread_that_hangs_is_a_stall(service: Listener, nothing_left: None) -> None:
-    report = WatchdogReporter(service, step_seconds=0.2)
+def test_a_supervising_thread_that_hangs_is_a_stall(
+    service: Listener, nothing_left: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dispatcher.watchdog.STEP_SECONDS", 0.2)
+    report = WatchdogReporter(service)
     report.start()
     try:
         report.working(lambda: "3 in hand", lambda: "working", stalled=lambda: None)

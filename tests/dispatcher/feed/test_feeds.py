@@ -62,8 +62,8 @@ class InDatabase:
     def feed(self) -> Feed:
         if self.name == "oplog":
             client, name = self.database.client, self.database.name
-            return OplogFeed(client, name, step_seconds=0.05)
-        return ChangeStreamFeed(self.database[RECVQ], step_seconds=0.05)
+            return OplogFeed(client, name)
+        return ChangeStreamFeed(self.database[RECVQ])
 
     def now(self) -> Timestamp:
         return Rescan(self.database[RECVQ]).now()
@@ -576,7 +576,7 @@ def test_a_position_moves_past_a_transaction_only_with_its_last_document(
     """Otherwise the rest of it would be lost with a crash."""
     database.drop_collection(RECVQ)
     database.create_collection(RECVQ)
-    feed = OplogFeed(database.client, database.name, step_seconds=0.05)
+    feed = OplogFeed(database.client, database.name)
     feed.open_at(Rescan(database[RECVQ]).now())
     with database.client.start_session() as session, session.start_transaction():
         for one in numbered(3):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from dispatcher.feed.heartbeat import (
+from dispatcher.feed.reader import (
     HEARTBEAT_AFTER_SECONDS,
     HEARTBEAT_BACK_SECONDS,
     Heartbeat,
@@ -34,13 +35,17 @@ QUICK = {"heartbeat_after_seconds": 0.1}
 
 
 class Hand:
-    """A heartbeat on a clock moved by hand."""
+    """A heartbeat on a clock moved by hand, and its guard."""
 
-    def __init__(self, database: Database[Document]) -> None:
+    def __init__(self, database: Database[Document], monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         self.closed: str | None = None
         self._recvq = database[RECVQ]
-        self.heartbeat = Heartbeat(database[RECVQ], lambda: self.closed, monotonic=lambda: self.now)
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr("dispatcher.feed.reader.time", clock)
+        self.heartbeat = Heartbeat(database[RECVQ], self)  # type: ignore[arg-type]
+
+    def look(self) -> None: ...
 
     def quiet_for(self, seconds: float) -> None:
         self.now += seconds
@@ -52,9 +57,9 @@ class Hand:
 
 
 @pytest.fixture
-def hand(database: Database[Document]) -> Hand:
+def hand(database: Database[Document], monkeypatch: pytest.MonkeyPatch) -> Hand:
     create_collections(database, capped_bytes=MEGABYTE)
-    return Hand(database)
+    return Hand(database, monkeypatch)
 
 
 def test_one_is_stored_after_a_quiet_spell_and_not_before(hand: Hand) -> None:
@@ -100,7 +105,7 @@ def test_one_that_cannot_be_stored_is_no_stall_but_tried_again(
 ) -> None:
     limit_feed(monkeypatch, heartbeat_insert_seconds=0.1)
     with connect("mongodb://127.0.0.1:1/", app_name="t", server_selection_seconds=0.1) as client:
-        hand = Hand(client.nowhere)
+        hand = Hand(client.nowhere, monkeypatch)
         hand.quiet_for(QUIET_SECONDS + 1)
         hand.quiet_for(BACK_SECONDS - 1)
         hand.quiet_for(2)

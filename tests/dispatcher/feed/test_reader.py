@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from dispatcher.commit.committer import Change, Committer
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.feed.feed import FeedItem, PositionLost
-from dispatcher.feed.heartbeat import Heartbeat
-from dispatcher.feed.reader import FeedReader
+from dispatcher.feed.reader import FeedReader, Heartbeat
 from dispatcher.feed.rescan import Rescan, ScanPass
 from dispatcher.pool.pool import Pool
 from linedesk.store.documents import Document
@@ -109,7 +108,7 @@ def run(
         token=token,
         epoch_began=Timestamp(1, 1),
         has_room=lambda: True,
-        heartbeat=Heartbeat(None, lambda: None),  # type: ignore[arg-type]
+        heartbeat=Heartbeat(None, None),  # type: ignore[arg-type]
     )
     with pytest.MonkeyPatch.context() as patched:
         limit_feed(patched, pause_seconds=script.pause, healthy_seconds=healthy_seconds)

@@ -69,16 +69,19 @@ class Taken:
 # Scans.
 
 
-# The oplog of a server just started reaches back a second, so that any pass would be long.
-WIDE_SECONDS = 3600.0
+@pytest.fixture
+def wide_oplog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a server just started reaches back a second, so that any pass would be long."""
+    monkeypatch.setattr(Rescan, "_oplog_window_seconds", lambda self: 3600.0)
 
 
+@pytest.mark.usefixtures("wide_oplog")
 def test_without_a_last_document_all_of_recvq_is_scanned(
     database: Database[Document], store: Store
 ) -> None:
     store(database, *numbered(1200))
     taken = Taken()
-    one = Rescan(database[RECVQ], window_seconds=WIDE_SECONDS).scan(None, taken, never)
+    one = Rescan(database[RECVQ]).scan(None, taken, never)
     assert taken.names == [f"e{n}" for n in range(1200)]
     assert one is not None
     assert (one.read, one.last) == (1200, taken.documents[-1]["_id"])
@@ -138,6 +141,7 @@ def test_a_missing_last_document_is_logged_and_all_is_scanned(
     assert len(told("were overwritten before they were handled after=overwritten")) == 1
 
 
+@pytest.mark.usefixtures("wide_oplog")
 def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     database: Database[Document], store: Store, told: Told
 ) -> None:
@@ -147,7 +151,7 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     late = numbered(60, prefix="late")
     # Stored once the pass has read all that was there when it began to look.
     taken = Taken(lambda: store(database, *late), at=len(given))
-    one = Rescan(database[RECVQ], window_seconds=WIDE_SECONDS).scan(None, taken, never)
+    one = Rescan(database[RECVQ]).scan(None, taken, never)
     assert one is not None
     assert len(told("scanning again for newer ones")) == 1
     assert sorted(taken.names) == sorted(name_of(row) for row in given + late)
@@ -263,7 +267,7 @@ def test_a_document_below_the_commit_point_is_in_the_scan_or_in_the_stream(
     def scan_and_stream() -> None:
         one = history.scan(None, taken, never)
         assert one is not None
-        with closing(make_feed(name, database.client, database.name, step_seconds=0.05)) as feed:
+        with closing(make_feed(name, database.client, database.name)) as feed:
             feed.open_at(one.operation_time)
             while "last" not in [*taken.names, *streamed]:
                 if (reading := feed.read()) and reading.document["_id"] not in one.seen:
@@ -302,7 +306,7 @@ def test_documents_stored_during_the_scan_are_in_the_stream(
     found = Rescan(recvq).scan(None, take, never)
     assert found is not None
     recvq.insert_one(document("last"))
-    with closing(make_feed(name, database.client, database.name, step_seconds=0.05)) as feed:
+    with closing(make_feed(name, database.client, database.name)) as feed:
         feed.open_at(found.operation_time)
         while "last" not in streamed:
             if (reading := feed.read()) and reading.document["_id"] not in found.seen:

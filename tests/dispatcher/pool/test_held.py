@@ -18,7 +18,7 @@ from dispatcher.commit.committer import Change, Committer
 from dispatcher.commit.progress import HeldStore
 from dispatcher.commit.tracker import ProgressSnapshot
 from dispatcher.conversations.mailbox import MANY, Job, JobResult, Wait
-from dispatcher.pool.moves import MOST_MOVED
+from dispatcher.pool.saver import MOST_MOVED
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect

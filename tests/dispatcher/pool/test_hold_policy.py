@@ -6,12 +6,12 @@ import pytest
 
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Mailbox, Run
-from dispatcher.pool.hold_policy import HoldPolicy
 from dispatcher.pool.mailboxes import Mailboxes
+from dispatcher.pool.saver import HELD_AFTER_SECONDS, HoldPolicy
 from linedesk.store.control import Pause, Pauses, Scope
 from tests.dispatcher.fakes import WAITS
 
-AFTER = 60.0
+AFTER = HELD_AFTER_SECONDS
 
 
 class Desk:
@@ -20,7 +20,7 @@ class Desk:
     def __init__(self, *, bound: int = 10_000, most_bytes: int = 10**9) -> None:
         self.mailboxes = Mailboxes(ProgressTracker(), bound=bound)
         self.mailboxes.most_bytes = most_bytes
-        self.policy = HoldPolicy(self.mailboxes, AFTER)
+        self.policy = HoldPolicy(self.mailboxes)
         self._number = 0
 
     def put(self, key: str, count: int = 1, *, size: int = 1) -> None:

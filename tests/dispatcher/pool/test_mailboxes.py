@@ -23,7 +23,7 @@ from dispatcher.commit.progress import HeldKey
 from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import KeyState, Load, ReadyLine, Run
 from dispatcher.pool.mailboxes import Mailboxes
-from dispatcher.pool.moves import MOST_MOVED_BYTES, Moves
+from dispatcher.pool.saver import MOST_MOVED_BYTES, Moves
 from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
@@ -666,7 +666,7 @@ def test_whatever_happens_each_key_is_decided_in_order_and_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_many(monkeypatch, MANY)
-    monkeypatch.setattr("dispatcher.pool.moves.MOST_MOVED", MOST_MOVED)
+    monkeypatch.setattr("dispatcher.pool.saver.MOST_MOVED", MOST_MOVED)
     # Without explanations, for which hypothesis would trace each line: three times as slow.
     phases = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
     limits = settings(max_examples=80, stateful_step_count=60, deadline=None, phases=phases)

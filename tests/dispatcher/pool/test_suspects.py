@@ -21,8 +21,7 @@ from dispatcher.conversations.mailbox import MANY, Job, JobResult, Mailbox, Wait
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
-from dispatcher.pool.starts import CAUSE, StartCounter
-from dispatcher.pool.suspects import CrashSuspects
+from dispatcher.pool.suspects import CAUSE, CrashSuspects, StartCounter
 from dispatcher.process import ExitReason
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable

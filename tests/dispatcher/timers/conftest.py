@@ -110,10 +110,11 @@ def schedule(
                 database,
                 lease_is_fresh=leads,
                 now=now,
-                inserting=inserting,
                 registry=registry,
             )
         )
+        if inserting is not None:
+            monkeypatch.setattr(made[-1]._guard, "inserting", inserting)
         made[-1].start()
         return made[-1]
 

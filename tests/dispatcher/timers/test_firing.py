@@ -14,8 +14,9 @@ from pymongo import monitoring
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
-from dispatcher import timer_firing as firing
-from dispatcher.timer_firing import TimerFiring
+from dispatcher import timers as firing
+from dispatcher.metrics import TimerMetrics
+from dispatcher.timers import TimerFiring
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
@@ -35,8 +36,18 @@ class Died(Exception):
     """The process is gone."""
 
 
+class Open:
+    """A guard of a recvq that has room; `inserting` is around each insert."""
+
+    def __init__(self, inserting: Any) -> None:
+        self.inserting = inserting
+
+    def look_when_due(self) -> None: ...
+
+
 def timer_firing(database: Database[Any], clock: HandClock, inserting: Any = None) -> TimerFiring:
-    return TimerFiring(database, inserting=inserting or (lambda size: nullcontext()), now=clock)
+    guard: Any = Open(inserting or (lambda size: nullcontext()))
+    return TimerFiring(database, guard, now=clock, figures=TimerMetrics())
 
 
 def row(database: Database[Any], id_: str = "main/U1/tea") -> Document:
@@ -181,7 +192,7 @@ def test_a_document_that_mongodb_rejects_is_set_aside_and_the_others_fire(
 def test_a_batch_is_bounded_in_rows_and_bytes_and_goes_by_due_time(
     database: Database[Any], clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dispatcher.timer_firing.BATCH_BYTES", 2500)
+    monkeypatch.setattr("dispatcher.timers.BATCH_BYTES", 2500)
     text = {"text": "x" * 1000}
     rows = [a_row(f"{n}", NOON - timedelta(seconds=n), data=text) for n in range(9)]
     database["schedule"].insert_many(rows)
@@ -194,7 +205,7 @@ def test_a_batch_is_bounded_in_rows_and_bytes_and_goes_by_due_time(
 def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
     database: Database[Any], clock: HandClock, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dispatcher.timer_firing.BATCH_ROWS", 2)
+    monkeypatch.setattr("dispatcher.timers.BATCH_ROWS", 2)
     clock.move(hours=-6)
     right = clock.now
     dailies = [a_row(f"daily-{n}", every=DAILY) for n in range(3)]

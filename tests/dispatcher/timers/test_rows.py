@@ -11,8 +11,8 @@ import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
-from dispatcher.timer_firing import AS_STORED
 from dispatcher.timer_rows import BrokenRow, FiredTimer, fired_timer, regular_at
+from dispatcher.timers import AS_STORED
 from linedesk.store import timers
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
 from tests.dispatcher.timers.conftest import NOON, a_row

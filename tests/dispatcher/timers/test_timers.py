@@ -13,8 +13,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from dispatcher.timer_firing import TimerFiring
-from dispatcher.timers import READ_SECONDS, Timers, Trouble, system_now
+from dispatcher.timers import READ_SECONDS, TimerFiring, Timers, system_now
 from linedesk.setup.collections import create_collections
 from linedesk.store import timers
 from linedesk.store.collections import MEGABYTE
@@ -337,11 +336,13 @@ def test_without_the_lease_nothing_fires(
     assert rung(database) == [RANG]
 
 
-def test_a_wrong_password_ends_the_thread_since_only_a_new_process_reads_another() -> None:
-    trouble = Trouble()
-    assert trouble.met(AccessRefused(13)) > 0
+def test_a_wrong_password_ends_the_thread_since_only_a_new_process_reads_another(
+    database: Found,
+) -> None:
+    one = Timers(database, lease_is_fresh=lambda: True)
+    assert one._failed(AccessRefused(13)) > 0
     with pytest.raises(AccessRefused):
-        trouble.met(AccessRefused(18))
+        one._failed(AccessRefused(18))
 
 
 # Two of them.

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.timer_firing import TimerFiring
-from dispatcher.timers import LOOK_SECONDS, Timers
+from dispatcher.timers import LOOK_SECONDS, TimerFiring, Timers
 from linedesk.runtime.liveness import ThreadActivity
 from linedesk.store.documents import SCHEDULE
 from linedesk.store.errors import StoreUnavailable
