@@ -38,9 +38,13 @@ CAUGHT = (99.99, 107.02, OLD)
 SUCCESSORS = ((104.0, 104.01, NEW), (104.1, 104.2, NEW), (107.01, 107.015, NEW))
 TAKEN_OVER = ((104.0, 104.01, NEW),)
 AT_THE_THAW = (*TAKEN_OVER, (106.9, 107.2, NEW), (107.05, 107.3, OLD))
+ON_A_NEW_ONE = (*TAKEN_OVER, (106.9, 107.2, NEW), (107.05, 107.3, LATER))
 
 
-@pytest.mark.parametrize("calls", [(BEFORE, CAUGHT, *SUCCESSORS), (BEFORE, *AT_THE_THAW)])
+@pytest.mark.parametrize(
+    "calls",
+    [(BEFORE, CAUGHT, *SUCCESSORS), (BEFORE, *AT_THE_THAW), (BEFORE, *ON_A_NEW_ONE)],
+)
 def test_one_call_of_a_frozen_process_may_slip_out(
     calls: tuple[tuple[float, float, int | None], ...],
 ) -> None:
@@ -60,6 +64,8 @@ def test_one_call_of_a_frozen_process_may_slip_out(
         ((BEFORE, (104.0, 104.3, NEW), (104.1, 104.2, NEW), (104.15, 107.02, OLD)), 1),
         # Answered while it was frozen, and long before.
         ((BEFORE, (99.99, 105.0, OLD), (104.0, 104.01, NEW)), 1),
+        # A process that calls on.
+        ((BEFORE, *ON_A_NEW_ONE, (107.4, 107.5, LATER)), 1),
         # Long after it thawed.
         ((BEFORE, (104.0, 104.01, NEW), (110.0, 110.2, NEW), (110.1, 110.3, OLD)), 1),
         # Two calls of the same process, or of a third one that came only afterwards.
