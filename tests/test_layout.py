@@ -161,6 +161,20 @@ MOST_LINES = {
     "linedesk.store": 3_425,
     "linedesk.runtime": 880,
 }
+# Around the core: these are to become half as much, so each is lowered with each step.
+MOST_AROUND = {
+    "linedesk.backup": 1_126,
+    "linedesk.bots": 508,
+    "linedesk.cli": 3_057,
+    "linedesk.compose": 2_199,
+    "linedesk.console": 9_231,
+    "linedesk.demo": 793,
+    "linedesk.doctor": 2_326,
+    "linedesk.settings": 676,
+    "linedesk.setup": 1_920,
+    "linedesk.testing": 1_423,
+    "linesim": 5_189,
+}
 MOST_FILES_OF_THE_WAY = 70
 MOST_METHODS = 30
 MOST_PARAMETERS = 8
@@ -187,10 +201,10 @@ def methods_of(one: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef
     return [part for part in one.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
-@pytest.mark.parametrize("name", MOST_LINES)
-def test_a_package_of_the_core_has_not_grown(name: str) -> None:
+@pytest.mark.parametrize(("name", "most"), (MOST_LINES | MOST_AROUND).items())
+def test_a_package_has_not_grown(name: str, most: int) -> None:
     lines = sum(len(path.read_text("utf-8").splitlines()) for path in of_package(name))
-    assert lines <= MOST_LINES[name]
+    assert lines <= most
 
 
 def test_a_class_of_the_core_has_few_methods_and_a_constructor_few_parameters() -> None:
