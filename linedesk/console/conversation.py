@@ -218,7 +218,7 @@ def _timer(row: Mapping[str, Any], conversation: Mapping[str, Any]) -> Document:
         "member": member_names(conversation).get(member, member) if member else None,
         "at": row[RUN_AT],
         "every": f"{every['at']} {every['tz']}" if every else None,
-        "setBy": row.get(SET_BY),
+        SET_BY: row.get(SET_BY),
         "data": row.get("data") or {},
     }
 

@@ -137,8 +137,6 @@ TEXTS = (
     mark("MongoDB does not answer"),
     mark("MongoDB does not answer yet"),
     mark("MongoDB does not answer ({error})"),
-    mark("the console ended"),
-    mark("an unexpected error; the console's log names it"),
     # Events and sends.
     mark("{what} (unsent)"),
     mark("message text"),

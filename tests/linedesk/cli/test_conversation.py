@@ -99,7 +99,7 @@ def test_the_page_of_the_reminders_user(
     )
     every = {"at": "08:30", "tz": "Asia/Tokyo"}
     timer = a_row(f"{found['_id']}/ask", runAt=ask, every=every)
-    standing = ConversationView(found, outbox=[], timers=[timer], held=[], letters=0)
+    standing = ConversationView(found, outbox=[], timers=[timer], held=[], letters=[])
     show_page(page(conversation_summary(standing), now=recorded + timedelta(seconds=7)))
     assert capsys.readouterr().out == REMINDER
 

@@ -81,7 +81,7 @@ def test_it_is_critical_where_no_job_can_leave(
     assert wrong.saw.startswith(saw)
     assert wrong.do
     [alert] = view_models.seen(seen)["alerts"]
-    assert alert["href"] == "#workers"
+    assert alert.href == "#workers"
 
 
 @pytest.mark.parametrize("alone", [True, False])

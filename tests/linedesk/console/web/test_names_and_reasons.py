@@ -119,7 +119,7 @@ def test_ids_in_the_audit_are_links(people: Any, open_page: Open) -> None:
 
 def test_a_refusal_shows_what_line_said(people: Any, open_page: Open) -> None:
     told = f"The request body has 1 error(s): {TEXT} May not be empty"
-    for path in ("/calls", f"/event/{EVENT}", f"/conversation/main/{TARO}"):
+    for path in ("/calls", f"/event/{EVENT}", f"/conversation/main/{USER}"):
         assert told in open_page(path).inner_text("main"), path
 
 

@@ -190,18 +190,21 @@ def test_a_page_that_lost_the_console_or_mongodb_says_so_and_keeps_what_it_knew(
     page.locator("#trouble").wait_for(state="detached")
 
 
-def test_a_conversation_reads_as_a_chat(open_page: Open, full: Database[dict[str, Any]]) -> None:
+def test_a_conversation_lists_its_events_with_their_answers(
+    open_page: Open, full: Database[dict[str, Any]]
+) -> None:
     page = open_page(f"/conversation/main/{USER}")
-    lines = page.locator("#transcript .chat li")
-    assert "message text" in lines.first.inner_text()
-    assert "a send waits for LINE" in lines.first.inner_text()
-    assert "LINE has not taken it yet" in page.locator("#transcript .bot").all_inner_texts()[1]
+    lines = page.locator("#events .events > li")
+    first = lines.last.inner_text()
+    assert "message text 佐藤花子" in first
+    assert "of its sends wait" in first
+    assert "LINE has not taken it yet" in first
     later = a_day.document() | {"_id": ObjectId(), "eventId": "01JLATER"}
     full.recvq.insert_one({**later, "acceptTime": a_day.moment(-1)})
     newest = page.locator("#event-01JLATER")
     newest.wait_for()
-    assert lines.last.inner_text() == newest.inner_text()
-    assert "not handled yet" in newest.inner_text()
+    assert lines.first.inner_text() == newest.inner_text()
+    assert "stored; a dispatcher reads it next" in newest.inner_text()
     assert page.locator("#letters li").count() == 3
     newest.get_by_role("link").click()
     page.locator("#stands").wait_for()
@@ -248,7 +251,7 @@ def test_lists_lead_to_conversations_and_events(open_page: Open) -> None:
     page.locator("#stands").wait_for()
     page.goto("/conversations")
     page.get_by_role("link", name="佐藤花子").click()
-    page.locator("#transcript").wait_for()
+    page.locator("#events").wait_for()
 
 
 def test_a_period_is_in_the_zone_of_the_browser_and_its_address_can_be_shared(

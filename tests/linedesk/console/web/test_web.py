@@ -294,7 +294,7 @@ def test_a_user_who_never_had_an_answer_has_a_page_too(
         full.recvq.insert_one({**a_day.document(), "_id": 1, "eventId": "01JNEW", "key": new})
         page = browser.get(f"{url}/conversation/main/{new}")
         assert page.status_code == 200
-        assert "not handled yet" in page.text
+        assert "stored; a dispatcher reads it next" in page.text
         assert "Name not known" in page.text
 
 
