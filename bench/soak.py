@@ -573,7 +573,8 @@ def restarts_in(seconds: float) -> Iterator[tuple[float, int, int]]:
 
 
 def caught_up(soaked: Soak, seconds: float) -> Mapping[str, float]:
-    """Stop the dispatcher for so long, and start it: what it owed then, and when it owed no more.
+    """Stop the dispatcher for so long, and start it: the answers owed then, and the seconds until
+    none is owed.
 
     Raises RuntimeError if it does not catch up in SETTLE_SECONDS.
     """

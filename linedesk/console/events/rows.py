@@ -48,7 +48,7 @@ DECIDED = ("recorded", "finished", "applied", "unheard", "gathered")
 MOST_RUNS = 100
 MOST_CALLS = 200
 MOST_BEFORE = 1_000
-# What a list needs of each row.
+# The fields of each row for a list.
 RUN = ("at", EVENT_ID, "outcome", "attempt", "error", GATHERED_WITH)
 CALLED = ("at", "ms", "status", "endpoint", EVENT_ID, ALSO_EVENT)
 EFFECT = ("id", "type", EVENT_ID)
@@ -119,7 +119,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Present:
-    """What holds for all events now: the leader's report, empty without one, and the pauses."""
+    """The present of all events: the leader's report, empty without one, and the pauses."""
 
     leader: Mapping[str, Any] = field(default_factory=dict)
     pauses: Pauses = field(default_factory=Pauses)

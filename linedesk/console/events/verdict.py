@@ -1,4 +1,4 @@
-"""What became of an event: one judgement of its rows, for its story, the lists, and commands. Pure.
+"""The judgement of an event by its rows, for its story, the lists, and commands. Pure.
 
 The result is in the language of the context.
 """
@@ -63,7 +63,7 @@ RESULT_OF: dict[Stands, Result] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one event."""
+    """The judgement of one event."""
 
     stands: Stands
     words: str

@@ -174,7 +174,7 @@ class Alert:
 
     @property
     def saw(self) -> str:
-        """What is wrong, without the conversation of a pause: the page links to it by its name."""
+        """The problem, without the conversation of a pause: the page links to it by its name."""
         if self.pause is None or not self.pause.get("key"):
             return self.problem.saw
         scope = scope_words(self.pause.get("channel"), self.pause["key"])

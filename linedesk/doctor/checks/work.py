@@ -28,7 +28,7 @@ WAITING_SECONDS = 120.0
 
 
 def running(box: DoctorContext) -> list[Finding]:
-    """What `linedesk status` says: one finding for each of its problems."""
+    """The problems of `linedesk status`, a finding each."""
     seen = read_overview(box.database, channel=box.settings.line_channel)
     found = [
         Finding(FindingLevel(one.level), f"{one.topic}: {one.saw}", one.do)

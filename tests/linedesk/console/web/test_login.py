@@ -1,4 +1,4 @@
-"""Who gets in: name and password, the token, and how many guesses an attacker gets."""
+"""The login: name and password, the token, and how many guesses an attacker gets."""
 
 from __future__ import annotations
 

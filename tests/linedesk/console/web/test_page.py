@@ -204,7 +204,7 @@ def test_a_conversation_lists_its_events_with_their_answers(
     newest = page.locator("#event-01JLATER")
     newest.wait_for()
     assert lines.first.inner_text() == newest.inner_text()
-    assert "stored; a dispatcher reads it next" in newest.inner_text()
+    assert f"behind {EVENT} of its conversation" in newest.inner_text()
     assert page.locator("#letters li").count() == 3
     newest.get_by_role("link").click()
     page.locator("#stands").wait_for()
