@@ -208,12 +208,12 @@ class SimProcess:
     @contextmanager
     def running(self, log: Path) -> Iterator[None]:
         """Serve from here on; `webhook_url` has to be known."""
-        options = ["--port", str(self.port), "--webhook", self.webhook_url, "--rate-limits", "off"]
+        options = ["--port", str(self.port), "--webhook", self.webhook_url, "--no-rate-limits"]
         given = {"LINE_CHANNEL_SECRET": self.secret, "LINE_CHANNEL_ACCESS_TOKEN": self.token}
         with log.open("wb") as output:
             process = children.start(
                 # First in line for the processor, where that is allowed: its clock is the judge.
-                ["nice", "-n", "-20", sys.executable, "-m", "linesim", *options],
+                ["nice", "-n", "-20", sys.executable, "-m", "linedesk", "sim", *options],
                 env={**os.environ, **given},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
