@@ -29,10 +29,9 @@ OF_MONGODB = (
     "recvq",
     "collections",
     "feed",
-    "progress",
-    "held conversations",
+    "conversations",
     "timers",
-    "dead letters",
+    "forged documents",
 )
 
 
@@ -49,10 +48,9 @@ def test_the_operator_may_ask_all_that_it_asks(guarded: Guarded, feed: str) -> N
     # Its recvq is smaller than the one that `linedesk init` makes by default.
     expected = dict.fromkeys(OF_MONGODB, "ok") | {"recvq": "warn"}
     states = {name: found[name]["state"] for name in OF_MONGODB}
-    # Another test of this server may have left an old progress.
-    assert states | {"progress": "ok"} == expected
-    # The amount of data is checked by other tests.
-    for name in ("progress", "oplog retention", "recvq retention", "recvq unread", "MongoDB disk"):
+    assert states == expected
+    # The amount of data is checked by other tests, and no process runs here.
+    for name in ("running system", "oplog retention", "recvq retention", "MongoDB disk"):
         assert found[name]["state"] != "skip"
 
 

@@ -44,10 +44,21 @@ def serve(
                     with connection:
                         act(connection, ended)
 
+            accepted: list[socket.socket] = []
+
+            def end_all() -> None:
+                for connection in accepted:
+                    with suppress(OSError):
+                        connection.shutdown(socket.SHUT_RDWR)
+
+            # Also one that the client has opened and never used.
+            stack.callback(end_all)
+
             def accept() -> None:
                 with suppress(OSError):
                     while True:
                         connection, _ = listener.accept()
+                        accepted.append(connection)
                         threading.Thread(target=one, args=(connection,), daemon=True).start()
 
             threading.Thread(target=accept, daemon=True).start()

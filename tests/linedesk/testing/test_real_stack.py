@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from datetime import timedelta
 from random import Random
@@ -157,8 +158,14 @@ def test_what_is_on_its_way_is_waited_for(
     linedesk_stack: RealStack, collection: str, on_its_way: dict[str, Any]
 ) -> None:
     assert linedesk_stack.is_quiet()
+    dispatcher = linedesk_stack._processes["dispatcher"]
+    # It would finish the document at once.
+    dispatcher.send_signal(signal.SIGSTOP)
     linedesk_stack.database[collection].insert_one({"_id": "test", **on_its_way})
-    assert not linedesk_stack.is_quiet()
+    try:
+        assert not linedesk_stack.is_quiet()
+    finally:
+        dispatcher.send_signal(signal.SIGCONT)
     if collection != "recvq":
         linedesk_stack.database[collection].delete_one({"_id": "test"})
     linedesk_stack.wait_until_quiet()
