@@ -169,7 +169,7 @@ MOST_AROUND = {
     "linedesk.compose": 2_199,
     "linedesk.console": 9_231,
     "linedesk.demo": 793,
-    "linedesk.doctor": 2_338,
+    "linedesk.doctor": 2_340,
     "linedesk.settings": 676,
     "linedesk.setup": 1_920,
     "linedesk.testing": 1_423,

@@ -68,7 +68,7 @@ HERE = (
     Check(mark("services"), services.units),
     Check(FRONT_DESK, services.front_desk),
     Check(mark("spool"), services.spooled),
-    Check(mark("running system"), work.running, IN_RECVQ),
+    Check(mark("running system"), work.running, IN_RECVQ, waits=work.REPORT_SECONDS),
     Check(mark("conversations"), work.conversations, IN_MONGODB),
     Check(mark("timers"), work.timers, IN_MONGODB),
     Check(mark("forged documents"), work.refused, IN_MONGODB),

@@ -40,6 +40,8 @@ class Check:
     look: Look
     needs: tuple[str, ...] = ()
     seconds: float = CHECK_SECONDS
+    waits: float = 0.0
+    """Seconds that it waits by itself: they are no sign that a need hangs."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def look_at(
         states = {one.state for one in findings}
         if states & {FindingLevel.BAD, FindingLevel.SKIP}:
             unwell.add(check.name)
-        if FindingLevel.BAD in states and time.monotonic() - began_at > slow_seconds:
+        if FindingLevel.BAD in states and time.monotonic() - began_at > slow_seconds + check.waits:
             # A need of the check hangs; all others with this need would wait as long.
             unwell.update(check.needs)
         yield from (Result(check.name, one) for one in findings)
