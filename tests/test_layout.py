@@ -157,8 +157,8 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
 MOST_LINES = {
     "frontdesk": 2_487,
     "dispatcher": 6_616,
-    "jobworker": 14_545,
-    "linedesk.store": 3_425,
+    "jobworker": 14_534,
+    "linedesk.store": 3_423,
     "linedesk.runtime": 880,
 }
 # Around the core: these are to become half as much, so each is lowered with each step.
@@ -167,7 +167,7 @@ MOST_AROUND = {
     "linedesk.bots": 508,
     "linedesk.cli": 3_057,
     "linedesk.compose": 2_199,
-    "linedesk.console": 9_231,
+    "linedesk.console": 9_217,
     "linedesk.demo": 793,
     "linedesk.doctor": 2_340,
     "linedesk.settings": 676,

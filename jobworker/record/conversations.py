@@ -24,7 +24,7 @@ from dispatcher.commit.committer import WAIT_SECONDS, Change, Committer, Write
 from dispatcher.conversations.conversations import OPTIONS, Conversation, Conversations, Stored
 from jobworker.effects import Call, is_timer
 from jobworker.errors import BotError
-from jobworker.record.record import APPLIED, n_of, named, still, update_of
+from jobworker.record.record import APPLIED, n_of, still, unrecorded, update_of
 from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, name_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused, translated
 from linedesk.store.limits import MOST_LEVELS, nests_deeper
@@ -404,24 +404,13 @@ class ConversationStore:
         return self.change(read.id, condition, update)
 
     def keep_first_name(self, document: Mapping[str, Any], profile: Document) -> None:
-        """Write the profile of a user without any record, so that operators find the name while the
-        first handler runs. Nothing waits for it; a record comes after it.
+        """Insert the conversation of a user, so that operators find the name while the first
+        handler runs. Nothing waits for it; a record comes after it, and one that is there stays.
         """
-        id_ = conversation_id(document)
-        with self.known.lock:
-            stored = self.known.get(id_).fresh
-        whose = named(document)
-        if (
-            stored is None
-            or stored.n
-            or whose.get("kind") != "user"
-            or "displayName" not in profile
-        ):
-            return
-        update = {"$set": {**whose, "profile": profile}}
-        self._committer.commit_later(
-            Change(CONVERSATIONS, {"_id": id_, **still(0)}, update, upsert=True)
-        )
+        first = {**unrecorded(document), "profile": profile}
+        if first["kind"] == "user" and "displayName" in profile:
+            row = {"_id": conversation_id(document), **first}
+            self._committer.commit_later(Change.insert(CONVERSATIONS, row))
 
     def change(
         self,

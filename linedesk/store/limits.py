@@ -7,8 +7,6 @@ from typing import Any
 
 # MongoDB's limit of one document (its BSONObjMaxUserSize).
 MOST_DOCUMENT_BYTES = 16 * 1024 * 1024
-# The server's own documents may be 16 KB larger (its BSONObjMaxInternalSize).
-MOST_INTERNAL_BYTES = MOST_DOCUMENT_BYTES + 16 * 1024
 # A document inside another one: the event of a change stream, a row of `held`.
 MOST_WRAPPED_BYTES = 15 * 1024 * 1024
 # MongoDB refuses documents nested deeper than 180 levels. The documents around an event, or around

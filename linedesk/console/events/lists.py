@@ -129,13 +129,6 @@ def events_between(
         return _read_lines(database, list(found.sort("_id", -1).hint("_id_").limit(limit)))
 
 
-def events_named(database: Database[Any], names: Sequence[str]) -> list[EventLine]:
-    """Return the events of these names in recvq, the newest first. Raises StoreUnavailable."""
-    with translated(), pymongo.timeout(READ_SECONDS):
-        found = reported(database, RECVQ).find({EVENT_ID: {"$in": list(names)}}, list(SHOWN))
-        return _read_lines(database, list(found))
-
-
 def events_of(
     database: Database[Any], channel: str, key: str, *, text: bool = False
 ) -> list[EventLine]:

@@ -130,11 +130,6 @@ def read_present(database: Database[Any]) -> Present:
     return Present(present_leader(database) or {}, Control(database).read())
 
 
-def leader(database: Database[Any]) -> Mapping[str, Any] | None:
-    """Return the leader's row, of any age."""
-    return processes.leading(reported(database, STATUS).find({"role": processes.DISPATCHER}))
-
-
 def present_leader(database: Database[Any]) -> Mapping[str, Any] | None:
     """Return the leader's row; None where the last leader has ended or is silent."""
     now = datetime.now(UTC)

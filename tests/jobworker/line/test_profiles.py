@@ -319,10 +319,14 @@ def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
             id_ = f"main/{user.user_id}"
             assert eventually(lambda name=name: [r["_id"] for r in by_name(database, name).rows])
             assert find_conversation(database, name, channel="main") == id_
+            row = database.conversations.find_one({"_id": id_}) or {}
+            assert (row["n"], row["applied"], row["data"], row["outbox"]) == (0, [], {}, {})
     finally:
         goes_on.set()
     desk.until_quiet()
     assert find_conversation(database, "花子", channel="main") == f"main/{hanako.user_id}"
+    recorded = database.conversations.find_one({"_id": f"main/{hanako.user_id}"}) or {}
+    assert (recorded["n"], len(recorded["applied"])) == (1, 1)
     assert not by_name(database, "太").rows
 
 

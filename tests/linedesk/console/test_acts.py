@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from linedesk.console.acts import Acts, Audit, Head, heads, newest, only
 from linedesk.console.errors import NotDone, NotReplayed
-from linedesk.console.events.rows import leader
+from linedesk.console.events.rows import present_leader
 from linedesk.store.client import Client, connect
 from linedesk.store.control import Scope
 from linedesk.store.documents import Document
@@ -194,7 +194,7 @@ def test_the_head_is_the_dispatchers_event_else_the_first_held_one(
     doing = {"channel": "main", "key": HANAKO, "eventId": "01T", "name": "worker-01"}
     own.status.insert_one(a_dispatcher(11, now=now, threads=[doing], epoch=8))
     assert heads(own, "main", HANAKO)[0].id == "01T"
-    row = leader(own)
+    row = present_leader(own)
     assert row is not None
     assert row["pid"] == 11
 
